@@ -15,7 +15,7 @@ from perfprobe import __version__, opening, stream_options
 from perfprobe.errors import NotRestored, Unavailable, Unwritable, Usage, sentence
 
 if TYPE_CHECKING:
-    from perfprobe import wire
+    pass
 
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
@@ -30,7 +30,10 @@ def main(argv: list[str] | None = None) -> int:
         tsc_rate.start_span()  # the hello waits until it has counted long enough
     options = _parser().parse_args(arguments)
     try:
-        status: int = options.verb(options)
+        result: int | dict[str, Any] = options.verb(options)
+        if isinstance(result, int):
+            return result
+        _print(result)
     except Usage as error:
         return _failed(str(error), USAGE)
     except Unavailable as error:
@@ -47,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         return _failed(str(error), FAILED)
     except OSError as error:
         return _failed(sentence(error), FAILED)
-    return status
+    return 0
 
 
 def _failed(text: str, status: int) -> int:
@@ -69,7 +72,14 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     root = stream_options.sysroot()
 
-    _add_stream(verbs, root)
+    stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
+    stream_options.add(stream, float)
+    stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
+    stream.add_argument(
+        "--batch", type=float, metavar="SECONDS",
+        help="seconds between writes, at most 1 (default: write each sample at once)",
+    )  # fmt: skip
+    stream.set_defaults(verb=_stream, sample=0.1)
 
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
     topology.set_defaults(verb=_topology)
@@ -85,18 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     events.add_argument("--source", default="auto", metavar="NAME", help="auto or perf")
     events.set_defaults(verb=_events)
 
-    answers = [topology, doctor, events, *_add_instruments(verbs, root)]
-    for answer in answers:
-        answer.add_argument("--json", action="store_true", help="the default and only format")
-
-    truth = verbs.add_parser("truth", help="true values of a simulated machine, as JSON lines")
-    truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
-    truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
-    truth.set_defaults(verb=_truth)
-    return parser
-
-
-def _add_instruments(verbs: Any, root: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     timers = verbs.add_parser("timers", help="cost and resolution of reading the time")
     timers.add_argument(
         "--cpu", type=int, metavar="N", help="CPU to measure (default: the current one)"
@@ -104,17 +102,14 @@ def _add_instruments(verbs: Any, root: argparse.ArgumentParser) -> list[argparse
     timers.set_defaults(verb=_timers)
 
     ramp = verbs.add_parser("ramp", help="from idle to a steady clock: raw points of one CPU")
-    ramp.add_argument(
-        "--cpu", type=int, metavar="N", help="CPU to measure (default: the last one allowed)"
-    )
+    text = "CPU to measure (default: the last one allowed)"
+    ramp.add_argument("--cpu", type=int, metavar="N", help=text)
     ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
     ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
     ramp.set_defaults(verb=_ramp)
 
     wake = verbs.add_parser("wake", help="what a wake-up costs, by idle state and kind")
-    wake.add_argument(
-        "--cpu", type=int, metavar="N", help="CPU to measure (default: the last one allowed)"
-    )
+    wake.add_argument("--cpu", type=int, metavar="N", help=text)
     wake.set_defaults(verb=_wake)
 
     selftest = verbs.add_parser("selftest", parents=[root], help="counters against known counts")
@@ -123,18 +118,15 @@ def _add_instruments(verbs: Any, root: argparse.ArgumentParser) -> list[argparse
         "--all", action="store_true", help="also judge every source and instrument"
     )
     selftest.set_defaults(verb=_selftest)
-    return [timers, ramp, wake, selftest]
 
+    for answer in (topology, doctor, events, timers, ramp, wake, selftest):
+        answer.add_argument("--json", action="store_true", help="the default and only format")
 
-def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
-    stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
-    stream_options.add(stream, float)
-    stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
-    stream.add_argument(
-        "--batch", type=float, metavar="SECONDS",
-        help="seconds between writes, at most 1 (default: write each sample at once)",
-    )  # fmt: skip
-    stream.set_defaults(verb=_stream, sample=0.1)
+    truth = verbs.add_parser("truth", help="true values of a simulated machine, as JSON lines")
+    truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
+    truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
+    truth.set_defaults(verb=_truth)
+    return parser
 
 
 def _stream(options: argparse.Namespace) -> int:
@@ -159,25 +151,18 @@ def _stream(options: argparse.Namespace) -> int:
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))
-        hello = _with_method(source.hello, options.smt_method)
-
+        hello, method = source.hello, options.smt_method
+        if method is not None and hello.smt_methods != ["single"]:
+            if method not in hello.smt_methods:
+                why = f"is not available here (available: {', '.join(hello.smt_methods)})"
+                raise Unavailable(f"--smt-method {method} {why}")
+            hello = replace(hello, smt_methods=[method])
         keep = partial(access.drop_capabilities, options.sysroot, options.source)
         try:
             serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, on_hello=keep)
         finally:
             os.set_blocking(serve.STDOUT, True)  # the parent may share the file
     return 0
-
-
-def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
-    """The hello with only the SMT method that the user wants."""
-    if method is None or hello.smt_methods == ["single"]:
-        return hello
-    if method not in hello.smt_methods:
-        available = ", ".join(hello.smt_methods)
-        raise Unavailable(f"--smt-method {method} is not available here (available: {available})")
-
-    return replace(hello, smt_methods=[method])
 
 
 def _print(answer: Any) -> None:
@@ -193,22 +178,20 @@ def _print(answer: Any) -> None:
         raise Unwritable(f"cannot write stdout: {error.strerror}") from None
 
 
-def _topology(options: argparse.Namespace) -> int:
+def _topology(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.cpu import identity, topology
 
     rows = topology.read(options.sysroot)
     if not rows:
         raise Unavailable(topology.nothing(options.sysroot))
-    answer = {
+    return {
         "cpus": [asdict(row) for row in rows],
         "host": identity.hostname(options.sysroot),
         "model": identity.identity(options.sysroot).name or None,
     }
-    _print(answer)
-    return 0
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.cpu import identity
     from perfprobe.instruments import conditions, doctor
 
@@ -232,11 +215,10 @@ def _doctor(options: argparse.Namespace) -> int:
     answer["readiness"] = [asdict(item) for item in conditions.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
-    _print(answer)
-    return 0
+    return answer
 
 
-def _events(options: argparse.Namespace) -> int:
+def _events(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.perf import event_catalogue
     from perfprobe.perf.event_catalogue import Catalogue
     from perfprobe.perf.perf_events import Kernel
@@ -246,29 +228,25 @@ def _events(options: argparse.Namespace) -> int:
         raise Usage(f"events --source {source}: perf counts events: --source auto or perf")
     catalogue = Catalogue(root, installed=root == Path("/"))
     kernel = Kernel() if root == Path("/") else None
-    _print(event_catalogue.list_events(root, options.word, catalogue, kernel))
-    return 0
+    return event_catalogue.list_events(root, options.word, catalogue, kernel)
 
 
-def _ramp(options: argparse.Namespace) -> int:
+def _ramp(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.instruments import ramp
 
-    _print(ramp.measure(options.cpu, options.isa, options.seconds))
-    return 0
+    return ramp.measure(options.cpu, options.isa, options.seconds)
 
 
-def _timers(options: argparse.Namespace) -> int:
+def _timers(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.instruments import timers
 
-    _print(timers.measure(options.cpu))
-    return 0
+    return timers.measure(options.cpu)
 
 
-def _wake(options: argparse.Namespace) -> int:
+def _wake(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.instruments import wake
 
-    _print(wake.measure(options.cpu))
-    return 0
+    return wake.measure(options.cpu)
 
 
 def _selftest(options: argparse.Namespace) -> int:

@@ -67,23 +67,21 @@ ALIASES = {
     "idle-cycles-backend": "stalled-cycles-backend",
 }  # fmt: skip
 _CACHES = ("L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node")
-_WAYS = ("load", "store", "prefetch")
+_WAYS = {"load": "loads", "store": "stores", "prefetch": "prefetches"}
 _RAW = re.compile(r"r([0-9a-fA-F]{1,16})")
 
 
-def _cache_events() -> Iterator[GenericEvent]:
-    """Returns the generic events of caches: each combination of cache, kind of access and result
-    (access or miss)."""
-    for cache, name in enumerate(_CACHES):
-        for way, what in enumerate(_WAYS):
-            all_of = "prefetches" if what == "prefetch" else f"{what}s"
-            yield GenericEvent(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS)
-            missed = f"{name}-{what}-misses"
-            about = f"{name}: {all_of} that missed"
-            yield GenericEvent(missed, about, cache | way << 8 | 1 << 16, EVENTS)
-
-
-CACHE_EVENTS = tuple(_cache_events())
+CACHE_EVENTS = tuple(
+    event
+    for cache, name in enumerate(_CACHES)
+    for way, (what, all_of) in enumerate(_WAYS.items())
+    for event in (
+        GenericEvent(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS),
+        GenericEvent(f"{name}-{what}-misses", f"{name}: {all_of} that missed",
+                     cache | way << 8 | 1 << 16, EVENTS),
+    )
+)  # fmt: skip
+"""Each combination of cache, kind of access and result (access or miss)."""
 GENERIC = [
     *((known, SOFTWARE) for known in SOFTWARE_EVENTS),
     *((known, HARDWARE) for known in HARDWARE_EVENTS),
@@ -273,23 +271,16 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
         return {}
     events: dict[str, list[ListedEvent]] = {}
     for item in event_names_of if isinstance(event_names_of, list) else []:
-        if isinstance(item, dict):
-            named = _named(item)
-            name = item.get("EventName")
-            if named is not None and isinstance(name, str) and len(name) <= MAX_TEXT:
-                events.setdefault(name.lower(), []).append(named)
+        texts = item if isinstance(item, dict) else {}
+        keys = ("EventName", "Encoding", "BriefDescription")
+        name, encoding, about = (t if isinstance(t := texts.get(key), str) else "" for key in keys)
+        match = _ENCODING.fullmatch(encoding)
+        if match is not None and 0 < len(name) <= MAX_TEXT:
+            terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
+            description = about[:MAX_TEXT] if about.isprintable() else ""
+            event = ListedEvent(match[1], ",".join(terms), description)
+            events.setdefault(name.lower(), []).append(event)
     return events
-
-
-def _named(item: dict[str, Any]) -> ListedEvent | None:
-    encoding = item.get("Encoding")
-    match = _ENCODING.fullmatch(encoding) if isinstance(encoding, str) else None
-    if match is None:
-        return None
-    terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
-    about = item.get("BriefDescription")
-    description = about[:MAX_TEXT] if isinstance(about, str) and about.isprintable() else ""
-    return ListedEvent(match[1], ",".join(terms), description)
 
 
 def _listed() -> bytes:

@@ -87,7 +87,11 @@ class Hsmp:
         self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
         self._ask = ask or self._open(root / "dev/hsmp")
         self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
-        limits = replace(LIMITS, parts=_source_names(root) if self._messages else [])
+        cpu, names = identity(root), list(SOURCE_NAMES)
+        if cpu.family == 0x1A and cpu.model in range(0x50, 0x60):
+            names += MORE_SOURCE_NAMES
+        names += [f"bit {bit}" for bit in range(len(names), SOURCES)]
+        limits = replace(LIMITS, parts=names)
         counters = [counter for message in self._messages for counter in COUNTERS[message]]
         counters = [limits if counter is LIMITS else counter for counter in counters]
         self.block = wire.Block("hsmp", "package", counters)
@@ -161,14 +165,6 @@ class Hsmp:
         self.missing += [Missing(key, why, fix) for key in keys]
 
 
-def _source_names(root: Path) -> list[str]:
-    """The names of the source bits on this model of CPU; a bit without a name has its number."""
-    cpu, names = identity(root), list(SOURCE_NAMES)
-    if cpu.family == 0x1A and cpu.model in range(0x50, 0x60):
-        names += MORE_SOURCE_NAMES
-    return names + [f"bit {bit}" for bit in range(len(names), SOURCES)]
-
-
 # --- Intel PLR ------------------------------------------------------------------------------------
 # Granite Rapids, Clearwater Forest and later models have no MSR with limit reasons. Linux's
 # intel_plr_tpmi shows their bits in debugfs, with a line for a die and a line for each of its CPUs.
@@ -219,7 +215,12 @@ class LimitStatus:
         self._read_all()
         known = any(bits is not None for bits in self._on)
         self.block = wire.Block("plr", "package", [COUNTER] if known else [])
-        self._report_old(rows)
+        for package, on in zip(self._ids, self._on, strict=True):
+            if on:
+                names = ", ".join(part for part in PARTS if part in on)
+                why = f"{names}: set before perftop started, and sticky: not about this run"
+                cpus = [row.cpu for row in rows if row.package == package]
+                self.missing.append(Missing(KEY, why, CLEAR, cpus))
 
     def read(self) -> Iterator[tuple[int, Values]]:
         if self._clock() >= self._next_s:
@@ -277,11 +278,3 @@ class LimitStatus:
         for words in lines:
             if package is not None and (words[0] == "cpus" or _CPU.fullmatch(words[0])):
                 yield package, [word for word in words[1:] if word in PARTS]
-
-    def _report_old(self, rows: Sequence[Cpu]) -> None:
-        for package, on in zip(self._ids, self._on, strict=True):
-            if on:
-                names = ", ".join(part for part in PARTS if part in on)
-                why = f"{names}: set before perftop started, and sticky: not about this run"
-                cpus = [row.cpu for row in rows if row.package == package]
-                self.missing.append(Missing(KEY, why, CLEAR, cpus))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Event, Uarch
+from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Uarch
 from perfprobe.registers.msr import MsrError, Registers, name
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
@@ -97,7 +97,13 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     bank, budget, events = uarch.bank, uarch.budget, uarch.events
     if bank is None or budget is None:
         return None
-    method, smt = _method(uarch, any_thread=any_thread)
+    # The best SMT method that the CPU's counters allow, and its key.
+    usable = (
+        (method, METHODS[method])
+        for method in uarch.methods
+        if (event := events.get(METHODS.get(method, ""))) and (any_thread or not event.any_thread)
+    )
+    method, smt = next(usable, (None, ""))
     wanted = (
         *((key, events.get(key), ALL_RINGS) for key in ("ref", "cycles", "instructions", smt)),
         ("kernel_cycles", events.get("cycles"), OS),
@@ -122,7 +128,7 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
             number = free.pop(0)
             selects[bank.select + bank.step * number] = event.config | rings | EN
             enable |= 1 << number
-            origin = f"counter {number}: {_code(event)}"
+            origin = f"counter {number}: {event.code:X}H/{event.umask:X}H"
             counted.append(
                 PlannedCounter(key, bank.counter + bank.step * number, budget.bits, origin)
             )
@@ -132,20 +138,6 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
         return None
     method = None if smt in short else method
     return Plan(bank, budget, tuple(counted), selects, fixed, enable, tuple(short), method)
-
-
-def _code(event: Event) -> str:
-    """Event and umask in the notation of the manuals."""
-    return f"{event.code:X}H/{event.umask:X}H"
-
-
-def _method(uarch: Uarch, *, any_thread: bool) -> tuple[str | None, str]:
-    """The best SMT method that the CPU's counters allow, and its key."""
-    for method in uarch.methods:
-        event = uarch.events.get(METHODS.get(method, ""))
-        if event is not None and (any_thread or not event.any_thread):
-            return method, METHODS[method]
-    return None, ""
 
 
 # --- use by others --------------------------------------------------------------------------------
@@ -283,7 +275,12 @@ def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
         if (value ^ ours) & mask:
             lost |= sum(bit for bit, part in bits if (value ^ ours) & part)
             evidence = evidence or f"{name(register)} is {value:X}H, not {value & ~mask | ours:X}H"
-    keys = [counted.key for counted in plan.counted if lost & _enabled_by(plan, counted)]
+    keys = []
+    for counted in plan.counted:
+        fixed = counted.register - FIXED_COUNTER
+        general = (counted.register - plan.bank.counter) // plan.bank.step
+        if lost & 1 << (32 + fixed if 0 <= fixed < MAX_FIXED else general):
+            keys.append(counted.key)
     return keys, evidence
 
 
@@ -299,10 +296,3 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
     if plan.bank.control is not None:
         bits = [(1 << n, 1 << n) for n in range(plan.enable.bit_length()) if plan.enable >> n & 1]
         yield plan.bank.control, plan.enable, plan.enable, bits
-
-
-def _enabled_by(plan: Plan, counted: PlannedCounter) -> int:
-    """The bit of GLOBAL_CTRL for a counter, by its address."""
-    if FIXED_COUNTER <= counted.register < FIXED_COUNTER + MAX_FIXED:
-        return 1 << 32 + counted.register - FIXED_COUNTER
-    return 1 << (counted.register - plan.bank.counter) // plan.bank.step

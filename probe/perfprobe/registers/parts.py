@@ -86,21 +86,21 @@ class RegisterPart:
         self._polled: dict[int, list[Flags]] = {}
 
     def open(self, cpu: int) -> list[Slot]:
-        readings = self._table.get(cpu, ())
+        readings, slots = self._table.get(cpu, ()), list[Slot]()
         device = self._device(cpu) if readings else None
         if device is None:
-            return []
-        return [self._slot(cpu, device.fd, reading) for reading in readings]
-
-    def _slot(self, cpu: int, fd: int, reading: Reading) -> Slot:
-        column = self._columns[reading.counter.key]
-        if reading.field is not None:
-            return Slot(lib.PP_FIELD, column, fd, reading.field.address)
-        if reading.mask:
-            flags = Flags(reading.register, reading.mask)
-            self._polled.setdefault(cpu, []).append(flags)
-            return Slot(lib.PP_FLAGS, column, fd, flags.address, flags.columns)
-        return Slot(lib.PP_MSR, column, fd, reading.register)
+            return slots
+        for reading in readings:
+            column, fd = self._columns[reading.counter.key], device.fd
+            if reading.field is not None:
+                slots.append(Slot(lib.PP_FIELD, column, fd, reading.field.address))
+            elif reading.mask:
+                flags = Flags(reading.register, reading.mask)
+                self._polled.setdefault(cpu, []).append(flags)
+                slots.append(Slot(lib.PP_FLAGS, column, fd, flags.address, flags.columns))
+            else:
+                slots.append(Slot(lib.PP_MSR, column, fd, reading.register))
+        return slots
 
     def _device(self, cpu: int) -> Registers | None:
         if cpu not in self._open:

@@ -163,15 +163,9 @@ def encode(message: Message) -> bytes:
     packed = msgpack.packb(body)
     assert isinstance(packed, bytes)
     covered = memoryview(packed)[:-CRC_BYTES]
-    return b"".join((_head(len(packed)), covered, _crc(covered)))
-
-
-def _head(length: int) -> bytes:
-    """The head of a msgpack bin of this length."""
-    for first, width in _BIN_HEADS.items():
-        if length < 1 << (8 * width):
-            return bytes([first]) + length.to_bytes(width, "big")
-    raise ValueError("a message of 4 GB")
+    first, width = next((f, w) for f, w in _BIN_HEADS.items() if len(packed) < 1 << (8 * w))
+    head = bytes([first]) + len(packed).to_bytes(width, "big")
+    return b"".join((head, covered, _crc(covered)))
 
 
 def _crc(covered: Bytes) -> bytes:
@@ -258,15 +252,6 @@ class Decoder:
             raise WireError("a damaged message (its checksum is missing)")
         if cls is None:
             return None
-        if cls is Hello:
-            self._check_start(body)
-        message = self._loaded(cls, body)
-        if isinstance(message, Hello):
-            self.hello, self.checked = message, summed
-        self.ended |= isinstance(message, Bye)
-        return message
-
-    def _loaded(self, cls: type[Any], body: dict[Any, Any]) -> Message:
         if cls is Frame:
             assert self.hello is not None
             if self._sizes is None:
@@ -274,21 +259,20 @@ class Decoder:
             return load_frame(self._sizes, body)
         if cls is Packed:
             return load_packed(body)
-        message: Message = load(cls, body, _NAMES[cls])
-        if isinstance(message, Hello):
-            check_hello(message)
-        elif isinstance(message, Note):
-            check_note(message)
-        return message
-
-    def _check_start(self, body: dict[Any, Any]) -> None:
-        """Raises WireError for a second hello or another version."""
         version = body.get("wire")
-        if version != VERSION:
+        if cls is Hello and version != VERSION:
             report = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
             raise WireError(
                 f"wire version {report} is not one this perftop reads ({VERSION}): "
                 "use the same perftop at both ends"
             )
-        if self.hello is not None:
+        if cls is Hello and self.hello is not None:
             raise WireError("a second hello")
+        message: Message = load(cls, body, _NAMES[cls])
+        if isinstance(message, Hello):
+            check_hello(message)
+            self.hello, self.checked = message, summed
+        elif isinstance(message, Note):
+            check_note(message)
+        self.ended |= isinstance(message, Bye)
+        return message

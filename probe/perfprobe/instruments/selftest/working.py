@@ -162,19 +162,18 @@ def factors(tape: FrameLog, key: str) -> list[float]:
     return candidates or [1.0]
 
 
-def _busy(window: Window) -> Outcome | None:
-    moved = window.moved("busy_s")
-    if moved is None:
-        return None
-    expected = window.seconds(moved)
-    return Outcome(window.cpu, expected, moved.amount, expected, less=window.lost_s)
+def _spent(key: str, *, busy: bool) -> See:
+    """Checks the time of a CPU that worked throughout: all of it is busy time."""
 
+    def see(window: Window) -> Outcome | None:
+        moved = window.moved(key)
+        if moved is None:
+            return None
+        whole, lost_s = window.seconds(moved), window.lost_s
+        less, more = (lost_s, 0.0) if busy else (0.0, lost_s)
+        return Outcome(window.cpu, whole if busy else 0.0, moved.amount, whole, less, more)
 
-def _awake(window: Window) -> Outcome | None:
-    moved = window.moved("idle_s")
-    if moved is None:
-        return None
-    return Outcome(window.cpu, 0.0, moved.amount, window.seconds(moved), more=window.lost_s)
+    return see
 
 
 def _user(window: Window) -> Outcome | None:
@@ -202,8 +201,8 @@ _CHAIN: Mapping[Check, See] = {
     TSC: _ticking("msr_tsc"),
     REF: _ticking("ref"),
     MPERF: _ticking("mperf"),
-    BUSY: _busy,
-    NEVER_IDLE: _awake,
+    BUSY: _spent("busy_s", busy=True),
+    NEVER_IDLE: _spent("idle_s", busy=False),
     USER: _user,
 }
 _ENTER: Mapping[Check, See] = {
