@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import nan
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,6 +129,8 @@ class Case(NamedTuple):
     cap: Cap | None
     """The clock limit that was set; None if there is none."""
     guest: bool
+    governor: str = ""
+    """The governor of all CPUs that choose their clock without hardware P-states; '' if unknown."""
     scaled: bool = False
     """Whether counts of the cores were scaled up, because their events took turns."""
 
@@ -183,6 +185,10 @@ def verdicts(case: Case) -> Iterator[Verdict]:
         yield _verdict("hwp")
     if case.guest and mean("stat_steal_s") >= MIN_STEAL:
         yield _verdict("hypervisor")
+    # A governor counts only if limit reasons are polled, none was found, and it may save power.
+    is_polled = any(facts.polls(key) > 0 for key in ("limit_reasons", "hsmp_limits"))
+    if is_polled and case.governor not in {"", "performance"} and isnan(mean("hwp_max")):
+        yield _verdict("governor")
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:
@@ -217,6 +223,8 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
             result["hwp_epp"] = round(preference)
     if (limit := mean("pstate_limit")) > 0:  # shows how far the clock is lowered, not why
         result["pstate_limit"] = round(limit, 1)
+    if cause == "governor":
+        result["governor"] = case.governor
     if cause == "hypervisor":
         result["steal_share"] = round(mean("stat_steal_s"), 3)
     numbers = {"power_w": facts.watts, "power_limit_w": mean("power_limit_w")}

@@ -323,7 +323,8 @@ class Drops:
         )
         guest = self._reader.hello.virtualisation is not None
         drop.scaled |= bool((sample.scaled & cores).any())
-        case = Case(Facts(self._tally, drop.facts), cap, guest, drop.scaled)
+        governor = self._reader.hello.settings.get("governor", "")
+        case = Case(Facts(self._tally, drop.facts), cap, guest, governor, drop.scaled)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)

@@ -38,6 +38,7 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ("turbo-drop", "license"): Counted("cycles in which wide SIMD code lowered the clock"),
     ("turbo-drop", "hwp"): Counted("a low HWP request, or no limit reason and a saving one", False),
     ("turbo-drop", "hypervisor"): Counted("steal, which goes with a busy host", False),
+    ("turbo-drop", "governor"): Counted("limit reasons, of which none was set", False),
     ("throttle", "thermal"): Counted("the thermal status of cores, or the kernel's count of it"),
     ("throttle", "prochot"): Counted("the PROCHOT status of cores"),
     ("throttle", "modulation"): Counted("the duty that a register asks for"),

@@ -301,6 +301,10 @@ CAUSES: dict[str, Cause] = {
             "hypervisor", "hypervisor", "The hypervisor", "steal",
             "another host or instance size; nothing in here helps",
         ),
+        Cause(
+            "governor", "governor", "The governor", "gov",
+            "cpupower frequency-set -g performance", ("governor",),
+        ),
         Cause("modulation", "clock modulation", "Clock modulation", "duty"),
         Cause("hdc", "HDC", "Hardware duty cycling", "HDC"),
         Cause(
@@ -370,6 +374,34 @@ LINE_REMEDIES = {
     "tlb shootdowns": "fewer munmap, mprotect and madvise in programs with many threads",
 }
 """Advice about lines of interrupts that are sent by no device, by the beginning of the name."""
+
+
+class CostlySetting(NamedTuple):
+    """A setting of the machine that makes the kernel take more time."""
+
+    key: str
+    """Name of the setting in hello."""
+    values: tuple[str, ...]
+    """Its costly values; empty: any value."""
+    text: str
+    remedy: str
+
+
+COSTLY_SETTINGS = (
+    CostlySetting(
+        "clocksource", ("hpet", "acpi_pm", "refined-jiffies"),
+        "the clock source {}, a device that takes about a microsecond to read",
+        "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted",
+    ),
+    CostlySetting(
+        "frequency_driver", ("pcc-cpufreq",), "the driver {}, in which all CPUs share a lock",
+        "blacklist pcc_cpufreq; let the OS control power in the firmware's setup",
+    ),
+    CostlySetting(
+        "costly_mitigations", (), "mitigations that slow each system call down ({})",
+        "a newer CPU; mitigations=off only where all code is trusted",
+    ),
+)  # fmt: skip
 CAPS: dict[str, tuple[str, str]] = {
     "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),
     "turbo off": ("Disabled turbo", "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo"),

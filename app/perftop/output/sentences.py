@@ -15,7 +15,7 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from perftop.base.text import length, percent, ranges, rough, short_duration, time_of_day
+from perftop.base.text import length, percent, ranges, rough, safe, short_duration, time_of_day
 from perftop.model.kinds import (
     CAPS,
     KINDS,
@@ -171,6 +171,8 @@ def subject(episode: Episode) -> str:
         return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
     if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE:
         return "A PROCHOT signal from outside"
+    if governor := episode.evidence.get("governor"):
+        return f"The governor {safe(governor, MAX_OWNER)}"
     if by := episode.evidence.get("stopped_by"):
         return f"{by[0].upper()}{by[1:]}"
     name = cause_of(episode.cause).subject or cause_of("unknown").subject

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import length, many, percent, ranges, safe
+from perftop.base.text import length, many, percent, ranges, rough, safe
 from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
-from perftop.model.kinds import CAPS, KINDS, LINE_REMEDIES, Cap, Episode, cause_of
+from perftop.model.kinds import CAPS, COSTLY_SETTINGS, KINDS, LINE_REMEDIES, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.tasks import STOPPED_BY, owner
 from perftop.output.sentences import (
@@ -114,6 +114,14 @@ class Check:
         return self.share < least and not self.measured >= MIN_SHARE
 
 
+class Clue(NamedTuple):
+    """A likely reason for lost time whose size is not counted."""
+
+    key: str
+    text: str
+    hint: str
+
+
 @dataclass(frozen=True)
 class Report:
     job: str | None
@@ -122,6 +130,7 @@ class Report:
     findings: list[Finding]
     """All causes of losses, the costliest first."""
     checks: list[Check]
+    clues: list[Clue]
     not_seen: list[tuple[str, str, str | None]]
     """Name, reason and fix of each loss that cannot be measured here."""
     whole: Interval
@@ -183,7 +192,8 @@ def report(
     elif not session.reader.turbo.cpus.any():
         hides = "No turbo table is known: clocks are compared with the base clock."
     checked = checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
-    return Report(job, totals, findings, checked, unseen, whole, spent, hides, past)
+    hints = clues(session, whole, totals.losses)
+    return Report(job, totals, findings, checked, hints, unseen, whole, spent, hides, past)
 
 
 _NAMES = {
@@ -376,6 +386,32 @@ def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | 
         whole += max(0, end_ns - max(episode.start_ns, until_ns))
         until_ns = max(until_ns, end_ns)
     return whole / 1e9
+
+
+MIN_KERNEL_SHARE = 0.15
+"""Minimum share of the working time in the kernel from which a setting that slows it is reported.
+Servers of files and networks spend this much, too, but then the setting costs as well."""
+
+
+def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
+    """Returns settings that slow the kernel, if CPUs spend much time in it."""
+    kernel = _mean_of_job(session, sums, whole.values["kernel_cycles"])
+    if not isfinite(kernel):
+        system, util = (
+            _mean_of_job(session, sums, whole.values[key]) for key in ("system", "util")
+        )
+        kernel = system / util if util > 0 else nan
+    if not kernel >= MIN_KERNEL_SHARE:
+        return []
+    result = []
+    for setting in COSTLY_SETTINGS:
+        value = safe(session.hello.settings.get(setting.key, ""), MAX_OWNER)
+        if value and (not setting.values or value in setting.values):
+            text = (
+                f"{rough(kernel)} of the time is in the kernel, with {setting.text.format(value)}"
+            )
+            result.append(Clue(setting.key, text, setting.remedy))
+    return result
 
 
 # --- possible losses

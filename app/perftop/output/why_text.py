@@ -62,6 +62,8 @@ def answer(session: Session, report: Report) -> str:
         slowing = "slowed" if report.past else "is slowing"
         seen = "" if report.totals.times.has_waits else "seen "
         text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
+        if report.clues:
+            text = f"No loss of {who} was counted, but its kernel is slow: see the clue."
         return _fitting([text + blind, text])
     first, share, second = report.named[0], 0.0, None
     for finding in report.named:
@@ -147,6 +149,10 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         rows += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
     else:
         rows += [*_healthy(session, report), []]
+    for clue in report.clues:
+        rows += _labelled("clue", clue.text)
+        rows += [[Part(f"{'':{LABEL_WIDTH}}{'try:':<10}", "dim"), Part(line, "try")]
+                 for line in folded(clue.hint, WIDTH - LABEL_WIDTH - 10)]  # fmt: skip
     if report.spent is not None:
         rows += _labelled("spent", spent_text(report.spent), "dim")
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
@@ -263,10 +269,11 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     share. A cause has `kind` and `cause` as in the line of an episode (`cause` is "other" where no
     episode explains it), `lost_ratio`, `lost_s`, `for_s` (null: unknown), `running`, `cpus`,
     `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
-    known). `looked_for` lists the losses that were measured, whether or not they are causes;
-    `not_seen` lists those that could not be measured, with `why` and `fix`; `spent` is
-    what the threads of the job did, in seconds of all together (null: not known); `seen` is the
-    basis of the report. `run` is the run of the command, as in the summary of `stat`.
+    known). `clues` are likely reasons without a size, with `key`, `text` and `try`. `looked_for`
+    lists the losses that were measured, whether or not they are causes; `not_seen` lists those
+    that could not be measured, with `why` and `fix`; `spent` is what the threads of the job did, in
+    seconds of all together (null: not known); `seen` is the basis of the report. `run` is the run
+    of the command, as in the summary of `stat`.
     """
     hello, totals, end = session.hello, report.totals, session.unix(session.now_ns)
     causes = [
@@ -278,6 +285,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         }
         for f in report.findings
     ]  # fmt: skip
+    clues = [{"key": clue.key, "text": clue.text, "try": clue.hint} for clue in report.clues]
     looked_for = [
         {"key": check.key, "lost_ratio": json_number(check.share), "text": check.looked_for,
          "found": check.found}
@@ -292,7 +300,8 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     return {
         "type": "why", "answer": answer(session, report), "job": report.job,
         "lost_ratio": json_number(report.sums.lost_ratio),
-        "wanted_s": json_number(report.sums.whole_s), "causes": causes, "looked_for": looked_for,
+        "wanted_s": json_number(report.sums.whole_s), "causes": causes, "clues": clues,
+        "looked_for": looked_for,
         "not_seen": [{"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen],
         "spent": None if report.spent is None
         else {key: json_number(s) for key, s in report.spent._asdict().items()},

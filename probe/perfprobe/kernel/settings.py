@@ -34,6 +34,7 @@ POLICIES = {
     "energy_performance_preference": "energy_performance_preference",
 }
 """Files of a cpufreq policy; if policies differ, all values are listed."""
+_COSTLY = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
 _CHOSEN = re.compile(r"\[([^\]]*)\]")
 
 
@@ -48,6 +49,7 @@ def settings(root: Path) -> dict[str, str]:
     if (on := turbo_on(root)) is not None:
         values_by_name["turbo"] = "on" if on else "off"
     values_by_name |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
+    values_by_name["costly_mitigations"] = _costly_mitigations(root)
     return {name: value[:MAX_VALUE] for name, value in values_by_name.items() if value}
 
 
@@ -79,6 +81,14 @@ def _vulnerable(root: Path) -> str:
     listed = names(at)
     open_to = [name for name in listed if word(f"{at}/{name}").startswith("Vulnerable")]
     return ", ".join(open_to) or ("nothing" if listed else "")
+
+
+def _costly_mitigations(root: Path) -> str:
+    """Returns the mitigations at work that slow each entry to the kernel: other page tables, and a
+    write of an MSR (IBRS) or untrained branch predictors at each entry."""
+    at = f"{root}/{CPUS}/vulnerabilities"
+    costly = ((name, _COSTLY.match(word(f"{at}/{name}"))) for name in names(at))
+    return ", ".join(f"{name}: {match[1]}" for name, match in costly if match)
 
 
 def _memory(root: Path) -> str:

@@ -27,7 +27,7 @@ SCENARIOS = ("turbo-drop", "license", "throttle", "halts", "neighbour", "memory"
 def emitted() -> set[tuple[str, str]]:
     """The kinds and causes that the tables of all detectors can name."""
     clues = {clue.cause for clue in low_clock_causes.CLUES} - {low_clock_causes.POWER}
-    drops = clues | {*low_clock_causes.LIMITS, "policy", "license", "hwp", "hypervisor"}
+    drops = clues | {*low_clock_causes.LIMITS, "policy", "license", "hwp", "hypervisor", "governor"}
     return {
         *(("turbo-drop", cause) for cause in drops),
         *(("throttle", cause) for cause in throttles.CAUSES),

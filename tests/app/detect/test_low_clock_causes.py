@@ -54,13 +54,17 @@ def reader(*, cores: int = 2, only: set[str] | None = None) -> SampleReader:
 
 
 def case(
-    cap: Cap | None = None, guest: bool = False, only: set[str] | None = None, **moved: Any
+    cap: Cap | None = None,
+    guest: bool = False,
+    only: set[str] | None = None,
+    governor: str = "",
+    **moved: Any,
 ) -> Case:
     """The first core's facts over four samples."""
     result = reader(only=only)
     tally = Tally(result.counters, COUNTED)
     sums = sum(tally.sums(counted.delta(result.counters, moved), result.cores) for _ in range(4))
-    return Case(Facts(tally, np.asarray(sums)[0]), cap, guest)
+    return Case(Facts(tally, np.asarray(sums)[0]), cap, guest, governor)
 
 
 def polled(**seen: float) -> dict[str, Any]:
@@ -289,3 +293,33 @@ def test_a_license_of_scaled_counts_is_inferred() -> None:
     wide = case(**WIDE)
     assert verdict(wide) == ("license", "measured")
     assert verdict(wide._replace(scaled=True)) == ("license", "inferred")
+
+
+WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max", "hwp_highest"}
+
+
+@pytest.mark.parametrize(
+    ("cause", "governor", "moved"),
+    [
+        ("governor", "schedutil", NONE),
+        ("governor", "ondemand", {"hsmp_limits": polled()}),
+        ("unknown", "performance", NONE),
+        ("unknown", "", NONE),
+        ("unknown", "schedutil", {}),  # a limit may have acted unseen
+        ("thermal", "schedutil", {"limit_reasons": polled(thermal=9)}),
+    ],
+)
+def test_a_governor_is_named_once_no_limit_was_seen(
+    cause: str, governor: str, moved: dict[str, Any]
+) -> None:
+    facts = case(only=WITHOUT_HWP, governor=governor, **moved)
+    assert verdict(facts).cause == cause
+    if cause == "governor":
+        assert verdict(facts).confidence == "inferred"
+        words = subject(Episode("turbo-drop", [0], 0, cause=cause, evidence=evidence(facts, cause)))
+        assert words == f"The governor {governor}"
+
+
+def test_hardware_that_chooses_the_clock_asks_no_governor() -> None:
+    facts = case(governor="powersave", hwp_max=35.0, hwp_highest=35.0, **NONE)
+    assert verdict(facts).cause == "unknown"

@@ -10,6 +10,7 @@ import pytest
 from fakes import Does, Machine
 from fakes import seen as sampled
 from nights import by_day
+from played import played
 from truths import PLAYED_S, SMALL, found
 
 from perftop.model.kinds import Episode, cause_of
@@ -438,3 +439,34 @@ def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
     result = queue(session, "job")
     assert result is not None
     assert result.evidence[0] == "it waited 0.10 of 0.30 s"
+
+
+# --- clues
+
+IN_KERNEL = "% of the time is in the kernel, with"
+
+
+@pytest.mark.parametrize(
+    ("setting", "kernel", "words"),
+    [
+        ({"clocksource": "hpet"}, 0.4, f"40 {IN_KERNEL} the clock source hpet"),
+        ({"frequency_driver": "pcc-cpufreq"}, 0.2, f"20 {IN_KERNEL} the driver pcc-cpufreq"),
+        ({"costly_mitigations": "retbleed: IBRS"}, 0.4, f"40 {IN_KERNEL} mitigations"),
+        ({"clocksource": "hpet"}, 0.1, ""),
+        ({"clocksource": "tsc"}, 0.4, ""),
+        ({}, 0.4, ""),
+    ],
+)
+def test_a_slow_setting_is_a_clue_while_the_kernel_takes_much(
+    setting: dict[str, str], kernel: float, words: str
+) -> None:
+    machine = Machine(cores=2, changes={"settings": setting})
+    machine.does = dict.fromkeys(range(4), Does(util=0.9, hz=3.2e9, kernel=kernel))
+    session = Session(machine.hello)
+    session.account()
+    played(session, [machine.frame(seq) for seq in range(30)])
+    result = report(session, session.run.start_ns)
+    assert [clue.text.startswith(words) for clue in result.clues] == [True] * bool(words)
+    first, *rest = printed(session, result)
+    assert any(line.startswith("clue       ") for line in rest) == bool(words)
+    assert first.startswith("No loss of this machine was counted" if words else "Nothing ")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from perfprobe.kernel.settings import settings
 
 CPUS = "sys/devices/system/cpu"
@@ -16,6 +18,7 @@ def made(root: Path, **files: str) -> Path:
         "boost": f"{CPUS}/cpufreq/boost",
         "mds": f"{CPUS}/vulnerabilities/mds",
         "spectre_v2": f"{CPUS}/vulnerabilities/spectre_v2",
+        "meltdown": f"{CPUS}/vulnerabilities/meltdown",
         "huge_pages": "sys/kernel/mm/transparent_hugepage/enabled",
         "memory": "proc/meminfo",
     }
@@ -34,7 +37,7 @@ def test_settings_by_name(tmp_path: Path) -> None:
     )  # fmt: skip
     assert settings(root) == {
         "governor": "performance, powersave", "turbo": "off", "vulnerable_to": "mds",
-        "huge_pages": "madvise", "memory": "15.6 GiB",
+        "costly_mitigations": "spectre_v2: IBRS", "huge_pages": "madvise", "memory": "15.6 GiB",
     }  # fmt: skip
 
 
@@ -44,6 +47,22 @@ def test_missing_settings_are_left_out(tmp_path: Path) -> None:
 
 def test_default_settings_are_left_out(tmp_path: Path) -> None:
     assert settings(made(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
+
+
+@pytest.mark.parametrize(
+    ("content", "costly"),
+    [
+        ("IBRS; IBPB: conditional", "IBRS"),
+        ("IBRS, IBPB", "IBRS"),
+        ("Enhanced / Automatic IBRS", ""),
+    ],
+)
+def test_mitigations_that_slow_system_calls_are_named(
+    tmp_path: Path, content: str, costly: str
+) -> None:
+    root = made(tmp_path, spectre_v2=f"Mitigation: {content}", meltdown="Mitigation: PTI")
+    wanted = "meltdown: PTI" + (f", spectre_v2: {costly}" if costly else "")
+    assert settings(root)["costly_mitigations"] == wanted
 
 
 def test_values_are_bounded(tmp_path: Path) -> None:
