@@ -374,6 +374,17 @@ LINE_REMEDIES = {
     "tlb shootdowns": "fewer munmap, mprotect and madvise in programs with many threads",
 }
 """Advice about lines of interrupts that are sent by no device, by the beginning of the name."""
+LOG_CLUES = {
+    "split-lock": (
+        "it took a split lock, and waits 10 ms for each",
+        "align its atomic variables; sysctl kernel.split_lock_mitigate=0",
+    ),
+    "memory-errors": (
+        "this memory reports errors that were corrected, each an interrupt",
+        "replace it: ras-mc-ctl --errors, rasdaemon",
+    ),
+}
+"""Clues in the kernel's log, by kind of message: what it means, and the remedy."""
 
 
 class CostlySetting(NamedTuple):

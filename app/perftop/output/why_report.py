@@ -16,7 +16,16 @@ from perftop.base.arrays import Floats
 from perftop.base.text import length, many, percent, ranges, rough, safe
 from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
-from perftop.model.kinds import CAPS, COSTLY_SETTINGS, KINDS, LINE_REMEDIES, Cap, Episode, cause_of
+from perftop.model.kinds import (
+    CAPS,
+    COSTLY_SETTINGS,
+    KINDS,
+    LINE_REMEDIES,
+    LOG_CLUES,
+    Cap,
+    Episode,
+    cause_of,
+)
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.tasks import STOPPED_BY, owner
 from perftop.output.sentences import (
@@ -359,7 +368,9 @@ def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
         return CAPS[cap.by][1] if cap.by in CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
-        return "who lowers it while the machine runs: thermald, the BMC, a power manager"
+        here = ", ".join(session.hints.managers[:2])
+        by = f"{here} here or the BMC" if here else "thermald, the BMC, a power manager"
+        return f"who lowers it while the machine runs: {by}"
     if worst is not None and (line := str(worst.evidence.get("line", ""))):
         for name, remedy in LINE_REMEDIES.items():
             if line.startswith(name):
@@ -394,7 +405,13 @@ Servers of files and networks spend this much, too, but then the setting costs a
 
 
 def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
-    """Returns settings that slow the kernel, if CPUs spend much time in it."""
+    """Returns what the kernel's log names, and settings that slow the kernel if CPUs spend much
+    time in it."""
+    result = []
+    for kind, name in session.hints.messages:
+        if kind in LOG_CLUES:
+            text, remedy = LOG_CLUES[kind]
+            result.append(Clue(kind, f"the kernel's log names {name}: {text}", remedy))
     kernel = _mean_of_job(session, sums, whole.values["kernel_cycles"])
     if not isfinite(kernel):
         system, util = (
@@ -402,8 +419,7 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
         )
         kernel = system / util if util > 0 else nan
     if not kernel >= MIN_KERNEL_SHARE:
-        return []
-    result = []
+        return result
     for setting in COSTLY_SETTINGS:
         value = safe(session.hello.settings.get(setting.key, ""), MAX_OWNER)
         if value and (not setting.values or value in setting.values):

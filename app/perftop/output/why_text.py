@@ -63,7 +63,7 @@ def answer(session: Session, report: Report) -> str:
         seen = "" if report.totals.times.has_waits else "seen "
         text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
         if report.clues:
-            text = f"No loss of {who} was counted, but its kernel is slow: see the clue."
+            text = f"No loss of {who} was counted, but there is a clue (below)."
         return _fitting([text + blind, text])
     first, share, second = report.named[0], 0.0, None
     for finding in report.named:

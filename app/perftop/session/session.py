@@ -19,6 +19,7 @@ from perftop.base.text import length
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
 from perftop.model.differences import asleep_ns
+from perftop.model.hints import Hints
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.smt import Calibration, core_lists
@@ -110,6 +111,7 @@ class Session:
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
+        self.hints = Hints()
         self.details: dict[str, dict[str, object]] = {}
         """Details of processes, by pid, as received; newest last."""
         self._factors: dict[str, list[float]] = {}
@@ -258,6 +260,7 @@ class Session:
                     self.details[pid] = detail
             for pid in list(self.details)[:-MAX_PROCESSES]:
                 del self.details[pid]
+        self.hints.take(frame.records)
         return snapshot is not None
 
     def _notice_suspension(self, frame: wire.Frame) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfprobe.cpu import files
 from perfprobe.kernel.cgroups import Quotas, cpuset, hierarchy
 from perfprobe.kernel.interrupts import Interrupts
+from perfprobe.kernel.kernel_log import KernelLog
 from perfprobe.kernel.memory_stalls import MemoryStalls
 from perfprobe.kernel.task_files import (
     BATCH,
@@ -63,6 +64,8 @@ CHECKS_NS, CHECK_NS = 3_000_000_000, 100_000_000
 moved to another control group are made, and time between two checks."""
 MAX_CHECKED = 8
 """Upper bound of the watched processes that are checked: each takes some 15 us."""
+MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
+"""Names of programs that may lower limits of power and clock while the machine runs."""
 MAX_WAITS = 64
 """Number of busiest tasks whose waiting is reported: each task costs reads of two files, some 20
 us."""
@@ -157,6 +160,7 @@ class Tasks:
         self._told = SentDetails()
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
+        self._log = KernelLog(root)
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
@@ -220,6 +224,7 @@ class Tasks:
 
     def close(self) -> None:
         self._scan = None
+        self._log.close()
         if self._births is not None:
             self._births.close()
 
@@ -256,10 +261,15 @@ class Tasks:
             self._ready |= {"interrupts": interrupts} if interrupts else {}
             if ended := self._ended_children(before):
                 self._ready["ended_children"] = ended
+            if messages := self._log.record():
+                self._ready["kernel_log"] = messages
         elif seen:  # a first read, from which the first second is measured
             self._memory.record(self._watched())
+            stats = {pid: look.stat for pid, look in seen.items() if look.stat is not None}
+            managers = {pid: stat.comm for pid, stat in stats.items() if stat.comm in MANAGERS}
+            self._ready = {"managers": managers} if managers else {}
             if quotas := self._quotas.record(self._watched()):
-                self._ready = {"quotas": quotas}
+                self._ready["quotas"] = quotas
 
     def _processes(self) -> Iterator[list[str]]:
         """Yields the PIDs in batches. The directory is read only if a task was born: with cold

@@ -210,8 +210,8 @@ As for a row that was not read, the next delta covers the whole span.
   [path, ...]}}: control groups with a CPU quota that holds for tasks of this record or of the
   watched job, and which hold for each process, the innermost first. `cpus` is how many CPUs the
   quota allows; the others are cumulative: periods, those in which the group was throttled, and for
-  how long, summed over CPUs. In frames that have `tasks`, and of a watched job once before; absent
-  where there is no quota.
+  how long, summed over CPUs. In frames that have `tasks`, and of a watched job once before and
+  after it was moved to another group; absent where there is no quota.
 - `interrupts`: {CPU as text: [tasks, irq, softirq, lines, softirqs]}: CPUs that spent 3 % of the
   time since the last scan in interrupts and softirqs. The first three are shares of that time: in
   tasks, in interrupts and in softirqs. `lines` and `softirqs` are [[name, count], ...], the most
@@ -224,6 +224,11 @@ As for a row that was not read, the next delta covers the whole span.
   tasks of this record or of the watched job: the limit in bytes, how often it was reached, pages
   that were read back, and for how long some task of the group stood still; null where unknown.
   In frames that have `tasks`; absent where nothing rose.
+- `kernel_log`: [[kind, name, count], ...]: what messages of the kernel's log named since the last
+  scan: `split-lock` with a task, `memory-errors` (corrected) with a memory module. Absent where
+  there were none, or the log may not be read.
+- `managers`: {pid as text: comm}: programs that were found at the start and may lower limits of
+  power and clock. Absent where there were none.
 - `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
   counters may have. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,

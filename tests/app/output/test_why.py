@@ -470,3 +470,40 @@ def test_a_slow_setting_is_a_clue_while_the_kernel_takes_much(
     first, *rest = printed(session, result)
     assert any(line.startswith("clue       ") for line in rest) == bool(words)
     assert first.startswith("No loss of this machine was counted" if words else "Nothing ")
+
+
+@pytest.mark.parametrize(
+    ("records", "clues", "managers"),
+    [
+        (
+            {"kernel_log": [["split-lock", "app[7]", 2], ["split-lock", "app[7]", 1]]},
+            ["app[7]"],
+            [],
+        ),
+        ({"kernel_log": [["memory-errors", "DIMM#0", 9]]}, ["DIMM#0"], []),
+        ({"kernel_log": [["later-kind", "x", 1], ["split-lock", 7, 1], 7]}, [], []),
+        ({"managers": {"812": "thermald", "x": "y"}, "kernel_log": 7}, [], ["thermald[812]"]),
+        ({"managers": [7]}, [], []),
+    ],
+)
+def test_what_the_log_of_the_kernel_names_is_a_clue(
+    records: dict[str, object], clues: list[str], managers: list[str]
+) -> None:
+    machine = Machine(cores=2)
+    session = Session(machine.hello)
+    session.account()
+    played(session, [machine.frame(0), machine.frame(1, records=records), machine.frame(2)])
+    result = report(session, session.run.start_ns)
+    assert [clue.text.split(":")[0] for clue in result.clues] == [
+        f"the kernel's log names {name}" for name in clues
+    ]
+    assert session.hints.managers == managers
+
+
+def test_whoever_manages_power_here_is_asked_about_a_lowered_limit() -> None:
+    session, _ = found(f"turbo-drop,{SMALL}", SAMPLE_NS, PLAYED_S, None)
+    for episode in session.episodes(0, session.now_ns):
+        episode.evidence["power_limit_before_w"] = 300.0
+    session.hints.take({"managers": {"812": "thermald"}})
+    hint = report(session, session.run.start_ns).findings[0].hint
+    assert hint == "who lowers it while the machine runs: thermald[812] here or the BMC"
