@@ -177,7 +177,8 @@ class _PrintCompletion(argparse.Action):
 
 
 def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
-    """Parses the options of a verb and adds the command after `--`. Raises Failed."""
+    """Parses the options of a verb and adds the command after `--`. `host` is the first of the
+    `hosts` given by --host. Raises Failed."""
     parser = _parser()
     verbs: Mapping[str, argparse.ArgumentParser] = parser.get_default("verbs")
     _check_verb(verbs, arguments)
@@ -185,8 +186,18 @@ def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.
     if left:
         raise Failed(_unexpected(arguments[0], left, verbs), USAGE)
     args.command = command
-    _check_command(args)
-    _choose_hosts(args)
+    if command is not None:
+        if not args.runs:
+            raise Failed("this verb runs no command; to measure one: perftop stat -- CMD", USAGE)
+        if not command:
+            raise Failed("no command after --", USAGE)
+        if any(getattr(args, name, None) is not None for name in ("duration", "count")):
+            raise Failed("a command is measured to its end; for less: -- timeout 10 CMD", USAGE)
+    if hasattr(args, "host"):
+        args.hosts = list(args.host or [])
+        args.host = args.hosts[0] if args.hosts else None
+        if len(args.hosts) > 1 and not getattr(args, "several", False):
+            raise Failed("one --host at a time here; stat and record take several", USAGE)
     return args
 
 
@@ -207,9 +218,7 @@ def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
     raise Failed(text, USAGE)
 
 
-def _unexpected(
-    verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]
-) -> str:  # fmt: skip
+def _unexpected(verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]) -> str:
     """Returns the message for unexpected arguments, which may be intended as a command."""
     first = left[0].partition("=")[0]
     if first in verbs:
@@ -232,30 +241,6 @@ def _unexpected(
     if verb in RUN:
         return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     return f"{text}; see perftop {verb} --help"
-
-
-def _check_command(args: argparse.Namespace) -> None:
-    """Raises Failed if a command after `--` cannot be run with these options."""
-    if args.command is None:
-        return
-    if not args.runs:
-        raise Failed("this verb runs no command; to measure one: perftop stat -- CMD", USAGE)
-    if not args.command:
-        raise Failed("no command after --", USAGE)
-    if any(getattr(args, name, None) is not None for name in ("duration", "count")):
-        raise Failed("a command is measured to its end; for less: -- timeout 10 CMD", USAGE)
-
-
-def _choose_hosts(args: argparse.Namespace) -> None:
-    """Sets `hosts` to all names given by --host, and `host` to the first one. Raises Failed if
-    several hosts are given and the verb supports only one."""
-    if not hasattr(args, "host"):
-        return
-    named = args.host or []
-    args.hosts = list(named)
-    args.host = named[0] if named else None
-    if len(named) > 1 and not getattr(args, "several", False):
-        raise Failed("one --host at a time here; stat and record take several", USAGE)
 
 
 # --- options of perf, turbostat and htop

@@ -278,6 +278,11 @@ def many(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def listed(words: Sequence[str]) -> str:
+    """Words in one phrase: a, b and c."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
 # --- times and spans
 
 

@@ -51,23 +51,19 @@ def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
-            all_verbs += [
-                _verb(name, helps[name], verb_parser)
-                for name, verb_parser in action.choices.items()
-            ]
+            all_verbs += [_verb(name, helps[name], verb) for name, verb in action.choices.items()]
     return all_verbs
 
 
 def names(topic: str, heading: str) -> tuple[str, ...]:
     """Returns the code-formatted names in the first column of a page's tables whose first heading
     is `heading`."""
-    rows = (
-        row
-        for block in read_page(topic).blocks
-        if block.kind == "table" and cells(block.lines[0])[0].strip("`") == heading
-        for row in block.lines[1:]
-    )
-    return tuple(name for row in rows for name in re.findall(r"`([^`]+)`", cells(row)[0]))
+    found: list[str] = []
+    for block in read_page(topic).blocks:
+        if block.kind == "table" and cells(block.lines[0])[0].strip("`") == heading:
+            for row in block.lines[1:]:
+                found += re.findall(r"`([^`]+)`", cells(row)[0])
+    return tuple(found)
 
 
 def _sources() -> tuple[str, ...]:
@@ -105,13 +101,9 @@ def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
             metavar = "|".join(map(str, action.choices))
         else:
             metavar = str(action.metavar or action.dest.upper())
-        option = Option(
-            tuple(action.option_strings),
-            metavar,
-            action.help or "",
-            *_values(name, action, metavar),
-        )
-        (options if action.option_strings else positionals).append(option)
+        values, names = _values(name, action, metavar), tuple(action.option_strings)
+        option = Option(names, metavar, action.help or "", *values)
+        (options if names else positionals).append(option)
     return Verb(name, text, parser, tuple(options), tuple(positionals))
 
 

@@ -44,9 +44,8 @@ def _without_double_gaps(lines: list[str]) -> Iterator[str]:
     """Yields the lines, without `.PP` requests where there already is a gap."""
     gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
     for previous, line, following in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
-        if line != ".PP" or not (
-            previous.startswith(gap) or following.startswith((".TP", ".TS", ".IP"))
-        ):
+        has_gap = previous.startswith(gap) or following.startswith((".TP", ".TS", ".IP"))
+        if line != ".PP" or not has_gap:
             yield line
 
 
@@ -68,32 +67,22 @@ def _main_page(main: Verb, subverbs: list[Verb], pages: list[Page]) -> list[str]
 
 def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
     word = re.compile(rf"\bperftop {verb.name}\b")
-    matching_pages = [
-        page
-        for page in pages
+    related = [
+        f"perftop\\-{page.topic} (7)" for page in pages
         if any(word.search(line) for block in page.blocks for line in block.lines)
-    ]
+    ]  # fmt: skip
     lines = [*_name(f"perftop-{verb.name}", verb.help), ".SH SYNOPSIS", *_synopsis(verb)]
     lines += [".SH DESCRIPTION", *_text(verb.parser.description)]
     lines += _text(verb.parser.epilog, gap_before=True)
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
-    related_pages = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in matching_pages)]
-    lines += [
-        ".SH SEE ALSO",
-        *(
-            f".BR {page_name}{',' * (page_name != related_pages[-1])}"
-            for page_name in related_pages
-        ),
-    ]
-    return lines
+    *first, last = ["perftop (1)", *related]
+    return [*lines, ".SH SEE ALSO", *(f".BR {name}," for name in first), f".BR {last}"]
 
 
 def _topic_page(page: Page) -> list[str]:
-    lines = [*_name(f"perftop-{page.topic}", page.title)]
-    lines.append(".SH DESCRIPTION")
-    for block in page.blocks:
-        lines += _block(block)
-    return [*lines, ".SH SEE ALSO", ".BR perftop (1)"]
+    text = (line for block in page.blocks for line in _block(block))
+    name = _name(f"perftop-{page.topic}", page.title)
+    return [*name, ".SH DESCRIPTION", *text, ".SH SEE ALSO", ".BR perftop (1)"]
 
 
 def _name(name: str, text: str) -> list[str]:

@@ -80,9 +80,8 @@ def blocks(text: str) -> Iterator[Block]:
         elif line.startswith("|"):
             while end < len(source) and source[end].startswith("|"):
                 end += 1
-            yield Block(
-                "table", tuple(row for row in source[start:end] if not row.startswith("|--"))
-            )
+            rows = (row for row in source[start:end] if not row.startswith("|--"))
+            yield Block("table", tuple(rows))
         elif line and not line.startswith("!["):
             while end < len(source) and not _PARAGRAPH_END.match(source[end]):
                 end += 1
@@ -131,10 +130,7 @@ def _block_lines(block: Block, room: int, *, colour: bool) -> list[str]:
         return [margin + line for line in _table([cells(row) for row in block.lines], room, colour)]
     first, following_prefix = ("- ", "  ") if block.kind == "item" else ("", "")
     text_lines = _wrap(text, room - len(first), colour=colour)
-    return [
-        margin + (following_prefix if index else first) + line
-        for index, line in enumerate(text_lines)
-    ]
+    return [margin + (following_prefix if i else first) + line for i, line in enumerate(text_lines)]
 
 
 def _bold_text(text: str, *, colour: bool) -> str:
@@ -147,18 +143,16 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
     there is not enough room, the widest columns are narrowed first, but no column below its longest
     word."""
     rows = rows if any(rows[0]) else rows[1:]
-    widths, min_widths = (
-        [
-            max(max(map(_display_width, _wrap(cell, max_width, colour=colour))) for cell in column)
-            for column in zip(*rows, strict=True)
-        ]
-        for max_width in (UNLIMITED, 1)
-    )
+
+    def width_of(column: Sequence[str], max_width: int) -> int:
+        lines = (line for cell in column for line in _wrap(cell, max_width, colour=colour))
+        return max(map(_display_width, lines))
+
+    columns = [*zip(*rows, strict=True)]
+    widths, min_widths = ([width_of(c, most) for c in columns] for most in (UNLIMITED, 1))
     while sum(widths) > room - GAP * (len(widths) - 1):
-        shrinkable = [
-            width if width > min_width else 0
-            for width, min_width in zip(widths, min_widths, strict=True)
-        ]
+        pairs = zip(widths, min_widths, strict=True)
+        shrinkable = [width if width > min_width else 0 for width, min_width in pairs]
         if not any(shrinkable):
             break
         widths[shrinkable.index(max(shrinkable))] -= 1
@@ -167,11 +161,8 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
         cell_lines = [_wrap(cell, w, colour=colour) for cell, w in zip(row, widths, strict=True)]
         for line in range(max(map(len, cell_lines))):
             parts = [cell[line] if line < len(cell) else "" for cell in cell_lines]
-            padded_cells = (
-                part + " " * (w - _display_width(part))
-                for part, w in zip(parts, widths, strict=True)
-            )
-            lines.append((" " * GAP).join(padded_cells).rstrip())
+            padded = (p + " " * (w - _display_width(p)) for p, w in zip(parts, widths, strict=True))
+            lines.append((" " * GAP).join(padded).rstrip())
         if index == 0:
             lines.append("-" * (sum(widths) + GAP * (len(widths) - 1)))
     return lines

@@ -95,10 +95,8 @@ def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -
     for phase, count in zip(phases, cells, strict=True):
         name = safe(phase.label, MAX_NAME)
         duration = _seconds(phase.elapsed_s)
-        fitting = [
-            text for text in (f" {name} {duration} ", f" {name} ", "") if len(text) + 2 <= count
-        ]
-        text = fitting[0] if fitting else ""
+        texts = f" {name} {duration} ", f" {name} "
+        text = next((text for text in texts if len(text) + 2 <= count), "")
         pieces.append((first + rule + text).ljust(count, rule)[:count])
     return "".join(pieces)[: WIDTH - 1] + last
 

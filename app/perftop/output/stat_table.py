@@ -162,12 +162,9 @@ class StatTable:
                 continue
             shares = estimates(interval, row)
             cells = [name]
-            for number, values_of_number in zip(self.columns, values, strict=True):
-                cell = (
-                    ""
-                    if number.scope == "machine"
-                    else number_text(number, float(values_of_number[row]))
-                )
+            for number, by_cpu in zip(self.columns, values, strict=True):
+                is_of_machine = number.scope == "machine"
+                cell = "" if is_of_machine else number_text(number, float(by_cpu[row]))
                 if number.key in shares:  # the share of time in which the event was counted
                     cell += f" ({rough(shares[number.key])})"
                 cells.append(cell)
@@ -230,23 +227,20 @@ def _above(session: Session, interval: Interval) -> list[str]:
         rows = [i for i, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
         rows.sort(key=lambda i: -float(traffic[i]))
         for i in sorted(rows[:MAX_CACHES]):
-            used_text = (
-                ""
-                if occupancy is None or isnan(occupancy[i])
-                else f", {occupancy[i] / 1e6:.1f} MB in use"
-            )
-            lines.append(f"L3 {session.topology[i].l3}: {traffic[i] / 1e9:.1f} GB/s{used_text}")
+            text = f"L3 {session.topology[i].l3}: {traffic[i] / 1e9:.1f} GB/s"
+            if occupancy is not None and not isnan(occupancy[i]):
+                text += f", {occupancy[i] / 1e6:.1f} MB in use"
+            lines.append(text)
 
     activity, watched_job = interval.watched, session.neighbours.watched_job
     if activity is not None and watched_job.name is not None:
         job = f"job {safe(watched_job.name, MAX_NAME)}:"
         if not watched_job.threads:
             return [*lines, f"{job} no running thread found"]
-        wait_text = (
-            "" if isnan(activity.wait_s) else f", waited {seconds_text(activity.wait_s)} for a CPU"
-        )
+        text = f"{job} ran {seconds_text(activity.run_s)}"
+        if not isnan(activity.wait_s):
+            text += f", waited {seconds_text(activity.wait_s)} for a CPU"
         count = activity.involuntary
-        times = "was never preempted" if not count else (
-            f"was preempted {'once' if count == 1 else f'{count} times'}")  # fmt: skip
-        lines.append(f"{job} ran {seconds_text(activity.run_s)}{wait_text}, {times}")
+        times = {0: "never preempted", 1: "preempted once"}.get(count, f"preempted {count} times")
+        lines.append(f"{text}, was {times}")
     return lines

@@ -75,27 +75,21 @@ def episode_line(session: Session, episode: Episode) -> str:
     episode, all its CPUs if the sentence does not name them, and the evidence."""
     words = _sentence(session, episode)
     place = place_text(session.topology, episode.cpus, MAX_CPU_LIST) if episode.cpus else ""
-    parts = (
-        f"! {words}",
-        place if "(+" in words else "",
-        evidence(episode.cause, episode.evidence),
-    )
+    place = place if "(+" in words else ""
+    parts = f"! {words}", place, evidence(episode.cause, episode.evidence)
     return " · ".join(part for part in parts if part)
 
 
 def _sentence(session: Session, episode: Episode) -> str:
     is_ended = episode.end_ns is not None
     names = () if is_ended else losers(session, [episode], session.tasks)
-    start, lasted_ns = (
-        when(session.unix(episode.start_ns)),
-        (episode.end_ns or 0) - episode.start_ns,
-    )
+    start = when(session.unix(episode.start_ns))
+    lasted_ns = (episode.end_ns or 0) - episode.start_ns
     time = f"since {start}"
     if is_ended:
         time = f"for {length(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    return text(
-        sentence(session.topology, [episode], names, over=is_ended, when=time, most=MAX_SENTENCE)
-    )
+    topology, most = session.topology, MAX_SENTENCE
+    return text(sentence(topology, [episode], names, over=is_ended, when=time, most=most))
 
 
 def ending_lines(
@@ -176,9 +170,8 @@ def _states(line: Line) -> list[str]:
         if means:
             parts.append(f"{state} {percent(sum(means) / len(means))} %")
             known_cores = max(known_cores, len(means))
-    return (
-        [f"SMT states, mean of {many(known_cores, 'core')}: {' · '.join(parts)}"] if parts else []
-    )
+    mean = f"SMT states, mean of {many(known_cores, 'core')}"
+    return [f"{mean}: {' · '.join(parts)}"] if parts else []
 
 
 def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:

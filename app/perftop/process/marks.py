@@ -78,11 +78,11 @@ class MarkSocket:
                 data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES, socket.CMSG_SPACE(64))
             except OSError:  # no message is waiting
                 return
+            credentials = socket.SOL_SOCKET, socket.SCM_CREDENTIALS
             users = [
-                _CREDENTIALS.unpack_from(sender)[1]
-                for level, kind, sender in ancillary
-                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
-            ]
+                _CREDENTIALS.unpack_from(sender)[1] for *kind, sender in ancillary
+                if tuple(kind) == credentials
+            ]  # fmt: skip
             if users and users[0] in {0, os.getuid()} and len(data) >= _TIME.size:
                 name = data[_TIME.size :].decode(errors="replace")
                 yield _TIME.unpack_from(data)[0], name or "no name"

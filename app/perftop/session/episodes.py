@@ -56,9 +56,9 @@ class EpisodeLog:
     def running(self) -> list[Episode]:
         """Episodes that have not ended, oldest first; of a recording, those running at its end."""
         detected, recording = self._detector.running, self.recording
-        return (
-            detected if recording is None else [*recording.running, *recording.not_listed(detected)]
-        )
+        if recording is None:
+            return detected
+        return [*recording.running, *recording.not_listed(detected)]
 
     @property
     def ended(self) -> list[Episode]:
@@ -152,10 +152,8 @@ class RecordingEpisodes:
         if news:
             added = np.array(news, np.int64).reshape(-1, 2).T
             self._spans = np.concatenate([self._spans, added], axis=1)
-        starts, end_times = self._spans
-        return [
-            self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (end_times > since_ns))
-        ]
+        starts, ends = self._spans
+        return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def with_ended(self, detected: list[Episode]) -> list[Episode]:
         """All ended episodes: those found by the pass, and those in `detected`, which a session has
@@ -172,10 +170,8 @@ class RecordingEpisodes:
         """All marks, oldest first."""
         if self.is_complete:
             return self.marks
-        marks_by_time = {
-            (e.start_ns, str(e.evidence["label"])): e for e in (*detected, *self.marks)
-        }
-        return sorted(marks_by_time.values(), key=_start_ns)
+        marks = {(e.start_ns, str(e.evidence["label"])): e for e in (*detected, *self.marks)}
+        return sorted(marks.values(), key=_start_ns)
 
     def not_listed(self, detected: Sequence[Episode]) -> list[Episode]:
         """The episodes in `detected` that the pass has not found, not even with a different
@@ -215,10 +211,9 @@ class Tally:
     def worst(self) -> list[Episode]:
         """The costliest episode of each kind that occurred more than once; single episodes are
         listed anyway."""
-        repeated_kinds = [
-            kind for kind, causes in self.counts_by_cause.items() if sum(causes.values()) > 1
-        ]
-        return [self._worst[kind] for kind in repeated_kinds if self._worst[kind].depth is not None]
+        counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
+        worst = [self._worst[kind] for kind, count in counts.items() if count > 1]
+        return [episode for episode in worst if episode.depth is not None]
 
 
 def _start_ns(episode: Episode) -> int:
@@ -258,12 +253,8 @@ def shorten_label(text: str) -> str:
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
     """The label of a new mark for which the user gave no name."""
-    labels = [str(mark.evidence["label"]) for mark in marks]
-    named = [
-        label
-        for label in labels
-        if not label.startswith((RUN_STARTED, RUN_ENDED, SUSPENDED_TEXT, LINK_GAP_TEXT))
-    ]
+    automatic = RUN_STARTED, RUN_ENDED, SUSPENDED_TEXT, LINK_GAP_TEXT
+    named = [m for m in marks if not str(m.evidence["label"]).startswith(automatic)]
     return f"mark {len(named) + 1}"
 
 

@@ -144,9 +144,8 @@ _PREFIX = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
 def _word_term(word: str, position: int) -> _Term:
     """A term without an operator."""
     if _LIST.fullmatch(word):
-        return _Term(
-            partial(_place_test, "cpu", _ranges(word, position, "0-15,32")), is_steady=True
-        )
+        ranges = _ranges(word, position, "0-15,32")
+        return _Term(partial(_place_test, "cpu", ranges), is_steady=True)
     match = _PREFIX.fullmatch(word)
     if match is None:
         return _Term(_WORDS.get(word.lower()) or partial(_runs, word, ()))
@@ -158,10 +157,8 @@ def _word_term(word: str, position: int) -> _Term:
     if prefix == "pid":
         return _Term(partial(_runs, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _PLACES:
-        prefixes = "core pkg die l3 node type pid"
-        raise FilterError(
-            f"unknown '{_shorten(prefix)}:' (known: {prefixes}; or quote it)", position
-        )
+        known = "known: core pkg die l3 node type pid; or quote it"
+        raise FilterError(f"unknown '{_shorten(prefix)}:' ({known})", position)
     ranges = _ranges(value, value_position, f"{prefix}:0-3,7")
     return _Term(partial(_place_test, _PLACES[prefix], ranges), is_steady=True)
 
@@ -171,16 +168,14 @@ def _ranges(text: str, position: int, example: str) -> Ranges:
     for item in text.split(","):
         first, dash, last, remainder = _RANGE.findall(item)[0]
         if remainder or not first or (dash and not last):
-            problem = (
-                f"'{_shorten(item)}' is not a number or range" if item else "a number is missing"
-            )
+            problem = "a number is missing"
+            problem = f"'{_shorten(item)}' is not a number or range" if item else problem
             error_position = position + (len(item) - len(remainder) if first else 0)
             raise FilterError(f"{problem}: {example}", error_position)
         ranges.append((float(first), float(last or first)))
         if ranges[-1][0] > ranges[-1][1]:
-            raise FilterError(
-                f"'{_shorten(item)}' runs backwards: {_shorten(f'{last}-{first}')}", position
-            )
+            text = f"'{_shorten(item)}' runs backwards: {_shorten(f'{last}-{first}')}"
+            raise FilterError(text, position)
         position += len(item) + 1
     return tuple(ranges)
 
@@ -234,9 +229,8 @@ def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
     column = BY_KEY.get(key) or RARE_METRICS.get(key)
     unit = unit if column is None else _UNITS[column.unit]
     if operator not in _ORDER.keys() | _EQUAL:
-        raise FilterError(
-            f"unknown '{_shorten(operator)}' (try > >= < <= =)", position + match.start(2)
-        )
+        text = f"unknown '{_shorten(operator)}' (try > >= < <= =)"
+        raise FilterError(text, position + match.start(2))
     level = _level(number, unit, position + match.start(3), f"{name}{operator}{unit.example}")
     compare = partial(_as_shown, unit) if operator in _EQUAL else _ORDER[operator]
 

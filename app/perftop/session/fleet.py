@@ -86,19 +86,18 @@ class Fleet:
         """The machines that match the filter, sorted: those that do not answer first, then the
         worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
-        silent_machines = sorted(
-            (m for m in matching if not m.answers), key=lambda m: natural(m.name)
-        )
+        matching.sort(key=lambda m: natural(m.name))
+        silent_machines = [m for m in matching if not m.answers]
         answering = [m for m in matching if m.answers]
-        answering.sort(key=lambda machine: natural(machine.name))
         falls = (choice.order not in _RISING) != choice.reverse
         if choice.order == "name":
             return [*silent_machines, *(answering if not falls else reversed(answering))]
-        ordered_values = [(value(m, choice.order, now), m) for m in answering]
-        ordered_values.sort(
-            key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0])
-        )
-        return [*silent_machines, *(machine for _, machine in ordered_values)]
+
+        def place(machine: Machine) -> tuple[bool, float]:
+            number = value(machine, choice.order, now)
+            return not isfinite(number), -number if falls else number
+
+        return [*silent_machines, *sorted(answering, key=place)]
 
     def running(self) -> list[SharedEpisode]:
         """Running episodes, the costliest first; a cause that several machines share is listed
@@ -108,11 +107,7 @@ class Fleet:
             for episode in machine.running:
                 if episode.is_wrong:
                     groups.setdefault(episode.group, []).append(episode)
-        shared_episodes = [
-            shared_episode
-            for episodes in groups.values()
-            for shared_episode in self._shared_episodes(episodes)
-        ]
+        shared_episodes = [e for group in groups.values() for e in self._shared_episodes(group)]
         shared_episodes.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
         return shared_episodes
 
@@ -129,13 +124,9 @@ class Fleet:
         names = tuple(sorted({episode.machine for episode in episodes}, key=natural))
         depths = [episode.depth for episode in episodes if episode.depth is not None]
         ends = [episode.end for episode in episodes]
-        lost = sum(
-            value
-            for name in names
-            if (machine := self.machines.get(name)) is not None
-            and machine.cause == (kind, cause)
-            and isfinite(value := machine.numbers["lost"])
-        )
+        machines = (self.machines[name] for name in names if name in self.machines)
+        losses = (m.numbers["lost"] for m in machines if m.cause == (kind, cause))
+        lost = sum(share for share in losses if isfinite(share))
         return SharedEpisode(
             kind, cause, names, min(episode.start for episode in episodes),
             None if None in ends else max(end for end in ends if end is not None),
@@ -169,13 +160,11 @@ class Fleet:
         for machine in self.machines.values():
             hit: set[int] = set()
             for episode in (*machine.running, *machine.ended):
-                if (
-                    episode.kind in {"turbo-drop", "throttle"}
-                    and (episode.end or now) > now - span_s
-                ):
+                end = episode.end or now
+                if episode.kind in {"turbo-drop", "throttle"} and end > now - span_s:
                     first = int((episode.start - now + span_s) / step)
-                    last_cell = int(((episode.end or now) - now + span_s) / step)
-                    hit.update(range(max(0, first), min(cells - 1, last_cell) + 1))
+                    last = int((end - now + span_s) / step)
+                    hit.update(range(max(0, first), min(cells - 1, last) + 1))
             for cell in hit:
                 counts[cell] += 1
         return counts
@@ -295,10 +284,8 @@ class Questions:
             for key, mode in _SHARES.items()
         }
         cycles = self._sum("cycles_total", 'ring="all"')
-        queries["clock_hz"] = (
-            f"{cycles} / {self._sum('reference_cycles_total')}"
-            f" * max by ({BY}) ({self._selector('tsc_hertz')})"
-        )
+        tsc_hz = f"max by ({BY}) ({self._selector('tsc_hertz')})"
+        queries["clock_hz"] = f"{cycles} / {self._sum('reference_cycles_total')} * {tsc_hz}"
         queries["ceiling_hz"] = f"avg by ({BY}) ({self._selector('ceiling_hertz')})"
         below_ceiling = f"sum by ({BY}, package) ({self._rate('below_ceiling_seconds_total')})"
         queries["below"] = f"clamp_max(max by ({BY}) ({below_ceiling}), 1)"
@@ -334,15 +321,12 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
         machine = Machine(name, ("live", "--host", _host(name)))
         machines.append(machine)
         if "age" in answer:
-            numbers = dict(UNKNOWN_NUMBERS) | {
-                key: v for key, v in answer.items() if key in UNKNOWN_NUMBERS
-            }
+            numbers = {key: answer.get(key, nan) for key in UNKNOWN_NUMBERS}
             numbers["lost"] = lost_share(numbers)
             machine.show(now - answer["age"], numbers, round(answer.get("suspects", 0.0)))
         else:
-            machine.silent_since = (
-                previous_machines[name].silent_since if name in previous_machines else now
-            )
+            before = previous_machines.get(name)
+            machine.silent_since = now if before is None else before.silent_since
             machine.fall_silent(now, "target down, or not scraped")
     return Fleet(machines)
 

@@ -120,15 +120,14 @@ def lost_share(numbers: Numbers) -> float:
     halts and a clock below the ceiling exclude each other. NaN if none of them is known."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
-    clock_loss = (
-        max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
-    )
-    if not halted and not isfinite(clock_loss):
+    reached = clock / ceiling if ceiling else nan
+    if not halted and not isfinite(reached):
         return nan
     wanted = busy + sum(halted)
     if not wanted > 0:
         return 0.0
-    return (sum(halted) + busy * (clock_loss if isfinite(clock_loss) else 0.0)) / wanted
+    clock_loss = max(0.0, 1 - reached) if isfinite(reached) else 0.0
+    return (sum(halted) + busy * clock_loss) / wanted
 
 
 def mean_numbers(machines: Sequence[Numbers]) -> Numbers:
@@ -212,15 +211,11 @@ class Past:
                 sums[cell] += point[index]
                 counts[cell] += 1
         means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
-        spacing = self._spacing()
+        count = len(self.times) - 1
+        spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0  # mean, in s
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
             means[-1] = means[-2] if cells > 1 else nan  # no data of this part yet
         return _fill_gaps(means, spacing / step)
-
-    def _spacing(self) -> float:
-        """Mean time between two points."""
-        count = len(self.times) - 1
-        return (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
 
 
 def _fill_gaps(means: list[float], spacing: float) -> list[float]:
@@ -306,13 +301,9 @@ class Machine:
     def cause(self) -> tuple[str, str]:
         """Kind and cause of the episode that affects most of the machine's CPUs; empty if there is
         none."""
-        losing_episodes = [
-            episode for episode in self.running if episode.is_wrong and episode.kind != "suspect"
-        ]
-        worst_episode = max(
-            losing_episodes, key=lambda episode: (episode.share, episode.depth or 0.0), default=None
-        )
-        return ("", "") if worst_episode is None else worst_episode.group
+        losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
+        worst = max(losing, key=lambda e: (e.share, e.depth or 0.0), default=None)
+        return ("", "") if worst is None else worst.group
 
 
 class LiveMachine(Follower):

@@ -74,12 +74,10 @@ class History:
         """The number of frames that can be kept before this method must be called again; `reader`
         has read none of these frames yet."""
         last_trail = self._chunks[-1].trail if self._chunks else None
-        is_full = (
-            last_trail is None
-            or last_trail.count == last_trail.room
-            or last_trail.cores is not reader.cores
-        )
-        if is_full or self._needs_chunk():
+        if (
+            last_trail is None or last_trail.count == last_trail.room
+            or last_trail.cores is not reader.cores or self._needs_chunk()
+        ):  # fmt: skip
             self._begin_chunk(reader)
         trail = self._chunks[-1].trail
         return trail.room - trail.count
@@ -240,22 +238,19 @@ class History:
 
         sums = self._sums(edges_ns, (2, len(served_columns), len(row_list)), part)
         metric_indexes = [self._registry.index[keys[i]] for i in served_columns]
-        low, high = (
-            self._registry.low[metric_indexes, None],
-            self._registry.high[metric_indexes, None],
-        )
+        registry = self._registry
+        low, high = registry.low[metric_indexes, None], registry.high[metric_indexes, None]
         values[:, served_columns] = ratio(sums[:, 0], sums[:, 1], low, high)
         return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
         """(bins, names): values of numbers of the whole machine; NaN for those not in TRACED."""
         values = np.full((len(edges_ns) - 1, len(names)), np.nan)
-        served_columns = [
-            i for i, name in enumerate(names) if name in TRACED and name in self._counters
-        ]
+        counters = self._counters
+        served_columns = [i for i, n in enumerate(names) if n in TRACED and n in counters]
         if served_columns:
             rows = [self._first[names[i]] for i in served_columns]
-            kinds = [self._counters[names[i]].column.counter.kind for i in served_columns]
+            kinds = [counters[names[i]].column.counter.kind for i in served_columns]
             units_per_second = np.where([kind == "gauge" for kind in kinds], 1.0, self._stamp_hz)
             increments, ticks = self._counter_sums(rows, len(rows), edges_ns)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -427,7 +422,6 @@ def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
         for index in known_rows[read_s[known_rows, row] > bin_s[known_rows]].tolist():
             first = index - round((read_s[index, row] - bin_s[index]) / max(bin_s[index], 1e-9))
             gap = slice(max(0, first), index)
-            rates[gap, row] = np.where(
-                np.isnan(rates[gap, row]), rates[index, row], rates[gap, row]
-            )
+            part = rates[gap, row]
+            part[np.isnan(part)] = rates[index, row]
     return rates

@@ -72,22 +72,17 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     for name, counter in (machine_totals.NAMES | SUMMED).items():
         if counter not in columns and name not in missing_by_key:
             kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
-            reasons.append(
-                _as_missing(
-                    name, missing_by_key.get(counter) or missing_by_key.get(kind), UNCOUNTED
-                )
-            )
+            reason = missing_by_key.get(counter) or missing_by_key.get(kind)
+            reasons.append(_as_missing(name, reason, UNCOUNTED))
     has_limits = session.reader.turbo.cpus
     if "turbo_ceiling_hz" not in missing_by_key and not has_limits.all():
         rows = zip(session.topology, has_limits, strict=True)
         cpus = [row.cpu for row, is_served in rows if not is_served]
-        reason = missing_by_key.get("turbo") or missing_by_key.get(
-            "limit_reasons"
-        )  # its tables or their registers
+        # Its tables or their registers are missing.
+        reason = missing_by_key.get("turbo") or missing_by_key.get("limit_reasons")
         text = "perftop knows no register with turbo's limits here"
-        reasons.append(
-            _as_missing("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None)
-        )
+        some_cpus = cpus if has_limits.any() else None
+        reasons.append(_as_missing("turbo_ceiling_hz", reason, text, some_cpus))
     return reasons
 
 
@@ -99,20 +94,14 @@ def _metrics(
         if key in missing_by_key:
             continue
         if (missing_counter := session.evaluator.first_missing(key)) is not None:
-            yield _as_missing(
-                key,
-                missing_by_key.get(missing_counter),
-                f"no counter {missing_counter} on this source",
-            )
+            text = f"no counter {missing_counter} on this source"
+            yield _as_missing(key, missing_by_key.get(missing_counter), text)
             continue
         is_served = np.any([mask for _, mask in variants], axis=0)
         if is_served.all():
             continue
-        cpus = [
-            row.cpu
-            for row, has_metric in zip(session.topology, is_served, strict=True)
-            if not has_metric
-        ]
+        rows = zip(session.topology, is_served, strict=True)
+        cpus = [row.cpu for row, has_metric in rows if not has_metric]
         needed_keys = session.evaluator.metrics[key].variants[0].needs
         reasons = (m for m in session.hello.missing if m.what in needed_keys)
         reason = next((m for m in reasons if not set(cpus).isdisjoint(m.cpus or ())), None)
@@ -127,11 +116,6 @@ def _as_missing(
     return wire.Missing(key, reason.why, reason.fix, cpus)
 
 
-def doubt_text(key: str, code: Doubt) -> str:
-    """A text on why a counter is suspect."""
-    return f"{key}: {DOUBTS[code]}"
-
-
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
@@ -139,9 +123,8 @@ def doubt_texts(
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBTS[Doubt.BACKWARDS]]
-    return [
-        doubt_text(key, code) for key, code in codes if needed_keys is None or key in needed_keys
-    ]
+    return [f"{key}: {DOUBTS[code]}" for key, code in codes
+            if needed_keys is None or key in needed_keys]  # fmt: skip
 
 
 class Reasons:
@@ -184,9 +167,7 @@ class Reasons:
         if metric is not None and not count:
             if self._session.evaluator.serves(key, row):
                 return why_absent(self._session, interval, row, key)
-            needed_keys = [
-                key_of_variant for variant in metric.variants for key_of_variant in variant.needs
-            ]
+            needed_keys = (need for variant in metric.variants for need in variant.needs)
             texts = (_reason_text(self.for_good(name, cpu)) for name in (key, *needed_keys))
             return next((text for text in texts if text), "not counted on this CPU")
         for_good = _reason_text(self.for_good(key, cpu))
@@ -296,13 +277,11 @@ def names_by_reason(
 ) -> dict[Reason, list[str]]:
     """Names of the missing numbers, by reason. `name` returns None or '' for numbers that are not
     listed."""
-    names: dict[Reason, list[str]] = {}
+    names: dict[Reason, dict[str, None]] = {}
     for missing in reasons:
-        if (label := name(missing)) and label not in names.setdefault(
-            (missing.why, missing.fix), []
-        ):
-            names[missing.why, missing.fix].append(label)
-    return names
+        if label := name(missing):
+            names.setdefault((missing.why, missing.fix), {})[label] = None
+    return {reason: [*labels] for reason, labels in names.items()}
 
 
 def missing_text(session: Session) -> list[str]:
@@ -313,23 +292,20 @@ def missing_text(session: Session) -> list[str]:
     ]
 
 
-def _listed_name(missing: wire.Missing) -> str | None:
-    """The label of a missing number. None for numbers per 1000 instructions, as the instructions
-    themselves are listed, and for numbers that few machines have."""
-    return (
-        None if missing.what.endswith(PER_KI) or missing.what in _MACHINE_KEYS else _label(missing)
-    )
-
-
 _MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
 
 
 _BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_totals.OF_BEST}
 
 
-def _label(missing: wire.Missing) -> str:
-    metric = METRICS.get(missing.what) or RARE_METRICS.get(missing.what)
-    if missing.what in _BANDWIDTH:
+def _listed_name(missing: wire.Missing) -> str | None:
+    """The label of a missing number. None for numbers per 1000 instructions, as the instructions
+    themselves are listed, and for numbers that few machines have."""
+    key = missing.what
+    if key.endswith(PER_KI) or key in _MACHINE_KEYS:
+        return None
+    if key in _BANDWIDTH:
         return "memory bandwidth"
+    metric = METRICS.get(key) or RARE_METRICS.get(key)
     place = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
-    return (metric.label if metric else printable(missing.what.removeprefix(EVENT))) + place
+    return (metric.label if metric else printable(key.removeprefix(EVENT))) + place

@@ -24,11 +24,10 @@ def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episo
     """Marks, and episodes on at least one of these CPUs (None: any CPU), that can be shown."""
     asked_cpus = None if cpus is None else set(cpus)
     return [
-        episode
-        for episode in (*session.ended, *session.running, *session.marks)
+        episode for episode in (*session.ended, *session.running, *session.marks)
         if is_reachable(session, episode)
         and (asked_cpus is None or not episode.cpus or not asked_cpus.isdisjoint(episode.cpus))
-    ]
+    ]  # fmt: skip
 
 
 def is_reachable(session: Session, episode: Episode) -> bool:
@@ -62,12 +61,10 @@ def nearest_moment(
         return None
     # Use the ends of samples; otherwise navigation would return to the moment already shown.
     moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
-    moments_beyond = (
-        moments[moments > interval.time_ns] if by > 0 else moments[moments < interval.time_ns]
-    )
-    if not len(moments_beyond):
+    is_beyond = moments > interval.time_ns if by > 0 else moments < interval.time_ns
+    if not is_beyond.any():
         return None
-    return int(moments_beyond.min() if by > 0 else moments_beyond.max())
+    return int(moments[is_beyond].min() if by > 0 else moments[is_beyond].max())
 
 
 def typed_moment(

@@ -92,9 +92,7 @@ def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
         return _between([start._replace(label=named_marks[0].label), *named_marks[1:], end])
     if named_marks:
         return _between([start._replace(label="before"), *named_marks, end])
-    between = [
-        moment for moment in moments.periodic if start.time_ns < moment.time_ns < end.time_ns
-    ]
+    between = [m for m in moments.periodic if start.time_ns < m.time_ns < end.time_ns]
     return _by_largest([start, *between, end])
 
 

@@ -468,11 +468,7 @@ class BusyCpus:
             seconds, np.where(kind[:, None] == np.arange(1, 5), span_s[:, None], 0.0)
         ).tolist()
         if (is_alone := kind == 3).any():
-            firsts = [
-                activity.task
-                for cpu in snapshot.tasks
-                for activity in snapshot.activity_on(cpu)[:1]
-            ]
+            firsts = [task for cpu in snapshot.tasks for task in snapshot.tasks_on(cpu)[:1]]
             _, name = max(((task.share, task.comm) for task in firsts), default=(0.0, ""))
             if name and (name in self._alone_s or len(self._alone_s) < MAX_NAMES):
                 before_s = np.array([self._alone_s.get(name, 0.0)])

@@ -128,11 +128,8 @@ def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
     if key in session.evaluator.metrics:
         needed_keys = {"tsc", *session.evaluator.needs(key)}
     elif key in STATES:
-        needed_keys = {
-            "tsc",
-            session.reader.splitter.any_counter() or "",
-            *session.evaluator.needs("util"),
-        }
+        any_counter = session.reader.splitter.any_counter() or ""
+        needed_keys = {"tsc", any_counter, *session.evaluator.needs("util")}
     indexes = [i for i, name in enumerate(interval.keys) if name in needed_keys]
     mask = np.asarray(interval.doubts[:, indexes].any(axis=1), bool)
     if key in STATES and mask.any():
@@ -170,11 +167,8 @@ class CpuColumns:
 
     def columns(self) -> tuple[Number, ...]:
         """The columns that this stream counts, and the task column once tasks are known."""
-        return (
-            (*self._counted_columns, BY_KEY["task"])
-            if self._session.tasks
-            else self._counted_columns
-        )
+        task = (BY_KEY["task"],) if self._session.tasks else ()
+        return (*self._counted_columns, *task)
 
     def values(self, key: str, interval: Interval) -> Floats:
         """Values by position of the CPU; NaN where unknown or not shown."""
@@ -191,10 +185,8 @@ class CpuColumns:
         places without a visible reason."""
         if not column.unit:
             names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
-            named_rows = sorted(
-                (r for r in names if names[r]), key=lambda r: names[r], reverse=reverse
-            )
-            return np.array([*named_rows, *(row for row in names if not names[row])], np.intp)
+            named = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
+            return np.array([*named, *(row for row in names if not names[row])], np.intp)
         scale, digits = column.scale(clock)
         known_values = np.where(interval.online, self.values(column.key, interval), nan)
         values = np.round(known_values[rows] * scale, digits)

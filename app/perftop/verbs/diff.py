@@ -92,13 +92,10 @@ def run(args: argparse.Namespace) -> int:
             raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
     a, b = (
-        [
-            replace(reading, file=index)
-            for index, path in enumerate(which)
-            for reading in _read_lines(path, damages, by_mark=by_mark)
-        ]
+        [replace(reading, file=index) for index, path in enumerate(which)
+         for reading in _read_lines(path, damages, by_mark=by_mark)]
         for which in paths
-    )
+    )  # fmt: skip
     a, b = _succeeded("A", a), _succeeded("B", b)
     pairs = _pairs(a, b, by_mark=by_mark)
     compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
@@ -109,10 +106,9 @@ def run(args: argparse.Namespace) -> int:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
         lines = [stat_json.text(text.diff_json(compared, files))]
     else:
-        titles = [which[0].name if len(which) == 1 else f"{len(which)} files" for which in paths]
-        lines = text.lines(
-            compared, (titles[0], titles[1]), unicode=utf8(), colour=colours(sys.stdout)
-        )
+        a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
+        colour = colours(sys.stdout)
+        lines = text.lines(compared, (a_title, b_title), unicode=utf8(), colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     for line in damages:
         complain(line)
@@ -177,15 +173,11 @@ def _pairs(
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
     """Returns label and both sides of each comparison. Phases with the same label are compared."""
     pairs = []
-    for label in (
-        dict.fromkeys(reading.label for reading in a if reading.label) if by_mark else [""]
-    ):
-        sides = [
-            [reading for reading in readings_of_side if reading.label == label]
-            for readings_of_side in (a, b)
-        ]
-        if all(sides):
-            pairs.append((label, sides[0], sides[1]))
+    labels = [*dict.fromkeys(reading.label for reading in a if reading.label)]
+    for label in labels if by_mark else [""]:
+        of_a, of_b = ([reading for reading in side if reading.label == label] for side in (a, b))
+        if of_a and of_b:
+            pairs.append((label, of_a, of_b))
     if not pairs and by_mark:
         raise Failed("A and B have no mark of the same name: leave out --by mark", USAGE)
     if not pairs:

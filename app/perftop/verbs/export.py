@@ -80,10 +80,8 @@ def run(args: argparse.Namespace) -> int:
                 fields = with_events(session, fields, metrics)
                 export.form = forms[form_name](session, fields, output_file)
                 try:
-                    is_quiet = output is None and sys.stdout.isatty()
-                    with headless.read_with_progress(
-                        source, path or "stdin", quiet=is_quiet
-                    ) as messages:
+                    quiet, name = output is None and sys.stdout.isatty(), path or "stdin"
+                    with headless.read_with_progress(source, name, quiet=quiet) as messages:
                         export.read(messages, output_file, live=source.size is None)
                 except BaseException:
                     export.form.drop()
@@ -91,11 +89,7 @@ def run(args: argparse.Namespace) -> int:
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
-            if (
-                output is not None
-                and target_status is not None
-                and stat.S_ISREG(target_status.st_mode)
-            ):
+            if output and target_status and stat.S_ISREG(target_status.st_mode):
                 files.remove(output, target_status)
             raise
         except OSError as error:

@@ -228,13 +228,12 @@ def listening(asked_address: str | None) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
         sockets = inherited_sockets() if asked_address is None else []
         if not sockets:
-            address_text = DEFAULT_ADDRESS if asked_address is None else asked_address
-            path = Path(address_text.removeprefix(UNIX)) if address_text.startswith(UNIX) else None
-            sockets = [
-                _bound_socket(address_text)
-                if path is None
-                else stack.enter_context(listening_socket(path))
-            ]
+            where = DEFAULT_ADDRESS if asked_address is None else asked_address
+            if where.startswith(UNIX):
+                path = Path(where.removeprefix(UNIX))
+                sockets = [stack.enter_context(listening_socket(path))]
+            else:
+                sockets = [_bound_socket(where)]
         for listener in sockets:
             stack.enter_context(listener)
         yield sockets

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,15 +163,10 @@ def machine_line(machine: Machine, now: float) -> dict[str, Any]:
 
     kind, cause = machine.cause
     line: dict[str, Any] = {
-        "type": "machine",
-        "machine": machine.name,
-        "time": now,
-        "answers": machine.answers,
-        "why": machine.why or None,
-        "age_s": json_number(now - machine.updated) if isfinite(machine.updated) else None,
-        "model": machine.model or None,
-        "cpus": machine.cpu_count or None,
-    }
+        "type": "machine", "machine": machine.name, "time": now, "answers": machine.answers,
+        "why": machine.why or None, "age_s": json_number(now - machine.updated),
+        "model": machine.model or None, "cpus": machine.cpu_count or None,
+    }  # fmt: skip
     line |= {key: json_number(machine.numbers[key]) for key in FIELDS}
     line |= {"kind": kind or None, "cause": cause or None, "suspects": machine.suspect_count}
     return line | {"episodes": [episode_line(event) for event in machine.running]}

@@ -178,23 +178,18 @@ async def _run_one(
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
             finally:
+                run = None
                 if bracket is not None:
                     bracket.leave()
-                await _end_work(work)
+                    run = await bracket.ended()
+                try:
+                    work.on_end()
+                finally:
+                    if bracket is not None and run is not None and run.failed is not None:
+                        raise Failed(f"{bracket.job.argv[0]}: {run.failed}", run.status)
     finally:
         if bracket is not None:
             bracket.leave()
-
-
-async def _end_work(work: Work) -> None:
-    """Waits for the end of the command, if it has started. Raises Failed if it could not be run."""
-    bracket = work.bracket
-    run = None if bracket is None else await bracket.ended()
-    try:
-        work.on_end()
-    finally:
-        if bracket is not None and run is not None and run.failed is not None:
-            raise Failed(f"{bracket.job.argv[0]}: {run.failed}", run.status)
 
 
 def _status(work: Work) -> int:
@@ -323,12 +318,9 @@ class Line:
     """A line that is redrawn in place: samples, time in the recording, time left."""
 
     def __init__(
-        self,
-        output: TextIO,
-        title: str,
-        source: Source,
+        self, output: TextIO, title: str, source: Source,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._output, self._title, self._source, self._clock = output, title, source, clock
         self._start_s = clock()
         self._due_s = self._start_s + QUIET_S

@@ -72,11 +72,9 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         import json
 
         results = [_json(answer, ramp) for answer, ramp in measured]
-        all_results = {
-            "cpus": results,
-            "failed": {str(cpu): reason for cpu, reason in failed.items()},
-        }
-        print(json.dumps(all_results if args.cpu == "all" else results[0]))
+        failures = {str(cpu): reason for cpu, reason in failed.items()}
+        every = {"cpus": results, "failed": failures}
+        print(json.dumps(every if args.cpu == "all" else results[0]))
     else:
         lines = _lines(answer, ramp)
         if args.cpu == "all":
@@ -147,12 +145,7 @@ def _measured_cpus(
 
 
 def _slowest(measured: Measured) -> tuple[Answer, Ramp]:
-    return max(
-        measured,
-        key=lambda measured_ramp: (
-            measured_ramp[1].steady_s.high if measured_ramp[1].steady_s else math.inf
-        ),
-    )
+    return max(measured, key=lambda pair: pair[1].steady_s.high if pair[1].steady_s else math.inf)
 
 
 def _show_progress(text: str) -> None:
@@ -282,10 +275,10 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
     steady_text = _range_text(ramp.steady_s)
     if ramp.steady_hz is not None:
         bursts_s = [ramp.climbs[i].bursts_s for i in ramp.used if ramp.climbs[i].bursts_s]
-        longest = rounded(max(map(max, bursts_s), default=0.0))
-        drop_text = f"; left later in {many(len(bursts_s), 'run')}, for up to {longest}"
-        drop_text = drop_text if bursts_s else ""
-        steady_text += f": {_steady_text(answer, ramp)}{drop_text}"
+        steady_text += f": {_steady_text(answer, ramp)}"
+        if bursts_s:
+            longest = rounded(max(map(max, bursts_s)))
+            steady_text += f"; left later in {many(len(bursts_s), 'run')}, for up to {longest}"
     rows = [
         *_source(answer, ramp),
         ("first", first if is_counted(answer) else f"{first}, cold caches in it"),
@@ -328,9 +321,8 @@ def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     if ramp.steady_hz is not None and ramp.chain_hz:
         deviation = ramp.chain_hz / ramp.steady_hz - 1
         if not cycles:
-            text += (
-                f"; by it, each step of {chain} takes {ramp.steady_hz / ramp.chain_hz:.2f} cycles"
-            )
+            taken = f"{ramp.steady_hz / ramp.chain_hz:.2f} cycles"
+            text += f"; by it, each step of {chain} takes {taken}"
         elif abs(deviation) <= AGREED_CLOCK:
             text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * deviation):.1f} %"
         else:
@@ -350,9 +342,8 @@ def _levels(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
         return []
     isa = answer["isa"]
-    is_same = abs(ramp.steady_hz - ramp.scalar_hz) <= max(
-        ramp.error_hz, SAME_CLOCK * ramp.scalar_hz
-    )
+    difference_hz = abs(ramp.steady_hz - ramp.scalar_hz)
+    is_same = difference_hz <= max(ramp.error_hz, SAME_CLOCK * ramp.scalar_hz)
     difference_text = "no different" if is_same else _percent(ramp.steady_hz / ramp.scalar_hz - 1)
     scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}"
     rows = [("level", f"{scalar}: {isa} {difference_text}")]

@@ -73,11 +73,8 @@ class Gap:
 
 
 def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
-    chunks = {
-        key: np.array(values, np.int64)
-        for key, values in run["chunks"].items()
-        if values is not None
-    }
+    given = {key: values for key, values in run["chunks"].items() if values is not None}
+    chunks = {key: np.array(values, np.int64) for key, values in given.items()}
     count = len(answer["phases"])
     return [_trace(answer, run, chunks, chunks["phase"] == phase) for phase in range(count)]
 
@@ -213,22 +210,16 @@ class Climb:
 
 def level(part: Trace, isa: str) -> Level | None:
     """Returns the results of the steady part of a phase; None if it has too few chunks."""
-    begin = (
-        part.start_s[0] + (1 - STEADY_SHARE) * (part.end_s[-1] - part.start_s[0])
-        if len(part.hz)
-        else 0
-    )
-    tail = part.start_s >= begin
+    if not len(part.hz):
+        return None
+    begin_s = part.start_s[0] + (1 - STEADY_SHARE) * (part.end_s[-1] - part.start_s[0])
+    tail = part.start_s >= begin_s
     hz, work = part.hz[tail], part.work_s[tail]
     if len(hz) < STEADY_SECTIONS * SMOOTHING_CHUNKS:
         return None
     median_hz = weighted_quantile(hz, work, 0.5)
-    medians = [
-        weighted_quantile(h, w, 0.5)
-        for h, w in zip(
-            np.array_split(hz, STEADY_SECTIONS), np.array_split(work, STEADY_SECTIONS), strict=True
-        )
-    ]
+    sections = (np.array_split(values, STEADY_SECTIONS) for values in (hz, work))
+    medians = [weighted_quantile(h, w, 0.5) for h, w in zip(*sections, strict=True)]
     error = max(abs(median - median_hz) for median in medians)
     is_astray = np.abs(part.smooth[tail] - median_hz) > BAND_SHARE * median_hz
     is_steady = work[is_astray].sum() <= MAX_ASTRAY_SHARE * work.sum()
@@ -284,9 +275,8 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
         t90, t99 = (reached_s(parts[0], share * first.hz) for share in (0.9, 0.99))
         since_s, bursts_s = settling_time(parts[0], first.hz)
         since_s = max(since_s, t99 or 0.0)
-        steady_s = (
-            since_s if first.steady and since_s <= (1 - STEADY_SHARE) * parts[0].end_s[-1] else None
-        )
+        if first.steady and since_s <= (1 - STEADY_SHARE) * parts[0].end_s[-1]:
+            steady_s = since_s
     spans = sum(float(part.spent_s.sum()) for part in parts)
     worked_s = sum(float((part.work_s / part.smooth).sum()) for part in parts)
     lost_share = max(0.0, 1 - worked_s / spans) if spans else 0.0
@@ -454,12 +444,8 @@ def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
-    known_values = [value for value in values if value is not None]
-    return (
-        Spread(float(np.median(known_values)), min(known_values), max(known_values))
-        if known_values
-        else None
-    )
+    known = [value for value in values if value is not None]
+    return Spread(float(np.median(known)), min(known), max(known)) if known else None
 
 
 def median_run(ramp: Ramp) -> int:

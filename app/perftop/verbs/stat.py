@@ -288,12 +288,9 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
             return status
         compared = compared_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
-            printed_lines = [hello, *(
-                stat_json.text(line) for runs, argv in sides for line in lines_json(runs, argv)
-            )]  # fmt: skip
-            printed_lines += (
-                [stat_json.text(text.diff_json(compared, ([], [])))] if compared else []
-            )
+            objects = [line for runs, argv in sides for line in lines_json(runs, argv)]
+            objects += [text.diff_json(compared, ([], []))] if compared else []
+            printed_lines = [hello, *map(stat_json.text, objects)]
         else:
             printed_lines = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
             if compared:

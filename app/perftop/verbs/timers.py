@@ -91,10 +91,9 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
     for method in methods:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])
-    notes += [
-        f"{', '.join(names)}: {calls} calls a sample: least, median, σ are of their means"
-        for calls, names in by_calls.items()
-    ]
+    for calls, names in by_calls.items():
+        text = f"{calls} calls a sample: least, median, σ are of their means"
+        notes.append(f"{', '.join(names)}: {text}")
     if any(method["settled"] is False for method in methods):
         epsilon = f"{100 * answer['epsilon']:g} %"
         notes.append(f"* the mean still moved by more than {epsilon} when time was up: only ± is "

@@ -199,20 +199,15 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     known_ids = [n for n in ids if n is not None]
     has_same_ids = len(cores) > 1 and len(set(ids)) == 1  # one core in each package
     plural = "s" if len(cores) > 1 and not has_same_ids else ""
-    label = (
-        f"{kind}core{plural} {_number_list(known_ids)}"
-        if known_ids
-        else kind + many(len(cores), "core")
-    )
-    label += " of each" if known_ids and has_same_ids else ""
+    label = kind + many(len(cores), "core")
+    if known_ids:
+        of_each = " of each" if has_same_ids else ""
+        label = f"{kind}core{plural} {_number_list(known_ids)}{of_each}"
     cpus = _pattern(cores)
     # The k-th core has the k-th CPU of each list only if cores and CPUs ascend together.
     is_sequence = len(known_ids) == len(ids) and all(a < b for a, b in pairwise(known_ids))
-    if (
-        cpus
-        and max(len(cpus), len(label)) <= MAX_RUN
-        and (is_sequence or has_same_ids or not known_ids)
-    ):
+    is_regular = is_sequence or has_same_ids or not known_ids
+    if cpus and max(len(cpus), len(label)) <= MAX_RUN and is_regular:
         return [label, cpus], []
     texts = [f"core {'?' if c.core is None else c.core}: {_number_list(c.cpus)}" for c in cores]
     lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_RUN)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median
 
-from perftop.base.text import safe
+from perftop.base.text import listed, safe
 from perftop.model.kinds import CAUSES, KINDS, cause_of
 from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
@@ -393,15 +393,15 @@ def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
     unexplained = [label(state.key) for state in first.differing
               if not state.explains and state.key not in UNNAMED]  # fmt: skip
     if sure and unexplained:
-        names = _listed(unexplained)
+        names = listed(unexplained)
         if explaining:
-            yield f"whether {names} matters: it changed together with {_listed(explaining)}"
+            yield f"whether {names} matters: it changed together with {listed(explaining)}"
         elif len(unexplained) > 1:
             yield f"which of {names} matters: they changed together"
         else:
             yield f"whether {names} is the cause: no episode names it"
     if len(explaining) > 1:
-        yield f"which of {_listed(explaining)} it is: they changed together"
+        yield f"which of {listed(explaining)} it is: they changed together"
     if first.blocks and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
     elif first.files == (1, 1) and sure and not first.in_turn:
@@ -412,12 +412,8 @@ def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
     unsteady = dict.fromkeys(row.number.words for row in rows if row.verdict == UNSTEADY)
     if unsteady:
         slow = "it changes" if len(unsteady) == 1 else "they change"
-        yield f"noise of {_listed([*unsteady])}: {slow} too slowly for runs of this length"
+        yield f"noise of {listed([*unsteady])}: {slow} too slowly for runs of this length"
     for side, keys in zip("AB", first.only, strict=True):
         if keys:  # both numbers of an event have the same name
             lacking = dict.fromkeys(number_of(key).words for key in keys)
-            yield f"{_listed([*lacking])}: only {side} has it"
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+            yield f"{listed([*lacking])}: only {side} has it"

@@ -10,7 +10,7 @@ from math import isfinite, nan
 from statistics import median
 from textwrap import wrap
 
-from perftop.base.text import many, safe
+from perftop.base.text import listed, many, safe
 from perftop.draw.columns import Column
 from perftop.output.compare.comparison import Comparison, compare
 from perftop.output.compare.readings import (
@@ -119,14 +119,9 @@ class Runs:
             for key, words in AMOUNTS.items() if key in run.numbers
         ]  # fmt: skip
         losses = [_losses(self.all_runs[i]) for i in others if self.all_runs[i].status == 0]
-        amounts += [
-            (
-                lost_s,
-                [loss.get(cause, 0.0) for loss in losses],
-                f"lost {{}} more to {' '.join(cause)}",
-            )
-            for cause, lost_s in _losses(run).items()
-        ]
+        for cause, lost_s in _losses(run).items():
+            words = f"lost {{}} more to {' '.join(cause)}"
+            amounts.append((lost_s, [loss.get(cause, 0.0) for loss in losses], words))
         reasons = [(0.0, "")]
         for amount_s, other_s, words in amounts:
             if not other_s:
@@ -141,12 +136,10 @@ class Runs:
 def _losses(run: Repeat) -> dict[tuple[str, str], float]:
     """Returns the CPU seconds lost to each named cause, except waits for a CPU, which are a
     separate number."""
-    causes = run.line.get("causes", ())
     return {
-        (cause["kind"], cause["cause"]): cause["lost_s"]
-        for cause in causes
+        (cause["kind"], cause["cause"]): cause["lost_s"] for cause in run.line.get("causes", ())
         if cause["cause"] not in {"other", "scheduler"}
-    }
+    }  # fmt: skip
 
 
 def compared_in_turn(sides: Sequence[Runs]) -> list[Comparison]:
@@ -285,8 +278,8 @@ def _below(runs: Runs) -> list[str]:
         needed = [runs_needed(time.sd, moved * time.mean, rows) for moved in CHANGES]
         counts = [f"{n:d}" if n < MAX_NEEDED else f"over {MAX_NEEDED}" for n in needed]
         sentences.append(
-            f"To find {_listed([f'{100 * moved:.0f}' for moved in CHANGES])} %, it needs "
-            f"{_listed(counts)} runs a side."
+            f"To find {listed([f'{100 * moved:.0f}' for moved in CHANGES])} %, it needs "
+            f"{listed(counts)} runs a side."
         )
     if runs.outlying == [0] and runs.outliers[0].by_s > 0 and not runs.warmups:
         sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")
@@ -297,7 +290,3 @@ def _below(runs: Runs) -> list[str]:
         having = [run for run in runs.runs if kind in run.line["episodes"]]
         sentences.append(f"{kind} in {len(having)} of {count} runs.")
     return sentences
-
-
-def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -41,12 +41,8 @@ def lines(
     def drawn(text: str, code: str = "") -> str:
         return on_terminal(text.rstrip(), code if colour else "", unicode=unicode)
 
-    answer_lines = textwrap.wrap(answer(compared), WIDTH)
-    text_lines = [
-        *(drawn(line, "1") for line in answer_lines),
-        "",
-        *map(drawn, _machines(compared[0], names)),
-    ]
+    text_lines = [drawn(line, "1") for line in textwrap.wrap(answer(compared), WIDTH)]
+    text_lines += ["", *map(drawn, _machines(compared[0], names))]
     for phase in compared:
         heads = [_runs(phase), *(column.heading for column in COLUMNS[1:])]
         text_lines += ["", drawn(f"{table_line(COLUMNS, heads)}{VERDICT_GAP}verdict", "2")]

@@ -209,12 +209,8 @@ def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
     """Returns the row without these keys, and without the reasons for them."""
-    kept_fields = {key: value for key, value in row.items() if key not in keys}
-    return (
-        kept_fields | {"why": _without(kept_fields["why"], keys)}
-        if "why" in kept_fields
-        else kept_fields
-    )
+    row = {key: value for key, value in row.items() if key not in keys}
+    return row | {"why": _without(row["why"], keys)} if "why" in row else row
 
 
 # --- tables

@@ -162,11 +162,10 @@ class OpenMetrics(Form):
         session, cores = self._session, self._session.reader.cores
         owners, places = self._owners("core"), []
         first = _first(owners).tolist()
-        for index, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
-            is_listed = core is not None and core >= 0 and first[index]
-            cpus = (
-                cores.lists[core] if is_listed and core is not None else [session.topology[row].cpu]
-            )
+        for core, row, is_first in zip(owners, session.shown, first, strict=True):
+            cpus = [session.topology[row].cpu]
+            if is_first and core is not None and core >= 0:
+                cpus = cores.lists[core]
             of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
             places.append(labels(**of_core, cpus=ranges(cpus)))
         return places
@@ -186,9 +185,8 @@ class OpenMetrics(Form):
         step = max(1, READ_BYTES // (8 * len(self._times)))
         for first in range(0, len(places), step):
             part = places[first : first + step]
-            for place, series in zip(
-                part, np.array(table[:, i, first : first + len(part)]).T, strict=True
-            ):
+            columns = np.array(table[:, i, first : first + len(part)]).T
+            for place, series in zip(part, columns, strict=True):
                 self._samples(f"{heading.sample}{place}", series)
 
     def _samples(self, name: str, series: Floats) -> None:

@@ -65,19 +65,16 @@ def answer(head: bytes, render: Render) -> Answer:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
             return failure(HTTPStatus.BAD_REQUEST)
-        previous_value = fields.get(name.lower())
-        fields[name.lower()] = (
-            value.strip() if previous_value is None else f"{previous_value}, {value.strip()}"
-        )
+        before = f"{fields[name.lower()]}, " if name.lower() in fields else ""
+        fields[name.lower()] = before + value.strip()
     if version not in {"HTTP/1.0", "HTTP/1.1"} or not method or not target.startswith("/"):
         return failure(HTTPStatus.BAD_REQUEST)
     if version == "HTTP/1.1" and "host" not in fields:
         return failure(HTTPStatus.BAD_REQUEST)
     if method not in {"GET", "HEAD"}:
         return failure(HTTPStatus.METHOD_NOT_ALLOWED)
-    return _page(target.partition("?")[0], fields.get("accept", ""), render)._replace(
-        head_only=method == "HEAD"
-    )
+    page = _page(target.partition("?")[0], fields.get("accept", ""), render)
+    return page._replace(head_only=method == "HEAD")
 
 
 def _page(path: str, accept: str, render: Render) -> Answer:
@@ -102,9 +99,8 @@ def wants_openmetrics(accept: str) -> bool:
         if is_openmetrics and values.get("version", "1.0.0") not in {"1.0.0", "0.0.1"}:
             continue
         if is_openmetrics or kind in {"text/plain", "text/*", "*/*"}:
-            best_quality[is_openmetrics] = max(
-                best_quality[is_openmetrics], _quality(values.get("q", "1"))
-            )
+            quality = max(best_quality[is_openmetrics], _quality(values.get("q", "1")))
+            best_quality[is_openmetrics] = quality
     return best_quality[True] > 0 and best_quality[True] >= best_quality[False]
 
 
@@ -130,10 +126,10 @@ class Server:
         """Adds a connection, possibly in place of an idle one. Returns False if there is no
         room."""
         if len(self.open) >= MAX_CONNECTIONS:
-            idle_connection = next((one for one in self.open if one.idle), None)
-            if idle_connection is None:
+            oldest_idle = next((connection for connection in self.open if connection.idle), None)
+            if oldest_idle is None:
                 return False
-            idle_connection.drop()
+            oldest_idle.drop()
         self.open[connection] = None
         return True
 
@@ -176,11 +172,10 @@ class Connection(asyncio.Protocol):
                 self.drop()
             return
         self._received += data[: MAX_REQUEST + 1]
-        ends = [
-            end_at for end in (b"\r\n\r\n", b"\n\n") if (end_at := self._received.find(end)) >= 0
-        ]
-        if ends and min(ends) <= MAX_REQUEST:
-            self._answer(answer(self._received[: min(ends)], self._server.render))
+        ends = [self._received.find(end) for end in (b"\r\n\r\n", b"\n\n")]
+        end = min((end for end in ends if end >= 0), default=MAX_REQUEST + 1)
+        if end <= MAX_REQUEST:
+            self._answer(answer(self._received[:end], self._server.render))
         elif len(self._received) > MAX_REQUEST:
             self._answer(failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 

@@ -168,9 +168,8 @@ class Grids:
             line_starts = [f"{heading.sample}{labels(**place, **name_labels)} "
                       for name_labels in by_name for place in places]  # fmt: skip
             lines = zip(line_starts, known.tolist(), strict=True)
-            text = "".join(
-                f"{line.replace('%', '%%')}%.15g\n" for line, is_known in lines if is_known
-            )
+            templates = (line.replace("%", "%%") for line, is_known in lines if is_known)
+            text = "".join(f"{line}%.15g\n" for line in templates)
             form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
         return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
 
@@ -240,10 +239,7 @@ class Page:
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
                 parts.append((part, key, not sums.known_counts[COUNTS.index(key)].any()))
         parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
-        parts += [
-            (needed_heading.sample, key, needed_heading.sample not in shown)
-            for needed_heading, key in NEEDS_OF_HEADING.items()
-        ]
+        parts += [(h.sample, key, h.sample not in shown) for h, key in NEEDS_OF_HEADING.items()]
         rows = []
         for sample, key, is_absent in parts:
             if why := self._reason(key, absent=is_absent):
@@ -272,9 +268,8 @@ class Page:
             yield self._of_cpus(heading, "ring", names, sums.counts[rows], sums.known_counts[rows])
         yield from self._of_episodes()
         ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
-        by_package = [
-            (package == rows) & np.isfinite(ceiling_hz) for rows in range(len(self._known_packages))
-        ]
+        known = np.isfinite(ceiling_hz)
+        by_package = [known & (package == index) for index in range(len(self._known_packages))]
         means = [ceiling_hz[cores].mean() if cores.any() else np.nan for cores in by_package]
         base_hz = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
@@ -298,13 +293,9 @@ class Page:
 
     @cached_property
     def _info(self) -> Labels:
-        hello = self._session.hello
-        return {
-            "version": hello.perftop,
-            "model": hello.identity.name,
-            "source": hello.source,
-            "smt_method": stat_json.smt_method(self._session),
-        }
+        hello, smt_method = self._session.hello, stat_json.smt_method(self._session)
+        names = {"version": hello.perftop, "model": hello.identity.name, "source": hello.source}
+        return names | {"smt_method": smt_method}
 
     @cached_property
     def _cpus(self) -> Sequence[Labels]:
@@ -350,15 +341,12 @@ class Page:
         session, cores = self._session, self._core_time.cores
         rows = [session.topology[session.position[cores.lists[core][0]]] for core in cores_shown]
         same_cores = Counter((row.package, row.core) for row in rows)
-        return [
-            {
-                **self._packages[cores.package[core]],
-                "core": f"cpu{row.cpu}"
-                if row.core is None or same_cores[row.package, row.core] > 1
-                else row.core,
-            }
-            for core, row in zip(cores_shown, rows, strict=True)
-        ]
+        names = [
+            row.core if row.core is not None and same_cores[row.package, row.core] == 1
+            else f"cpu{row.cpu}" for row in rows
+        ]  # fmt: skip
+        packages = [self._packages[cores.package[core]] for core in cores_shown]
+        return [{**place, "core": name} for place, name in zip(packages, names, strict=True)]
 
     def _of_episodes(self) -> Iterator[Family]:
         sums, packages = self._episodes, self._packages
@@ -371,10 +359,8 @@ class Page:
             (BELOW_HEADING, below_s | sums.below_s),
             (BELOW_CYCLES, sums.below_cycles),
         ):
-            places = (
-                ({**packages[package], "cause": cause}, n)
-                for (package, cause), n in sums_by_cause.items()
-            )
+            places = (({**packages[package], "cause": cause}, n)
+                      for (package, cause), n in sums_by_cause.items())  # fmt: skip
             yield series_of(heading, places)
         counts = {key: float(count) for key, count in sums.count.items()}
         for heading, values in (EPISODES, counts), (EPISODE_SECONDS, sums.seconds):

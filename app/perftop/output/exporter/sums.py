@@ -105,9 +105,7 @@ class Sums:
     def _add_counts(self, delta: Delta) -> None:
         counters, no_counts = self._session.counters, np.full(len(self.shown), np.nan)
         increments = [counters.increments(delta, key) for key in COUNTS]
-        counts = np.array(
-            [no_counts if counts_of_key is None else counts_of_key for counts_of_key in increments]
-        )
+        counts = np.array([no_counts if n is None else n for n in increments])
         is_bad = self._has_counter & ~np.isfinite(counts)
         is_bad |= is_bad[:MAX_TOGETHER].any(axis=0)
         is_known = self._has_counter & ~is_bad & self.shown & (delta.tables["cpu"].ticks > 0)
@@ -228,13 +226,9 @@ class EpisodeSums:
         clock = INDEX["busy_hz"]
         cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]
         is_known = np.isfinite(cycles) & np.isfinite(run_s)
-        run_cycles, run_s_of_cores = (
-            cores.total(np.where(is_known, part, 0.0)) for part in (cycles, run_s)
-        )
-        lost_cycles = np.maximum(
-            0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s_of_cores - run_cycles
-        )
-        self._waiting.append(_Waiting(since_ns, now_ns, lost_cycles, cores))
+        cycles, run_s = (cores.total(np.where(is_known, part, 0.0)) for part in (cycles, run_s))
+        lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
+        self._waiting.append(_Waiting(since_ns, now_ns, lost, cores))
         while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
             self._settle(self._waiting.popleft())
 
