@@ -183,7 +183,7 @@ def _trusted() -> set[int]:
     return {0, os.geteuid(), os.stat("/").st_uid}  # noqa: PTH116 - no Path needed
 
 
-def closed(fd: int, *, sticky: bool = False) -> bool:
+def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
     """Whether only we and root can add and remove names in the directory. `sticky`: also true if
     others can, but only their own names."""
     status = os.fstat(fd)
@@ -213,7 +213,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
             status = os.fstat(inode)
             named = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
             untrusted = status.st_uid not in _trusted() or status.st_nlink > 1
-            if named and untrusted and not closed(fd):
+            if named and untrusted and not is_closed_to_others(fd):
                 raise Untrusted("it belongs to another user, or has other names; name a new file")
             return os.open(f"/proc/self/fd/{inode}", flags & ~os.O_CREAT | os.O_CLOEXEC)
         finally:
@@ -239,7 +239,7 @@ class OwnDirectory:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=above)
         self.fd = os.open(name, _DIRECTORY, dir_fd=above)
-        owner, shut = os.fstat(self.fd).st_uid, closed(self.fd)
+        owner, shut = os.fstat(self.fd).st_uid, is_closed_to_others(self.fd)
         if owner != os.geteuid() or not shut:
             os.close(self.fd)
         if owner != os.geteuid():

@@ -320,7 +320,7 @@ def place(ns: int) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def running(seconds: int) -> str:
+def running_time(seconds: int) -> str:
     """Time since the start of something that is still running: 59 s, 1 min 00 s."""
     return f"{seconds} s" if seconds < 60 else length(seconds * 10**9)
 

@@ -191,7 +191,7 @@ class Counters:
         rates: Floats = np.divide(increments, span, out=unknown, where=span > 0)
         return rates
 
-    def has(self, key: str) -> Bools:
+    def is_counted(self, key: str) -> Bools:
         """Returns a mask, by position, of the CPUs that have this counter."""
         column, rows = self.columns.get(key), self.hello.topology
         if column is None or column.counter.cpus is None:

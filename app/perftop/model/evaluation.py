@@ -96,7 +96,7 @@ class Evaluator:
             for variant in metric.variants:
                 if variant.needs_tsc and not counters.has_tsc:
                     continue
-                mask = np.logical_and.reduce([unserved, *map(counters.has, variant.needs)])
+                mask = np.logical_and.reduce([unserved, *map(counters.is_counted, variant.needs)])
                 if mask.any():
                     variants.append((variant, mask))
                     unserved = unserved & ~mask
@@ -115,7 +115,7 @@ class Evaluator:
             (variant.numerator, variant.denominator, mask)
             for variant in METRICS["util"].variants
             if "ref" not in variant.needs and variant.numerator and variant.denominator
-            and (mask := np.logical_and.reduce([*map(counters.has, variant.needs)])).any()
+            and (mask := np.logical_and.reduce([*map(counters.is_counted, variant.needs)])).any()
         ]  # fmt: skip
         """Formulas of busy time by the system's own account, where `ref` was not counted."""
 

@@ -305,7 +305,7 @@ class Splitter:
         named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
         self._counted_keys = [key for key, method in named if self._is_allowed(method)]
         """Available counters from which ANY can be computed, best first."""
-        self._rows_by_key = {key: counters.has(key) for key in self._counted_keys}
+        self._rows_by_key = {key: counters.is_counted(key) for key in self._counted_keys}
         self.regroup(cores)
 
     def regroup(self, cores: Cores) -> None:

@@ -75,7 +75,7 @@ class Turbo:
             [is_small_model or row.type in SMALL_TYPES for row in hello.topology], bool
         )
         masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
-        masks += [counters.has(column.counter.key) for column in self._gauges]
+        masks += [counters.is_counted(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(masks, axis=0)
         """Mask, by position, of the CPUs whose turbo ceiling is known."""
         self.has_tables = bool(self.cpus.any() or np.isfinite(self._bounds).any())
@@ -107,7 +107,7 @@ class Turbo:
             self._favoured[faster] = self._fastest[faster]
         self._exact = []
         for column in self._gauges:
-            is_listed = self._counters.has(column.counter.key)[first] & (package >= 0)
+            is_listed = self._counters.is_counted(column.counter.key)[first] & (package >= 0)
             self._exact.append((column.counter.key, np.flatnonzero(is_listed), package[is_listed]))
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:

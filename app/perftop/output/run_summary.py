@@ -150,7 +150,7 @@ def run_line(session: Session, bracket: CommandWindow) -> Line | None:
     times = run_times(session, run.start_ns, run.end_ns, bracket.bounds)
     if bracket.is_remote:  # remote times are only known to within the connection's delay
         times |= {"start": None, "end": None}
-    return {**run.fields(), **times, "missed": bracket.missed}
+    return {**run.fields(), **times, "missed": bracket.missed_cpus}
 
 
 def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
@@ -228,7 +228,7 @@ def _losses(session: Session) -> Line:
     ]  # fmt: skip
     spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
              ("all", "one", "between", "none")}  # fmt: skip
-    return {"causes": causes, "busy": spans | {"alone": busy.alone, "cpus": len(session.shown)}}
+    return {"causes": causes, "busy": spans | {"alone": busy.lone_task, "cpus": len(session.shown)}}
 
 
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:

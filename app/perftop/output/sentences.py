@@ -363,7 +363,7 @@ YOUNG_NS = 10_000_000_000
 by its start time."""
 
 
-def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
+def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
     """Returns a phrase for the duration of the episodes, or for their start time. If they end after
     `now_ns` (the displayed time), the phrase also includes their full duration."""
     start_ns = min(e.start_ns for e in episodes)
@@ -402,7 +402,7 @@ def cost(episodes: Iterable[Episode]) -> float:
     return sum(by_cpu.values())
 
 
-def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
+def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
     """Returns these episodes in groups, the costliest group first. Each group begins with its
     earliest episode."""
     groups: dict[tuple[str, str], list[Episode]] = {}

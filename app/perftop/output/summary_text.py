@@ -75,7 +75,7 @@ def phase(session: Session, label: str) -> Phase:
     why, extremes = report(session, first_ns, past=True), session.distribution.finish()
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
     worst = []
-    for finding in why.named[:MAX_CAUSES]:
+    for finding in why.named_findings[:MAX_CAUSES]:
         alike = [e for e in episodes if (e.kind, e.cause) == finding.cause]
         alike.sort(key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns))
         worst.append((finding, alike[0] if alike else None))

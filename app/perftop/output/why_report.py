@@ -83,7 +83,7 @@ class Finding:
     cpus: list[int]
     for_s: float | None
     """Seconds of the observed time in which the cause was active; None if unknown."""
-    running: bool
+    is_running: bool
     confidence: Confidence
     evidence: list[str]
     hint: str
@@ -109,7 +109,7 @@ class Check:
     key: str
     looked_for: str
     """Name of the loss in the table; '' if the loss is only listed among the ruled-out ones."""
-    found: str
+    result: str
     """The measured result as text."""
     share: float
     """Share of the time that was lost in this way."""
@@ -157,7 +157,7 @@ class Report:
         return self.totals.losses
 
     @property
-    def named(self) -> list[Finding]:
+    def named_findings(self) -> list[Finding]:
         """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE."""
         return [f for f in self.findings
                 if f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE]  # fmt: skip
@@ -280,9 +280,9 @@ def _finding(
         evidence = [f"steal {stolen}, in {length(span_ns)}"]
         return replace(finding, confidence=how, evidence=evidence)
     if cause == QUOTA:
-        return _quota(finding, times, job, totals.elapsed_s, past=past)
+        return _quota_finding(finding, times, job, totals.elapsed_s, past=past)
     if cause == STOPPED and times.threads:
-        return _stopped(finding, times, job)
+        return _stopped_finding(finding, times, job)
     if cause == WAIT_CAUSE and (waits := queue(session, job, totals, whole, past=past)) is not None:
         for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
@@ -295,7 +295,7 @@ def _finding(
     return finding
 
 
-def _quota(
+def _quota_finding(
     finding: Finding, times: RunTimes, job: str | None, span_s: float, *, past: bool
 ) -> Finding:
     """Returns the finding on CPU quotas. Its text names the group that lost most."""
@@ -330,7 +330,7 @@ def _quota(
     )  # fmt: skip
 
 
-def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
+def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Finding:
     """Returns the finding on stopped threads. Its text names the thread that was stopped for
     longest."""
     threads = times.threads
@@ -346,7 +346,7 @@ def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
     text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({by})"
     return replace(
         finding, text=text, by=by, evidence=evidence, hint=fixes[state],
-        confidence=confidence(*STOPPED), running=False, headline=text,
+        confidence=confidence(*STOPPED), is_running=False, headline=text,
     )  # fmt: skip
 
 

@@ -56,17 +56,17 @@ def answer(session: Session, report: Report) -> str:
         return f"Whether {who} had work is not known: how busy CPUs were cannot be read."
     if not isfinite(whole):
         idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
-        return _fitting([f"{idle}, so nothing could be lost.{blind}"])
+        return _first_fitting([f"{idle}, so nothing could be lost.{blind}"])
     loses, takes = ("lost", "took") if report.past else ("loses", "takes")
-    if not report.named:
+    if not report.named_findings:
         slowing = "slowed" if report.past else "is slowing"
         seen = "" if report.totals.times.has_waits else "seen "
         text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
         if report.clues:
             text = f"No loss of {who} was counted, but there is a clue (below)."
-        return _fitting([text + blind, text])
-    first, share, second = report.named[0], 0.0, None
-    for finding in report.named:
+        return _first_fitting([text + blind, text])
+    first, share, second = report.named_findings[0], 0.0, None
+    for finding in report.named_findings:
         if finding.by == first.by:
             share += finding.share
         elif second is None:
@@ -75,23 +75,23 @@ def answer(session: Session, report: Report) -> str:
     place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
     if report.job is None and (first.cause == STEAL or first.headline):
         text = first.headline or f"The hypervisor {takes} {_much(share)} of {machine}'s time{place}"
-        rest = sum(finding.share for finding in report.named if finding.by != first.by)
+        rest = sum(finding.share for finding in report.named_findings if finding.by != first.by)
         take = "took" if report.past else "take"
         more = f"; other causes {take} {_much(rest)}" if rest >= MIN_SHARE else ""
-        return _fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
+        return _first_fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
     wanted_s, elapsed_s = report.sums.whole_s, report.totals.elapsed_s
     if report.job and wanted_s < MIN_WANTED_SHARE * elapsed_s:
         wanted, elapsed = (length(round(seconds * 1e9)) for seconds in (wanted_s, elapsed_s))
         text = f"{who} {'wanted' if report.past else 'wants'} a CPU for only {wanted} of {elapsed}"
         most = f"{text}, and {loses} {_much(share)} of that to {first.by}"
-        return _fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
+        return _first_fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
     text = f"{_capital(who)} {loses} {_much(share)} of its {first.unit} to {first.by}"
     tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:
         of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
         and_second = f"and {_much(second.share)}{of_unit} to {second.by}."
         tries = [f"{text}{place} {and_second}", f"{text} {and_second}", *tries]
-    return _fitting(tries)
+    return _first_fitting(tries)
 
 
 def _much(share: float) -> str:
@@ -103,7 +103,7 @@ def _capital(who: str) -> str:
     return who[0].upper() + who[1:] if who.startswith("this ") else who
 
 
-def _fitting(tries: list[str]) -> str:
+def _first_fitting(tries: list[str]) -> str:
     """Returns the first text that fits on one line; else the last text."""
     return next((text for text in tries if len(text) <= MAX_SENTENCE), tries[-1])
 
@@ -138,13 +138,13 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
 def rows(session: Session, report: Report) -> list[TextLine]:
     """Returns the lines of the report, each in parts with a role."""
     rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
-    if report.named:
+    if report.named_findings:
         rows.append([Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
-        for finding in report.named[:MAX_CAUSES]:
+        for finding in report.named_findings[:MAX_CAUSES]:
             rows += _finding(finding, report.totals.elapsed_s)
-        if more := report.named[MAX_CAUSES:]:
+        if more := report.named_findings[MAX_CAUSES:]:
             rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
-        least = report.named[-1].share
+        least = report.named_findings[-1].share
         ruled_out = ", ".join(check.brief for check in report.checks if check.is_ruled_out(least))
         rows += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
     else:
@@ -160,11 +160,11 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         rows += _labelled("not seen" if i == 0 else "", text)
     if report.hides:
         rows += _labelled("", report.hides)
-    return rows + _labelled("seen", _seen(session, report), "dim")
+    return rows + _labelled("seen", _basis(session, report), "dim")
 
 
 def _finding(finding: Finding, elapsed_s: float) -> list[TextLine]:
-    role: Role = "lost" if finding.running else "text"
+    role: Role = "lost" if finding.is_running else "text"
     end = ""
     if finding.for_s is not None:
         is_always = finding.for_s >= MIN_WHOLE_SHARE * elapsed_s
@@ -198,7 +198,7 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
     for check in report.checks:
         if check.looked_for:
             share = f"{percent(check.share):>5} %"
-            rows.append([Part(f"{share}  {check.looked_for:<28}{check.found}")])
+            rows.append([Part(f"{share}  {check.looked_for:<28}{check.result}")])
     if works := _works(session, report):
         rows += [[], [Part(works)]]
     if isfinite(report.sums.lost_ratio):
@@ -232,7 +232,7 @@ def _works(session: Session, report: Report) -> str:
     return text if len(text) <= WIDTH else text.replace(" of a core", "")
 
 
-def _seen(session: Session, report: Report) -> str:
+def _basis(session: Session, report: Report) -> str:
     virtualisation = session.hello.virtualisation
     parts = [printable(session.hello.host) or "this machine"]
     if virtualisation:
@@ -279,7 +279,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     causes = [
         {
             "kind": f.cause[0], "cause": f.cause[1], "lost_ratio": json_number(f.share),
-            "lost_s": json_number(f.lost_s), "for_s": json_number(f.for_s), "running": f.running,
+            "lost_s": json_number(f.lost_s), "for_s": json_number(f.for_s), "running": f.is_running,
             "cpus": f.cpus, "text": f.text, "confidence": f.confidence, "evidence": f.evidence,
             "details": f.details, "try": f.hint or None,
         }
@@ -288,7 +288,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     clues = [{"key": clue.key, "text": clue.text, "try": clue.hint} for clue in report.clues]
     looked_for = [
         {"key": check.key, "lost_ratio": json_number(check.share), "text": check.looked_for,
-         "found": check.found}
+         "found": check.result}
         for check in report.checks
     ]  # fmt: skip
     seen = {

@@ -94,7 +94,7 @@ class CommandStart:
         self._any |= not given_up
         if self._unopened <= 0 and self._any and not self.is_stopped:
             self.job.go()
-            self.running = asyncio.ensure_future(self.job.ended())
+            self.running = asyncio.ensure_future(self.job.wait_for_end())
             self.running.add_done_callback(self._end)
             for rest, seconds in self.rests:
                 rest(seconds)
@@ -126,7 +126,7 @@ class CommandWindow:
         self._frames = 0
         """Number of frames in this phase, which is before the start or after the end."""
         self.is_closed = False
-        self.missed: list[int] = []
+        self.missed_cpus: list[int] = []
         """CPUs without a sample before the start or after the end: they were offline or could not
         be read."""
 
@@ -146,7 +146,7 @@ class CommandWindow:
         self._ready_ns = raw_ns()
         self.is_remote = self.link is not None and not is_here(hello)
         self._simulated = hello.source.startswith("sim")
-        self.ours = not self._simulated and not self.is_remote
+        self.has_our_clock = not self._simulated and not self.is_remote
         """Whether the stream's raw times are by our clock."""
         self._cpus = [row.cpu for row in hello.topology]
         selected = self._cpus if hello.selected is None else hello.selected
@@ -166,18 +166,20 @@ class CommandWindow:
             self._start.note_answer()
         if self._start.running is not None or self._frames:
             return True
-        return self._start.all_answered and (not self.ours or frame.time_ns >= self._ready_ns)
+        return self._start.all_answered and (
+            not self.has_our_clock or frame.time_ns >= self._ready_ns
+        )
 
     def take(self, frame: wire.Frame) -> bool:
         """Take the next frame. Returns True if the window is closed."""
         if not self._has_opened:
-            if self._all(self._first_ns, frame):
+            if self._has_read_all(self._first_ns, frame):
                 self._frames = 0
-                self._open(given_up=False)
-        elif (run := self.run) is not None and self._ended(frame, run):
+                self._note_open(given_up=False)
+        elif (run := self.run) is not None and self._has_read_all_after(frame, run):
             self.is_closed = True
             unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
-            self.missed = np.array(self._cpus)[unread & self._wanted].tolist()
+            self.missed_cpus = np.array(self._cpus)[unread & self._wanted].tolist()
         return self.is_closed
 
     def leave(self) -> None:
@@ -186,9 +188,9 @@ class CommandWindow:
         if not self._has_answer:
             self._has_answer = True
             self._start.note_answer()
-        self._open(given_up=True)
+        self._note_open(given_up=True)
 
-    def _open(self, *, given_up: bool) -> None:
+    def _note_open(self, *, given_up: bool) -> None:
         if not self._has_opened:
             self._has_opened = True
             self._start.note_open(given_up=given_up)
@@ -209,7 +211,7 @@ class CommandWindow:
             self.job.kill(number)
         return True
 
-    async def ended(self) -> Run | None:
+    async def wait_for_end(self) -> Run | None:
         """Wait for the command's end, also if the measurement failed. None: the command never
         started."""
         return None if self._start.running is None else await self._start.running
@@ -237,18 +239,18 @@ class CommandWindow:
         first, last = self._first_ns[both], self._last_ns[both]
         return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
 
-    def _ended(self, frame: wire.Frame, run: Run) -> bool:
+    def _has_read_all_after(self, frame: wire.Frame, run: Run) -> bool:
         """Record which CPUs the frame read after the end; returns whether all CPUs were read."""
         link = self.link
         if not self.is_remote or link is None or self._simulated:
-            return self._all(self._last_ns, frame, run.end_ns)
+            return self._has_read_all(self._last_ns, frame, run.end_ns)
         if link.echoed is not None and link.echoed.sent_ns >= run.end_ns:
             self._after_echo = True
-            return self._all(self._last_ns, frame, link.echoed.there_ns)
+            return self._has_read_all(self._last_ns, frame, link.echoed.there_ns)
         link.ping()
-        return link.is_mute and self._all(self._last_ns, frame)
+        return link.is_mute and self._has_read_all(self._last_ns, frame)
 
-    def _all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
+    def _has_read_all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
         """Record when the frame read each CPU; returns whether there is no CPU left to wait for."""
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
@@ -260,13 +262,13 @@ class CommandWindow:
         self._frames += 1
         if self._frames == 1:
             self._since_ns = frame.time_ns
-        new = self._read(head[:, 4], off) & since & np.isnan(times_ns)
+        new = self._usable_rows(head[:, 4], off) & since & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
         waits = self._wanted & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
         return not waits.any() or (self._frames >= PATIENCE and waited_ns >= PATIENCE_NS)
 
-    def _read(self, flags: np.ndarray, off: Bools) -> Bools:
+    def _usable_rows(self, flags: np.ndarray, off: Bools) -> Bools:
         """Mask of the rows that can be used for a difference. A CPU counts only if all CPUs of its
         core were read."""
         good = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _BAD == 0)
@@ -297,9 +299,9 @@ class MarkNotes:
         remaining notes."""
         window, waiting = self._window, self._waiting
         waiting += window.job.marks.new_marks()
-        while waiting and (over or not window.ours or waiting[0][0] <= now_ns):
+        while waiting and (over or not window.has_our_clock or waiting[0][0] <= now_ns):
             time_ns, name = waiting.pop(0)
-            at_ns = min(time_ns, now_ns) if window.ours else now_ns
+            at_ns = min(time_ns, now_ns) if window.has_our_clock else now_ns
             yield wire.Note("mark", max(at_ns, 0), "recorder", {"label": name})
 
 
@@ -318,18 +320,21 @@ class RunNotes:
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._has_started:
             self._has_started = True
-            self._start_ns = job.start_ns if window.ours else now_ns
+            self._start_ns = job.start_ns if window.has_our_clock else now_ns
             data = {"pid": job.pid, "argv": argv_text(job.argv)}
             yield wire.Note("run-start", self._start_ns, "recorder", data)
         yield from self._marks.due(now_ns, over=over)
         if over and self._has_started and not self._is_over and (run := window.run) is not None:
             self._is_over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns
-            at_ns = run.end_ns if window.ours else far_ns if window.is_remote else now_ns
+            at_ns = run.end_ns if window.has_our_clock else far_ns if window.is_remote else now_ns
             bounds = window.bounds  # ranges of the first and the last reads of the CPUs
             ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
             yield wire.Note(
-                "run-end", at_ns, "recorder", {**run.fields(), **ranges, "missed": window.missed}
+                "run-end",
+                at_ns,
+                "recorder",
+                {**run.fields(), **ranges, "missed": window.missed_cpus},
             )
 
 

@@ -164,7 +164,7 @@ class Job:
         unseen_s = (self._end_ns - seen_ns) / 1e9
         self._late_s = unseen_s if unseen_s > 2 * CHECK_S else 0.0
 
-    async def ended(self) -> Run:
+    async def wait_for_end(self) -> Run:
         """Wait for the command's end, but not for processes that it left running."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         try:

@@ -131,25 +131,25 @@ class JobTerminal:
     def copy(self, to: int, first: bytes = b"") -> None:
         """Write `first` and then all output to the descriptor `to`, until `finish` is called. It
         must run in a thread, because writes to a terminal may block."""
-        to = _written(to, first)
+        to = _write(to, first)
         wait = select.poll()
         wait.register(self._ours, select.POLLIN)
         wait.register(self._done, select.POLLIN)
         while not self.is_closed and all(fd != self._done for fd, _ in wait.poll()):
-            to = _written(to, self.read())
+            to = _write(to, self.read())
         wait.unregister(self._done)
         size = 0
         while not self.is_closed and size < LAST_BYTES and wait.poll(LAST_MS):
             data = self.read()
             size += len(data)
-            to = _written(to, data)
+            to = _write(to, data)
 
     def finish(self) -> None:
         """Make `copy` end, after the command has ended."""
         os.write(self._finish, b"\n")
 
 
-def _written(to: int, data: bytes) -> int:
+def _write(to: int, data: bytes) -> int:
     """Write data; returns the descriptor for the next write, or -1 after a failure, since a failure
     must not affect the command."""
     try:
@@ -217,18 +217,18 @@ class Printout:
             del lines[0]
         *ended, rest = lines
         for line in ended:
-            raw = _cut(line.rstrip(b"\r"))
+            raw = _cut_line(line.rstrip(b"\r"))
             self._lines.append(Line(self._pen, raw))
             self._bytes += len(raw)
             if b"\x1b" in raw:
                 self._pen = _colours_after(self._pen, raw)
-        self._open = _cut(rest)
+        self._open = _cut_line(rest)
         while len(self._lines) > MAX_LINES or self._bytes > MAX_BYTES:
             self._bytes -= len(self._lines.popleft().raw)
             self.left_out += 1
 
 
-def _cut(raw: bytes) -> bytes:
+def _cut_line(raw: bytes) -> bytes:
     if raw.count(b"\r") > MAX_REWRITES:
         raw = b"\r".join(raw.rsplit(b"\r", MAX_REWRITES)[1:])
     return raw[:LINE_BYTES]

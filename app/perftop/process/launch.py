@@ -171,7 +171,7 @@ class Probe:
             with suppress(OSError, ValueError):  # the probe has ended, or its stdin is closed
                 self.process.stdin.write(line)
 
-    def ended(self, cut: int = 0) -> Failed:
+    def end_failure(self, cut: int = 0) -> Failed:
         """The failure of a stream that ended without a bye message; `cut`: bytes received of an
         incomplete message."""
         with suppress(subprocess.TimeoutExpired):
@@ -265,7 +265,7 @@ class SocketProbe:
 
     def echo(self, number: int) -> None: ...
 
-    def ended(self, cut: int = 0) -> Failed:
+    def end_failure(self, cut: int = 0) -> Failed:
         inside = f", {cut} bytes into a message" if cut else ""
         text = f"the server has ended, has all readers it takes, or lets only others in{inside}"
         return ssh.Broken(f"{self.place}: {text}", UNAVAILABLE)
@@ -286,7 +286,7 @@ def socket_path(address: str) -> str:
     return path
 
 
-def started(argv: Sequence[str]) -> Feed:
+def start_probe(argv: Sequence[str]) -> Feed:
     """Starts the probe with this command line, or connects to the stream if `unix:PATH` is its only
     word."""
     served = len(argv) == 1 and argv[0].startswith(SCHEME)
@@ -298,10 +298,10 @@ def launched(argv: Sequence[str]) -> Iterator[Feed]:
     """Starts a probe that ends with the block. Signals that ask perftop to end raise an exception
     in the block, as Ctrl-C does; after the block they are ignored."""
     with Exits() as exits:
-        probe = started(argv)
+        probe = start_probe(argv)
         try:
             try:
-                exits.open()
+                exits.let_raise()
                 yield probe
             finally:
                 exits.hold()
@@ -330,7 +330,7 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
             fix = ssh.START_FILE.format(host=probe.host)
             text = f"{probe.host}: no answer of perfprobe comes from there; {fix}"
             raise Failed(text, UNAVAILABLE)
-        raise probe.ended()
+        raise probe.end_failure()
 
 
 @contextmanager

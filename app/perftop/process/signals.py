@@ -184,7 +184,7 @@ class Exits:
         if self._came is not None:
             signal.raise_signal(self._came)
 
-    def open(self) -> None:
+    def let_raise(self) -> None:
         self._holds_signals = False
         self._raise()
 

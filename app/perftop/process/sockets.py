@@ -18,7 +18,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.wire.outbox import Ended, Outbox
 from perftop.base.errors import USAGE, Failed
-from perftop.base.files import Untrusted, closed, parent
+from perftop.base.files import Untrusted, is_closed_to_others, parent
 
 FIRST_FD, MAX_FDS = 3, 8
 """The first inherited descriptor, as in sd_listen_fds(3), and the maximum number that is used."""
@@ -81,7 +81,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
     with contextlib.ExitStack() as stack:
         try:
             at, name = stack.enter_context(parent(path))
-            if not closed(at, sticky=True):
+            if not is_closed_to_others(at, sticky=True):
                 raise Untrusted("another user can replace it there; use a directory of your own")
             _clear(at, name, where)
         except OSError as error:
@@ -239,7 +239,7 @@ class Readers:
             return hello
         return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
 
-    def rested(self) -> None:
+    def end_stream(self) -> None:
         """Ends the stream for readers: messages are dropped until the hello of the next stream."""
         self._hello = None
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.process.launch import SCHEME, Feed, started
+from perftop.process.launch import SCHEME, Feed, start_probe
 from perftop.process.link import Link, StreamJoiner, waits_s
 from perftop.process.signals import in_thread
 from perftop.process.ssh import START_FILE, Broken
@@ -109,9 +109,9 @@ class ProbeStream:
             if failed is not None:
                 raise failed
             if self._rest_s and len(data) < MAX_AT_REST:
-                await self._rested()
+                await self._rest()
         if not decoder.ended:
-            failed = await in_thread(partial(self._probe.ended, decoder.cut))
+            failed = await in_thread(partial(self._probe.end_failure, decoder.cut))
             self._probe.failure_raised = True  # not reached if cancelled
             raise failed
 
@@ -141,7 +141,7 @@ class ProbeStream:
             tail = "" if hello is None else "; the measurement is incomplete"
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
-    def rest(self, seconds: float) -> None:
+    def set_rest(self, seconds: float) -> None:
         """From now on reads once in `seconds`; 0: whenever data arrive, as at the beginning.
         Between two reads the probe's output waits in the pipe. If this is called when a sample has
         arrived, reads follow just after samples."""
@@ -150,7 +150,7 @@ class ProbeStream:
         if not seconds:
             self._hurry.set()
 
-    async def _rested(self) -> None:
+    async def _rest(self) -> None:
         assert self._transport is not None
         due_s = self._due_s
         self._hurry.clear()
@@ -226,7 +226,7 @@ class LinkedStream:
                 self._connection = ProbeStream(self._probe, self.link.count)
                 try:
                     async for messages in self._connection:
-                        if joined := self._joined(messages):
+                        if joined := self._join(messages):
                             yield joined
                 except Failed as failed:
                     self._broken(failed)
@@ -245,7 +245,7 @@ class LinkedStream:
                 self.link.ping()
             await asyncio.sleep(PING_S)
 
-    def _joined(self, messages: list[wire.Message]) -> list[wire.Message]:
+    def _join(self, messages: list[wire.Message]) -> list[wire.Message]:
         """The messages, changed so that they continue the stream, without echoes, which are only
         for the link."""
         joined: list[wire.Message] = []
@@ -314,14 +314,14 @@ async def open_connection(
 ) -> AsyncIterator[Stream]:
     """The stream of a single connection, for readers that reconnect by themselves: the stream ends
     when the connection breaks. `count` is called with the number of bytes of each read."""
-    stream = ProbeStream(started(argv), count)
+    stream = ProbeStream(start_probe(argv), count)
     async with _closing(stream):
         yield stream
 
 
 @asynccontextmanager
 async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
-    async with open_stream(started(argv)) as stream:
+    async with open_stream(start_probe(argv)) as stream:
         yield stream
 
 

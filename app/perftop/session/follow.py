@@ -119,7 +119,7 @@ class Follower:
             for message in part:
                 is_over = self.on_message(message) or is_over
             if is_over and self._session is not None:
-                self.cut()
+                self.cut_interval()
             if is_over or (self.count is not None and self.intervals >= self.count):
                 return True
         return False
@@ -153,7 +153,7 @@ class Follower:
         """Whether there is a session."""
         return self._session is not None
 
-    def cut(self) -> None:
+    def cut_interval(self) -> None:
         """Ends the current interval early, unless it has only just begun."""
         if self.interval_ns is not None and self.session.span_ns > self._slack_ns:
             self._end_interval()

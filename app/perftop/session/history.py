@@ -267,7 +267,7 @@ class History:
         increments, ticks = self._counter_sums(slice(first, first + count), count, edges_ns)
         with np.errstate(divide="ignore", invalid="ignore"):
             rates = self._stamp_hz * increments / ticks
-        return covering(rates, ticks / self._stamp_hz, np.diff(edges_ns) / 1e9)
+        return fill_covered_bins(rates, ticks / self._stamp_hz, np.diff(edges_ns) / 1e9)
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
@@ -415,7 +415,7 @@ def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span
         span.add(batch, 0, len(batch), reader)
 
 
-def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
+def fill_covered_bins(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
     """Copy a rate that was read over several bins into all of these bins; returns (bins, rows)."""
     for row in range(rates.shape[1]):
         known_rows = np.flatnonzero(np.isfinite(rates[:, row]))

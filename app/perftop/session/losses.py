@@ -210,7 +210,7 @@ class Losses:
         is_late |= count + np.arange(1, len(is_late) + 1) > MAX_OPEN
         return min(len(is_late), first_true(is_late) + 1)
 
-    def due(self, now_ns: int) -> int | None:
+    def oldest_due_ns(self, now_ns: int) -> int | None:
         """Raw time of the oldest sample to settle now; None: it is too early."""
         oldest_ns, count = self._oldest_ns(now_ns)
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_OPEN else None

@@ -132,16 +132,18 @@ class Reasons:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._lasting: dict[str, list[wire.Missing]] = {}
+        self._lasting_reasons: dict[str, list[wire.Missing]] = {}
         for reason in lasting_reasons(session):
-            self._lasting.setdefault(reason.what, []).append(reason)
+            self._lasting_reasons.setdefault(reason.what, []).append(reason)
         self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
         """Results of `for_good`, which a table needs for each empty cell."""
 
     def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
         """The reason that holds for the whole stream, of this CPU; None: of all CPUs."""
         if (key, cpu) not in self._reason_cache:
-            reasons = (m for m in self._lasting.get(key, ()) if m.cpus is None or cpu in m.cpus)
+            reasons = (
+                m for m in self._lasting_reasons.get(key, ()) if m.cpus is None or cpu in m.cpus
+            )
             self._reason_cache[key, cpu] = next(reasons, None)
         return self._reason_cache[key, cpu]
 

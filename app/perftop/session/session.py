@@ -399,7 +399,7 @@ class Session:
             if watched_job.time_ns == now_ns and self._sums_run:
                 self._moments.note(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
-        if (oldest_ns := losses.due(now_ns)) is not None:
+        if (oldest_ns := losses.oldest_due_ns(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:

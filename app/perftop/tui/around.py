@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from perftop.base.errors import Failed, complain
-from perftop.base.text import in_ascii, length, printable, running, utf8
+from perftop.base.text import in_ascii, length, printable, running_time, utf8
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed
@@ -99,11 +99,11 @@ class Around(Live):
                 bracket = self.measurement.bracket
                 bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
-                    self._rest = stream.rest
+                    self._rest = stream.set_rest
                     stream.is_awaited = lambda: (
                         not bracket.is_running and (self.run is None or self._has_left)
                     )
-                    bracket.set_rest(stream.rest)
+                    bracket.set_rest(stream.set_rest)
                 self._notes = RunNotes(self.tty.job, bracket)
                 async for messages in stream:
                     for batch in (
@@ -204,7 +204,7 @@ class Around(Live):
         if not start_ns:
             return f"{self._name} waits"
         seconds = (raw_ns() - start_ns) // 10**9
-        return f"{self._name} {running(seconds)}"
+        return f"{self._name} {running_time(seconds)}"
 
     def _news_text(self) -> str:
         run = self.run
@@ -283,7 +283,7 @@ class Around(Live):
             reading.cancel()
         await asyncio.wait([reading])
         if self.measurement is not None:
-            await self.measurement.bracket.ended()
+            await self.measurement.bracket.wait_for_end()
         self.tty.finish()
         await copying
 

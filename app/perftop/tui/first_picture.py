@@ -44,7 +44,7 @@ def show_picture() -> Iterator[Picture]:
         try:
             with suppress(termios.error):  # the terminal may be gone
                 termios.tcsetattr(fd, termios.TCSANOW, quiet_modes)
-            exits.open()
+            exits.let_raise()
             yield picture
         finally:
             exits.ignore_all()

@@ -170,7 +170,7 @@ class Export(Follower):
         """Writes the rest of the last interval, the running episodes, the summary and the end of
         the file."""
         if self.first_ns is not None:
-            self.cut()
+            self.cut_interval()
             for episode in self.session.running:
                 self.on_episode(episode)
             elapsed_s = (self.session.now_ns - self.first_ns) / 1e9

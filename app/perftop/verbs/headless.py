@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from perftop.base.errors import USAGE, Failed, complain, discard, expected, unhandled
-from perftop.base.text import place, running
+from perftop.base.text import place, running_time
 from perftop.session.follow import Follower
 
 if TYPE_CHECKING:
@@ -158,19 +158,19 @@ async def _run_one(
     """Runs one work. Its task is added to `tasks`, so that the work can be cancelled."""
     import asyncio
 
-    from perftop.process.launch import started
+    from perftop.process.launch import start_probe
     from perftop.process.streams import ProbeStream, open_stream
 
     bracket = work.bracket
     try:
-        probe = started(argv)
+        probe = start_probe(argv)
         async with open_stream(probe) as stream:
             if probe.link is not None:
                 probe.link.end_within(max_s)
             if bracket is not None:
                 bracket.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
-                    bracket.set_rest(stream.rest)
+                    bracket.set_rest(stream.set_rest)
                     stream.is_awaited = lambda: not bracket.is_running
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
@@ -181,7 +181,7 @@ async def _run_one(
                 run = None
                 if bracket is not None:
                     bracket.leave()
-                    run = await bracket.ended()
+                    run = await bracket.wait_for_end()
                 try:
                     work.on_end()
                 finally:
@@ -348,7 +348,7 @@ class Line:
         text = f"{self._title}: {self._samples} samples, {place(time_ns)}"
         if size and offset:
             left_s = (now_s - self._start_s) * max(0, size - offset) / offset
-            text += f", {running(round(left_s))} left"
+            text += f", {running_time(round(left_s))} left"
         self._write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
 
     def _write(self, text: str) -> None:

@@ -145,5 +145,5 @@ async def _wait_for_no_readers(readers: Readers) -> None:
                 await readers.came.wait()
         except TimeoutError:
             if not readers:
-                readers.rested()
+                readers.end_stream()
                 return

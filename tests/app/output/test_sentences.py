@@ -31,11 +31,11 @@ from perftop.output.sentences import (
     clocks,
     cost,
     depth,
+    duration_phrase,
     evidence,
     evidence_json,
     evidence_piece,
-    grouped,
-    lasting,
+    group_episodes,
     losers,
     loss_text,
     place_text,
@@ -190,11 +190,11 @@ def test_the_time_is_part_of_the_sentence(kind: str, when: str, words: str) -> N
 def test_a_young_episode_has_a_length_and_an_old_one_a_start() -> None:
     session, _ = seen(Machine())
     run = Episode("turbo-drop", [0], 1 * S, None, 5e8, "thermal")
-    assert lasting(session, [run], round(5.1 * S)) == "for 4.1 s"
-    assert lasting(session, [run], 60 * S).startswith("since ")
+    assert duration_phrase(session, [run], round(5.1 * S)) == "for 4.1 s"
+    assert duration_phrase(session, [run], 60 * S).startswith("since ")
     over = replace(run, end_ns=60 * S)
-    assert lasting(session, [over], round(5.1 * S)) == "for 4.1 s of 59.0 s"
-    assert lasting(session, [over], 61 * S) == "for 59.0 s"
+    assert duration_phrase(session, [over], round(5.1 * S)) == "for 4.1 s of 59.0 s"
+    assert duration_phrase(session, [over], 61 * S) == "for 59.0 s"
 
 
 def test_tasks_on_the_cpus_lose_unless_a_job_is_watched() -> None:
@@ -274,11 +274,13 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -
     assert cost([steal, loss]) == pytest.approx(0.6)
     unmeasured = episode("throttle", "thermal", [0], None), episode("smi", "firmware", [0], 9)
     assert cost(unmeasured) == 0
-    assert grouped([steal, loss]) == [[loss, steal]], "what the hypervisor takes is one thing"
+    assert group_episodes([steal, loss]) == [[loss, steal]], (
+        "what the hypervisor takes is one thing"
+    )
     slight = episode("turbo-drop", "thermal", [9], 0.2e9)
     losses = [episode("neighbour", "sibling", [cpu], 0.4) for cpu in (0, 1)]
     drop = episode("turbo-drop", "power-pl1", [*range(8)], 0.62e9)
-    order = grouped([episode("ramp", "-", [3], 2e9), slight, *losses, drop])
+    order = group_episodes([episode("ramp", "-", [3], 2e9), slight, *losses, drop])
     assert [[e.cause for e in alike] for alike in order] == [
         ["power-pl1"], ["sibling", "sibling"], ["thermal"], ["-"]]  # fmt: skip
 

@@ -64,7 +64,7 @@ def test_the_scripted_cause_is_first(
 @pytest.mark.parametrize("scenario", by_day(WELL, WELL_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     session, result = seen(scenario)
-    assert result.named == []
+    assert result.named_findings == []
     assert answer(session, result).startswith(
         ("Nothing is slowing this machine down", "This machine was idle")
     )
@@ -122,14 +122,14 @@ def test_every_line_fits_into_80_columns(scenario: str, watch: str | None, secon
     assert output[1] == ""
     labels = [line.split("  ")[0] for line in output]
     assert {"not seen", "seen"} <= {*labels}
-    assert ("ruled out" in labels) == bool(result.named)
+    assert ("ruled out" in labels) == bool(result.named_findings)
     plain = lines(session, result, colour=False, unicode=False)
     assert all(line.isascii() for line in plain)
 
 
 def test_only_running_causes_are_red() -> None:
     session, result = seen("turbo-drop", 10)
-    assert result.findings[0].running
+    assert result.findings[0].is_running
     output = lines(session, result, colour=True, unicode=True)
     assert output[0].startswith("\x1b[1m")
     assert any(line.startswith("\x1b[31m▼") for line in output)
@@ -397,14 +397,14 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
     stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
     session.run_times.threads, session.run_times.job_has_waits = {(1, 1): stopped}, True
     result = report(session, session.run.start_ns, "job")
-    (first,) = [finding for finding in result.named if finding.cause == STOPPED]
+    (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.by, first.hint, first.confidence) == (by, hint, "measured")
     assert first.lost_s == pytest.approx(0.2)
     assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed(
         session, result
     )
-    assert next(check for check in result.checks if check.key == "wait").found.startswith("0.0 s")
+    assert next(check for check in result.checks if check.key == "wait").result.startswith("0.0 s")
 
 
 # --- CPU quotas
@@ -425,12 +425,12 @@ def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.3)
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     result = report(session, session.run.start_ns, "job")
-    (first,) = [finding for finding in result.named if finding.cause == QUOTA]
+    (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
     assert (first.by, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
     assert first.lost_s == pytest.approx(0.3)
     assert first.details["group"] == "/docker/0123456789abcdef"
-    assert WAIT_CAUSE not in {finding.cause for finding in result.named}
+    assert WAIT_CAUSE not in {finding.cause for finding in result.named_findings}
 
 
 def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:

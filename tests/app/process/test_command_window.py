@@ -72,7 +72,7 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
         assert results == [], "the command waits for samples"
         bracket.take(sample(GOOD))
         assert results == [0.5]
-        await bracket.ended()
+        await bracket.wait_for_end()
         await quiet()
         assert results == [0.5, 0.0]
 
@@ -82,7 +82,7 @@ async def test_a_reader_that_is_waited_for_does_not_rest() -> None:
     async with around(["true"]) as (bracket, _job):
         bracket.set_rest(results.append)
         bracket.take(sample(GOOD))
-        await bracket.ended()
+        await bracket.wait_for_end()
     assert results == []
 
 
@@ -110,12 +110,12 @@ async def test_an_unreadable_cpu_delays_the_command_for_a_while_only() -> None:
         for time_ns in times_ns:
             assert not bracket.on_signal(2)
             bracket.take(sample(flags, time_ns))
-        await bracket.ended()
+        await bracket.wait_for_end()
         for time_ns in times_ns:
             assert not bracket.is_closed
             bracket.take(sample(flags, time_ns + PATIENCE_NS))
         assert bracket.is_closed
-    assert bracket.missed == [1, 3], "its sibling's differences wait for it"
+    assert bracket.missed_cpus == [1, 3], "its sibling's differences wait for it"
     assert bracket.bounds is not None
 
 
@@ -126,7 +126,7 @@ async def test_samples_before_the_end_do_not_close_the_window() -> None:
         assert bracket.admit(sample(GOOD, first_ns))
         bracket.take(sample(GOOD, first_ns, late_ns=7))
         before_ns = raw_ns()
-        run = await bracket.ended()
+        run = await bracket.wait_for_end()
         assert run is not None
         assert not bracket.take(sample(GOOD, before_ns))
         assert not bracket.take(sample(GOOD, run.end_ns - 1, late_ns=1)), "only one was late enough"
@@ -138,20 +138,20 @@ async def test_samples_before_the_end_do_not_close_the_window() -> None:
         assert bounds.last_ns == (run.end_ns, run.end_ns + 5)
         slack_s = (run.start_ns - first_ns + 5) / 1e9
         assert bounds.slack_s(run.start_ns, run.end_ns) == pytest.approx(slack_s, abs=1e-12)
-    assert bracket.missed == []
+    assert bracket.missed_cpus == []
 
 
 async def test_samples_queued_in_the_pipe_do_not_count_as_patience() -> None:
     """The command may end while a slow terminal holds us up."""
     async with around(["sleep", "0.05"]) as (bracket, _):
         bracket.take(sample(GOOD))
-        run = await bracket.ended()
+        run = await bracket.wait_for_end()
         assert run is not None
         step_ns = PATIENCE_NS // PATIENCE
         for n in range(2 * PATIENCE, 0, -1):
             assert not bracket.take(sample(GOOD, run.end_ns - n * step_ns))
         assert bracket.take(sample(GOOD, run.end_ns + 5))
-    assert bracket.missed == []
+    assert bracket.missed_cpus == []
     assert bracket.bounds is not None
 
 
@@ -162,7 +162,7 @@ async def test_a_simulated_machine_has_no_bounds() -> None:
         assert bracket.admit(sample(GOOD, 1))
         bracket.take(sample(GOOD, 1))
         assert not bracket.take(sample(GOOD, 10**18)), "it still runs"
-        await bracket.ended()
+        await bracket.wait_for_end()
         assert bracket.take(sample(GOOD, 2))
     assert bracket.bounds is None
 
@@ -173,7 +173,7 @@ async def test_signals_to_us_alone_are_passed_on() -> None:
         bracket.take(sample(GOOD))
         assert bracket.on_signal(2), "the terminal has sent it to the command too"
         assert bracket.on_signal(15)
-        run = await bracket.ended()
+        run = await bracket.wait_for_end()
         assert run is not None
         assert run.status == 143
         assert not bracket.on_signal(15), "its number may be another's by now"
@@ -187,7 +187,7 @@ async def test_a_signal_that_ended_the_command_is_not_ours_for_a_while(
     async with around(["sleep", "60"]) as (bracket, job):
         bracket.take(sample(GOOD))
         job.kill(9)
-        run = await bracket.ended()
+        run = await bracket.wait_for_end()
         assert run is not None
         assert bracket.on_signal(2)
         assert not bracket.is_closed
@@ -201,7 +201,7 @@ async def test_a_command_killed_at_the_gate_has_a_status() -> None:
         state = Path(f"/proc/{job.pid}/stat")
         await until(lambda: state.read_text(encoding="ascii").split()[2] == "Z", "it is dead")
         bracket.take(sample(GOOD))
-        run = await bracket.ended()
+        run = await bracket.wait_for_end()
         assert run is not None
         assert run.status == 137
 
@@ -229,7 +229,7 @@ def far_window(job: Job, start: CommandStart | None = None) -> tuple[CommandWind
 
 
 async def ran(bracket: CommandWindow) -> Run:
-    run = await bracket.ended()
+    run = await bracket.wait_for_end()
     assert run is not None
     return run
 

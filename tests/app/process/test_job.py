@@ -36,7 +36,7 @@ from perftop.tui.frame.command_output import printed_line
 def run(*argv: str) -> Run:
     started = Job(argv)
     started.go()
-    return asyncio.run(started.ended())
+    return asyncio.run(started.wait_for_end())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
     assert not report.exists()
     before_ns = raw_ns()
     job.go()
-    result = asyncio.run(job.ended())
+    result = asyncio.run(job.wait_for_end())
     assert before_ns <= result.start_ns <= int(report.read_text()) <= result.end_ns <= raw_ns()
 
 
@@ -116,7 +116,7 @@ def test_the_end_is_noted_while_the_event_loop_is_blocked() -> None:
         job = Job(["sleep", "0.1"])
         job.go()
         time.sleep(1.5)  # noqa: ASYNC251 - as a write to a slow terminal
-        return await job.ended()
+        return await job.wait_for_end()
 
     result = asyncio.run(held_up())
     assert 0.1 <= result.wall_s < 1.4
@@ -175,7 +175,7 @@ async def test_a_command_has_its_own_terminal_with_its_size() -> None:
         await until(lambda: b"ready" in printed, "it prints")
         tty.resize(70, 5)
         tty.type(INTERRUPT)
-        result = await tty.job.ended()
+        result = await tty.job.wait_for_end()
         assert result.status == 130
         await until(lambda: tty.is_closed, "nobody is left")
     size, name, *_ = bytes(printed).splitlines()
@@ -194,7 +194,7 @@ async def test_a_flood_is_followed_in_turns() -> None:
             turns += 1
         tty.leave()
         tty.job.kill(9)
-        await tty.job.ended()
+        await tty.job.wait_for_end()
     assert max(sizes) <= TURN_BYTES + READ_BYTES
     assert turns > 2, "others had their turn"
 
@@ -204,7 +204,7 @@ async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
     with JobTerminal(["seq", "5000"], 80, 24) as tty:
         tty.job.go()
         copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, theirs))
-        await tty.job.ended()
+        await tty.job.wait_for_end()
         tty.finish()
         await copying
     os.close(theirs)
@@ -219,7 +219,7 @@ async def test_background_processes_of_the_terminal_are_not_waited_for(script: s
         try:
             tty.job.go()
             copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
-            result = await tty.job.ended()
+            result = await tty.job.wait_for_end()
             tty.finish()
             await asyncio.wait_for(copying, 20)
             assert result.status == 4

@@ -263,7 +263,7 @@ def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
     probe = Probe(ssh.command("n7", ["stream", "--source", "msr"]))
     probe.process.wait(waiting.MOST_S)
     probe._reader.join(waiting.MOST_S)
-    assert "perftop doctor --host n7" in str(probe.ended())
+    assert "perftop doctor --host n7" in str(probe.end_failure())
     probe.end()
     probe.stdout.close()
 

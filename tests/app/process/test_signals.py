@@ -101,14 +101,14 @@ def test_a_signal_at_any_line_leaves_no_probe_behind(
 def test_signals_that_nohup_ignores_stay_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with Exits() as exits:
-        exits.open()
+        exits.let_raise()
         os.kill(os.getpid(), signal.SIGHUP)
 
 
 def test_a_held_signal_comes_when_it_is_opened_or_at_the_end() -> None:
     with pytest.raises(SystemExit) as left, Exits() as exits:
         os.kill(os.getpid(), signal.SIGTERM)
-        exits.open()
+        exits.let_raise()
     assert left.value.code == 128 + signal.SIGTERM
     with pytest.raises(KeyboardInterrupt), Exits():
         os.kill(os.getpid(), signal.SIGINT)

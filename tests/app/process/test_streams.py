@@ -175,7 +175,7 @@ def served(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterato
 
 async def read_without_retries(address: str) -> None:
     """Reads a server's stream until the link breaks for the first time."""
-    probe = launch.started([address])
+    probe = launch.start_probe([address])
     async with asyncio.timeout(20), streams.open_stream(probe) as stream:
         assert probe.link is not None
         probe.link.end_within(0.0)
@@ -224,7 +224,10 @@ async def test_a_hello_that_arrives_a_byte_at_a_time_has_one_deadline(
     monkeypatch.setattr(streams, "HELLO_S", 0.5)
     pieces = [bytes([byte]) for byte in wire.encode(GREETING)]
     with served(tmp_path / "s", pieces, 0.1) as address, pytest.raises(Failed, match="has come"):
-        async with asyncio.timeout(20), streams.open_stream(launch.started([address])) as stream:
+        async with (
+            asyncio.timeout(20),
+            streams.open_stream(launch.start_probe([address])) as stream,
+        ):
             async for _ in stream:
                 pass
 
@@ -291,8 +294,8 @@ async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
             async for messages in stream:
                 counts.append(len(messages))
                 if len(counts) == 1:
-                    stream.rest(1000.0)
-                    loop.call_later(0.5, stream.rest, 0.0)
+                    stream.set_rest(1000.0)
+                    loop.call_later(0.5, stream.set_rest, 0.0)
         except Failed as failed:
             assert "ended without an error message" in str(failed)
     assert sum(counts) == 4 + 40
@@ -303,9 +306,9 @@ async def test_a_new_rest_replaces_the_running_one() -> None:
     probe: Any = Mock(place=None)
     stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
     stream._transport = Mock()
-    stream.rest(0.2)
-    loop.call_soon(stream.rest, 1000.0)
-    await stream._rested()
+    stream.set_rest(0.2)
+    loop.call_soon(stream.set_rest, 1000.0)
+    await stream._rest()
     assert 0 < stream._due_s - loop.time() < 1001
 
 
@@ -319,7 +322,7 @@ async def test_a_reader_of_a_fast_stream_does_not_rest() -> None:
         async for messages in stream:
             result += len(messages)
             if result > many:
-                stream.rest(1000.0)
+                stream.set_rest(1000.0)
             if result >= 3 * many:
                 break
 

@@ -21,7 +21,7 @@ from played import TICKS, played
 from perfprobe import wire
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import SampleReader
-from perftop.session.history import History, covering, edges
+from perftop.session.history import History, edges, fill_covered_bins
 from perftop.session.history_chunk import Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -385,5 +385,5 @@ def test_a_rate_that_is_read_seldom_covers_the_bins_since_the_last_read() -> Non
     nan = np.nan
     rates = np.array([[nan], [5.0], [nan], [nan], [7.0], [nan]])
     read_s = np.array([[0.0], [1.0], [0.0], [0.0], [3.0], [0.0]])
-    result = covering(rates, read_s, np.ones(6))[:, 0]
+    result = fill_covered_bins(rates, read_s, np.ones(6))[:, 0]
     assert np.array_equal(result, [nan, 5.0, 7.0, 7.0, 7.0, nan], equal_nan=True)

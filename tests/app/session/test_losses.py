@@ -132,7 +132,7 @@ def test_settled_sums_are_the_sums() -> None:
     drop = episode(LIMIT, [0, 1], SECOND)
     for number in range(ends // SAMPLE_NS):
         sample(losses, number, clock_s=0.02)
-        if losses.due((number + 1) * SAMPLE_NS) is not None:
+        if losses.oldest_due_ns((number + 1) * SAMPLE_NS) is not None:
             losses.settle([drop], (number + 1) * SAMPLE_NS)
     assert 0 < losses._wanted_s.sum() < losses.sums([]).wanted_s.sum()
     assert losses.sums([]).by_cause[LIMIT].sum() == pytest.approx(0.4)
@@ -143,7 +143,7 @@ def test_samples_that_wait_are_few() -> None:
     losses = Losses([0, 1])
     for number in range(2 * MAX_OPEN):
         sample(losses, 0, clock_s=0.02)
-        if losses.due(number) is not None:
+        if losses.oldest_due_ns(number) is not None:
             losses.settle([], number)
     assert losses._wanted_s.sum() > 0
 

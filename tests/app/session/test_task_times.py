@@ -197,7 +197,7 @@ def test_a_build_that_ends_in_one_linker() -> None:
     ):
         busy.add(np.array([util] * count, float), np.full(count, 0.1), LD)
     assert [busy.all_s, busy.between_s, busy.one_s, busy.none_s] == pytest.approx([4, 1, 3, 2])
-    assert busy.alone == "ld"
+    assert busy.lone_task == "ld"
 
 
 def test_cpus_that_are_off_are_none_of_all() -> None:
@@ -210,7 +210,7 @@ def test_a_task_alone_for_a_short_time_is_not_named() -> None:
     busy = BusyCpus()
     for look in (LD, TaskSnapshot(), TaskSnapshot()):
         busy.add(np.array([[1.0, 0.0]]), np.ones(1), look)
-    assert busy.alone == ""
+    assert busy.lone_task == ""
 
 
 # --- a watched job, against the truth of a simulation

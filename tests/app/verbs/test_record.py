@@ -89,7 +89,7 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
             known.append(session.frames)
         assert [*dict.fromkeys(known)] == [1, 1 + MAX_BATCH]
         job.kill(signal.SIGKILL)
-        await command.measurement.bracket.ended()
+        await command.measurement.bracket.wait_for_end()
         command.measure(sample(seq + 1))
         assert session.frames == 2 * MAX_BATCH + 1
         assert command.measurement.bracket.is_closed
@@ -127,7 +127,7 @@ def test_the_end_is_written_once_all_cpus_were_read_after_it(tmp_path: Path) -> 
             yield [hello]
             yield [wire.Frame(1, raw_ns(), blocks)]
             assert record.bracket is not None
-            run = await record.bracket.ended()
+            run = await record.bracket.wait_for_end()
             assert run is not None
             yield [wire.Frame(2, run.end_ns - 1, blocks)]
             assert begun(path) == {"run-start"}

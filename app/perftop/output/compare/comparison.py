@@ -59,9 +59,9 @@ class Row:
     unknown."""
     chance: float
     """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
-    ranked: bool
+    is_ranked: bool
     """Whether medians are compared, by ranks."""
-    sure: bool
+    is_sure: bool
     """Whether the difference exceeds the noise and is at least MIN_DIFFERENCE."""
     verdict: str
     cause: Cause | None = None
@@ -110,7 +110,7 @@ class Comparison:
     """Whether runs of A and B were measured in turn, so that neither had a better time."""
 
     @property
-    def blocks(self) -> bool:
+    def by_blocks(self) -> bool:
         """Whether confidence intervals come from the variation within a single run."""
         return len(self.a) == len(self.b) == 1
 
@@ -154,7 +154,7 @@ def compare(
             _row(pair, *(next(chances) if pair.difference is not None else (1.0, LEVEL)), extra)
             for pair in phase
         ]
-        explained = {row.number.key for row in rows if row.sure and row.cause is not None}
+        explained = {row.number.key for row in rows if row.is_sure and row.cause is not None}
         state_a, state_b = state_of(a), state_of(b)
         # A state that only one side knows is not compared.
         both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
@@ -189,7 +189,7 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
     if len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses:
         course_a, course_b = a[0].courses[key], b[0].courses[key]
         # If one of two runs is too unsteady, the other run is no evidence.
-        steady = course_a.known and course_b.known
+        steady = course_a.has_error and course_b.has_error
         moved = difference(course_a, course_b, is_share=is_share) if steady else None
         return _Pair(number, course_a.mean, course_b.mean, moved, course=True)
     by_file = max(_files(a), _files(b)) > 1
@@ -288,28 +288,28 @@ def _differing(
 def answer(compared: Sequence[Comparison]) -> str:
     """Returns a sentence on the certain difference that is largest compared with its noise, and
     one on the run time if that is another row."""
-    rows = [(phase, row) for phase in compared for row in phase.rows if row.sure]
+    rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
         return _no_difference(compared)
     reason = _why(phase, row)
-    text = f"{_place(phase)}{_moved(row)}{reason}."
+    text = f"{_place(phase)}{_difference_text(row)}{reason}."
     time = next((other for other in phase.rows if other.number.key in TIMES), None)
     if time is None or time is row or time.interval is None:
         return text
-    if not time.sure:
+    if not time.is_sure:
         return f"{text} {_possible(phase, time)}."
-    return f"{text} {_moved(time)}{'' if reason else _why(phase, time)}."
+    return f"{text} {_difference_text(time)}{'' if reason else _why(phase, time)}."
 
 
 def _place(phase: Comparison) -> str:
     label = safe(phase.label, MAX_NAME)
-    if phase.blocks and any(row.interval is not None for row in phase.rows):
+    if phase.by_blocks and any(row.interval is not None for row in phase.rows):
         return f"In {label} of these two runs, " if label else "In these two runs, "
     return f"In {label}, " if label else ""
 
 
-def _moved(row: Row) -> str:
+def _difference_text(row: Row) -> str:
     more = row.change > 0
     if row.number.key in TIMES:
         return f"B takes {row.size} {'longer' if more else 'less time'}"
@@ -322,7 +322,7 @@ def _possible(phase: Comparison, row: Row) -> str:
     low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
     name = row.number.words
     limits = f"{low} to {high}" if low != high else "less than 0.1"
-    runs = " in these two runs" if phase.blocks else ""
+    runs = " in these two runs" if phase.by_blocks else ""
     return (
         f"{name[:1].upper()}{name[1:]}: no difference found{runs}; {limits} {row.unit} is possible"
     )
@@ -368,17 +368,17 @@ def work(phase: Comparison) -> str:
     these are no evidence."""
     rows = {row.number.key: row for row in phase.rows}
     done, per, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
-    if done is None or per is None or not per.sure:
+    if done is None or per is None or not per.is_sure:
         return ""
     if done.verdict == NOISE:
         work = "the same work"
-    elif done.sure:
+    elif done.is_sure:
         work = f"{done.size} {'more' if done.b > done.a else 'fewer'} instructions"
     else:
         return ""
     cycles = "fewer" if per.b > per.a else "more"
     text = f"B does {work} in {cycles} cycles (IPC)"
-    if clock is not None and clock.sure:
+    if clock is not None and clock.is_sure:
         of_second = "fewer" if clock.b < clock.a else "more"
         joint = "and" if of_second != cycles else "but"
         text += f", {joint} has {clock.size} {of_second} of them in each second"
@@ -388,7 +388,7 @@ def work(phase: Comparison) -> str:
 def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yields sentences on questions that remain open."""
     first, rows = compared[0], [row for phase in compared for row in phase.rows]
-    sure = any(row.sure for row in rows)
+    sure = any(row.is_sure for row in rows)
     explaining = [label(state.key) for state in first.differing if state.explains]
     unexplained = [label(state.key) for state in first.differing
               if not state.explains and state.key not in UNNAMED]  # fmt: skip
@@ -402,7 +402,7 @@ def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
             yield f"whether {names} is the cause: no episode names it"
     if len(explaining) > 1:
         yield f"which of {listed(explaining)} it is: they changed together"
-    if first.blocks and any(row.interval is not None for row in rows):
+    if first.by_blocks and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
     elif first.files == (1, 1) and sure and not first.in_turn:
         yield (

@@ -70,7 +70,7 @@ def _others_cpus(line: Line) -> float | None:
     return max(0.0, util * len(line["cpus"]) - used_s / float(line["elapsed_s"]))
 
 
-def _both(line: Line) -> float | None:
+def _both_share(line: Line) -> float | None:
     """Returns the mean over the cores for which the share is known."""
     means = state_means(line, "both")
     return sum(means) / len(means) if means else None
@@ -96,7 +96,7 @@ _VALUES: dict[str, Value] = {
     "ipc": _mean("ipc"),
     "instructions": lambda line: line["totals"].get("instructions"),
     "kernel_cycles": _mean("kernel_cycles"),
-    "both": _both,
+    "both": _both_share,
     "involuntary": _mean("involuntary"),
     "steal": _mean("steal"),
     "power_w": _power_w,

@@ -61,14 +61,16 @@ class Estimate:
     @property
     def half(self) -> float:
         """Half of the 95 % interval; infinite for a single value."""
-        return t_quantile(0.5 + LEVEL / 2, self.count - 1) * self.error if self.known else math.inf
+        return (
+            t_quantile(0.5 + LEVEL / 2, self.count - 1) * self.error if self.has_error else math.inf
+        )
 
     @property
     def sd(self) -> float:
         return self.error * math.sqrt(self.count)
 
     @property
-    def known(self) -> bool:
+    def has_error(self) -> bool:
         """Whether the variation of the values is known."""
         return not math.isnan(self.error)
 
@@ -144,18 +146,18 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
 
     Positive numbers are compared by their logarithms, so that the noise of A counts, too, and no
     interval goes below -100 %."""
-    if not (a.known or b.known):
+    if not (a.has_error or b.has_error):
         return None
     in_logs = not is_share and a.mean > 0 and b.mean > 0
     scale = 1.0 if is_share else abs(a.mean)
     # Errors in the unit of the difference; that of a logarithm is the relative error.
     error_a, error_b = (side.error / (side.mean if in_logs else scale) for side in (a, b))
-    if a.known and b.known:
+    if a.has_error and b.has_error:
         squared = error_a**2 + error_b**2
         parts = error_a**4 / (a.count - 1) + error_b**4 / (b.count - 1)
         df = squared**2 / parts if parts > 0 else a.count + b.count - 2.0
     else:
-        several, error, other = (a, error_a, b) if a.known else (b, error_b, a)
+        several, error, other = (a, error_a, b) if a.has_error else (b, error_b, a)
         squared, df = error**2 * (1 + several.count / other.count), several.count - 1.0
     moved = math.log(b.mean / a.mean) if in_logs else (b.mean - a.mean) / scale
     error = math.sqrt(squared)
@@ -167,7 +169,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
         if in_logs:
             return math.expm1(low), math.expm1(min(high, MAX_LOG))
         if is_share:  # neither share is below 0 or above 1
-            around_a = a.half if a.known else 1.0
+            around_a = a.half if a.has_error else 1.0
             return max(low, -min(1.0, a.mean + around_a)), min(high, 1 - max(0, a.mean - around_a))
         return max(low, -1.0) if a.mean > 0 and b.mean >= 0 else low, high
 

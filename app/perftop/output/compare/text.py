@@ -54,10 +54,12 @@ def lines(
             if row.verdict == "worse":
                 text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
             else:
-                text_lines.append(drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.sure else "2"))
+                text_lines.append(
+                    drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.is_sure else "2")
+                )
         picture = pictures(phase, unicode=unicode)
         text_lines += ["", *picture] if picture else []
-    basis = "within these two runs" if compared[0].blocks else "if the runs are independent"
+    basis = "within these two runs" if compared[0].by_blocks else "if the runs are independent"
     if any(row.interval is not None for phase in compared for row in phase.rows):
         text_lines += ["", drawn(INTERVALS.format(basis), "2")]
     more = [text for text in [work(compared[0])] if text and len(compared) == 1]
@@ -142,8 +144,10 @@ def pictures(phase: Comparison, *, unicode: bool) -> list[str]:
     """Returns the distributions of numbers on both sides, as rows of blocks on a common axis."""
     rows: list[str] = []
     for row in phase.rows:
-        sides = [_values(side, row.number.key, samples=phase.blocks) for side in (phase.a, phase.b)]
-        shows = row.sure or row.number.key == "run_s"
+        sides = [
+            _values(side, row.number.key, samples=phase.by_blocks) for side in (phase.a, phase.b)
+        ]
+        shows = row.is_sure or row.number.key == "run_s"
         if shows and min(map(len, sides)) >= MIN_VALUES and len(rows) < 2 * MAX_PICTURES:
             rows += _picture(row, sides, EIGHTHS if unicode else ASCII_STEPS)
     return rows
@@ -206,6 +210,6 @@ def _row_json(row: Row) -> Line:
         "difference": json_number(row.change * scale),
         "low": json_number(low * scale), "high": json_number(high * scale),
         "chance": None if row.interval is None else json_number(row.chance), "verdict": row.verdict,
-        "test": None if row.interval is None else "ranks" if row.ranked else "means",
+        "test": None if row.interval is None else "ranks" if row.is_ranked else "means",
         "cause": None if row.cause is None else row.cause[1],
     }  # fmt: skip

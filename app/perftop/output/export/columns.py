@@ -59,7 +59,7 @@ def exact_texts(values: Floats) -> list[str]:
     return ["" if value != value else repr(value) for value in values.tolist()]  # noqa: PLR0124
 
 
-def rounded(values: Floats) -> Floats:
+def rounded_numbers(values: Floats) -> Floats:
     """Returns `json_number(value)` of each value; NaN where it is not finite."""
     texts = ("%.7g " * values.size % tuple(values.ravel().tolist())).split()
     numbers = np.array([*map(float, texts)]).reshape(values.shape)

@@ -21,7 +21,7 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import EVENT, RARE_METRICS
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_json
-from perftop.output.export.columns import exact_texts, number_texts, rounded, whole_texts
+from perftop.output.export.columns import exact_texts, number_texts, rounded_numbers, whole_texts
 from perftop.output.export.fields import (
     BELIEF,
     ELAPSED,
@@ -480,7 +480,7 @@ class Parquet(Form):
         if not isinstance(column, np.ndarray):
             texts = [*column] * (1 if len(column) == count else count)
             return self._arrow.array(texts, target.type)
-        numbers = rounded(column.astype(float)) if field.kind == "number" else column
+        numbers = rounded_numbers(column.astype(float)) if field.kind == "number" else column
         values = np.broadcast_to(numbers, count)
         if field.kind in _WHOLE_KINDS:
             missing = np.isnan(values)

@@ -16,7 +16,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import escaped, ranges
 from perftop.model.numbers import EVENT
-from perftop.output.export.columns import rounded
+from perftop.output.export.columns import rounded_numbers
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field, IntervalRows
 from perftop.output.export.forms import Form, Out
 from perftop.session.interval import Interval
@@ -106,8 +106,10 @@ class OpenMetrics(Form):
         for i, field in enumerate(self._fields):
             values[i] = field.values(rows)
         is_rounded = [field.kind == "number" for field in self._fields]
-        values[is_rounded] = rounded(values[is_rounded])
-        first = {scope: _first(self._owners(scope)) for scope in ("core", "package", "l3")}
+        values[is_rounded] = rounded_numbers(values[is_rounded])
+        first = {
+            scope: _is_first_of_owner(self._owners(scope)) for scope in ("core", "package", "l3")
+        }
         for i, field in enumerate(self._fields):
             if field.scope in first:  # written only in the row of its first CPU
                 values[i, ~first[field.scope]] = np.nan
@@ -161,7 +163,7 @@ class OpenMetrics(Form):
         same number in the kernel, or none."""
         session, cores = self._session, self._session.reader.cores
         owners, places = self._owners("core"), []
-        first = _first(owners).tolist()
+        first = _is_first_of_owner(owners).tolist()
         for core, row, is_first in zip(owners, session.shown, first, strict=True):
             cpus = [session.topology[row].cpu]
             if is_first and core is not None and core >= 0:
@@ -197,7 +199,7 @@ class OpenMetrics(Form):
         self._out.write(text.encode())
 
 
-def _first(owners: Sequence[object]) -> Bools:
+def _is_first_of_owner(owners: Sequence[object]) -> Bools:
     """Returns a mask of the rows that are the first of their owner."""
     return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 

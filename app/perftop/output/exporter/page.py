@@ -222,7 +222,7 @@ class Page:
         return sum(family.series for family in self.families())
 
     def families(self) -> list[Family]:
-        families = [family for family in self._all() if family.series]
+        families = [family for family in self._all_families() if family.series]
         missing_family = self._missing_family({family.heading.sample for family in families})
         families += [missing_family] if missing_family.series else []
         count = sum(family.series for family in families) + 1
@@ -257,7 +257,7 @@ class Page:
                 return reason.why
         return (BOUNDS if key == "smt" else UNREAD) if absent else ""
 
-    def _all(self) -> Iterator[Family]:
+    def _all_families(self) -> Iterator[Family]:
         session, sums, hello = self._session, self._sums, self._session.hello
         yield series_of(INFO, [(self._info, 1.0)])
         yield self._states()
@@ -320,7 +320,7 @@ class Page:
         core_time = self._core_time
         if self._cores[0] is not core_time.cores:
             cores = self._session.shown_cores()
-            places = self._packages if self._detail == "package" else self._named(cores)
+            places = self._packages if self._detail == "package" else self._core_labels(cores)
             self._cores = core_time.cores, cores, places
         _, cores, places = self._cores
         if not core_time.seconds[cores].any():
@@ -335,7 +335,7 @@ class Page:
             seconds = by_package
         return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 
-    def _named(self, cores_shown: Sequence[int]) -> Sequence[Labels]:
+    def _core_labels(self, cores_shown: Sequence[int]) -> Sequence[Labels]:
         """Returns the labels of cores. Cores with the same kernel number, or with none, are named
         after their first CPU."""
         session, cores = self._session, self._core_time.cores

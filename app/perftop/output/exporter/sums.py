@@ -61,7 +61,9 @@ class Sums:
         self._needs = [self._indexes({"tsc", *evaluator.needs(key)}) for key in MODES.values()]
         served = [[evaluator.serves(key, row) for row in rows] for key in MODES.values()]
         self._served: Bools = np.array(served, bool)
-        self._has_counter: Bools = np.array([session.counters.has(key) for key in COUNTS], bool)
+        self._has_counter: Bools = np.array(
+            [session.counters.is_counted(key) for key in COUNTS], bool
+        )
         self._polls: Bools = np.zeros(cpus, bool)
         """Mask of the CPUs whose busy time includes polling, because it is measured by reference
         cycles, which continue during polling."""

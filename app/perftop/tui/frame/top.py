@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from textual import events
 
 from perftop.base import files
-from perftop.base.text import length, running
+from perftop.base.text import length, running_time
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import Line, foreign, gapped, merge_runs, spread, width
 from perftop.model.kinds import rank
 from perftop.output import sentences
-from perftop.output.sentences import cost, grouped, pieces, short_place_text
+from perftop.output.sentences import cost, group_episodes, pieces, short_place_text
 from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
@@ -217,7 +217,7 @@ def alert_line(
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
     shown_ns = now_ns if interval is None else interval.time_ns
-    groups = grouped(running_episodes(session, interval, status))
+    groups = group_episodes(running_episodes(session, interval, status))
     wrong = [same_episodes for same_episodes in groups if episode_style.is_loss(same_episodes[0])]
     if verdict is not None and verdict.level:
         return verdict_line(verdict, size)
@@ -278,7 +278,7 @@ def _running_line(
     ]  # fmt: skip
     parts = sentences.sentence(
         session.topology, worst, sentences.losers(session, worst, tasks),
-        when=sentences.lasting(session, worst, now_ns),
+        when=sentences.duration_phrase(session, worst, now_ns),
         most=min(size - width(runs), sentences.MAX_SENTENCE),
     )  # fmt: skip
     runs += [(foreign(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
@@ -312,7 +312,7 @@ def _harmless_text(
     session: Session, group: list[Episode], now_ns: int, most: int = sentences.MAX_SENTENCE
 ) -> str:
     """Returns the sign and a sentence on harmless episodes, such as a CPU that is offline."""
-    when = sentences.lasting(session, group, now_ns)
+    when = sentences.duration_phrase(session, group, now_ns)
     parts = sentences.sentence(session.topology, group, when=when, most=most)
     return f"{episode_style.sign(group[0])} {foreign(sentences.text(parts))}"
 
@@ -320,7 +320,7 @@ def _harmless_text(
 def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
     """Returns a text on the last episode: how long ago it ended, what it did and for how long."""
     end_ns = last.end_ns or 0
-    ago = running(max(0, now_ns - end_ns) // 10**9)
+    ago = running_time(max(0, now_ns - end_ns) // 10**9)
     start = f" {episode_style.sign(last)} {ago} ago: "
     lasted, end = f" for {length(end_ns - last.start_ns)} (", ": all episodes)"
     room = size - len(f"{start}{lasted}{key}{end} ")

@@ -23,7 +23,7 @@ from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, foreign, mer
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS
-from perftop.output.sentences import cause, evidence, grouped, losers, sentence
+from perftop.output.sentences import cause, evidence, group_episodes, losers, sentence
 from perftop.output.sentences import group as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -213,7 +213,10 @@ def episode_groups(session: Session, interval: Interval) -> Groups:
     older_count = ended_count + mark_count - len(past)
     if session.log.recording is None:  # the log has dropped old episodes
         older_count += session.log.since(1 << 62)[1] - len(ended)
-    running_groups, ended_groups = grouped(session.episodes(now_ns, now_ns)), _group_by_start(past)
+    running_groups, ended_groups = (
+        group_episodes(session.episodes(now_ns, now_ns)),
+        _group_by_start(past),
+    )
     count = len(running_groups) + len(ended_groups) + older_count
     return Groups(running_groups, ended_groups, count)
 

@@ -14,7 +14,7 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from perftop.base.text import length, many, percent, rough, running
+from perftop.base.text import length, many, percent, rough, running_time
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, fit_runs, foreign, spread, width
@@ -93,7 +93,7 @@ class Verdict:
     @property
     def remedy(self) -> str:
         """A remedy for the worst cause; '' if none is known."""
-        named = self.report.named if self.report is not None else []
+        named = self.report.named_findings if self.report is not None else []
         return named[0].hint if named else ""
 
     @property
@@ -199,12 +199,12 @@ class _Verdicts:
             self._since = ("", ""), 0
             if now_ns - end_ns >= LAST_SHOWN_NS:
                 return verdict
-            ago = running((now_ns - end_ns) // 10**9)
+            ago = running_time((now_ns - end_ns) // 10**9)
             return replace(verdict, pieces=(f"{ago} ago: {text}", *verdict.pieces))
         if self._since[0] != verdict.cause:
             self._since = verdict.cause, now_ns - verdict.acted_ns
         self._last = verdict.text, now_ns
-        lasting = f"for {running((now_ns - self._since[1]) // 10**9)}"
+        lasting = f"for {running_time((now_ns - self._since[1]) // 10**9)}"
         return replace(verdict, pieces=(lasting, *verdict.pieces), lasting=lasting)
 
 
@@ -255,13 +255,13 @@ def _verdict(
     why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)
     text = answer(session, why).removesuffix(".")
     losses = tuple(Loss(f.share, _sign(f.cause[0]), _loss_name(f)) for f in why.findings)
-    if not why.named:
+    if not why.named_findings:
         sign = CALM if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
         verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
     else:
-        first = why.named[0]
+        first = why.named_findings[0]
         has_episodes = first.for_s is not None and first.cause[1] != "scheduler"
-        running = ALARM if first.running and has_episodes else 0.0
+        running = ALARM if first.is_running and has_episodes else 0.0
         is_new = has_episodes and first.text not in text
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(

@@ -73,13 +73,13 @@ def rarely_slow(mean: float) -> Draw:
 @pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
 def test_noise_is_called_a_difference_in_at_most_one_of_20_tables(runs: int, same: Draw) -> None:
     result = tables(300, runs, same, same, MANY[:5])
-    assert rate(any(row.sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
+    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
 
 
 def test_values_in_ticks_are_called_no_difference() -> None:
     """In three runs of A and three of B, all values can be the same tick on each side."""
     result = tables(300, 3, ticks, ticks, MANY)
-    assert rate(any(row.sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
+    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
 
 
 @cache
@@ -95,7 +95,7 @@ def sessions(files: int) -> float:
                 mean = draw.gauss(100, 0.7)
                 readings += side(["run_s"], lambda: draw.gauss(mean, 0.3), 5, file)  # noqa: B023
             sides.append(readings)
-        called += compare([("", sides[0], sides[1])])[0].rows[0].sure
+        called += compare([("", sides[0], sides[1])])[0].rows[0].is_sure
     return called / trials
 
 
@@ -160,7 +160,7 @@ def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
         a = side(keys, lambda: draw.gauss(100, 1), runs)
         b = [Reading(one.numbers | {"run_s": draw.gauss(100 + moved, 1)}, {}, {})
              for one in side(keys, lambda: draw.gauss(100, 1), runs)]  # fmt: skip
-        result.append(compare([("", a, b)])[0].rows[0].sure)
+        result.append(compare([("", a, b)])[0].rows[0].is_sure)
     assert rate(result) == pytest.approx(0.8, abs=0.04 + error(0.8, 400))
 
 
@@ -177,9 +177,9 @@ def test_the_number_of_runs_for_a_difference(moved: float, runs: int) -> None:
 def test_a_difference_is_found_beside_rare_slow_runs(runs: int) -> None:
     """Slow runs hide 2 % from the means."""
     result = tables(200, runs, rarely_slow(100), rarely_slow(102))
-    heavy = [rows[0] for rows in result if rows[0].ranked]
+    heavy = [rows[0] for rows in result if rows[0].is_ranked]
     assert len(heavy) > 100
-    assert rate(rows[0].sure for rows in result) >= 0.85
+    assert rate(rows[0].is_sure for rows in result) >= 0.85
     held = [row.interval[0] <= 0.02 <= row.interval[1] for row in heavy if row.interval]
     assert rate(held) >= 0.95 - error(0.95, len(heavy))
 

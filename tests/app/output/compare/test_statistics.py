@@ -171,7 +171,7 @@ def of_courses(trials: int, count: int, length: float, moved: float = 0.0) -> tu
     for _ in range(trials):
         results = [course(draw, count, length, i * moved) for i in range(2)]
         a, b = (statistics.estimate_of_series(result, [1.0] * count) for result in results)
-        report = statistics.difference(a, b) if a.known and b.known else None
+        report = statistics.difference(a, b) if a.has_error and b.has_error else None
         untold += report is None
         called += report is not None and report.p < 0.05
     return called / trials, untold / trials
@@ -206,4 +206,4 @@ def test_remaining_correlation_increases_the_error() -> None:
 def test_a_drifting_series_has_no_interval() -> None:
     estimate = statistics.estimate_of_series([float(i) for i in range(400)], [1.0] * 400)
     assert estimate.mean == pytest.approx(199.5)
-    assert not estimate.known
+    assert not estimate.has_error

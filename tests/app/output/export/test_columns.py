@@ -18,7 +18,7 @@ from simulated import SAMPLE_NS, messages
 
 from perfprobe import wire
 from perftop.model.delta import Doubt
-from perftop.output.export.columns import exact_texts, number_texts, rounded, whole_texts
+from perftop.output.export.columns import exact_texts, number_texts, rounded_numbers, whole_texts
 from perftop.output.export.fields import MEASURES
 from perftop.output.export.forms import Delimited
 from perftop.output.stat_json import json_number
@@ -46,7 +46,9 @@ def test_a_column_has_the_texts_of_its_numbers(signed: list[tuple[float, bool]])
     expected = ["" if value is None else repr(value + 0.0) for value in each]
     assert number_texts(column) == expected
     assert np.array_equal(
-        rounded(column), [math.nan if value is None else value for value in each], equal_nan=True
+        rounded_numbers(column),
+        [math.nan if value is None else value for value in each],
+        equal_nan=True,
     )
 
 
