@@ -59,10 +59,12 @@ class ColumnHistory:
         self.axis = Axis(0, 1, 0, 0)
         """The axis of charts whose cells are one column."""
 
-    def read(self, interval: Interval, columns: int, window_s: float, now_ns: int) -> None:
+    def read(self, interval: Interval, columns: int, window_s: float, now_ns: int) -> bool:
         """Reads the values of `columns` columns up to the raw time `now_ns`. Bins are whole
         samples. Once there is enough history, a bin is as long as an interval, or longer if the
-        window requires it."""
+        window requires it. Returns whether the columns changed: they do when one begins, and
+        at most every SLOW_NS while one goes on."""
+        axis_before = self.axis
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
@@ -71,9 +73,12 @@ class ColumnHistory:
             self.axis = Axis(end_ns, bin_ns, columns, now_ns, first_ns, bin_columns)
             if self.axis.start_ns < first_ns:
                 break
+        if self.axis.is_drawn_like(axis_before):
+            return False
         if history is not None:
             self._bins.read(history, self.axis)
             self._values = {key: self._columns(self._bins[key]) for key in self._keys}
+        return True
 
     @property
     def dots(self) -> Axis:

@@ -63,6 +63,10 @@ class Charts:
         self._order: Sequence[int] = ()
         self._units: list[Unit] = []
         self._lanes: TaskLanes | None = None
+        self._basis: object = None
+        """What the charts and axes below were drawn from, apart from the history."""
+        self._unit_charts: list[UnitCharts] = []
+        self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
         """For each line, the index of its place; None if the line belongs to no core."""
@@ -92,14 +96,21 @@ class Charts:
             self._drawer = ChartDrawer(session, self._units, counted=self.counted)
             self._lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
-        self._drawer.past.read(interval, plan.columns, choice.window_s, now_ns)
-        episodes = time_axis.episodes(self._drawer.past.axis, session)
         past = self._drawer.past
-        axes = [
-            (axis, time_axis.ticks(axis, session.unix))
-            for axis in ([past.axis, past.dots] if plan.counted else [past.axis])
-        ]
-        charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
+        has_moved = past.read(interval, plan.columns, choice.window_s, now_ns)
+        episodes = time_axis.episodes(past.axis, session)
+        basis = plan, look, self._drawer, [(id(e), e.end_ns) for e in episodes]
+        if has_moved or basis != self._basis:
+            self._basis = basis
+            self._unit_charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
+            time_axes = [past.axis, past.dots] if plan.counted else [past.axis]
+            axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in time_axes]
+            last_unit = self._units[-1]
+            self._axis_lines = [
+                self._axes(plan, unit, episodes, axes, last=unit is last_unit)
+                if plan.axes or unit is last_unit else []
+                for unit in self._units
+            ]  # fmt: skip
         if plan.lane_rows and self._lanes is not None:
             self._lanes.read(past.axis, past.series("util"), choice.range_ns)
         clock = clock_of(session, choice.units, known=True)
@@ -107,7 +118,7 @@ class Charts:
         packages = [unit.package for unit in self._units]
         grouped = sum(a != b for a, b in pairwise(packages)) < len(set(packages))
         self.lines, self.rows = [], []
-        for i, (unit, unit_charts) in enumerate(zip(self._units, charts, strict=True)):
+        for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
             if plan.headings and begins:
                 sign = moment.package_sign(unit.package, self._units)
@@ -122,11 +133,10 @@ class Charts:
             if choice.cursor_ns is not None:
                 titles = int(plan.kind == "titled")
                 lines[titles:] = self._draw_cursor(lines[titles:], choice)
-            last = i == len(self._units) - 1
-            if last or plan.axes:
-                lines += self._axes(plan, unit, episodes, axes, last=last)
-                if last:
-                    lines[-1] = self._draw_label(lines[-1], choice)
+            lines += self._axis_lines[i]
+            last = unit is self._units[-1]
+            if last:
+                lines[-1] = self._draw_label(lines[-1], choice)
             self._add(unit.core_index, lines)
             if not last:
                 self._add(None, [[]] * plan.gap)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from math import ceil
@@ -83,6 +83,11 @@ class Axis:
     @property
     def cells(self) -> int:
         return self.columns // self.cell_columns
+
+    def is_drawn_like(self, earlier: Axis) -> bool:
+        """Returns whether charts on the earlier axis are recent enough to stand for this one."""
+        now = self.now_ns // SLOW_NS == earlier.now_ns // SLOW_NS
+        return now and replace(self, now_ns=earlier.now_ns) == earlier
 
     @property
     def start_ns(self) -> int:
