@@ -463,8 +463,10 @@ def checks(
         waited = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
         add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
-    if is_whole_run and irq[0] is not None and irq[1] is not None:
-        taken = _mean_of_job(session, sums, irq[0] + irq[1])
+    taken = (
+        nan if irq[0] is None or irq[1] is None else _mean_of_job(session, sums, irq[0] + irq[1])
+    )
+    if is_whole_run and isfinite(taken):
         small, causes = _small(taken), of_kinds("interrupt")
         brief = f"interrupts ({small})"
         add("interrupts", "interrupts", f"{small} of time", brief, *causes, measured=taken)
@@ -490,8 +492,9 @@ def checks(
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
         add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
-    if chosen["steal"]:
-        small = _small(whole.values.mean("steal", session.shown))
+    stolen = whole.values.mean("steal", session.shown)
+    if chosen["steal"] and isfinite(stolen):
+        small = _small(stolen)
         seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
         add("steal", "steal", seen, f"steal ({small})", STEAL)
     heat = whole.machine.get("temperature_c", nan)
@@ -512,7 +515,7 @@ def _mean_of_job(session: Session, sums: LossSums, by_cpu: Floats) -> float:
 
 
 def _small(share: float) -> str:
-    return f"{100 * share:.{2 if share < 0.001 else 1}f} %" if isfinite(share) else "unknown"
+    return f"{100 * share:.{2 if share < 0.001 else 1}f} %"
 
 
 def _mean_clocks(session: Session, whole: Interval) -> str:

@@ -53,7 +53,9 @@ def answer(session: Session, report: Report) -> str:
         unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
         return f"{unseen}, so nothing is known of it."
     if not isfinite(whole) and not isfinite(report.whole.values.mean("util", session.shown)):
-        return f"Whether {who} had work is not known: how busy CPUs were cannot be read."
+        is_sampled = report.totals.sample_count > report.totals.suspect_count
+        why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
+        return f"Whether {who} had work is not known: {why}."
     if not isfinite(whole):
         idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
         return _first_fitting([f"{idle}, so nothing could be lost.{blind}"])

@@ -15,7 +15,7 @@ from truths import PLAYED_S, SMALL, found
 
 from perftop.model.kinds import Episode, cause_of
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, Queue, queue
-from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Report, _acted_s, report
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Report, _acted_s, checks, report
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import QUOTA, STOPPED, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
 from perftop.session.session import Session
@@ -79,8 +79,11 @@ def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) ->
     totals = replace(result.totals, losses=LossSums(none, none, {}))
     unread = replace(result, totals=totals, whole=whole)
     first, *rest = printed(session, unread)
-    assert first.startswith("Whether this machine had work is not known")
+    assert first == "Whether this machine had work is not known: how busy CPUs were cannot be read."
     assert not any(line.startswith("Idle") for line in rest)
+    unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
+    assert "no good sample" in answer(session, unsampled)
+    assert "steal" not in {check.key for check in checks(session, totals, whole, [])}
 
 
 def test_a_job_without_a_sample_is_not_called_healthy() -> None:
