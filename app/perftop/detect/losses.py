@@ -250,14 +250,21 @@ class UndisturbedPrograms:
         self.lost[:, fresh], self.proven[fresh] = 0.0, False
         self.lost[:, losing] += np.array(parts)[:, losing]
 
+    def differs(self, busy: Bools, running: RunningTasks) -> bool:
+        """Returns whether another program than before runs on one of these CPUs."""
+        rows = np.flatnonzero(busy).tolist()
+        tasks = running.firsts([self._names[at][0] for at in rows])
+        return tasks != [self.tasks[at] for at in rows]
+
     def identify(self, busy: Bools) -> list[int]:
         """Uses a new record of the tasks on these CPUs. Returns the positions where the program has
         changed; what was learned there is discarded."""
-        rows, changed = np.flatnonzero(busy).tolist(), list[int]()
+        changed = list[int]()
+        if self._losses.is_quiet and not self.differs(busy, self._running):  # the usual case
+            return changed
+        rows = np.flatnonzero(busy).tolist()
         cpus = [self._names[at][0] for at in rows]
         tasks = self._running.firsts(cpus)
-        if self._losses.is_quiet and tasks == [self.tasks[at] for at in rows]:  # the usual case
-            return changed
         for at, cpu, task in zip(rows, cpus, tasks, strict=True):
             if task != self.tasks[at]:
                 self.tasks[at] = task

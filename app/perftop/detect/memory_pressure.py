@@ -140,10 +140,9 @@ class Memory:
         learned[:, stale] = 0.0
         parts = self._parts(work.sums[None], others_work[None], run_s[None])
         self._programs.learned = self._programs.learning(quiet[None], run_s[None], parts)[1]
-        news = self._running.time_ns == data.time_ns
-        if news:
-            self._identify(busy)
+        self.identify(busy, data.time_ns)
         if not calm:
+            news = self._running.time_ns == data.time_ns
             sound = self._programs.sound(learned[_TIME])
             begun = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
@@ -267,8 +266,19 @@ class Memory:
             self._programs.lose(losing, *parts)
         return over
 
-    def _identify(self, busy: Bools) -> None:
-        """Uses a new record of the tasks on each CPU."""
+    def differs(self, busy: Bools, running: RunningTasks) -> bool:
+        """Returns whether `identify` would find a change in this record."""
+        return (
+            self.known
+            and bool(np.count_nonzero(busy))
+            and running.firsts([cpu for (cpu,) in self._names]) != self._tasks
+        )
+
+    def identify(self, busy: Bools, time_ns: int) -> None:
+        """Uses the record of the tasks at that time, if there is one, after the sample with it."""
+        is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
+        if self._running.time_ns != time_ns or not self.known or not is_busy:
+            return
         tasks = self._running.firsts([cpu for (cpu,) in self._names])
         if tasks != self._tasks:
             self._tasks = tasks

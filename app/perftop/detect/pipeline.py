@@ -83,15 +83,12 @@ class Detection:
         gaps = batch.once(self._gaps)
         at = first
         while at < last:
-            if gaps[at]:
-                due = at
-            else:
-                stop = last
-                if gaps[at:last].any():
-                    stop = at + int(gaps[at:last].argmax())
+            due = at
+            if not gaps[at]:
+                stop = first_true(gaps, at)
                 for number in range(len(self._detectors)):
-                    self._skip(number, batch, stop)
-                due = min(self._next)
+                    self._skip(number, batch, last, stop)
+                due, stop = min(self._next), min(stop, last)
                 if due >= stop:
                     at = stop
                     continue
@@ -106,10 +103,12 @@ class Detection:
                 return at, ended
         return last, []
 
-    def _skip(self, number: int, batch: SampleBatch, stop: int) -> None:
-        """Lets a detector take the samples in which nothing happens, up to `stop`."""
+    def _skip(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
+        """Lets a detector take the samples in which nothing happens, up to `last`. It may take some
+        after that, up to `stop`, if nobody asks it for its state in between."""
         detector, at = self._detectors[number], self._next[number]
-        while at < stop:
+        stop = min(last, stop) if detector is self.neighbours else stop
+        while at < min(last, stop):
             end = min(stop, at + self._ahead[number])
             due = detector.calm(batch, at, end)
             self._ahead[number] = min(2 * self._ahead[number], MAX_AHEAD)
@@ -267,9 +266,38 @@ class Neighbours:
         detectors = self.siblings, self.hypervisor, self.memory
         if self.watched_job.name is not None or not all(d.losses.is_quiet for d in detectors):
             return first
-        last = first_true(batch.once(_with_records), first, last)
+        self.siblings.regroup(batch.cores)
         last = self.hypervisor.calm(batch, first, last)
-        if first == last or not batch.once(busy_cpus)[first:last].any():
+        with_records = [at for at in batch.once(_with_records) if first <= at < last]
+        while first < last:
+            news = (at + 1 for at in with_records if at >= first and self._shows_change(batch, at))
+            end = next(news, last)
+            due = self._learn(batch, first, end)
+            for at in with_records:
+                if first <= at < due:
+                    time_ns = int(batch.time_ns[at])
+                    self._take_records(batch.frames[at].records, time_ns)
+                    busy = batch.once(busy_cpus)[at]
+                    self.siblings.identify(busy, time_ns)
+                    self.memory.identify(busy, time_ns)
+            first = due
+            if due < end:
+                break
+        return first
+
+    def _shows_change(self, batch: SampleBatch, at: int) -> bool:
+        """Returns whether the records of a sample show another program on a busy CPU than
+        before."""
+        running = RunningTasks()
+        if not running.take(batch.frames[at].records, int(batch.time_ns[at])):
+            return False
+        busy = batch.once(busy_cpus)[at]
+        return self.siblings.differs(busy, running) or self.memory.differs(busy, running)
+
+    def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
+        """Learns from these samples, up to the first one in which a loss may start. Returns its
+        index, or `last`."""
+        if not batch.once(busy_cpus)[first:last].any():
             return last
         due, outlook = self.siblings.ahead(batch, first, last)
         if self.memory.known and first < due:
@@ -277,11 +305,14 @@ class Neighbours:
         self.siblings.take(outlook, batch.time_ns[first:due])
         return due
 
+    def _take_records(self, records: Mapping[str, object], time_ns: int) -> None:
+        self.running_tasks.take(records, time_ns)
+        self.watched_job.take(records, time_ns)
+        self.l3_groups.take(records, time_ns)
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        self.running_tasks.take(data.records, data.time_ns)
-        self.watched_job.take(data.records, data.time_ns)
-        self.l3_groups.take(data.records, data.time_ns)
+        self._take_records(data.records, data.time_ns)
         own = None
         if self.watched_job.name is not None:
             own = self.watched_job.pids()
@@ -316,9 +347,10 @@ class Neighbours:
         return None
 
 
-def _with_records(batch: SampleBatch) -> Bools:
-    """Returns, by sample, whether it has records of tasks or of L3s."""
-    return np.array([not _RECORDS.isdisjoint(frame.records) for frame in batch.frames], bool)
+def _with_records(batch: SampleBatch) -> list[int]:
+    """Returns the indices of the samples with records of tasks or of L3s."""
+    frames = batch.frames
+    return [at for at, frame in enumerate(frames) if not _RECORDS.isdisjoint(frame.records)]
 
 
 class Hypervisor:

@@ -33,6 +33,7 @@ from perftop.detect.sibling_changes import (
     SiblingHistory,
 )
 from perftop.model.belief import confidence
+from perftop.model.cores import Cores
 from perftop.model.delta import add_samples
 from perftop.model.kinds import Episode, OutOf
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -124,8 +125,11 @@ class Siblings:
         """Whether the stream counts the slots that go to the sibling."""
         self._cores: object = None
 
-    def _regroup(self, data: DetectorInput | SampleBatch) -> None:
-        self._cores, rows = data.cores, data.cores.rows
+    def regroup(self, cores: Cores) -> None:
+        """Uses the core list of the next samples."""
+        if cores is self._cores:
+            return
+        self._cores, rows = cores, cores.rows
         pairs = np.zeros(0, int)
         if rows.shape[1] > 1:
             two = (rows[:, 1:2] >= 0).all(axis=1) & (rows[:, 2:] < 0).all(axis=1)
@@ -139,8 +143,7 @@ class Siblings:
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
         `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
-        if data.cores is not self._cores:
-            self._regroup(data)
+        self.regroup(data.cores)
         if self.losses.is_quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
         sample = data.sample
@@ -154,17 +157,24 @@ class Siblings:
         together, over = outlook.together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
             over = self._compare(data, work, run_s, together, own or set())
-        if self._running.time_ns == data.time_ns:
+        self.identify(busy, data.time_ns)
+        return over
+
+    def differs(self, busy: Bools, running: RunningTasks) -> bool:
+        """Returns whether `identify` would find a change in this record."""
+        return bool(len(self._pairs)) and self._programs.differs(busy, running)
+
+    def identify(self, busy: Bools, time_ns: int) -> None:
+        """Uses the record of the tasks at that time, if there is one, after the sample with it."""
+        if self._running.time_ns == time_ns and len(self._pairs) and np.count_nonzero(busy):
             changed = self._programs.identify(busy)
             self._alone_s[changed] = 0.0
             self._history.forget(changed)
-        return over
 
     def ahead(self, batch: SampleBatch, first: int, last: int) -> tuple[int, _Outlook | None]:
         """Returns the index of the first of these samples in which a loss may start, or `last`, and
         what is learned from the samples before it, for `take`. No loss must be running."""
-        if batch.cores is not self._cores:
-            self._regroup(batch)
+        self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
