@@ -52,8 +52,9 @@ class Detector(Protocol):
 
 
 class Detection:
-    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self._reader, self._episodes = reader, episodes
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, *, is_shown: bool) -> None:
+        """`is_shown`: between two calls of `take`, a screen reads what neighbours have learned."""
+        self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
         self._gap_ns = gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
@@ -104,10 +105,11 @@ class Detection:
         return last, []
 
     def _skip(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
-        """Lets a detector take the samples in which nothing happens, up to `last`. It may take some
-        after that, up to `stop`, if nobody asks it for its state in between."""
+        """Lets a detector take the samples in which nothing happens, up to `last`, and some of
+        those after it, up to `stop`, unless its state is shown."""
         detector, at = self._detectors[number], self._next[number]
-        stop = min(last, stop) if detector is self.neighbours else stop
+        if self._is_shown and detector is self.neighbours:
+            stop = min(last, stop)
         while at < min(last, stop):
             end = min(stop, at + self._ahead[number])
             due = detector.calm(batch, at, end)

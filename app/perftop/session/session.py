@@ -83,7 +83,7 @@ class Session:
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
-        self._detection = Detection(self.reader, self.detector)
+        self._detection = Detection(self.reader, self.detector, is_shown=history is not None)
         self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
         self.warnings: list[str] = []
         """Warnings of the probe and of this session, newest last; each warning makes a new list."""
