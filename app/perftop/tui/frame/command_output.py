@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import groupby
 from typing import ClassVar, Literal
 
@@ -100,13 +100,13 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             shown = Strip.join([shown.crop(0, size - 1), end])
         return shown.apply_style(style).adjust_cell_length(size, style)
 
-    def _line(self, at: int) -> Strip:
-        if at >= len(self._printout):
+    def _line(self, index: int) -> Strip:
+        if index >= len(self._printout):
             return Strip([])
-        number = self._printout.left_out + at
+        number = self._printout.left_out + index
         if (strip := self._strips.get(number)) is None:
-            strip = printed_line(*self._printout[at], ascii_=self._ascii)
-            if at < self._printout.ended:
+            strip = printed_line(*self._printout[index], ascii_=self._ascii)
+            if index < self._printout.ended:
                 if len(self._strips) >= MAX_STRIPS:
                     self._strips.clear()
                 self._strips[number] = strip
@@ -149,54 +149,39 @@ def printed_line(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
     line, or that do more than write and colour text, are ignored."""
     text = raw.decode(errors="replace")
     if text.isprintable() and not pen:
-        return Strip([Segment(_safe(text[:MAX_COLUMNS], ascii_))])
-    cells = _cells(_output_pieces(pen.decode("ascii") + text))
-    groups = groupby(cells, lambda cell: cell[1])
-    return Strip(
-        [Segment(_safe("".join(sign for sign, _ in group), ascii_), style or None)
-         for style, group in groups]
-    )  # fmt: skip
+        cells: list[Cell] = [(text[:MAX_COLUMNS], Style.null())]
+    else:
+        cells = _cells(pen.decode("ascii") + text)
+    segments = []
+    for style, group in groupby(cells, lambda cell: cell[1]):
+        part = "".join(c for signs, _ in group for c in signs if c.isprintable())
+        segments.append(Segment(to_ascii(part) if ascii_ else part, style or None))
+    return Strip(segments)
 
 
-def _safe(text: str, ascii_: bool) -> str:
-    shown = text if text.isprintable() else "".join(c for c in text if c.isprintable())
-    return to_ascii(shown) if ascii_ else shown
-
-
-def _output_pieces(text: str) -> Iterator[tuple[str, str]]:
-    return (
-        (it.lastgroup, it[it.lastgroup]) for it in _OUTPUT_PIECES.finditer(text) if it.lastgroup
-    )
-
-
-def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
+def _cells(text: str) -> list[Cell]:
     """Returns the final content of each column."""
     colours, style, nothing = AnsiDecoder(), Style.null(), Style.null()
     cells: list[Cell] = []
-    at = 0
-    for kind, piece in pieces:
+    x = 0
+    for match in _OUTPUT_PIECES.finditer(text):
+        kind, piece = match.lastgroup, match[match.lastgroup or 0]
         if kind == "pen":
             colours.decode_line(piece)
-            style = _without_effects(colours.style)
+            pen = colours.style
+            style = Style(  # without blinking, hidden text and links
+                color=pen.color, bgcolor=pen.bgcolor, bold=pen.bold, dim=pen.dim,
+                italic=pen.italic, underline=pen.underline, reverse=pen.reverse, strike=pen.strike,
+            )  # fmt: skip
         elif kind == "erase":
-            begin, end = {"1": (0, at), "2": (0, len(cells))}.get(piece, (at, len(cells)))
+            begin, end = {"1": (0, x), "2": (0, len(cells))}.get(piece, (x, len(cells)))
             cells[begin:end] = [(" ", nothing)] * (min(end, len(cells)) - begin)
         elif kind == "move":
-            at = {"\r": 0, "\b": max(0, at - 1), "\t": at // TAB_WIDTH * TAB_WIDTH + TAB_WIDTH}[
-                piece
-            ]
-        else:
-            written = [(sign, style) for sign in piece[: max(0, MAX_COLUMNS - at)]]
-            cells += [(" ", nothing)] * (at - len(cells))
-            cells[at : at + len(written)] = written
-            at += len(written)
+            next_tab = x // TAB_WIDTH * TAB_WIDTH + TAB_WIDTH
+            x = {"\r": 0, "\b": max(0, x - 1), "\t": next_tab}[piece]
+        elif kind == "text":
+            written = [(sign, style) for sign in piece[: max(0, MAX_COLUMNS - x)]]
+            cells += [(" ", nothing)] * (x - len(cells))
+            cells[x : x + len(written)] = written
+            x += len(written)
     return cells
-
-
-def _without_effects(style: Style) -> Style:
-    """Returns the style without blinking, hidden text and links."""
-    return Style(
-        color=style.color, bgcolor=style.bgcolor, bold=style.bold, dim=style.dim,
-        italic=style.italic, underline=style.underline, reverse=style.reverse,
-        strike=style.strike,
-    )  # fmt: skip

@@ -115,12 +115,10 @@ def page(
     if right and size >= MIN_TWO_COLUMNS:
         half = (size - GAP) // 2
         lines = [
-            [
-                *(left_line or []),
-                (" " * (half + GAP - width(left_line or [])), "text"),
-                *(right_line or []),
-            ]
-            for left_line, right_line in zip_longest(_lines(left, half), _lines(right, half))
+            [*first, (" " * (half + GAP - width(first)), "text"), *second]
+            for first, second in zip_longest(
+                _lines(left, half), _lines(right, half), fillvalue=list[Run]()
+            )
         ]
     else:
         lines = _lines([*left, *right], size)

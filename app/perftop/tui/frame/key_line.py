@@ -114,68 +114,48 @@ def key_pieces(
 ) -> list[Piece]:  # fmt: skip
     """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
     an urgent key would not fit otherwise."""
-    words = {**labels, **_PAIR_LABELS}
+    pair_labels = {**labels, **_PAIR_LABELS}
 
-    def entry(ids: Entry) -> list[Piece]:
-        *first, last = ids
-        label = words[last] if first else labels[last]
-        earlier_keys = [
-            Piece(*piece) for key in first for piece in ((captions[key], "key", key), _BLANK)
-        ]
-        style = "bright" if last == view else "dim"
-        return [*earlier_keys, Piece(captions[last], "key", last), Piece(f" {label}", style, last)]
+    def pieces(entry: Entry) -> list[Piece]:
+        *first, last = entry
+        label, style = (pair_labels if first else labels)[last], "bright" if last == view else "dim"
+        first_pieces = [p for key in first for p in (Piece(captions[key], "key", key), _BLANK)]
+        return [*first_pieces, Piece(captions[last], "key", last), Piece(f" {label}", style, last)]
 
-    entries = _by_importance(view, hints, replay=replay)
-    required = {
-        ids for ids in entries if ids[-1] in _REQUIRED_KEYS or (replay and ids[-1] == "pause")
-    }
-    ends = _join([entry(("help",)), entry(("quit",))], GAP)
+    # The entries, the most important first.
+    by_key = {key: entry for group in _GROUPS for entry in group for key in entry}
+    order = _REPLAY_ORDER if replay else _LIVE_ORDER
+    common = [key for key in order if view in TURN or key not in _ROW_KEYS]
+    first = 0 if replay else MAX_FIRST_HINTS
+    importance = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common]
+    entries = dict.fromkeys(by_key[key] for key in importance)
+    required_keys = _REQUIRED_KEYS | ({"pause"} if replay else set())
+    required = {entry for entry in entries if entry[-1] in required_keys}
+
+    ends, rule = _join([pieces(("help",)), pieces(("quit",))], GAP), [Piece("│", "rule")]
+    all_views = _join([pieces((name,)) for name in TURN], GAP)
     numbers = f"{captions[TURN[0]]}-{captions[TURN[-1]]}"
     merged_views = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
     line = ends
-    for views in (_join([entry((name,)) for name in TURN], GAP), merged_views):
-        line, shown = _fit_entries(views, ends, {ids: entry(ids) for ids in entries}, width - 2)
-        if line and required <= shown:
+    for views in (all_views, merged_views):
+        shown: set[Entry] = set()
+        line = _join([views, ends], GAP)
+        if _size(line) > width - 2:
+            line = ends  # not even the views fit
+            continue
+        for entry in entries:
+            wanted = {*shown, entry}
+            groups = [[pieces(e) for e in group if e in wanted] for group in _GROUPS]
+            middle = _join([_join(group, GAP) for group in groups if group], GROUP_GAP)
+            longer = _join([views, rule, middle, rule, ends], GAP)
+            if _size(longer) <= width - 2:
+                line, shown = longer, wanted
+        if required <= shown:
             break
-    return [Piece(*_BLANK), *(line or ends)]
+    return [_BLANK, *line]
 
 
-_BLANK = (" ", "text")
-
-
-def _fit_entries(
-    views: list[Piece], ends: list[Piece], entries: Mapping[Entry, list[Piece]], room: int
-) -> tuple[list[Piece], set[Entry]]:
-    """Returns the line with the entries that fit, and the set of these entries. The line is empty
-    if not even the views fit."""
-    shown: set[Entry] = set()
-    line = _join([views, ends], GAP)
-    if _size(line) > room:
-        return [], shown
-    for ids in entries:
-        groups = [
-            [entries[entry] for entry in group if entry in {*shown, ids}] for group in _GROUPS
-        ]
-        middle = _join([_join(group, GAP) for group in groups if group], GROUP_GAP)
-        rule = [Piece("│", "rule")]
-        longer = _join([views, rule, middle, rule, ends], GAP)
-        if _size(longer) <= room:
-            line = longer
-            shown.add(ids)
-    return line, shown
-
-
-def _by_importance(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
-    """Returns the entries, the most important first."""
-    by_key = {key: ids for group in _GROUPS for ids in group for key in ids}
-    common = [
-        key
-        for key in (_REPLAY_ORDER if replay else _LIVE_ORDER)
-        if view in TURN or key not in _ROW_KEYS
-    ]
-    first = 0 if replay else MAX_FIRST_HINTS
-    order = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common[MAX_FIRST_COMMON:]]
-    return list(dict.fromkeys(by_key[key] for key in order))
+_BLANK = Piece(" ", "text")
 
 
 def _join(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
@@ -239,9 +219,11 @@ def missing_runs(session: Session, size: int) -> list[Run]:
         return []
     (why, fix), lost = max(reasons.items(), key=lambda item: len(item[1]))
     lost.sort(key=list(names.values()).index)
-    head = foreign(_reason(why))
+    head = foreign(why.partition(": ")[0].replace("no core PMU", "no PMU"))
+    head = head[:1].upper() + head[1:]
     verb = "cannot be counted" if "PMU" in head else "cannot be known"
-    long = f" {head}: {_enumeration(lost)} {verb}"
+    lost_names = " and ".join(filter(None, (", ".join(lost[:-1]), lost[-1])))
+    long = f" {head}: {lost_names} {verb}"
     dot: Run = (" · ", "faint")
     more: Run = ("more: ", "dim")
     fix_runs: list[Run] = [dot, (foreign(fix), "dim")] if fix else []
@@ -253,13 +235,3 @@ def missing_runs(session: Session, size: int) -> list[Run]:
     ]
     text = next((runs for runs in texts if width(runs) <= size), None)
     return text or [(fit(f" {head}", size), "dim")]
-
-
-def _reason(why: str) -> str:
-    """Returns the first part of a reason, capitalised."""
-    short = why.partition(": ")[0].replace("no core PMU", "no PMU")
-    return short[:1].upper() + short[1:]
-
-
-def _enumeration(names: list[str]) -> str:
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

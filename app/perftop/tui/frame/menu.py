@@ -63,11 +63,11 @@ class _List(ModalScreen[Result | None], Generic[Result]):
         self.set_class(ascii_, "-ascii")
 
     def compose(self) -> ComposeResult:
-        self.list.add_options(Option(self.text(at)) for at in range(len(self._keys)))
+        self.list.add_options(Option(self.text(index)) for index in range(len(self._keys)))
         yield self.list
 
-    def text(self, at: int) -> str:
-        label = self._labels[at]
+    def text(self, index: int) -> str:
+        label = self._labels[index]
         return to_ascii(label) if self._ascii else label
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
@@ -101,9 +101,9 @@ class Menu(_List[str]):
     def on_mount(self) -> None:
         self.list.highlighted = self._keys.index(self._chosen) if self._chosen in self._keys else 0
 
-    def text(self, at: int) -> str:
-        mark = theme.CHOSEN_SIGN if self._keys[at] == self._chosen else " "
-        return (to_ascii(mark) if self._ascii else mark) + " " + super().text(at)
+    def text(self, index: int) -> str:
+        mark = theme.CHOSEN_SIGN if self._keys[index] == self._chosen else " "
+        return (to_ascii(mark) if self._ascii else mark) + " " + super().text(index)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._keys[event.option_index])
@@ -125,13 +125,12 @@ class Chooser(_List[set[str]]):
     def on_mount(self) -> None:
         self.list.highlighted = 0
 
-    def text(self, at: int) -> str:
-        return f"[{'x' if self._keys[at] in self.chosen else ' '}] {super().text(at)}"
+    def text(self, index: int) -> str:
+        return f"[{'x' if self._keys[index] in self.chosen else ' '}] {super().text(index)}"
 
     def action_turn(self) -> None:
-        at = self.list.highlighted
-        if at is not None:
-            self.chosen ^= {self._keys[at]}
+        if self.list.highlighted is not None:
+            self.chosen ^= {self._keys[self.list.highlighted]}
             self._draw()
 
     def action_all(self) -> None:
@@ -140,8 +139,8 @@ class Chooser(_List[set[str]]):
         self._draw()
 
     def _draw(self) -> None:
-        for at in range(len(self._keys)):
-            self.list.replace_option_prompt_at_index(at, self.text(at))
+        for index in range(len(self._keys)):
+            self.list.replace_option_prompt_at_index(index, self.text(index))
 
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
         self.action_turn()  # the event is from a click, because Enter is bound to `accept`
@@ -231,19 +230,12 @@ class Commands(Provider):
 
     def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {
-            active_binding.binding.id: active_binding
-            for active_binding in bound
-            if active_binding.enabled
-        }  # first key of an action
+        active = {a.binding.id: a for a in bound if a.enabled}  # by first key of an action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
-                means = f"{key.tooltip}  {caption(active_binding.binding.key)}"
-                yield (
-                    key.label.capitalize(),
-                    escape(means),
-                    partial(do, key.action, active_binding.node),
-                )
+                means = escape(f"{key.tooltip}  {caption(active_binding.binding.key)}")
+                run = partial(do, key.action, active_binding.node)
+                yield key.label.capitalize(), means, run
         if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
             more = [] if self.session is None else cpu_commands(self.session, query)
             themes = theme.names(no_color=self.app.no_color)

@@ -81,7 +81,7 @@ class Prompt(Widget):
     def __init__(self, done: Callable[[], object], *, ascii_: bool) -> None:
         """`done`: called when the prompt has closed."""
         super().__init__()
-        self._when_closed, self._ascii = done, ascii_
+        self._on_close, self._ascii = done, ascii_
         self._error = _ErrorUnderline()
         self._label = Static(markup=False, id="prompt-label")
         self._input = _OneLineInput(
@@ -111,12 +111,8 @@ class Prompt(Widget):
         of one line for an invalid text; the error may have an attribute `at`, the index of the
         first wrong character. `accept` is called with the text when the user presses Enter and the
         text is valid, `leave` when the user presses Esc."""
-        self._asked_label, self._explain_text, self._accept, self._undo_question = (
-            label,
-            preview,
-            accept,
-            leave,
-        )
+        self._asked_label, self._explain_text = label, preview
+        self._accept, self._undo_question = accept, leave
         self._label.update(label)
         self._input.value = text
         self._input.cursor_position = len(text)
@@ -158,7 +154,7 @@ class Prompt(Widget):
         """Closes the prompt and restores the state from before the question."""
         self.display = False
         self._undo_question()
-        self._when_closed()
+        self._on_close()
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width < MIN_WIDTH_FOR_EXPLANATION, "-narrow")
@@ -172,7 +168,7 @@ class Prompt(Widget):
         event.stop()
         if self.display and self._preview(event.value):
             self.display = False
-            self._when_closed()
+            self._on_close()
             self._accept(event.value)
 
     def on_descendant_blur(self) -> None:
