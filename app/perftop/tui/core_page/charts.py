@@ -30,10 +30,9 @@ from perftop.tui.core_page.numbers import (
     shared_rows,
 )
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, going, loser, lowered_number
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.row_episodes import loser, lowered_number
-from perftop.tui.shared.sheet import MIN_AWAKE_UTIL, busiest_rows, of_core
+from perftop.tui.shared.sheet import busiest_rows, of_core
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 _SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

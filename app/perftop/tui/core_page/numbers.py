@@ -25,9 +25,9 @@ from perftop.session.session import Session
 from perftop.session.values import of_cpus, suspect_rows
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, lowered_number
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.row_episodes import lowered_number
-from perftop.tui.shared.sheet import DROP, MIN_AWAKE_UTIL, busiest_rows, clock_of, of_core
+from perftop.tui.shared.sheet import DROP, busiest_rows, clock_of, of_core
 
 LABEL_WIDTH = 12
 """Number of cells to the left of the charts, for the names of lines or the marks of a scale."""

@@ -29,7 +29,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.row_episodes import lowered_number
+from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.time_axis import SLOW_NS, Axis, BinValues
 
 MIN_WIDTH_FOR_DECIMAL = 110

@@ -21,9 +21,7 @@ from perftop.model.smt import bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Unit, lowered_chart
-from perftop.tui.shared.episode_style import gap_of, going
-from perftop.tui.shared.row_episodes import loser
-from perftop.tui.shared.sheet import MIN_AWAKE_UTIL
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, gap_of, going, loser
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 # --- the values of columns

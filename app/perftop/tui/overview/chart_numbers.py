@@ -20,9 +20,9 @@ from perftop.session.session import Session
 from perftop.session.values import suspect_rows
 from perftop.tui.panels.tasks import ranking
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, OF_CPU, loser, lowered_number
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
-from perftop.tui.shared.sheet import MIN_AWAKE_UTIL, Sheet
+from perftop.tui.shared.sheet import Sheet
 
 _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Names of the metrics that have charts, by key."""

@@ -20,8 +20,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import BY_KEY
 from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared.episode_style import RowEpisode
 from perftop.tui.shared.places import Place, Places, spans
-from perftop.tui.shared.row_episodes import RowEpisode
 from perftop.tui.shared.sheet import LEAD
 from perftop.tui.shared.time_axis import SLOW_NS, TICK, Axis, BinValues
 

@@ -26,8 +26,8 @@ from perftop.tui.overview.columns import (
 from perftop.tui.overview.rows import Grid, heading, row_lines, selected_line
 from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PaneledView, PanelRow
 from perftop.tui.shared.canvas import Cursor
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import PlaceLine, Places
-from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader, arranged, clock_of
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})

@@ -23,8 +23,8 @@ from perftop.session.interval import Tasks
 from perftop.session.values import mean_ceiling
 from perftop.tui.overview.columns import MARKS_WIDTH, SLOTS, RowHistories
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.places import PlaceLine, Places, package_name
-from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import LEAD, MAX_IDLE_UTIL, Sheet, VisibleRows, of_package
 
 Worst = Mapping[int, RowEpisode]

@@ -33,7 +33,7 @@ from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.row_episodes import lowered_number
+from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
 from perftop.tui.shared.time_axis import SLOW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at

@@ -28,13 +28,11 @@ from perftop.session.session import Session
 from perftop.session.values import BY_KEY, CpuColumns, by_key, suspect_rows
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
 from perftop.tui.shared.places import ORDERS, Places
 
 MAX_IDLE_UTIL = 0.05
 """Busy share below which a row is dim; the share is that of the row's busiest CPU."""
-MIN_AWAKE_UTIL = 0.1
-"""Minimum busy share for a core's clock to be meaningful; with less, the clock mainly reflects
-sleep."""
 NUMBERS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles",
            "user", "system", "iowait")  # fmt: skip
 _WORST_OF_THREADS = frozenset({"involuntary", "steal"})

@@ -26,9 +26,9 @@ from perftop.session.session import Session
 from perftop.session.values import displayed_values, mean_ceiling, suspect_rows
 from perftop.tui.panels.panels import PaneledView, Target
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import RowEpisodes, lowered_number
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
-from perftop.tui.shared.row_episodes import RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import Scale, busiest_rows, chosen_field, clock_of, scale, unit_in
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Outlier, Part, Peers, layout, packages
 

@@ -37,15 +37,9 @@ from perftop.session.values import CpuColumns, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
-from perftop.tui.shared.sheet import (
-    MAX_IDLE_UTIL,
-    MIN_AWAKE_UTIL,
-    Reader,
-    clock_of,
-    number_column_of,
-)
+from perftop.tui.shared.sheet import MAX_IDLE_UTIL, Reader, clock_of, number_column_of
 
 SIGNS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""

@@ -17,8 +17,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
 from perftop.tui.overview.rows import Grid, column_start, heading, row_lines, selected_line
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import PlaceLine, Places
-from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
 

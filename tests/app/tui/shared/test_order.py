@@ -16,8 +16,8 @@ from perftop.session.filter import parse
 from perftop.tui.overview import columns
 from perftop.tui.overview.rows import Grid, heading
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import PlaceLine, Places
-from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader, arranged
 
 
