@@ -28,7 +28,7 @@ from perftop.output.sentences import group as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import suspect_rows
-from perftop.tui.panels import pairs, tasks
+from perftop.tui.panels import tasks
 from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Canvas
@@ -96,18 +96,21 @@ def who_runs(
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
-    columns_shown = tasks.task_columns(session, interval, ranking, width, low=is_low)
+    shown = tasks.task_columns(session, interval, ranking, width, low=is_low)
     if is_low:  # headings are in the title's line, except those of names
-        numbers = [column for column in columns_shown if column.key not in {"name", "pid", "job"}]
+        numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
         after = columns.headings(numbers)
-        after.append((" " * max(0, width - total_width(columns_shown)), "dim"))
+        after.append((" " * max(0, width - total_width(shown)), "dim"))
         heads = [title("who runs", "", width, after)]
     else:
-        heads = [title("who runs", "% of a CPU", width), tasks.headings(columns_shown)]
+        heads = [title("who runs", "% of a CPU", width), tasks.headings(shown)]
     runners = ranking.first(max(0, height - len(heads)))
     return [
         *((head, None) for head in heads),
-        *((tasks.task_line(task, columns_shown, session, interval), task.cpu) for task in runners),
+        *(
+            (columns.line(shown, tasks.task_cells(task, shown, session, interval)), task.cpu)
+            for task in runners
+        ),
     ]
 
 
@@ -115,17 +118,17 @@ def who_loses(
     session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
 ) -> list[PanelLine]:  # fmt: skip
     watched_job = session.neighbours.watched_job
-    losses = pairs.running_pairs(session, interval, watched_job, frozenset(session.shown))
+    losses = tasks.running_pairs(session, interval, watched_job, frozenset(session.shown))
     if not losses:
-        no_loss_line: list[Run] = [(f"{' ' * INDENT}{pairs.NO_LOSS_TEXT}", "dim")]
+        no_loss_line: list[Run] = [(f"{' ' * INDENT}{tasks.NO_LOSS_TEXT}", "dim")]
         return [(title("who loses to whom", "", width), None), (no_loss_line, None)]
     count = min(len(losses), max(0, height - 1))
     count_text = f"{count} of " * (count < len(losses)) + many(len(losses), "pair")
     link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
-    columns_shown = pairs.pair_columns(width, since=False)
+    columns_shown = tasks.pair_columns(width, since=False)
     return [
         (title("who loses to whom", count_text, width, link), None),
-        *((pairs.pair_line(pair, columns_shown, time_of_day(session.unix(pair.since_ns))), pair.cpu)
+        *((tasks.pair_line(pair, columns_shown, time_of_day(session.unix(pair.since_ns))), pair.cpu)
           for pair in losses[:count]),
     ]  # fmt: skip
 
@@ -431,7 +434,7 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):
             return float(alone)
-    return pairs.ipc_alone(session, interval, session.position[cpu])
+    return tasks.ipc_alone(session, interval, session.position[cpu])
 
 
 # --- side by side
@@ -528,7 +531,7 @@ class PaneledView(Canvas):
         first: Kind = "who"
         # In a row with few lines, losses, if any, replace the tasks.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
-            first = "losses" if pairs.any_pair(self.session, self.interval) else "who"
+            first = "losses" if tasks.any_pair(self.session, self.interval) else "who"
         every: tuple[Kind, ...] = (first, "happened", "selected")
         count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
         kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]

@@ -20,10 +20,18 @@ from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, tas
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
-from perftop.tui.panels import pairs, panels
-from perftop.tui.panels.pairs import NO_LOSS_TEXT, Pair, pair_columns, pair_line
+from perftop.tui.panels import panels
 from perftop.tui.panels.panels import PaneledView
-from perftop.tui.panels.tasks import MIN_BOLD_WAIT, task_bar
+from perftop.tui.panels.tasks import (
+    MIN_BOLD_WAIT,
+    NO_LOSS_TEXT,
+    Pair,
+    ended_pairs,
+    pair_columns,
+    pair_line,
+    running_pairs,
+    task_bar,
+)
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of
@@ -78,11 +86,11 @@ class Neighbourhood:
                 self.watched_job.take(getattr(message, "records", {}), message.time_ns)
 
     def losses(self) -> list[Pair]:
-        return pairs.running_pairs(self._session, self._interval, self.watched_job, self.shown)
+        return running_pairs(self._session, self._interval, self.watched_job, self.shown)
 
     def ended_losses(self) -> list[Pair]:
         """Returns the losses that had ended by this moment, the newest first."""
-        return list(islice(pairs.ended_pairs(self._session, self._interval, self.shown), MAX_ENDED))
+        return list(islice(ended_pairs(self._session, self._interval, self.shown), MAX_ENDED))
 
     # --- the watched job
 

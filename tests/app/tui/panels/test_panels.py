@@ -10,7 +10,8 @@ from perftop.draw.columns import total_width
 from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import pairs, panels
+from perftop.tui.panels import panels
+from perftop.tui.panels import tasks as panel_tasks
 from perftop.tui.panels.panels import PANELS, Kind, PanelRow
 from perftop.tui.shared.choice import Choice
 
@@ -112,8 +113,8 @@ def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
 def test_no_pair_is_reported() -> None:
     of = lost()
     assert text(of, 60, 3)[1:] == ["  No CPU is losing time to a neighbour"]
-    assert not pairs.any_pair(*of)
-    assert pairs.any_pair(*lost(Episode("neighbour", [0], 0, None, 0.2, "sibling", SIBLING)))
+    assert not panel_tasks.any_pair(*of)
+    assert panel_tasks.any_pair(*lost(Episode("neighbour", [0], 0, None, 0.2, "sibling", SIBLING)))
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
@@ -125,5 +126,5 @@ def test_exact_sizes_at_any_width(count: int) -> None:
             lines = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
             assert [strips.width(line) for line in lines] == [width] * height
         for since in (False, True):
-            result = pairs.pair_columns(width, since=since)
+            result = panel_tasks.pair_columns(width, since=since)
             assert width < 34 or total_width(result) <= width

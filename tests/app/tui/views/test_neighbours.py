@@ -11,7 +11,7 @@ from playing import Run, running
 from waiting import until
 
 from perftop.draw.strips import text
-from perftop.tui.panels.pairs import NO_LOSS_TEXT
+from perftop.tui.panels.tasks import NO_LOSS_TEXT
 from perftop.tui.views import neighbours
 from perftop.tui.views.neighbours import Neighbours
 
