@@ -1,4 +1,5 @@
-"""Events on counters: the counter of each event, and priorities when counters run short."""
+"""Plans of counters: what each counter counts, priorities when counters run short, evidence of
+other programs, and the values that registers get back."""
 
 from __future__ import annotations
 
@@ -10,27 +11,28 @@ import pytest
 from perfprobe.cpu.model_tables import ROWS
 from perfprobe.cpu.model_terms import Budget
 from perfprobe.programming import counter_plan
-from perfprobe.programming.counter_plan import Plan
+from perfprobe.programming.counter_plan import Change, Plan
 from perfprobe.registers.msr import Registers
 
-OWN = ("ref", "cycles", "instructions", "one_thread", "kernel_cycles", "kernel_instructions")
 
-
-def planned(name: str, budget: Budget | None = None) -> Plan:
+def planned(name: str, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
+    """The plan of a model, with its counters as in the table or as given."""
     uarch = next(row.uarch for row in ROWS if row.uarch.name == name)
-    plan = counter_plan.plan(replace(uarch, budget=budget or uarch.budget), any_thread=False)
+    plan = counter_plan.plan(replace(uarch, budget=budget or uarch.budget), any_thread=any_thread)
     assert plan is not None
     return plan
 
 
-def test_what_a_counter_counts() -> None:
+def test_what_the_counters_of_a_server_count() -> None:
     plan = planned("Skylake-SP")
-    assert [c.key for c in plan.counted] == [*OWN]
     assert plan.selects == {0x186: 0x43023C, 0x187: 0x42003C, 0x188: 0x4200C0}
-    assert (plan.fixed, plan.enable) == (0x333, 0x7_0000_0007)
-    counted = {c.key: (c.register, c.bits, c.origin) for c in plan.counted}
-    assert counted["cycles"] == (0x30A, 48, "fixed counter 1")
-    assert counted["one_thread"] == (0xC1, 48, "counter 0: 3CH/2H")
+    assert (plan.fixed, plan.enable, plan.method) == (0x333, 0x7_0000_0007, "one-thread")
+    assert [(c.key, c.register) for c in plan.counted] == [
+        ("ref", 0x30B), ("cycles", 0x30A), ("instructions", 0x309),
+        ("one_thread", 0xC1), ("kernel_cycles", 0xC2), ("kernel_instructions", 0xC3),
+    ]  # fmt: skip
+    origins = [(c.bits, c.origin) for c in plan.counted]
+    assert (origins[1], origins[3]) == ((48, "fixed counter 1"), (48, "counter 0: 3CH/2H"))
 
 
 @pytest.mark.parametrize(("name", "budget", "selects", "short"), [
@@ -38,6 +40,8 @@ def test_what_a_counter_counts() -> None:
     ("Skylake-SP", Budget(4, 3, lent=1 << 1), [0x186, 0x188, 0x189], ()),  # microcode's is left
     ("Skylake-SP", Budget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
     ("Skylake-SP", Budget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),
+    ("Skylake-SP", Budget(0, 3), [], ("one_thread", "kernel_cycles", "kernel_instructions")),
+    ("Ice Lake-SP", Budget(20, 0), [*range(0x186, 0x18B)], ("ref",)),
     ("Zen 4", None, [0xC0010200 + 2 * n for n in range(6)], ()),
     ("Zen 4", Budget(5, 0, 48, 0), [0xC0010200 + 2 * n for n in range(5)], ("smi",)),
 ])  # fmt: skip
@@ -47,12 +51,81 @@ def test_what_comes_first_when_counters_run_short(
     plan = planned(name, budget)
     assert [*plan.selects] == selects
     assert plan.short == short
+    assert (plan.method is None) == (name == "Zen 4" or "one_thread" in short)
+    general = [r for r in plan.controls if r in counter_plan.SELECTS]
+    assert len(general) == min(plan.budget.gp, 8), "other registers follow after eight selects"
+
+
+def test_a_core_of_four_threads_has_two_counters() -> None:
+    plan = planned("Knights Landing", any_thread=True)
+    assert plan.selects == {0x186: 0x63013C, 0x187: 0x42003C}
+    assert (plan.short, plan.method) == (("kernel_instructions",), "any-thread")
+    assert {c.bits for c in plan.counted} == {40}
+
+
+@pytest.mark.parametrize(("name", "any_thread", "method"), [
+    ("Nehalem", False, None), ("Nehalem", True, "any-thread"), ("Ice Lake-SP", True, "one-thread"),
+])  # fmt: skip
+def test_any_thread_only_where_the_cpu_has_it(
+    name: str, any_thread: bool, method: str | None
+) -> None:
+    assert planned(name, any_thread=any_thread).method == method
 
 
 def test_an_event_of_twelve_bits() -> None:
     plan = planned("Zen 4")
     assert plan.selects[0xC0010200] == 0x1_0043_0120
     assert plan.counted[0].origin == "counter 0: 120H/1H"
+    assert plan.controls[-1] == 0xC0000301
+
+
+# --- other programs -------------------------------------------------------------------------------
+
+
+def values(plan: Plan, changed: dict[int, int]) -> dict[int, int]:
+    return dict.fromkeys(plan.controls, 0) | changed
+
+
+@pytest.mark.parametrize(
+    ("changed", "used"),
+    [
+        ({0x186: 0x53003C}, False),
+        ({0x38F: 0x70000000F}, False),
+        ({0x186: 0x53003C, 0x38F: 0x70000000E}, False),
+        ({0x186: 0x53003C, 0x38F: 1}, True),
+        ({0x189: 0x43003C, 0x38F: 8}, True),
+        ({0x186: 0x13003C, 0x38F: 1}, False),
+        ({0x38D: 0x30, 0x38F: 1}, False),
+        ({0x38D: 0x30, 0x38F: 1 << 33}, True),
+        ({0x38D: 0x80}, True),
+    ],
+)
+def test_evidence_of_use(changed: dict[int, int], used: bool) -> None:
+    plan = planned("Skylake-SP")
+    assert (counter_plan.in_use(plan, values(plan, changed)) is not None) == used
+
+
+def test_without_a_global_control_the_select_decides() -> None:
+    plan = planned("Zen 3")
+    plan = replace(plan, bank=replace(plan.bank, control=None))
+    assert plan.selects == {
+        0xC0010200: 0x430076, 0xC0010202: 0x4300C0, 0xC0010204: 0x420076,
+        0xC0010206: 0x4200C0, 0xC0010208: 0x43002B,
+    }  # fmt: skip
+    assert counter_plan.in_use(plan, values(plan, {0xC0010204: 0x530076})) is not None
+    assert counter_plan.in_use(plan, values(plan, {0xC0010204: 0x130076})) is None
+
+
+def test_changes_keep_bits_of_others() -> None:
+    plan = planned("Skylake-SP")
+    before = values(plan, {0x38F: 1 << 48 | 8, 0x38D: 0x5000, 0x187: 0x42003C})
+    assert counter_plan.changes(plan, before) == {
+        0x186: Change(0, 0x43023C),
+        0x187: Change(0x42003C, 0x42003C),
+        0x188: Change(0, 0x4200C0),
+        0x38D: Change(0x5000, 0x5333),
+        0x38F: Change(1 << 48 | 8, 1 << 48 | 0x70000000F),
+    }
 
 
 @dataclass
@@ -65,14 +138,66 @@ class Held:
         return self.values[register]
 
 
-def test_a_takeover_is_found() -> None:
+FIXED = ["ref", "cycles", "instructions"]
+
+
+@pytest.mark.parametrize(("register", "value", "keys"), [
+    (0x38D, 0x222, FIXED), (0x38D, 0x777, FIXED), (0x38D, 0x733, ["ref"]), (0x38D, 0xB33, ["ref"]),
+    (0x186, 0x4300C0, ["one_thread"]), (0x187, 0, ["kernel_cycles"]),
+    (0x188, 0x4300C0, ["kernel_instructions"]), (0x38F, 0x700000003, ["kernel_instructions"]),
+    (0x38F, 0x70000000D, ["kernel_cycles"]), (0x38F, 0x50000000F, ["cycles"]),
+    (0x38D, 0x3333, []), (0x189, 0x4300C0, []),  # a fourth counter of each kind is not planned
+])  # fmt: skip
+def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: list[str]) -> None:
     plan = planned("Skylake-SP")
     ours = counter_plan.changes(plan, dict.fromkeys(plan.controls, 0))
     held = Held({register: change.ours for register, change in ours.items()})
     registers = cast("Registers", held)
     assert counter_plan.foreign(registers, plan) == ([], "")
-    held.values[0x188] = 0x4300C0
-    assert counter_plan.foreign(registers, plan)[0] == ["kernel_instructions"]
-    held.values[0x188] = 0x4200C0
-    held.values[0x38F] &= ~4
-    assert counter_plan.foreign(registers, plan)[0] == ["kernel_instructions"]
+    held.values[register] = value
+    lost, evidence = counter_plan.foreign(registers, plan)
+    assert (lost, f"MSR {register:X}H is {value:X}H" in evidence) == (keys, bool(keys))
+
+
+# --- giving back ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("register", "change", "now", "after"),
+    [
+        (0x186, Change(5, 0x43023C), 0x43023C, 5),
+        (0x186, Change(5, 0x43023C), 5, 5),
+        (0x186, Change(5, 0x43023C), 0, 5),
+        (0x186, Change(5, 0x43023C), 0x4300C0, 0x4300C0),  # another program's
+        (0x38F, Change(8, 0xF), 0x1F, 0x18),
+        (0x38D, Change(0, 0x333), 0x3333, 0x3000),
+    ],
+)
+def test_restored_values(register: int, change: Change, now: int, after: int) -> None:
+    assert counter_plan.given_back({register: change}, {register: now}) == {register: after}
+
+
+OURS = {
+    0x186: Change(0, 0x43023C), 0x187: Change(0, 0x42003C), 0x38D: Change(0, 0x333),
+    0x38F: Change(0, 0x700000003),
+}  # fmt: skip
+"""Programmed on a machine where nothing was enabled."""
+
+
+@pytest.mark.parametrize(
+    ("theirs", "after"),
+    [
+        ({}, {}),
+        ({0x186: 0x4300C0}, {0x186: 0x4300C0, 0x38F: 0x1}),
+        ({0x38D: 0x222}, {0x38D: 0x222, 0x38F: 0x700000000}),
+        ({0x38D: 0x733}, {0x38D: 0x700, 0x38F: 0x400000000}),
+        ({0x38F: 0x70000000B}, {0x38F: 0x8}),
+        ({0x187: 0, 0x38D: 0x033}, {}),
+        ({0x187: 0x4300C0, 0x38F: 0x2}, {0x187: 0x4300C0, 0x38F: 0x2}),
+    ],
+)
+def test_counters_of_another_program_stay_enabled(
+    theirs: dict[int, int], after: dict[int, int]
+) -> None:
+    now = {register: change.ours for register, change in OURS.items()} | theirs
+    assert counter_plan.given_back(OURS, now) == dict.fromkeys(OURS, 0) | after

@@ -72,7 +72,7 @@ def test_counters_in_use_are_left_alone(
 
 def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
     with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
-        result = stat(kernel, "-n", "4", "-i", "400ms")
+        result = stat(kernel, "-n", "2", "-i", "200ms")
         assert missing(result)["cycles"]["cpus"] == [2]
         rows = [row for interval in lines(result.stdout, "interval") for row in interval["cpus"]]
         assert {row["cpu"] for row in rows if row["ipc"] is not None} == {0, 1, 3}
@@ -84,7 +84,7 @@ def test_leftover_selects_are_no_use_and_are_restored(tmp_path: Path) -> None:
     """A select without its global bit, and global bits without a select."""
     stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
     with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
-        result = stat(kernel, "-n", "2", "-i", "400ms")
+        result = stat(kernel, "-n", "1", "-i", "100ms")
         assert "cycles" not in missing(result)
         assert kernel.changed() == {}
         assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [EN, 0x30, 2]
@@ -94,7 +94,7 @@ def test_leftover_selects_are_no_use_and_are_restored(tmp_path: Path) -> None:
 def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
     with served_first(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
         offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
-        result = stat(kernel, "-n", "5", "-i", "400ms")
+        result = stat(kernel, "-n", "5", "-i", "300ms")
         lost = missing(result)
         reason = {"drop": "writes are dropped", "eperm": "msr.allow_writes"}[policy]
         for key in ("instructions", "kernel_cycles", "one_thread"):
