@@ -169,11 +169,8 @@ class Counters:
         column = self.columns.get(key)
         if column is None:
             return None
-        increments, first, width = (
-            delta.tables[column.block].increments,
-            column.first,
-            column.counter.columns,
-        )
+        increments = delta.tables[column.block].increments
+        first, width = column.first, column.counter.columns
         if width == 1:
             return increments[..., first]
         columns = np.ascontiguousarray(increments[..., first : first + width])
@@ -206,9 +203,8 @@ class Counters:
         times = None if column is None else self._times[column.block]
         if column is None or times is None:
             return None
-        enabled, running = (
-            delta.tables[column.block].increments[..., column_index] for column_index in times
-        )
+        increments = delta.tables[column.block].increments
+        enabled, running = (increments[..., index] for index in times)
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = running / enabled
         return share

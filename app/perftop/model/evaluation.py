@@ -124,10 +124,8 @@ class Evaluator:
         available."""
         parts, columns = [], self._counters.columns
         for variant, _ in self.chosen[key]:
-            counters = dict.fromkeys(
-                columns[counter_key].counter.origin for counter_key in variant.needs
-            )
-            parts.append(f"{variant.origin} ({', '.join(counters)})")
+            origins = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
+            parts.append(f"{variant.origin} ({', '.join(origins)})")
         return " | ".join(parts) or None
 
     def serves(self, key: str, row: int) -> bool:
@@ -141,12 +139,8 @@ class Evaluator:
     def needs(self, key: str) -> set[str]:
         """Returns the counters that the metric uses on any CPU of this stream."""
         keys = self.metrics[key].made_of or (key,)
-        return {
-            counter_key
-            for part in keys
-            for variant, _ in self.chosen[part]
-            for counter_key in variant.needs
-        }
+        variants = (variant for part in keys for variant, _ in self.chosen[part])
+        return {need for variant in variants for need in variant.needs}
 
     def first_missing(self, key: str) -> str | None:
         """Returns the first missing counter of a metric that no CPU has; None if some CPU has the
@@ -335,12 +329,8 @@ def lost_time(
     if settle is not None:  # steal that `settle` moves to another sample is no halt
         late_s = stolen_s - steal * span_s
         halted_s = halted_s + np.where(evaluator.mask("steal"), late_s, 0.0)
-    halt = ratio(
-        halted_s,
-        bottom[..., index, :],
-        -wanted_share,
-        np.minimum(wanted_share, left_share),
-    )
+    max_halt = np.minimum(wanted_share, left_share)
+    halt = ratio(halted_s, bottom[..., index, :], -wanted_share, max_halt)
     has_halts = evaluator.mask("involuntary")
     if estimated is not None:
         has_halts = has_halts & ~estimated

@@ -104,9 +104,7 @@ class Gates:
             if increments is not None and whole is not None:
                 samples.doubt(part, Doubt.ABOVE, increments > whole * (1 + SLACK) + samples.slack)
         slots = samples.increments("slots")
-        ways = [
-            increments for key in SLOT_KEYS if (increments := samples.increments(key)) is not None
-        ]
+        ways = [moved for key in SLOT_KEYS if (moved := samples.increments(key)) is not None]
         if slots is not None and len(ways) == len(SLOT_KEYS):
             error = np.abs(np.sum(ways, axis=0) - slots)
             is_wrong = error > MAX_SLOT_ERROR * slots + samples.slack
@@ -126,16 +124,14 @@ class Gates:
             if increments is None or witness_ticks is None:
                 continue
             difference, agreed_before = np.abs(increments - witness_ticks), self._clock_agreed[key]
-            is_unlike = difference > np.maximum(
-                MAX_CLOCK_DIFFERENCE * np.maximum(increments, witness_ticks), min_difference
-            )
+            limit = MAX_CLOCK_DIFFERENCE * np.maximum(increments, witness_ticks)
+            is_unlike = difference > np.maximum(limit, min_difference)
             if np.count_nonzero(agreed_before) < agreed_before.size:
                 can_agree = witness_ticks > MIN_RUN_SHARE * samples.ticks
                 can_agree &= difference < MAX_CLOCK_DIFFERENCE * witness_ticks
                 if np.count_nonzero(can_agree & ~agreed_before):  # rare
-                    agreed_so_far = np.logical_or.accumulate(
-                        np.concatenate([agreed_before[None], can_agree])
-                    )
+                    agreed = np.concatenate([agreed_before[None], can_agree])
+                    agreed_so_far = np.logical_or.accumulate(agreed)
                     agreed_before, self._clock_agreed[key] = agreed_so_far[:-1], agreed_so_far[-1]
                     if key == "cycles":
                         clock_agreed = agreed_so_far[1:]
@@ -195,9 +191,8 @@ def _check_standstill(samples: _CheckedSamples) -> None:
             samples.doubt(key, Doubt.STILL, stands_still & (busy_s > MIN_BUSY_S))
         for witness in witnesses:
             if (witness_ticks := samples.increments(witness)) is not None:
-                samples.doubt(
-                    key, Doubt.STILL, stands_still & (witness_ticks > samples.worked_ticks)
-                )
+                has_worked = witness_ticks > samples.worked_ticks
+                samples.doubt(key, Doubt.STILL, stands_still & has_worked)
 
 
 def _check_idle_accounts(samples: _CheckedSamples) -> None:
@@ -220,9 +215,8 @@ def _check_idle_accounts(samples: _CheckedSamples) -> None:
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
     """Returns the seconds in which each CPU was not idle, by the operating system's account; None
     if the stream does not have that account."""
-    busy_s, idle_s, poll_s = (
-        counters.increments(delta, key) for key in ("busy_s", "idle_s", "poll_s")
-    )
+    keys = "busy_s", "idle_s", "poll_s"
+    busy_s, idle_s, poll_s = (counters.increments(delta, key) for key in keys)
     if busy_s is not None or idle_s is None:
         return busy_s
     block = counters.columns["idle_s"].block
@@ -333,10 +327,8 @@ class SiblingGates:
             stands_still &= has_run if key == "distributed" else has_run.any(axis=1, keepdims=True)
             if key == "one_thread":  # no thread ran alone, although their running times differ
                 difference = r.max(axis=1, keepdims=True) - r.min(axis=1, keepdims=True)
-                min_difference = MIN_TIME_DIFFERENCE + slack - TOLERANCE
-                stands_still &= stands_still.all(axis=1, keepdims=True) & (
-                    difference > min_difference
-                )
+                differs = difference > MIN_TIME_DIFFERENCE + slack - TOLERANCE
+                stands_still &= stands_still.all(axis=1, keepdims=True) & differs
         is_wrong = _threads_disagree(key, r, x, slack) if len(rows) == 2 else np.zeros(1, bool)
         if not any(np.count_nonzero(mask) for mask in (outside, stands_still, is_wrong)):
             return None

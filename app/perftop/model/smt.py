@@ -99,9 +99,8 @@ class Calibration:
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
         is_inside = (factors * (1 + MARGIN) >= low) & (factors * (1 - MARGIN) <= high) & is_known
         any_inside = is_inside.any(axis=0)
-        evidence = np.concatenate(
-            [is_inside, is_inside & is_tight, [any_inside, is_tight & ~any_inside]]
-        )
+        of_sample = [any_inside, is_tight & ~any_inside]
+        evidence = np.concatenate([is_inside, is_inside & is_tight, of_sample])
         return np.asarray(evidence.sum(axis=-1).T)
 
     def observe(self, evidence: Ints) -> int:
@@ -111,10 +110,8 @@ class Calibration:
         samples, ways, numbers = map(int, evidence.shape)
         if not ways:
             return samples
-        rows, previous_state = (
-            evidence.reshape(samples * ways, numbers),
-            (self._sums, self._is_settled),
-        )
+        rows = evidence.reshape(samples * ways, numbers)
+        previous_state = self._sums, self._is_settled
         index = None if self.chosen is None else self.candidates.index(self.chosen)
         outcome = REFUSED_INDEX if index is None else 2 * index + self._is_settled
         changes = np.flatnonzero(self._add(rows).reshape(samples, ways)[:, -1] != outcome)
@@ -378,11 +375,8 @@ class Splitter:
     def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
         """Returns a mask of the cores whose siblings were not read over the same span."""
         ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
-        longest_ticks = np.maximum.reduce(ticks, axis=-2)
-        result: Bools = (
-            longest_ticks - np.minimum.reduce(ticks, axis=-2) > MAX_SPAN_DIFFERENCE * longest_ticks
-        )
-        return result
+        longest, shortest = np.maximum.reduce(ticks, axis=-2), np.minimum.reduce(ticks, axis=-2)
+        return np.asarray(longest - shortest > MAX_SPAN_DIFFERENCE * longest)
 
     def _traced(self, cores: Ints, delta: Delta) -> Floats:
         """Returns (cores, 4) shares of the states by the kernel's idle transitions; NaN where these
@@ -417,11 +411,7 @@ class Splitter:
         any_ = (first + second) / 2
         if np.count_nonzero(np.isnan(any_)):
             # If only one sibling has the counter, its estimate stands for the mean of both.
-            first, second = (
-                np.where(np.isnan(first), second, first),
-                np.where(np.isnan(second), first, second),
-            )
-            any_ = (first + second) / 2
+            any_ = np.where(np.isnan(first), second, np.where(np.isnan(second), first, any_))
         code = METHODS.index(name.replace("_", "-"))
         return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_
 
@@ -467,10 +457,8 @@ class Splitter:
         lower_bound, upper_bound = r.max(axis=-1), np.fmin(1.0, total)
         if self.any_counter() != "any_thread":
             split.how[..., group.cores] = BOUNDS
-            split.low[..., group.cores, 0], split.high[..., group.cores, 0] = (
-                1 - upper_bound,
-                1 - lower_bound,
-            )
+            split.low[..., group.cores, 0] = 1 - upper_bound
+            split.high[..., group.cores, 0] = 1 - lower_bound
             return
         split.how[..., group.cores] = ANY_THREAD
         mean = mean_known(self.shares("any_thread", delta)[..., rows])

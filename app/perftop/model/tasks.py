@@ -116,9 +116,7 @@ class TaskSnapshot:
                 records = [self.tasks.get(cpu)]
             wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
             known = self._activity_by_cpu[cpu] = []
-            for record, wait in zip_longest(
-                records[:MAX_TASKS_PER_CPU], wait_records[:MAX_TASKS_PER_CPU]
-            ):
+            for record, wait in zip_longest(records[:MAX_TASKS_PER_CPU], wait_records):
                 if (ran := task(record)) is not None:
                     known.append(TaskActivity(ran, *_wait_fields(wait)))
         return known
@@ -388,13 +386,11 @@ class Quota:
     def take(self, cpus: float, counts: tuple[int, int, int]) -> None:
         """Adds a record: periods, throttled periods and throttled time in us, all cumulative."""
         self.cpus, self.newest_s = cpus, 0.0
-        if self._last_counts is not None and all(
-            a >= b for a, b in zip(counts, self._last_counts, strict=True)
-        ):
-            periods, throttled, throttled_us = (
-                count - last_count
-                for count, last_count in zip(counts, self._last_counts, strict=True)
-            )
+        before = self._last_counts or counts
+        added = periods, throttled, throttled_us = [
+            count - last for count, last in zip(counts, before, strict=True)
+        ]
+        if min(added) >= 0:
             self.period_count += periods
             self.throttled_count += throttled
             self.newest_s = throttled_us / 1e6

@@ -125,9 +125,8 @@ class Turbo:
             low = np.where(is_known, min_active, low)
             high = np.fmax(np.where(is_known, max_active, high), self._favoured)
         for key, rows, indexes in self._exact:
-            low[..., rows] = high[..., rows] = self._level(key, "package", delta).take(
-                indexes, axis=-1
-            )
+            exact = self._level(key, "package", delta).take(indexes, axis=-1)
+            low[..., rows] = high[..., rows] = exact
         # Tables hold for the best core. Other cores, and cores that firmware limits, never reach
         # them.
         if self._bounded:
@@ -144,9 +143,8 @@ class Turbo:
         for steps, cores in self._domains:
             for sample in np.ndindex(runs.shape[:-2]):
                 place = (*sample, cores)
-                low[place], high[place] = _range(
-                    steps, runs[place], min_active[place], max_active[place]
-                )
+                active = min_active[place], max_active[place]
+                low[place], high[place] = _range(steps, runs[place], *active)
         total = runs.sum(axis=-1)
         return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
@@ -192,16 +190,14 @@ class Turbo:
 
     def _awake_shares(self, delta: Delta) -> Floats:
         counters = self._counters
-        rate = counters.hello.tsc_hz
+        tsc_hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         sleep_share: Floats | float = 0.0
         keys = {column.counter.key for column in self._sleeps}
         for column in self._sleeps:
             table = delta.tables[column.block]
             with np.errstate(divide="ignore", invalid="ignore"):
                 seconds = table.ticks / counters.stamp_hz
-                share = (
-                    table.increments[..., column.first] / (rate.hz if rate else np.nan) / seconds
-                )
+                share = table.increments[..., column.first] / tsc_hz / seconds
             by_core = with_extra_column(share, np.nan)[..., self._cores.block_row]
             if column.counter.key == "core_c7" and "core_c6" in keys:
                 by_core = np.where(self._is_small_core[self._cores.rows[:, 0]], 0.0, by_core)

@@ -124,26 +124,19 @@ class Layouts:
         if layout is None:
             shapes = self._shapes(form)
             words = sum(rows * width for rows, width in shapes)
-            total = sum(layout_of_form.words for layout_of_form in self._layouts_by_form.values())
-            if len(self._layouts_by_form) >= MAX_LAYOUTS or total + words > MAX_WORDS // 2:
-                self._layouts_by_form.clear()
-            layout = self._layouts_by_form[form] = Layout(shapes)
-            parts = (
-                (m.order, m.inverse_order, m.heights, m.starts)
-                for m in self._layouts_by_form.values()
-            )
+            layouts = self._layouts_by_form
+            total = sum(known.words for known in layouts.values())
+            if len(layouts) >= MAX_LAYOUTS or total + words > MAX_WORDS // 2:
+                layouts.clear()
+            layout = layouts[form] = Layout(shapes)
+            parts = ((m.order, m.inverse_order, m.heights, m.starts) for m in layouts.values())
             self.nbytes = sum(part.nbytes for arrays in parts for part in arrays)
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:
         """All words of frames of the same form, a row for each frame."""
-        parts = [
-            part
-            for frame in frames
-            for block, _ in self._blocks
-            if (rows := frame.blocks.get(block.name)) is not None
-            for part in (rows.head, rows.valid, rows.values)
-        ]
+        blocks = (frame.blocks.get(block.name) for frame in frames for block, _ in self._blocks)
+        parts = [part for rows in blocks if rows for part in (rows.head, rows.valid, rows.values)]
         words = np.frombuffer(b"".join(parts), "<u8")
         return words.reshape(len(frames), len(words) // len(frames))
 
@@ -191,17 +184,15 @@ class Packer:
         forms: dict[bytes, dict[int, wire.Frame]] = {}
         for index, message in enumerate(messages):
             if isinstance(message, wire.Note):
-                packed_messages[index] = _bytes(
-                    (message.kind, message.time_ns, message.author, message.data)
-                )
+                body = message.kind, message.time_ns, message.author, message.data
+                packed_messages[index] = _bytes(body)
             else:
                 forms.setdefault(self._layouts.form(message), {})[index] = message
         if len(messages) > 1 and self._forgets(forms):
             return [self.pack(message) for message in messages]
         for form, frames in forms.items():
-            for index, packed in zip(
-                frames, self._pack_frames(form, [*frames.values()]), strict=True
-            ):
+            packed_frames = self._pack_frames(form, [*frames.values()])
+            for index, packed in zip(frames, packed_frames, strict=True):
                 packed_messages[index] = packed
         return packed_messages
 
@@ -251,9 +242,8 @@ class Packer:
             layout, frames_left = self._layouts.layout(form), iter(frames.items())
             count = max(1, UNPACKED_WORDS // max(1, layout.words))
             while batch := [*islice(frames_left, count)]:
-                rows = unpack(
-                    layout, self._previous_words(form, layout), [words for _, (*_, words) in batch]
-                )
+                packed_words = [words for _, (*_, words) in batch]
+                rows = unpack(layout, self._previous_words(form, layout), packed_words)
                 self._keep_last(form, rows[-1].copy())
                 blocks = self._layouts.blocks(form, rows.take(layout.inverse_order, axis=1))
                 for (index, (head, records, _)), of_frame in zip(batch, blocks, strict=True):
@@ -264,9 +254,7 @@ class Packer:
     def _keep_last(self, form: bytes, last_words: Words) -> None:
         """Keeps the newest words of a form. Packing and unpacking drop old words by the same rule,
         so that they stay in sync."""
-        other_words = sum(
-            len(words) for known_form, words in self._last_words.items() if known_form != form
-        )
+        other_words = sum(len(words) for key, words in self._last_words.items() if key != form)
         if other_words + len(last_words) > MAX_WORDS:
             self._last_words.clear()
         self._last_words[form] = last_words

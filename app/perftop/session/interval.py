@@ -120,10 +120,8 @@ class Span:
         values = batch.values
         if len(doubted) and self._good_sums is None:
             sums = reader.evaluator.evaluate(self.delta)
-            self._good_sums, self._whole_delta = (
-                _known_sums(sums.top, sums.bottom),
-                self.delta.copy(),
-            )
+            self._good_sums = _known_sums(sums.top, sums.bottom)
+            self._whole_delta = self.delta.copy()
         if self._good_sums is not None and self._whole_delta is not None:
             good_sums = _known_sums(values.top[part], values.bottom[part]).swapaxes(0, 1)
             self._good_sums = add_samples(self._good_sums, good_sums)
@@ -196,11 +194,11 @@ class Span:
             batch, index, _ = self._only_sample
             return batch.values.samples(index), batch.split[index], batch.ceilings[index]
         values = self.values(reader)
-        whole_delta = self._whole_delta or self.delta
-        split_values = (
-            values if self._whole_delta is None else reader.evaluator.evaluate(whole_delta)
-        )
-        split = reader.splitter.split(whole_delta, split_values, reader.online)
+        whole_delta, whole_values = self.delta, values
+        if self._whole_delta is not None:
+            whole_delta = self._whole_delta
+            whole_values = reader.evaluator.evaluate(whole_delta)
+        split = reader.splitter.split(whole_delta, whole_values, reader.online)
         return values, split, reader.ceilings(self.delta, values)
 
 
@@ -412,9 +410,8 @@ class Distribution:
             means = dict.fromkeys(STATES, np.nan)
         if core < len(self._states) and np.isnan(means["neither"]) and "bounds" not in pair_methods:
             with np.errstate(invalid="ignore"):
-                means = dict(
-                    zip(STATES, (self._states / self._weights)[core].tolist(), strict=True)
-                )
+                shares = self._states[core] / self._weights[core]
+            means = dict(zip(STATES, shares.tolist(), strict=True))
         return method, means
 
     def core(self, state: str, core: int) -> dict[str, float]:
@@ -438,9 +435,8 @@ def _p5(table: Singles) -> Floats:
     sorted_rows = np.sort(table, axis=0)  # NaN is sorted last
     place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
     lower_indexes, columns = place.astype(int), np.arange(table.shape[1])
-    low, high = (
-        sorted_rows[indexes, columns] for indexes in (lower_indexes, np.ceil(place).astype(int))
-    )
+    low = sorted_rows[lower_indexes, columns]
+    high = sorted_rows[np.ceil(place).astype(int), columns]
     share = place - lower_indexes
     step = np.subtract(high, low, dtype=np.float64)
     p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))

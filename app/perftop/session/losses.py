@@ -224,12 +224,11 @@ class Losses:
         """Add up the samples for which all episodes are known. `episodes`: those since the time
         that `due` returned."""
         samples = _join_samples(self._open)
+        count = len(samples.until_ns)
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
-        settled_count = min(
-            len(samples.until_ns), max(settled_count, len(samples.until_ns) - MAX_OPEN // 2)
-        )
+        settled_count = min(count, max(settled_count, count - MAX_OPEN // 2))
         self._open = [samples.part(settled_count, None)]
-        self._open_count = len(samples.since_ns) - settled_count
+        self._open_count = count - settled_count
         self._wanted_s, self._by_cause = self._with(samples.part(0, settled_count), list(episodes))
 
     @property

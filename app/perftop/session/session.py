@@ -89,10 +89,9 @@ class Session:
         """Warnings of the probe and of this session, newest last; each warning makes a new list."""
         self.warned_ns = 0
 
-        kept_bytes = (
-            MAX_LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
-        )
-        room = () if kept_bytes is None else (kept_bytes, 2)
+        if history is not None and summary_bytes is None:
+            summary_bytes = MAX_LIVE_BYTES
+        room = () if summary_bytes is None else (summary_bytes, 2)
         self.distribution = Distribution(self.shown, *room)
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
@@ -232,9 +231,8 @@ class Session:
                 self._add_busy(batch, begin, index)
                 begin = index
             if self._take_records(frame) and self.accounts:
-                ran_s, waited_s = self.run_times.of_all(
-                    self.snapshot, self.run.start_ns, frame.time_ns
-                )
+                since_ns, until_ns = self.run.start_ns, frame.time_ns
+                ran_s, waited_s = self.run_times.of_all(self.snapshot, since_ns, until_ns)
                 if self.neighbours.watched_job.name is None:
                     self._losses.add_wait(waited_s, ran_s)
             self._notice_suspension(frame)
@@ -270,9 +268,8 @@ class Session:
         if now_ns != before_ns:
             self._suspensions = [*self._suspensions, (frame.time_ns, now_ns)][-MAX_MARKS:]
             if self.frames > 1 and now_ns > before_ns:
-                self.log.add_mark(
-                    frame.time_ns, episodes.SUSPENDED_TEXT + length(now_ns - before_ns)
-                )
+                text = episodes.SUSPENDED_TEXT + length(now_ns - before_ns)
+                self.log.add_mark(frame.time_ns, text)
 
     def _notice_recalibration(self, time_ns: int) -> None:
         """Warn once when a settled calibration factor has changed."""
@@ -361,13 +358,10 @@ class Session:
         return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.tasks_at(end_ns))
 
     def _interval(self, span: Span) -> Interval:
-        snapshot = (
-            self.snapshot if self.now_ns - self._snapshot_ns <= MAX_TASKS_AGE_NS else TaskSnapshot()
-        )
-        unix = self.unix(self.now_ns)
-        return span.interval(
-            self.reader, self.now_ns, unix, self._seq, snapshot, self._resting_cpus
-        )
+        is_recent = self.now_ns - self._snapshot_ns <= MAX_TASKS_AGE_NS
+        snapshot, unix = self.snapshot if is_recent else TaskSnapshot(), self.unix(self.now_ns)
+        resting_cpus = self._resting_cpus
+        return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, resting_cpus)
 
     def reset_sums(self) -> None:
         """Start all sums of the run again with the next sample. Calibrations, episodes and marks
