@@ -26,8 +26,8 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
     part = mask[first:last]
     if part.ndim > 1:
         part = np.logical_or.reduce(part, axis=tuple(range(1, part.ndim)))
-    at = int(part.argmax()) if len(part) else 0
-    return first + (at if len(part) and part[at] else len(part))
+    index = int(part.argmax()) if len(part) else 0
+    return first + (index if len(part) and part[index] else len(part))
 
 
 def latest(before: np.ndarray, values: np.ndarray, known: Bools) -> np.ndarray:

@@ -93,25 +93,26 @@ def replace_in(
     fd: int, name: str, data: bytes | bytearray | memoryview, mode: int
 ) -> os.stat_result:
     """Like `replace`, in the directory of a descriptor."""
-    new = f".{name}.{os.urandom(8).hex()}"
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd)
+    temporary_name = f".{name}.{os.urandom(8).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    file = os.open(temporary_name, flags, 0o600, dir_fd=fd)
     try:
         with os.fdopen(file, "wb") as out:
             out.write(data)
             os.fchmod(file, mode)
-            made = os.fstat(file)
-        os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
+            status = os.fstat(file)
+        os.replace(temporary_name, name, src_dir_fd=fd, dst_dir_fd=fd)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(new, dir_fd=fd)
+            os.unlink(temporary_name, dir_fd=fd)
         raise
-    return made
+    return status
 
 
-def remove(path: Path, made: os.stat_result) -> None:
+def remove(path: Path, status: os.stat_result) -> None:
     """Removes the file, if it is still the file that we created."""
     with contextlib.suppress(OSError), parent(path) as (fd, name):
-        if os.path.samestat(made, os.stat(name, dir_fd=fd, follow_symlinks=False)):
+        if os.path.samestat(status, os.stat(name, dir_fd=fd, follow_symlinks=False)):
             os.unlink(name, dir_fd=fd)
 
 

@@ -18,17 +18,18 @@ from unicodedata import category
 def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
     """Numbers in the kernel's format of CPU lists: 0-2,5. With `strides`, four or more numbers at
     even steps become 0-46:1/2, also as in the kernel."""
-    todo, parts, at = sorted(set(numbers)), [], 0
-    while at < len(todo):
-        step = todo[at + 1] - todo[at] if at + 1 < len(todo) else 1
-        end = at + 1
+    todo, parts, begin = sorted(set(numbers)), [], 0
+    while begin < len(todo):
+        step = todo[begin + 1] - todo[begin] if begin + 1 < len(todo) else 1
+        end = begin + 1
         while end < len(todo) and todo[end] - todo[end - 1] == step:
             end += 1
-        if step > 1 and (end - at < 4 or not strides):
-            end = at + 1
+        if step > 1 and (end - begin < 4 or not strides):
+            end = begin + 1
         stride = f":1/{step}" if step > 1 else ""
-        parts.append(f"{todo[at]}-{todo[end - 1]}{stride}" if end - at > 1 else f"{todo[at]}")
-        at = end
+        last = f"-{todo[end - 1]}{stride}" if end - begin > 1 else ""
+        parts.append(f"{todo[begin]}{last}")
+        begin = end
     return ",".join(parts)
 
 
@@ -60,7 +61,7 @@ def escaped(text: str) -> str:
 
 def _escape(sign: str) -> str:
     units = sign.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(f"\\u{units[index : index + 4]}" for index in range(0, len(units), 4))
 
 
 def safe(text: str, most: int) -> str:

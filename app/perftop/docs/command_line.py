@@ -58,12 +58,12 @@ def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
 def names(topic: str, heading: str) -> tuple[str, ...]:
     """Returns the code-formatted names in the first column of a page's tables whose first heading
     is `heading`."""
-    found: list[str] = []
+    code_names: list[str] = []
     for block in read_page(topic).blocks:
         if block.kind == "table" and cells(block.lines[0])[0].strip("`") == heading:
             for row in block.lines[1:]:
-                found += re.findall(r"`([^`]+)`", cells(row)[0])
-    return tuple(found)
+                code_names += re.findall(r"`([^`]+)`", cells(row)[0])
+    return tuple(code_names)
 
 
 def _sources() -> tuple[str, ...]:

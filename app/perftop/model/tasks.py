@@ -93,15 +93,15 @@ class TaskSnapshot:
     def short_lived(self) -> list[tuple[Task, str]]:
         """Returns the processes with such children, each with the share of these children, and the
         name of one; '' if no name is known."""
-        found = []
+        processes = []
         for pid, record in self.ended_children.items():
             match record:
                 case [str() as comm, int() | float() as share, str() as child] if (
                     _is_id(pid) and 0 < share < inf
                 ):
                     # Unlike the share of a task it may be above 1: children run on several CPUs.
-                    found.append((Task(int(pid), safe_name(comm), share), safe_name(child)))
-        return found
+                    processes.append((Task(int(pid), safe_name(comm), share), safe_name(child)))
+        return processes
 
     def tasks_on(self, cpu: str) -> list[Task]:
         """Returns the tasks that ran most on this CPU, in descending order."""
@@ -109,17 +109,17 @@ class TaskSnapshot:
 
     def activity_on(self, cpu: str) -> list[TaskActivity]:
         """Returns the tasks that ran most on this CPU, with their waits and switches."""
-        known = self._activity_by_cpu.get(cpu)
-        if known is None:
+        activities = self._activity_by_cpu.get(cpu)
+        if activities is None:
             records, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
             if type(records) is not list or not records:
                 records = [self.tasks.get(cpu)]
             wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
-            known = self._activity_by_cpu[cpu] = []
+            activities = self._activity_by_cpu[cpu] = []
             for record, wait in zip_longest(records[:MAX_TASKS_PER_CPU], wait_records):
                 if (ran := task(record)) is not None:
-                    known.append(TaskActivity(ran, *_wait_fields(wait)))
-        return known
+                    activities.append(TaskActivity(ran, *_wait_fields(wait)))
+        return activities
 
 
 class TaskActivity(NamedTuple):

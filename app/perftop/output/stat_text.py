@@ -132,8 +132,8 @@ def ending_lines(
     lines += [f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst()]
     has_own_time = "own_cpu_s" in line  # else only the CPU time of the probe is known
     name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])
-    share = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
-    cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share})"
+    share_text = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
+    cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share_text})"
     lost, suspect = session.lost, session.suspect_samples
     return [*lines, f"{name} cost {cost} · frames lost {lost} · suspect samples {suspect}"]
 

@@ -264,17 +264,17 @@ class CommandWindow:
             self._since_ns = frame.time_ns
         new = self._usable_rows(head[:, 4], off) & since & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
-        waits = self._wanted & ~off & np.isnan(times_ns)
+        is_awaited = self._wanted & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
-        return not waits.any() or (self._frames >= PATIENCE and waited_ns >= PATIENCE_NS)
+        return not is_awaited.any() or (self._frames >= PATIENCE and waited_ns >= PATIENCE_NS)
 
     def _usable_rows(self, flags: np.ndarray, off: Bools) -> Bools:
         """Mask of the rows that can be used for a difference. A CPU counts only if all CPUs of its
         core were read."""
-        good = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _BAD == 0)
-        spoilt = np.zeros(int(self._core.max()) + 1, bool)
-        spoilt[self._core[~good & ~off]] = True
-        read: Bools = good & ~off & ~spoilt[self._core]
+        is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _BAD == 0)
+        is_spoilt = np.zeros(int(self._core.max()) + 1, bool)
+        is_spoilt[self._core[~is_usable & ~off]] = True
+        read: Bools = is_usable & ~off & ~is_spoilt[self._core]
         return read
 
 

@@ -190,8 +190,8 @@ class Printout:
     def __len__(self) -> int:
         return len(self._lines) + bool(self._open)
 
-    def __getitem__(self, at: int) -> Line:
-        return self._lines[at] if at < len(self._lines) else Line(self._pen, self._open)
+    def __getitem__(self, index: int) -> Line:
+        return self._lines[index] if index < len(self._lines) else Line(self._pen, self._open)
 
     def take(self, data: bytes) -> None:
         """Add data without splitting them into lines: most of a flood of output is never shown."""
@@ -253,11 +253,11 @@ def typed_keys(take: Callable[[str], None]) -> Iterator[None]:
     in the background, or if stdin is not a terminal."""
     try:
         fd = sys.stdin.fileno()
-        ours = os.tcgetpgrp(fd) == os.getpgrp()
-        before = termios.tcgetattr(fd)
+        is_ours = os.tcgetpgrp(fd) == os.getpgrp()
+        settings = termios.tcgetattr(fd)
     except (AttributeError, ValueError, OSError, termios.error):
-        ours = False
-    if not ours:
+        is_ours = False
+    if not is_ours:
         yield
         return
 
@@ -273,4 +273,4 @@ def typed_keys(take: Callable[[str], None]) -> Iterator[None]:
     finally:
         loop.remove_reader(fd)
         with contextlib.suppress(termios.error):  # the terminal may be gone
-            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+            termios.tcsetattr(fd, termios.TCSADRAIN, settings)

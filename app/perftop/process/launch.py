@@ -59,8 +59,8 @@ def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
     # A perfprobe/ in the working directory must not run with our rights, and with those of root no
     # code of ours either: sudo may keep PYTHONPATH, or HOME with packages of this user.
     safety = "-I" if sudo else "-P"
-    own = [os.path.abspath(sys.executable), safety, "-m", "perfprobe", *arguments]  # noqa: PTH100
-    return ["sudo", "-n", "--", *own] if sudo else own
+    command = [os.path.abspath(sys.executable), safety, "-m", "perfprobe", *arguments]  # noqa: PTH100
+    return ["sudo", "-n", "--", *command] if sudo else command
 
 
 def authorize() -> None:
@@ -171,12 +171,12 @@ class Probe:
             with suppress(OSError, ValueError):  # the probe has ended, or its stdin is closed
                 self.process.stdin.write(line)
 
-    def end_failure(self, cut: int = 0) -> Failed:
+    def end_failure(self, cut_bytes: int = 0) -> Failed:
         """The failure of a stream that ended without a bye message; `cut`: bytes received of an
         incomplete message."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE_S)
-        return self._failure(f", {cut} bytes into a message" if cut else "")
+        return self._failure(f", {cut_bytes} bytes into a message" if cut_bytes else "")
 
     def end(self) -> Failed | None:
         """Ask the probe to end, and wait for its end. Returns a failure if registers were not
@@ -200,7 +200,9 @@ class Probe:
     def _failure(self, tail: str = "") -> Failed:
         self._reader.join(STDERR_S)
         code = self.process.returncode
-        killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # sudo: 128+n
+        signal_number = (
+            0 if code is None else -code if code < 0 else max(0, code - 128)
+        )  # sudo: 128+n
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         if (failed := ssh.failure(self._argv, code, lines)) is not None:
             if self._programs and isinstance(failed, ssh.Broken):
@@ -208,12 +210,12 @@ class Probe:
                 return ssh.Broken(f"{failed}; {hint}", failed.status)
             return failed
         place = f"{self.host}: " if self.host else ""
-        if lines and code is not None and code > 0 and not killed:
+        if lines and code is not None and code > 0 and not signal_number:
             return Failed(place + lines[-1].removeprefix("perfprobe: "), code)
-        how = f"ended by signal {killed}" if killed else "ended"
-        left = f"; its registers stay programmed · {self._restoring()}" if killed else ""
+        how = f"ended by signal {signal_number}" if signal_number else "ended"
+        left = f"; its registers stay programmed · {self._restoring()}" if signal_number else ""
         left = left if self._programs else ""
-        status = code if code is not None and code > 0 and not killed else 1
+        status = code if code is not None and code > 0 and not signal_number else 1
         return Failed(f"{place}the probe {how} without an error message{tail}{left}", status)
 
     def _restoring(self) -> str:
@@ -265,8 +267,8 @@ class SocketProbe:
 
     def echo(self, number: int) -> None: ...
 
-    def end_failure(self, cut: int = 0) -> Failed:
-        inside = f", {cut} bytes into a message" if cut else ""
+    def end_failure(self, cut_bytes: int = 0) -> Failed:
+        inside = f", {cut_bytes} bytes into a message" if cut_bytes else ""
         text = f"the server has ended, has all readers it takes, or lets only others in{inside}"
         return ssh.Broken(f"{self.place}: {text}", UNAVAILABLE)
 

@@ -73,6 +73,29 @@ class LinkState:
     way."""
 
 
+class ByteRate:
+    """Counts received bytes, and how many came per second of late."""
+
+    def __init__(self, span_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`span_s`: seconds over which the rate is averaged."""
+        self.total, self._span_s, self._clock = 0, span_s, clock
+        self._totals: deque[tuple[float, int]] = deque([(clock(), 0)])
+        """Times, each with the bytes received by then."""
+
+    def count(self, received: int) -> None:
+        self.total += received
+
+    def per_s(self) -> float:
+        """Bytes received per second; NaN: not known yet."""
+        now_s, totals = self._clock(), self._totals
+        if now_s - totals[-1][0] >= 1:
+            totals.append((now_s, self.total))
+        while len(totals) > 2 and now_s - totals[0][0] > self._span_s:
+            totals.popleft()
+        (first_s, first), (last_s, last) = totals[0], totals[-1]
+        return (last - first) / (last_s - first_s) if last_s > first_s else nan
+
+
 class Link:
     """The state of a link. It must be used in one event loop only."""
 
@@ -90,8 +113,8 @@ class Link:
         """Time, by `clock`, after which a broken link is not tried again."""
         self.echoed: Echo | None = None
         """The newest answer to an echo."""
-        self.bytes = 0
-        self._counts: deque[tuple[float, int]] = deque([(clock(), 0)])
+        self.received = ByteRate(RATE_S, clock)
+        self.count = self.received.count
         self._sent: dict[int, int] = {}
         """Raw time at which each unanswered echo was requested, by its number."""
         self._number = 0
@@ -112,25 +135,13 @@ class Link:
         """Whether it is too late for another attempt."""
         return self._clock() >= self.until_s
 
-    def count(self, read: int) -> None:
-        self.bytes += read
-
-    def rate(self) -> float:
-        """Bytes received per second; NaN: not known yet."""
-        now_s, counts = self._clock(), self._counts
-        if now_s - counts[-1][0] >= 1:
-            counts.append((now_s, self.bytes))
-        while len(counts) > 2 and now_s - counts[0][0] > RATE_S:
-            counts.popleft()
-        (first_s, first), (last_s, last) = counts[0], counts[-1]
-        return (last - first) / (last_s - first_s) if last_s > first_s else nan
-
     def state(self) -> LinkState:
         now_s = self._clock()
         ahead_s = max(0.0, self.next_s - now_s)
         return LinkState(
-            self.place, self.rtt_s, self.rate(), self.down, now_s - self.down_since_s, ahead_s
-        )
+            self.place, self.rtt_s, self.received.per_s(), self.down, now_s - self.down_since_s,
+            ahead_s,
+        )  # fmt: skip
 
     def set_down(self, why: str) -> None:
         if not self.down:
@@ -192,23 +203,22 @@ class StreamJoiner:
 
     def mismatch(self, hello: wire.Hello) -> str:
         """Why the frames after this hello cannot continue the earlier stream; '': they can."""
-        old = self.hello
-        assert old is not None
-        if hello.boot_id != old.boot_id or hello.host != old.host or hello.raw_ns < self.now_ns:
+        first_hello = self.hello
+        assert first_hello is not None
+        is_same_boot = (hello.boot_id, hello.host) == (first_hello.boot_id, first_hello.host)
+        if not is_same_boot or hello.raw_ns < self.now_ns:
             return "the machine was restarted, or is another one"
-        same = all(
-            getattr(hello, name) == getattr(old, name)
-            for name in ("cores", "packages", "blocks", "stamp", "selected")
-        )
-        cpus = [row.cpu for row in hello.topology] == [row.cpu for row in old.topology]
-        return "" if same and cpus else "its CPUs or counters have changed"
+        fields = "cores", "packages", "blocks", "stamp", "selected"
+        fits = all(getattr(hello, name) == getattr(first_hello, name) for name in fields)
+        fits &= [row.cpu for row in hello.topology] == [row.cpu for row in first_hello.topology]
+        return "" if fits else "its CPUs or counters have changed"
 
     def gap(self, hello: wire.Hello, why: str) -> list[wire.Message]:
         """The notes that replace a later hello, if it fits."""
-        old = self.hello
-        assert old is not None
+        first_hello = self.hello
+        assert first_hello is not None
         self._totals = (self._seq + 1, self._lost, self._late)
-        apart_ns = (hello.wall_ns - hello.raw_ns) - (old.wall_ns - old.raw_ns)
+        apart_ns = (hello.wall_ns - hello.raw_ns) - (first_hello.wall_ns - first_hello.raw_ns)
         self._slept_ns = max(self._asleep_ns, apart_ns if apart_ns > SLEPT_NS else 0)
         rows = ((block.name, hello.rows(block.scope)) for block in hello.blocks)
         self._unread = {name: np.ones(count, bool) for name, count in rows}
@@ -258,12 +268,12 @@ class StreamJoiner:
             if name in blocks:
                 head = np.frombuffer(blocks[name].head, "<u8").reshape(-1, wire.HEAD).copy()
                 whole = len(head) == 1  # a single head applies to all rows
-                marked = np.array([unread.any()]) if whole else unread
-                head[marked, 4] |= np.uint64(wire.ROW_REBASED)
+                is_marked = np.array([unread.any()]) if whole else unread
+                head[is_marked, 4] |= np.uint64(wire.ROW_REBASED)
                 rebased[name] = replace(blocks[name], head=head.tobytes())
-                read = head[:, 4] & np.uint64(wire.ROW_SAMPLED) != 0
-                self._unread[name] = left = unread & ~read
-                if not left.any():
+                is_read = head[:, 4] & np.uint64(wire.ROW_SAMPLED) != 0
+                self._unread[name] = still_unread = unread & ~is_read
+                if not still_unread.any():
                     del self._unread[name]
         return rebased
 

@@ -52,9 +52,9 @@ class Server:
         self.bytes = 0
         """Bytes received so far."""
 
-    def query(self, expression: str, at: float | None = None) -> list[Series]:
+    def query(self, expression: str, time_s: float | None = None) -> list[Series]:
         """Values at a moment; None: the server's present time. Raises Failed."""
-        more = {} if at is None else {"time": f"{at:.3f}"}
+        more = {} if time_s is None else {"time": f"{time_s:.3f}"}
         return self._ask("query", {"query": expression, **more})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:

@@ -77,19 +77,19 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
     """A listening socket for its owner only, or for a group as well. It is removed at the end of
     the block. Raises Failed if another program listens at the path, or if the path exists and is
     no socket."""
-    where = f"unix:{path}"
+    address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:
-            at, name = stack.enter_context(parent(path))
-            if not is_closed_to_others(at, sticky=True):
+            directory_fd, name = stack.enter_context(parent(path))
+            if not is_closed_to_others(directory_fd, sticky=True):
                 raise Untrusted("another user can replace it there; use a directory of your own")
-            _clear(at, name, where)
+            _clear(directory_fd, name, address)
         except OSError as error:
-            raise cannot_listen(where, error) from None
+            raise cannot_listen(address, error) from None
         sock = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)  # only its owner may ever connect before chmod
         try:
-            start_listening(sock, str(path), where)
+            start_listening(sock, str(path), address)
         finally:
             os.umask(before)
         stack.enter_context(sock)
@@ -97,36 +97,36 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
             # bind resolves the path again, and the path may lead elsewhere by now. But nobody else
             # can put a socket of ours into this directory, and only the inode that was checked is
             # changed.
-            inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
             stack.callback(os.close, inode)
             ours = os.fstat(inode)
             if not stat.S_ISSOCK(ours.st_mode) or ours.st_uid != os.geteuid():
                 raise Untrusted("another user replaced its directory; use a directory of your own")
-            stack.callback(_remove, at, name, ours)
+            stack.callback(_remove, directory_fd, name, ours)
             if group is not None:
                 os.chown(f"/proc/self/fd/{inode}", -1, group)
                 os.chmod(f"/proc/self/fd/{inode}", 0o660)  # noqa: PTH101 - beside chown
         except OSError as error:
-            raise cannot_listen(where, error) from None
+            raise cannot_listen(address, error) from None
         yield sock
 
 
-def _remove(at: int, name: str, ours: os.stat_result) -> None:
+def _remove(directory_fd: int, name: str, status: os.stat_result) -> None:
     with contextlib.suppress(OSError):  # it may have been replaced
-        if os.path.samestat(ours, os.stat(name, dir_fd=at, follow_symlinks=False)):
-            os.unlink(name, dir_fd=at)
+        if os.path.samestat(status, os.stat(name, dir_fd=directory_fd, follow_symlinks=False)):
+            os.unlink(name, dir_fd=directory_fd)
 
 
-def _clear(at: int, name: str, where: str) -> None:
+def _clear(directory_fd: int, name: str, address: str) -> None:
     """Removes a socket on which nobody listens, such as a killed program leaves."""
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-            raise Failed(f"cannot listen on {where}: it is there already, and no socket")
+        if not stat.S_ISSOCK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
+            raise Failed(f"cannot listen on {address}: it is there already, and no socket")
         with socket.socket(socket.AF_UNIX) as test:
             test.setblocking(False)
-            refuses = test.connect_ex(f"/proc/self/fd/{at}/{name}") == errno.ECONNREFUSED
+            refuses = test.connect_ex(f"/proc/self/fd/{directory_fd}/{name}") == errno.ECONNREFUSED
         if refuses:
-            os.unlink(name, dir_fd=at)
+            os.unlink(name, dir_fd=directory_fd)
 
 
 def start_listening(sock: socket.socket, address: str | tuple[object, ...], where: str) -> None:
@@ -140,11 +140,11 @@ def start_listening(sock: socket.socket, address: str | tuple[object, ...], wher
         raise cannot_listen(where, error) from None
 
 
-def cannot_listen(where: str, error: Exception) -> Failed:
+def cannot_listen(address: str, error: Exception) -> Failed:
     number = error.errno if isinstance(error, OSError) else None
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
     fix = FIXES.get(number or 0)
-    return Failed(f"cannot listen on {where}: {why}" + (f"; {fix}" if fix else ""))
+    return Failed(f"cannot listen on {address}: {why}" + (f"; {fix}" if fix else ""))
 
 
 def group_id(name: str) -> int:

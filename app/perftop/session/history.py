@@ -362,10 +362,10 @@ class History:
         end_ns = int(end_times[-1])
         chunk = bisect_left(self._chunks, end_ns - span_ns, key=lambda c: c.end_ns)
         moments = self._chunks[chunk].moments()
-        begun = moments[moments < end_ns][::-1]  # if two are equally close, the later one
-        if not len(begun):
+        starts_ns = moments[moments < end_ns][::-1]  # if two are equally close, the later one
+        if not len(starts_ns):
             return None
-        return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns
+        return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns
 
     def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
         """Compute the samples between two moments returned by `span` again; returns the reader

@@ -150,7 +150,7 @@ class Span:
 
     def interval(
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
-        rested: Bools | None = None,
+        resting_before: Bools | None = None,
     ) -> Interval:  # fmt: skip
         """The numbers of the sums. `reader` has the CPUs online at the end; `rested`: CPUs at rest
         in the previous interval."""
@@ -182,7 +182,7 @@ class Span:
             counted=counters.counted_share(self.delta),
             shares={key: share for key, share in shares if share is not None},
             online=reader.online.copy(),
-            resting=resting_rows(values["util"], rested),
+            resting=resting_rows(values["util"], resting_before),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             sample_count=self.sample_count,

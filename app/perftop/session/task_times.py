@@ -410,8 +410,8 @@ class RunTimes:
         sums = np.zeros(len(self._position))
         for times in self.threads.values():
             cpu = max(times.by_cpu, key=lambda cpu: times.by_cpu[cpu], default=-1)
-            if (at := self._position.get(cpu)) is not None:
-                sums[at] += seconds(times)
+            if (index := self._position.get(cpu)) is not None:
+                sums[index] += seconds(times)
         return sums
 
     def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:

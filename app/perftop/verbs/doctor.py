@@ -203,10 +203,8 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
             rows.append((name, f"{rate['hz'] / 1e6:.3f} MHz, {rate['origin']}{error}"))
         else:
             rows.append((name, "unknown"))
-    rows += [
-        (f"{m['counter']} tick", f"x {m['factor']:g} TSC ticks: {m['why']}")
-        for m in answer["multipliers"]
-    ]
+    rows += [(f"{m['counter']} tick", f"x {m['factor']:g} TSC ticks: {m['why']}")
+             for m in answer["multipliers"]]  # fmt: skip
     reasons: dict[str, list[str]] = {}
     for missing in answer["missing"]:
         reasons.setdefault(missing["why"], []).append(missing["what"])

@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         export = Export(_every_ns(args.every, source.hello), args.cpus, summarises=summarises)
         export.take([source.hello])
         session = export.session
-        target_status: os.stat_result | None = None
+        file_status: os.stat_result | None = None
         try:
             with _target(path, output, form_name, force=args.force) as output_file:
-                target_status = None if output is None else os.fstat(output_file.fileno())
+                file_status = None if output is None else os.fstat(output_file.fileno())
                 fields = with_events(session, fields, metrics)
                 export.form = forms[form_name](session, fields, output_file)
                 try:
@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
-            if output and target_status and stat.S_ISREG(target_status.st_mode):
-                files.remove(output, target_status)
+            if output and file_status and stat.S_ISREG(file_status.st_mode):
+                files.remove(output, file_status)
             raise
         except OSError as error:
             name, reason = output or "stdout", error.strerror or error

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe, time_of_day
 from perftop.process import launch, ssh
+from perftop.process.link import ByteRate
 from perftop.process.prometheus import Server
 from perftop.process.signals import in_thread
 from perftop.process.streams import Member, listen, open_connection
@@ -62,9 +62,7 @@ class LiveSource:
             raise Failed(f"{text}; for more: --prometheus URL", USAGE)
         self.every_s = every_s
         self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
-        self._bytes = 0
-        self._read_bytes: deque[tuple[float, int]] = deque()
-        """Times, and the total bytes received until each time."""
+        self._received = ByteRate(RATE_S)
         self._feeds = [_HostFeed(host, every_s, remote) for host in hosts]
         self.fleet = Fleet([feed.machine for feed in self._feeds])
 
@@ -76,11 +74,13 @@ class LiveSource:
         shares = [m.probe_share for m in self.fleet.answering if isfinite(m.probe_share)]
         lost_frames = sum(m.frames_lost for m in self.fleet.answering)
         cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
-        return [*cost, f"{self._rate():.0f} kB/s", f"frames lost {lost_frames}"]
+        rate = self._received.per_s()
+        received = f"{rate / 1e3 if isfinite(rate) else 0:.0f} kB/s"
+        return [*cost, received, f"frames lost {lost_frames}"]
 
     async def run(self) -> None:
         await listen([
-            Member(partial(open_connection, feed.argv, self._count), feed, self.every_s)
+            Member(partial(open_connection, feed.argv, self._received.count), feed, self.every_s)
             for feed in self._feeds
         ])  # fmt: skip
 
@@ -89,18 +89,6 @@ class LiveSource:
 
     def pause(self) -> None:
         """Does nothing: the screen itself freezes the view."""
-
-    def _count(self, read_bytes: int) -> None:
-        self._bytes += read_bytes
-
-    def _rate(self) -> float:
-        """Returns the received kB a second over the last RATE_S seconds."""
-        now_s = time.time()
-        self._read_bytes.append((now_s, self._bytes))
-        while self._read_bytes[0][0] < now_s - RATE_S:
-            self._read_bytes.popleft()
-        since_s, bytes_before = self._read_bytes[0]
-        return (self._bytes - bytes_before) / (now_s - since_s) / 1e3 if now_s > since_s else 0.0
 
 
 class _HostFeed:

@@ -403,7 +403,12 @@ def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
         error_within = float(np.median([level.error_hz for level in steady_levels]))
         error_hz = max(error_between, error_within, (answer["tsc"]["error"] or 0.0) * hz)
         chain_hz = float(np.median([level.chain_hz for level in steady_levels]))
-    scalar = [it.hz for climb in used_climbs for it in climb.levels[1:] if it.isa == "scalar"]
+    scalar = [
+        level_reached.hz
+        for climb in used_climbs
+        for level_reached in climb.levels[1:]
+        if level_reached.isa == "scalar"
+    ]
     lost_s = [climb.lost_at_switch_s for climb in used_climbs if climb.lost_at_switch_s]
     return Ramp(
         climbs=climbs,

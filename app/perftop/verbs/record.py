@@ -302,7 +302,7 @@ class Record(Follower):
             if self._recording.is_open:
                 self._recording.write(message)
         except Failed as failed:
-            if self._command is None or not self._command.has_started_running:
+            if self._command is None or not self._command.measurement.job.start_ns:
                 raise
             # The measurement of the command continues, because it needs no file.
             self.status = failed.status
@@ -364,16 +364,10 @@ class Command(Follower):
         from perftop.process.command_window import RunNotes
 
         super().__init__()
-        self._job = job
         self.measurement = CommandMeasurement(job, start, REST_S)
         self.notes = RunNotes(job, self.measurement.bracket)
         self._waiting_messages: list[wire.Message] = []
         """Messages that have not been measured yet."""
-
-    @property
-    def has_started_running(self) -> bool:
-        """Whether the command has started; true after its end, too."""
-        return self._job.start_ns > 0
 
     @property
     def has_failed(self) -> bool:
@@ -384,7 +378,7 @@ class Command(Follower):
     def begin(self, hello: wire.Hello) -> None:
         self.measurement.admit(hello)
         self.take([hello])
-        self.session.account(self._job.pid)
+        self.session.account(self.measurement.job.pid)
 
     def measure(self, message: wire.Message) -> None:
         """Measures a message of the recording. While the command runs, messages are measured in

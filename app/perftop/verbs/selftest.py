@@ -93,10 +93,8 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
         if verdict in MEANS:
             parts.append(MEANS[verdict])
         measured, expected_amount = (_amount(check[key], unit) for key in ("measured", "expected"))
-        error_text = (
-            f"off by {100 * abs(check['error']):.2f} %{relative}" if check["error"] else "exact"
-        )
-        parts.append(f"{measured} for {expected_amount}, {error_text}")
+        error = f"off by {100 * abs(check['error']):.2f} %{relative}" if check["error"] else "exact"
+        parts.append(f"{measured} for {expected_amount}, {error}")
     parts.append(f"{100 * check['tolerance']:.3g} %{relative} allowed: {check['why']}")
     parts.append(f"from {check['origin']}")
     if verdict != "trusted" and check["cpus"]:
@@ -114,10 +112,8 @@ def _number(number: Answer) -> str:
     if unit == "polls":
         bits = ", ".join(number["bits"]) or "no bit set"
         return f"{number['counter']} {min(values):.0f} polls, {bits}"
-    shown_values = ", ".join(
-        round_number(value) if abs(value) >= 1e4 else f"{value:.3g}"
-        for value in values[:MAX_VALUES]
-    )
+    texts = [round_number(v) if abs(v) >= 1e4 else f"{v:.3g}" for v in values[:MAX_VALUES]]
+    shown_values = ", ".join(texts)
     more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     expected_text = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
     return f"{number['counter']} {shown_values}{more} {unit}{expected_text}"

@@ -125,7 +125,7 @@ def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[_Moment, _Mo
     end = None if until is None else _moment(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns
     first_ns, last_ns = (
-        one.ns + (0 if one.is_unix else offset_ns) for one in (start, end or start)
+        moment.ns + (0 if moment.is_unix else offset_ns) for moment in (start, end or start)
     )
     if end is not None and last_ns <= first_ns:
         raise Failed("--to must be later than --from", USAGE)

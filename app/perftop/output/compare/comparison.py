@@ -367,16 +367,17 @@ def work(phase: Comparison) -> str:
     """Returns a sentence on how the work and its speed differ, by instructions and clock; '' if
     these are no evidence."""
     rows = {row.number.key: row for row in phase.rows}
-    done, per, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
-    if done is None or per is None or not per.is_sure:
+    instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
+    if instructions is None or ipc is None or not ipc.is_sure:
         return ""
-    if done.verdict == NOISE:
+    if instructions.verdict == NOISE:
         work = "the same work"
-    elif done.is_sure:
-        work = f"{done.size} {'more' if done.b > done.a else 'fewer'} instructions"
+    elif instructions.is_sure:
+        more = "more" if instructions.b > instructions.a else "fewer"
+        work = f"{instructions.size} {more} instructions"
     else:
         return ""
-    cycles = "fewer" if per.b > per.a else "more"
+    cycles = "fewer" if ipc.b > ipc.a else "more"
     text = f"B does {work} in {cycles} cycles (IPC)"
     if clock is not None and clock.is_sure:
         of_second = "fewer" if clock.b < clock.a else "more"

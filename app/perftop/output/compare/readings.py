@@ -317,14 +317,14 @@ class Course:
         both_sum = np.where(known, both, 0.0).sum(axis=1)
         amounts = np.column_stack([amounts, both_sum, energy_j])
         sizes = np.column_stack([sizes, known.sum(axis=1), span_s])
-        at, samples = 0, last - first
-        while at < samples:
-            end = min(samples, at + self._samples - self._in_last)
+        begin, samples = 0, last - first
+        while begin < samples:
+            end = min(samples, begin + self._samples - self._in_last)
             for table, parts in ((self._amounts, amounts), (self._sizes, sizes)):
-                table[self._count] = add_samples(table[self._count], parts[at:end])
+                table[self._count] = add_samples(table[self._count], parts[begin:end])
             self._ends_ns[self._count] = batch.time_ns[first + end - 1]
-            self._in_last += end - at
-            at = end
+            self._in_last += end - begin
+            begin = end
             if self._in_last == self._samples:
                 self._begin_slice()
 

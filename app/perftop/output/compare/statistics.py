@@ -133,8 +133,8 @@ def _pulls(
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
     pulls = [
-        sum(amounts[at : at + length]) - whole * sum(sizes[at : at + length])
-        for at in range(0, last, length)
+        sum(amounts[first : first + length]) - whole * sum(sizes[first : first + length])
+        for first in range(0, last, length)
     ]
     middle = fmean(pulls)
     return [(part - middle) / mean_size for part in pulls]
