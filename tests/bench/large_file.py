@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
             print(f"{'✓' if is_good else '✗'} {what:18} {right} frames, {text}, "
                   f"{time.monotonic() - since_s:.1f} s, {memory_mb} MB", flush=True)  # fmt: skip
 
-        print(f"  {count} frames, {end} bytes")
+        print(f"  {count} frames, {end} bytes", flush=True)
         show("whole", lambda: read(path, 0, count), count, "no damage")
         show("its last part", lambda: read(path, last, count), 100, "no damage")
         flipped(path, end - end // count * 50)

@@ -31,6 +31,9 @@ LATE_S = 0.01
 HELLO_S = 30.0
 """Longest wait in s for the first message of a probe, which includes connection, login and start,
 however many bytes of it arrive."""
+LOCAL_HELLO_S = 120.0
+"""The same for a probe on this machine, which is slow to start where many programs want each
+CPU."""
 PING_S = 2.0
 """Seconds between two echo requests to a remote machine."""
 SILENT_S = 10.0
@@ -94,7 +97,7 @@ class ProbeStream:
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
-        silence = _Silence(HELLO_S)
+        silence = _Silence(LOCAL_HELLO_S if self._probe.place is None else HELLO_S)
         self._transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
         )

@@ -209,13 +209,19 @@ async def test_bytes_that_complete_no_sample_are_silence(
 async def test_a_probe_that_is_stopped_before_its_hello_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "HELLO_S", 0.3)
+    monkeypatch.setattr(streams, "LOCAL_HELLO_S", 0.3)
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     silent = child("os.kill(os.getpid(), 19)", GOOD[:9])
     with pytest.raises(Failed, match=r"^the probe has sent nothing for .*was it stopped"):
         async with asyncio.timeout(20), streams.spawn(silent) as stream:
             async for _ in stream:
                 pass
+
+
+def test_a_probe_on_an_overloaded_machine_may_start_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "HELLO_S", 0.2)
+    late = child(f"time.sleep(0.6); os.write(1, {GOOD!r})", b"")
+    assert len(asyncio.run(read(late, stop_after=4))) == 4
 
 
 async def test_a_hello_that_arrives_a_byte_at_a_time_has_one_deadline(
