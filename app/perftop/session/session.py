@@ -7,6 +7,7 @@ same code serves live streams, files and tests.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -413,8 +414,7 @@ class Session:
         that are known now; None if the samples are not kept."""
         session = Session(self.hello)
         session.account(self.run_times.job.root)
-        for message in self.past.frames(start_ns, end_ns):
-            session.apply(message)
+        deque(session.parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:
             return None
         session.log = self.log
