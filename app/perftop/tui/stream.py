@@ -168,7 +168,8 @@ class StreamSource(Source, Follower, Controls):
         if not any(isinstance(screen, Palette) for screen in self.app.screen_stack):
             screen = palette(self.shown_session)
             await self.app.push_screen(screen)
-            screen.set_focus(screen.query_one(Input))  # before the next keys are handled
+            if inputs := screen.query(Input):  # a click beside the palette may have closed it
+                screen.set_focus(inputs.first())  # before the next keys are handled
 
     def _current_status(self) -> Status:
         notice = self._notice if self.clock() < self._notice_end_s else ""

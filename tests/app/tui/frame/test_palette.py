@@ -112,6 +112,20 @@ async def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() 
         assert search.error is None
 
 
+async def test_a_palette_that_is_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a click beside it that follows its key at once."""
+    async with running(Machine()) as run:
+        push = run.app.push_screen
+
+        async def push_and_close(screen: Palette) -> None:
+            await push(screen)
+            await screen.dismiss()
+
+        monkeypatch.setattr(run.app, "push_screen", push_and_close)
+        await run.source.open_palette()
+        assert len(run.app.screen_stack) == 1
+
+
 async def test_a_palette_without_room_has_no_pages() -> None:
     async with running(Machine()) as run:
         await listed(run, "", "Pause")
