@@ -69,8 +69,11 @@ class _MemoryWork(NamedTuple):
     """Utilisation; 0 where the work does not matter."""
     work: Floats
     """Utilisation of all CPUs, whether or not their work matters; 0 where unknown."""
+    hidden: Bools
+    """Whether a CPU of the package was not read, so that the work of others is unknown."""
     known: Bools
-    """Whether the sample can be learned: IPC, traffic and the sibling's work are known."""
+    """Whether the sample can be learned: IPC, traffic, the sibling's work and the work of others
+    are known."""
     cycles: Floats
     ipc: Floats
     both: Floats
@@ -225,8 +228,21 @@ class Memory:
             counted, cycles = counted & read, np.where(read, cycles, 0.0)
             ipc = np.where(read, ipc, np.nan)
         learned = np.array([*sums, rate, rate, both, np.ones(util.shape)]).swapaxes(0, -2)
-        known, every = counted & np.isfinite(both), np.where(np.isfinite(every), every, 0.0)
-        return _MemoryWork(rate, util, every, known, cycles, ipc, both, learned)
+        hidden = self._hidden(np.isnan(every) & self._reader.online)
+        known, every = (
+            counted & np.isfinite(both) & ~hidden,
+            np.where(np.isfinite(every), every, 0.0),
+        )
+        return _MemoryWork(rate, util, every, hidden, known, cycles, ipc, both, learned)
+
+    def _hidden(self, unread: Bools) -> Bools:
+        """Returns, by position, whether a CPU of the package is unread."""
+        hidden = np.zeros_like(unread)
+        if unread.any():
+            for package in range(self._packages):
+                inside = self._package == package
+                hidden[..., inside] = unread[..., inside].any(axis=-1, keepdims=True)
+        return hidden
 
     def _set_programs(self, program: Ints) -> None:
         """Sets the programs that run now. `program`: by position, a number for each program name; 0
@@ -254,7 +270,7 @@ class Memory:
         best = with_extra_column(self._best(data), np.nan)[self._package]
         before, shares, spread = self._programs.compared(self._programs.learned, ipc)
         near = ~(rate < MIN_OF_BEST * best)
-        unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)
+        unread = np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.hidden & ~crowded)
         unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
