@@ -265,6 +265,7 @@ def test_a_hog_takes_what_the_victim_waited(stage: Stage, kind: str, least: floa
     assert f"[{pid}]" in found["text"]
 
 
+@nightly
 def test_a_storm_of_short_processes_is_named_by_its_parent(stage: Stage) -> None:
     pid = stage.disturb(f"taskset -c {stage.cpu} sh -c 'while :; do /bin/true; done'")
     line, truth = stage.why_victim()
@@ -275,6 +276,7 @@ def test_a_storm_of_short_processes_is_named_by_its_parent(stage: Stage) -> None
     assert f"of sh[{pid}]" in found["text"]
 
 
+@nightly
 def test_softirqs_take_what_the_kernel_counts(stage: Stage) -> None:
     spread = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
     others = sorted(os.sched_getaffinity(0) - {stage.cpu})

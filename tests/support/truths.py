@@ -45,7 +45,7 @@ def play(spec: str, sample_ns: int, seconds: float, watch: str | None = None) ->
         messages = source.poll()
         matching_messages = [message for message in messages if message.time_ns <= end_ns]
         more = len(matching_messages) == len(messages)
-        for _ in session.play(matching_messages):
+        for _ in session.parts(matching_messages):
             news, cursor = session.log.since(cursor)  # a session keeps a limited number
             over += news
     source.close()

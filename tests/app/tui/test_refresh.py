@@ -167,9 +167,9 @@ STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "
 
 
 async def test_charts_that_move_look_as_if_drawn_again() -> None:
-    feed, rng = messages(2, 400, "guest"), random.Random(7)
+    feed, rng = messages(2, 300, "guest"), random.Random(7)
     async with shown(feed[:200]) as app:
-        for message in range(200, 400, 5):
+        for message in range(200, 300, 5):
             step = rng.choice(STEPS)
             if step == "resize":
                 app.terminal.resize(rng.choice([(160, 50), (120, 40)]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from pathlib import Path
 
@@ -35,7 +34,7 @@ async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
 async def test_a_screen_may_be_narrower_than_its_margins(view: str) -> None:
     async with running(Machine(cores=4)) as run:
         await run.pilot.press(view)
-        for size in itertools.product((1, 2, 4, 7, 12), (24, 70)):
+        for size in ((1, 24), (2, 70), (4, 24), (7, 70), (12, 24)):
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
             assert run.app.screen.size == size

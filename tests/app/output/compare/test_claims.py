@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 import pytest
+from nights import by_day
 from summaries import line
 
 from perftop.output.compare import statistics
@@ -69,7 +70,7 @@ def rarely_slow(mean: float) -> Draw:
 # --- no difference
 
 
-@pytest.mark.parametrize("runs", [3, 6, 12])
+@pytest.mark.parametrize("runs", by_day([3, 6, 12], [3, 6]))
 @pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
 def test_noise_is_called_a_difference_in_at_most_one_of_20_tables(runs: int, same: Draw) -> None:
     result = tables(300, runs, same, same, MANY[:5])
@@ -99,7 +100,7 @@ def sessions(files: int) -> float:
     return called / trials
 
 
-@pytest.mark.parametrize("files", [2, 3])
+@pytest.mark.parametrize("files", by_day([2, 3], [3]))
 def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
     assert sessions(files) <= 0.05 + error(0.05, 300)
     assert sessions(1) > 0.3, "one file a side cannot show it"
@@ -135,8 +136,8 @@ def test_no_interval_is_beyond_what_is_possible() -> None:
 def test_intervals_agree_with_verdicts_and_hold_together() -> None:
     """Half of the tables had an interval without 0 beside the verdict that there is no difference,
     or the other way round."""
-    result = tables(300, 5, normal(100, 1), normal(100, 1), MANY)
-    moved = tables(100, 5, normal(100, 1), normal(101.5, 1), MANY)
+    result = tables(150, 5, normal(100, 1), normal(100, 1), MANY)
+    moved = tables(50, 5, normal(100, 1), normal(101.5, 1), MANY)
     for rows in result + moved:
         for row in rows:
             assert row.interval is not None
@@ -145,13 +146,13 @@ def test_intervals_agree_with_verdicts_and_hold_together() -> None:
         all(row.interval and row.interval[0] <= 0 <= row.interval[1] for row in rows)
         for rows in result
     )
-    assert together >= 0.95 - error(0.95, 300)
+    assert together >= 0.95 - error(0.95, 150)
 
 
 # --- what is found
 
 
-@pytest.mark.parametrize(("runs", "rows"), [(5, 1), (10, 1), (5, 10)])
+@pytest.mark.parametrize(("runs", "rows"), by_day([(5, 1), (10, 1), (5, 10)], [(5, 1), (10, 1)]))
 def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
     moved = statistics.least_difference(1.0, runs, rows)
     draw, result = random.Random(runs), []

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from fakes import Does, Machine, guest
+from nights import at_night
 from painted import messages, shown
 from playing import Run, running
 from waiting import until
@@ -102,7 +103,9 @@ async def test_keys_before_there_is_anything() -> None:
         assert run.app.is_running
 
 
-@pytest.mark.parametrize("machine", [Machine(cores=40), guest()], ids=["counters", "guest"])
+@pytest.mark.parametrize(
+    "machine", [Machine(cores=40), at_night(guest())], ids=["counters", "guest"]
+)
 async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
     """Nothing crashes, whatever is done where; and every line is as wide as the screen."""
     sizes = itertools.cycle([(160, 50), (80, 24), (20, 5), (240, 70), (61, 9)])
