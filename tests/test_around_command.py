@@ -163,18 +163,3 @@ def test_a_signal_that_sets_marks_elsewhere_leaves_no_command_behind(tmp_path: P
         until_cooked(terminal)
         os.kill(terminal.pid, signal.SIGUSR1)
         assert terminal.ended() == 7
-
-
-@pytest.mark.parametrize(
-    ("command", "status", "words"),
-    [
-        ("/nowhere/nothing", 127, "perftop: /nowhere/nothing: No such file or directory\n"),
-        ("/etc/passwd", 126, "perftop: /etc/passwd: Permission denied\n"),
-    ],
-)
-def test_a_command_that_cannot_run_is_reported_in_one_line(
-    tmp_path: Path, command: str, status: int, words: str
-) -> None:
-    with perftop(tmp_path, command) as terminal:
-        assert terminal.ended() == status
-        assert terminal.errors == words

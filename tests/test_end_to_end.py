@@ -145,16 +145,6 @@ def test_unmeasurable_values_are_null_with_a_reason() -> None:
         assert whole == pytest.approx(1, abs=0.01)
 
 
-def test_output_goes_to_the_file(tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    done = command.here(
-        "stat", "--source", "sim:idle,speed=max", "-n", "2", "--json", "-o", str(out)
-    )
-    assert (done.returncode, done.stdout) == (0, "")
-    kinds = [line["type"] for line in command.lines(out.read_text(encoding="utf-8"))]
-    assert kinds == ["hello", "interval", "interval", "summary"]
-
-
 def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
     done = command.here("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0
@@ -163,34 +153,7 @@ def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
         assert re.search(rf"^ *{cpu} +\d+\.\d", done.stdout, re.MULTILINE)
 
 
-def test_topology_answers_in_both_forms() -> None:
-    import json
-
-    done = command.here("topology", "--json")
-    rows = json.loads(done.stdout)["cpus"]
-    assert {r["cpu"] for r in rows} >= os.sched_getaffinity(0)
-    assert set(rows[0]) == {"cpu", "online", "package", "die", "core", "thread", "l3", "node",
-                            "type", "siblings"}  # fmt: skip
-    text = command.here("topology").stdout
-    assert f"{len(rows)} CPUs" in text
-
-
 # --- what a user would trip over ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("interval", ["150ms", "1050ms"])
-def test_an_interval_has_its_requested_length(interval: str) -> None:
-    found = command.stat("--source", "sim:steady,speed=max", "-i", interval, "-n", "4")
-    asked = int(interval.removesuffix("ms")) / 1000
-    lengths = [line["elapsed_s"] for line in found if line["type"] == "interval"]
-    assert lengths == pytest.approx([asked] * 4)
-
-
-def test_the_last_interval_of_a_duration_may_be_shorter() -> None:
-    found = command.stat("--source", "sim:steady,speed=max", "-i", "1s", "--duration", "2500ms")
-    lengths = [line["elapsed_s"] for line in found if line["type"] == "interval"]
-    assert lengths == pytest.approx([1, 1, 0.5])
-    assert found[-1]["elapsed_s"] == pytest.approx(2.5)
 
 
 def test_interrupted_reads_make_no_counter_suspect() -> None:

@@ -50,16 +50,6 @@ def test_an_exporter_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
         assert not any(Path(f"/proc/{pid}").exists() for pid in probes)
 
 
-def test_a_unix_socket(tmp_path: Path) -> None:
-    path = tmp_path / "perftop.sock"
-    with exporter(*SIM, "--listen", f"unix:{path}", "--detail", "cpu") as running:
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        result = series(running.get()[2], openmetrics=False)
-        assert ("perftop_cpu_seconds_total", "3", "busy", "0") in result
-        assert running.end()[0] == 0
-    assert not path.exists()
-
-
 def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
     """By the protocol of systemd: descriptor 3, and who it is for."""
     with socket.socket() as connection:
@@ -76,17 +66,6 @@ def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
             assert running.where.startswith(f"127.0.0.1:{connection.getsockname()[1]}/")
             assert running.get()[0] == 200
             assert running.end()[0] == 0
-
-
-def test_a_port_in_use_ends_it_at_once_with_1() -> None:
-    with socket.socket() as connection:
-        connection.bind(("127.0.0.1", 0))
-        connection.listen()
-        result = here("exporter", "--listen", f"127.0.0.1:{connection.getsockname()[1]}")
-    assert result.returncode == 1
-    assert result.stderr.count("\n") == 1
-    assert "Address already in use" in result.stderr
-    assert here("exporter", "--listen", "nowhere").returncode == 2
 
 
 def test_a_missing_source_has_status_3(tmp_path: Path) -> None:
@@ -201,15 +180,6 @@ def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None
         assert not is_public(one)
         assert "another program listens there" in status(f"unix:{path}")[1]
     assert not path.exists()
-
-
-def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(str(path))
-    left.close()
-    with listening(f"unix:{path}"), socket.socket(socket.AF_UNIX) as new_connection:
-        new_connection.connect(str(path))
 
 
 def test_a_file_is_never_removed(tmp_path: Path) -> None:

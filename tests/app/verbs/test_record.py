@@ -233,15 +233,6 @@ def test_a_missing_program_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_command_that_cannot_be_recorded_is_not_run(tmp_path: Path) -> None:
-    touching = ("touch", str(tmp_path / "touched"))
-    (tmp_path / "a").write_text("precious")
-    assert here("record", "-o", str(tmp_path / "a"), *SIM, "--", *touching).returncode == 1
-    source = ("--source", "sim:nothing-like-that")
-    assert here("record", "-o", str(tmp_path / "b"), *source, "--", *touching).returncode != 0
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
 def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
     path, go = tmp_path / "a", tmp_path / "go"
     with start(path, f"until [ -e {go} ]; do sleep .05; done; exit 5") as it:

@@ -23,26 +23,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
 
 
-def test_a_report_on_the_machine() -> None:
-    result = run("why", *QUICK, "--duration", "20s")
-    assert result.returncode == 0
-    assert result.stderr == ""
-    assert "power limit PL1" in result.stdout.splitlines()[0]
-    assert "\x1b" not in result.stdout
-
-
-def test_a_recording_gives_the_same_answer(tmp_path: Path) -> None:
-    path = tmp_path / "recording"
-    result = here("record", *QUICK, "--duration", "20s", "-o", str(path))
-    assert result.returncode == 0, result.stderr
-    process = here("why", str(path), "--json")
-    assert process.returncode == 0, process.stderr
-    (line,) = map(json.loads, process.stdout.splitlines())
-    first = line["causes"][0]
-    assert (first["kind"], first["cause"], first["running"]) == ("turbo-drop", "power-pl1", False)
-    assert line["seen"]["elapsed_s"] == pytest.approx(20, abs=1)
-
-
 def test_one_sample_is_too_little(tmp_path: Path) -> None:
     """Silence could be taken for: nothing was found."""
     path = tmp_path / "recording"
