@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import random
 import statistics
+from functools import cache
 
 import pytest
 from calls import counted_calls
@@ -42,6 +43,7 @@ def differs(app: FedApp) -> str:
     return ""
 
 
+@cache
 def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
     """Functions called, of Python and C, while the screen takes a new interval after so many: the
     median of some, as the first ones draw what is kept, and tasks are told with every tenth."""
