@@ -220,7 +220,7 @@ async def test_rows_that_move_look_as_if_drawn_again() -> None:
 
 
 async def test_moving_charts_write_little() -> None:
-    """Charts do not move with each sample: so this holds for many samples."""
+    """Charts at 10 Hz are drawn twice a second: so this holds for many samples."""
     feed = messages(2, 740, "guest")
     async with shown(feed[:700]) as app:
         app.terminal.keeps = False
@@ -231,9 +231,9 @@ async def test_moving_charts_write_little() -> None:
             return app.terminal.written - written
 
         moved = [count(message) for message in feed[700:720]]
-        assert statistics.mean(moved) < 7_500, moved
+        assert statistics.mean(moved) < 4_000, moved
         whole = []
         for message in feed[720:]:
             app._display(app.screen, app.screen._compositor.render_update(full=True))
             whole.append(count(message))
-        assert statistics.mean(whole) > 1.5 * statistics.mean(moved), whole
+        assert statistics.mean(whole) > 1.3 * statistics.mean(moved), whole
