@@ -9,13 +9,10 @@ import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfprobe import __version__, opening, stream_options
 from perfprobe.errors import NotRestored, Unavailable, Unwritable, Usage, sentence
-
-if TYPE_CHECKING:
-    pass
 
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 

@@ -58,10 +58,7 @@ class Processor:
         offset = spec.tsc_offsets[cpu] if cpu < len(spec.tsc_offsets) else 0
         self.read_at: Readers = {**registers.of_core(core, model), **shared}
         self.write_at: Writers = {}
-        for read, write in (
-            registers.clocks(core, model, place.thread, offset),
-            pmu.registers(),
-        ):
+        for read, write in (registers.clocks(core, model, place.thread, offset), pmu.registers()):
             self.read_at |= read
             self.write_at |= write
         for reg in spec.missing:

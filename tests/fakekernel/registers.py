@@ -125,11 +125,7 @@ def _constant(value: int, _t: int) -> int:
 
 def fixed_facts(model: Model) -> Readers:
     ratio = model.base_mhz // 100
-    values = {
-        0xCE: ratio << 8 | 10 << 40,
-        0x1A0: 0x850089,
-        **model.turbo,
-    }
+    values = {0xCE: ratio << 8 | 10 << 40, 0x1A0: 0x850089, **model.turbo}
     if model.hwp:
         top = model.turbo_hz // 100_000_000
         values |= {
@@ -170,8 +166,4 @@ def of_core(core: Core, model: Model) -> Readers:
 def of_package(package: Package, model: Model) -> Readers:
     if model.amd:
         return {0xC001029B: power(package)[0x611]}
-    return {
-        **limits(package, model),
-        **power(package),
-        **package_residency(package, model),
-    }
+    return {**limits(package, model), **power(package), **package_residency(package, model)}

@@ -83,10 +83,7 @@ def test_refusing_dropping_and_dead_drivers(fake: FakeKernel, tmp_path: Path) ->
         fake.ask("options", reads="zero")
         assert [msr.read(reg) for reg in (0x10, 0xCE, 0x999)] == [0, 0, 0]
         assert [entry["result"] for entry in fake.writes()] == ["EPERM", "dropped"]
-    with (
-        FakeKernel(tmp_path / "shut", open_error="EPERM") as shut,
-        pytest.raises(PermissionError),
-    ):
+    with FakeKernel(tmp_path / "shut", open_error="EPERM") as shut, pytest.raises(PermissionError):
         Msr(shut)
     with FakeKernel(tmp_path / "none", msr=False) as none:
         assert sorted(path.name for path in (none.root / "dev/cpu/0").iterdir()) == ["cpuid"]

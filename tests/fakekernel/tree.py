@@ -117,8 +117,7 @@ def _cpufreq(root: Dir, machine: Machine, processor: Processor) -> None:
     if model.hwp:
         root.text(f"{at}/base_frequency", f"{model.base_mhz * 1000}\n")
     root.text(
-        f"{at}/scaling_cur_freq",
-        lambda: f"{processor.core.piece(machine.now()).hz // 1000}\n",
+        f"{at}/scaling_cur_freq", lambda: f"{processor.core.piece(machine.now()).hz // 1000}\n"
     )
 
 

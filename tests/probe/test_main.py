@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from perfprobe import __main__ as command
-from perfprobe import opening
+from perfprobe import opening, serve
+from perfprobe.errors import NotRestored
 from perfprobe.instruments.selftest import run
 from perfprobe.kernel import access
 
@@ -61,6 +63,23 @@ def test_an_empty_selection_of_cpus_is_reported(
     monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
     assert command.main(["stream", "--source", "sim", "--cpus", ""]) == 2
     assert "the selection is empty" in capsys.readouterr().err
+
+
+def test_stdout_blocks_again_if_registers_cannot_be_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parent may share the file."""
+    _, stdout = os.pipe()
+
+    def serving(*_: object, **__: object) -> None:
+        os.set_blocking(stdout, False)
+        raise NotRestored("counters of CPU 3 stay programmed")
+
+    monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
+    monkeypatch.setattr(serve, "STDOUT", stdout)
+    monkeypatch.setattr(serve, "serve", serving)
+    assert command.main(["stream", "--source", "sim"]) == 1
+    assert os.get_blocking(stdout)
 
 
 def test_doctor_answers_where_no_thread_can_be_started(

@@ -64,10 +64,7 @@ TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
 # and 08 have no description anywhere, and on Skylake-SP 02 and 04 are part of level 0. Clients from
 # Ice Lake to Rocket Lake have the events, but their levels lower the clock by 100 MHz at most, and
 # with one active core only (measured by T. Downs, "Ice Lake AVX-512 Downclocking", 2020).
-LEVELS = {
-    "license_1": Event(0x28, 0x18),
-    "license_2": Event(0x28, 0x20),
-}
+LEVELS = {"license_1": Event(0x28, 0x18), "license_2": Event(0x28, 0x20)}
 LEVELS_SKX = {**LEVELS, "license_throttle": Event(0x28, 0x40)}
 
 SOFT = ("traced", "bounds")
@@ -287,12 +284,7 @@ _ICX = replace(
 _SPR = replace(_ICX, events=GOLDEN, licenses={})
 _GOLDEN_COVE = replace(_ICE, events=GOLDEN)
 _GRACEMONT = replace(
-    _GOLDEN_COVE,
-    smt=1,
-    methods=SINGLE,
-    events=TSC_ONLY,
-    budget=Budget(6, 3),
-    turbo=TRL_E,
+    _GOLDEN_COVE, smt=1, methods=SINGLE, events=TSC_ONLY, budget=Budget(6, 3), turbo=TRL_E
 )
 _REDWOOD_COVE = replace(_GOLDEN_COVE)
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
@@ -358,12 +350,7 @@ _TREMONT = replace(
 # turbostat. Its clocks, events and SMT are those that CPUID announces; it has no MSRs of RAPL and
 # none of limit reasons, which are in TPMI.
 _DIAMOND = replace(
-    _INTEL,
-    smt=None,
-    events=UNSTATED,
-    turbo=TRL_GROUPS,
-    residencies=(C1, C6, *PC),
-    bclk_hz=100e6,
+    _INTEL, smt=None, events=UNSTATED, turbo=TRL_GROUPS, residencies=(C1, C6, *PC), bclk_hz=100e6
 )
 _BONNELL = replace(
     _INTEL,
@@ -456,10 +443,7 @@ _ZEN1 = Uarch(
     clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only, so no tool can reset them
     rapl=Rapl(0xC0010299, package=0xC001029B),
 )
-_ZEN2 = replace(
-    _ZEN1,
-    events={**_ZEN1.events, "smi": Event(0x2B)},
-)
+_ZEN2 = replace(_ZEN1, events={**_ZEN1.events, "smi": Event(0x2B)})
 # The event counts at the P0 rate, which is the TSC's.
 _ZEN4 = replace(
     _ZEN2,

@@ -32,7 +32,7 @@ class Spread:
     sigma: float
     mean_all: float
     far: float
-    """Share of samples beyond FAR times the median."""
+    """Share of samples beyond DISTURBED_FACTOR times the median."""
 
 
 def spread(counts: Counts) -> Spread:

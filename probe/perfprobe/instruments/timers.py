@@ -91,7 +91,7 @@ class Offset:
 
 
 def spread_cpus(cpus: Sequence[int]) -> list[int]:
-    """At most MOST_CPUS of the CPUs, evenly spaced, so that every package is represented."""
+    """At most MAX_CPUS of the CPUs, evenly spaced, so that every package is represented."""
     if len(cpus) <= MAX_CPUS:
         return list(cpus)
     return [cpus[i * (len(cpus) - 1) // (MAX_CPUS - 1)] for i in range(MAX_CPUS)]

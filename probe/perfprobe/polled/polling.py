@@ -130,11 +130,7 @@ class Polling:
 
 
 def write_row(
-    words: memoryview,
-    place: sampler.Place,
-    row: int,
-    read: tuple[int, int],
-    values: Values,
+    words: memoryview, place: sampler.Place, row: int, read: tuple[int, int], values: Values
 ) -> None:
     """Writes a row that was read between the two stamps of `read` into words that are 0. Columns
     whose value is None stay invalid."""

@@ -26,7 +26,7 @@ def check(counter: str, verdict: str, **more: Any) -> dict[str, Any]:
         "counter": counter, "what": "a loop of known length", "verdict": verdict, "origin": "perf",
         "expected": 1e9, "measured": 2e9, "unit": "instructions", "error": 1.0, "tolerance": 0.01,
         "scale": 1e9, "why": "the tick counts too", "cpu": 3, "cpus": [3, 4, 5], "disturbed": [],
-        "in_use": True, "fix": None, **more,
+        "fix": None, **more,
     }  # fmt: skip
 
 

@@ -191,8 +191,7 @@ CONTENTS = st.one_of(
     st.binary(max_size=40),
     st.sampled_from([b"0", b"1", b"2", b"3", b"-1", b"0-2", b"0,2", b"1-2", b"0-9", b"cpu1 2"]),
     st.builds(
-        "processor: {}\nphysical id: {}\ncore id: {}\n\n".format,
-        *[st.integers(-1, 3)] * 3,
+        "processor: {}\nphysical id: {}\ncore id: {}\n\n".format, *[st.integers(-1, 3)] * 3
     ).map(str.encode),
 )
 

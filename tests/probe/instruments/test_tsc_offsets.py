@@ -37,11 +37,7 @@ def played(
     return rows
 
 
-@given(
-    messages,
-    st.floats(-1e8, 1e8),
-    st.sampled_from([1.0, 2.0, 24.5, 100.0]),
-)
+@given(messages, st.floats(-1e8, 1e8), st.sampled_from([1.0, 2.0, 24.5, 100.0]))
 def test_the_true_offset_is_within_the_bounds(
     said: list[tuple[float, float, float]], skew: float, step: float
 ) -> None:

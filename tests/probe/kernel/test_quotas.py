@@ -47,10 +47,7 @@ def test_quotas_of_a_group_and_its_ancestors_apply(unified: Path) -> None:
     member(unified, 8, "/pods")
     member(unified, 9, "/other")
     assert Quotas(unified).record([7, 8, 9]) == {
-        "groups": {
-            "/pods/one/web": [0.5, 40, 30, 2_500_000],
-            "/pods": [4.0, 40, 30, 2_500_000],
-        },
+        "groups": {"/pods/one/web": [0.5, 40, 30, 2_500_000], "/pods": [4.0, 40, 30, 2_500_000]},
         "pids": {"7": ["/pods/one/web", "/pods"], "8": ["/pods"]},
     }
 

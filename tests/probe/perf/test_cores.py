@@ -141,9 +141,7 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
         ("cycles", 0, 4 << 32 | 0),
         ("instructions", 0, 4 << 32 | 1),
     ]
-    assert by_cpu[3][5:] == [
-        ("one_thread", 4, 0x23C),
-    ]
+    assert by_cpu[3][5:] == [("one_thread", 4, 0x23C)]
     assert by_cpu[20] == [
         ("ref", 0, 10 << 32 | 9),
         ("cycles", 0, 10 << 32 | 0),

@@ -163,9 +163,7 @@ def test_groups_leave_no_descriptor_behind(system: Kernel, cpu: int) -> None:
     assert count() == before
 
 
-def test_the_limit_is_left_alone_where_it_cannot_be_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_limit_is_left_alone_where_it_cannot_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_what: int, _limits: tuple[int, int]) -> None:
         raise ValueError("not allowed")
 

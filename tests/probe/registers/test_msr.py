@@ -107,8 +107,7 @@ def test_an_offline_cpu(fake: FakeKernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("register", "text"),
-    [(0x186, "MSR 186H"), (0xCE, "MSR CEH"), (0xC00000E7, "MSR C00000E7H")],
+    ("register", "text"), [(0x186, "MSR 186H"), (0xCE, "MSR CEH"), (0xC00000E7, "MSR C00000E7H")]
 )
 def test_names(register: int, text: str) -> None:
     assert msr.name(register) == text

@@ -136,12 +136,7 @@ MARK_NS = 500_000
 MARKS = 260
 """Marks of a run. A run takes 130 ms, so that at least five samples are within it."""
 TRIAL_MARKS = 16
-TRIAL_TURNS = {
-    FREE: 500,
-    ADD: 300,
-    IMUL: 100,
-    ENTER: 20,
-}
+TRIAL_TURNS = {FREE: 500, ADD: 300, IMUL: 100, ENTER: 20}
 """Turns between two marks that take about 10 µs, so that the shortest such span was not
 interrupted."""
 WHOLE = 0.08

@@ -19,14 +19,7 @@ from typing import Any
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import instruments, load, resting, working
 from perfprobe.instruments.selftest.tape import FrameLog, now
-from perfprobe.instruments.selftest.verdict import (
-    Check,
-    Outcome,
-    Result,
-    better,
-    conclude,
-    judge,
-)
+from perfprobe.instruments.selftest.verdict import Check, Outcome, Result, better, conclude, judge
 from perfprobe.sources import Source
 from perfprobe.wire import Missing
 

@@ -70,7 +70,6 @@ class Result:
     """All CPUs with this verdict."""
     disturbed: Sequence[int] = ()
     """CPUs without a verdict, because other tasks ran there."""
-    in_use: bool = True
     fix: str | None = None
 
 

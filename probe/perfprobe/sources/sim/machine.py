@@ -35,10 +35,6 @@ class Spec:
     slots: bool = False
     """Whether the machine counts issue slots, and slots given to the sibling."""
 
-    @property
-    def reproducible(self) -> bool:
-        return self.speed is None or self.epoch is not None
-
 
 def parse_spec(text: str) -> Spec:
     """Parses the argument, with or without its leading `sim:`. Raises ValueError."""

@@ -13,13 +13,7 @@ from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Row
-from perfprobe.sources.sim.script import (
-    CELL_NS,
-    CELLS_PER_S,
-    LIMIT_BITS,
-    Tables,
-    approach,
-)
+from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
 from perfprobe.wire import Block, Counter, Hello, Identity, Missing
 
 POLLS = 10  # polls of the limit reasons in a sample

@@ -17,12 +17,7 @@ from c_programs import listing
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import load
 
-KINDS = {
-    load.FREE: "test",
-    load.ADD: "add",
-    load.IMUL: "imul",
-    load.ENTER: "imul",
-}
+KINDS = {load.FREE: "test", load.ADD: "add", load.IMUL: "imul", load.ENTER: "imul"}
 
 
 def loops(tmp_path: Path) -> list[Counter[str]]:

@@ -160,10 +160,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
         imul, call = load.turn_length(load.IMUL), load.turn_length(load.ENTER)
         ns = 5000  # a turn of each: whatever the clock
         free = {"instructions": turn / ns, "cycles": 0.1}
-        chain = {
-            "instructions": imul / ns,
-            "cycles": load.chain_length(load.IMUL) * LATENCY / ns,
-        }
+        chain = {"instructions": imul / ns, "cycles": load.chain_length(load.IMUL) * LATENCY / ns}
         calls = {
             "instructions": (call + CALL[0]) / ns,
             "kernel_instructions": CALL[0] / ns,

@@ -5,9 +5,7 @@ import pytest
 from simulated import between, column, deltas, head, run, schedule_of
 
 from perfprobe.sources.sim.schedule import Row
-from perfprobe.wire import (
-    ROW_WIDE,
-)
+from perfprobe.wire import ROW_WIDE
 
 
 @pytest.mark.parametrize("scenario", ["smt-mix", "halts", "throttle", "neighbour", "license"])

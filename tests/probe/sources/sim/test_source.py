@@ -13,17 +13,7 @@ import numpy as np
 import pytest
 from command import python
 from nights import TELLING, by_day
-from simulated import (
-    SAMPLE_NS,
-    between,
-    column,
-    deltas,
-    head,
-    polled,
-    run,
-    schedule_of,
-    valid,
-)
+from simulated import SAMPLE_NS, between, column, deltas, head, polled, run, schedule_of, valid
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perfprobe.sources.sim.schedule import Row
