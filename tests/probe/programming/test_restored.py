@@ -83,15 +83,6 @@ def test_a_signal_ends_stat_with_its_summary_and_registers_restored(
     assert left(fake.root) == []
 
 
-def test_registers_are_restored_when_the_reader_leaves(fake: FakeKernel) -> None:
-    with started(*stat(fake)) as process:
-        assert process.stdout
-        some(process)
-        process.stdout.close()
-        assert process.wait(MOST_S) == 0
-        assert fake.changed() == {}
-
-
 @pytest.mark.parametrize("verb", by_day(["stat", "record"], ["record"]))
 def test_slow_restoring(fake: FakeKernel, tmp_path: Path, verb: str) -> None:
     more = ("-o", str(tmp_path / "file")) if verb == "record" else ("-i", "100ms")
