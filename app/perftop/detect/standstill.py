@@ -409,6 +409,13 @@ host occasionally take up to a tick in 250 ms."""
 MIN_TICKS = 3
 """Number of ticks that must follow each other closely. A single tick may have accumulated over any
 time, and two may be close by chance."""
+USUAL_S = 60.0
+"""Time in s after which the weight of earlier ticks in the usual share is divided by e."""
+MIN_DEVIATIONS = 4.0
+"""Standard deviations of the usual number of ticks by which ticks must exceed it. Some hosts take a
+few per cent of the time throughout, in ticks that are close to each other by chance."""
+MIN_USUAL = 0.005
+"""Usual share that is given as evidence."""
 STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 """Time in ns without a tick after which the share is below STEAL_END."""
 
@@ -430,6 +437,8 @@ class Steals:
         self._start_ns = np.zeros(len(rows), int)
         """... and the start of the sample with the first of these ticks."""
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
+        self._usual, self._usual_ns = np.zeros(len(rows)), 0
+        """The usual share, as if nothing had been taken before the stream, and its time."""
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._steals.running:
@@ -457,7 +466,12 @@ class Steals:
         self._start_ns = np.where(came & (before == 0), since_ns, self._start_ns)
         self._ticks = np.where(came, before + stolen_s / TICK_S, self._ticks)
         self._last_ns = np.where(came, time_ns, self._last_ns)
-        share[came & (self._ticks < MIN_TICKS - 0.5) & ~taken] = np.nan
+        usual_ticks = self._usual * (time_ns - self._start_ns) / 1e9 / TICK_S
+        needed = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
+        share[came & (self._ticks < needed) & ~taken] = np.nan
+        usual_before, elapsed = self._usual, (time_ns - self._usual_ns) / 1e9 / USUAL_S
+        self._usual = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
+        self._usual_ns = time_ns
 
         running = {id(steal.episode): steal for steal in self._steals.running}
         ended = self._steals.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
@@ -468,8 +482,10 @@ class Steals:
                 steal.episode.cause = "hypervisor"
                 steal.episode.confidence = confidence("steal", "hypervisor")
                 steal.episode.start_ns = int(self._start_ns[steal.members].min())
+                if (usual := float(usual_before[steal.members].mean())) >= MIN_USUAL:
+                    steal.episode.evidence = {"usual_share": round(usual, 3)}
             ticks = float(self._ticks[steal.members].sum())
-            steal.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
+            steal.episode.evidence |= {"ticks": round(ticks), "tick_s": TICK_S}
         return ended
 
 

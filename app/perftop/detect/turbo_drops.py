@@ -59,6 +59,12 @@ DROP_START, DROP_END = 0.05, 0.03
 ends. DROP_START is more than a step of 100 MHz, by which a clock may vary, and is also the share
 from which rows are marked. Between DROP_END and DROP_START a drop continues, so that a clock near
 DROP_START makes one episode."""
+MIN_DEVIATIONS = 5.0
+"""Standard deviations of a core's noisy clock from which a drop starts, where that is more than
+DROP_START: at a noise of 2 %, one sample in 160 is 5 % low by chance."""
+NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
+"""Number of samples after which the weight of earlier ones is divided by e, in the noise and in the
+mean of a clock. A mean that is low starts a drop of a noisy clock, too."""
 CAP_MARGIN = 0.02
 """Share of a cap within which the mean clock stays if that cap limits it."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
@@ -104,7 +110,7 @@ class _DropSample:
     since_ns: int
     time_ns: int
 
-    def missing(self, share: float) -> Bools:
+    def missing(self, share: float | Floats) -> Bools:
         """Returns a mask of the cores whose clock is lower than allowed by at least this share."""
         run_s, cycles, allowed = self.clocks
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
@@ -153,6 +159,14 @@ def _some_ceiling(batch: SampleBatch) -> Bools:
     return any_by_sample(~np.isnan(batch.ceilings.low_hz))
 
 
+def _decayed(before: Floats, values: Floats, samples: float) -> Floats:
+    """Returns a mean with more values, (samples, cores), whose weight is divided by e after so many
+    samples. Unknown values leave it unchanged."""
+    values = np.where(np.isfinite(values), values, before)
+    weights = np.exp(np.arange(1 - len(values), 1) / samples) * -np.expm1(-1 / samples)
+    return np.asarray(np.exp(-len(values) / samples) * before + weights @ values)
+
+
 class Drops:
     """Detects clocks below the turbo ceiling."""
 
@@ -174,6 +188,11 @@ class Drops:
             np.full(count, np.nan), np.full(count, np.nan),
         )  # fmt: skip
         self._capped = np.zeros(count, bool)
+        self._variance, self._mean_share = np.zeros(count), np.ones(count)
+        """Variance of the clock's share of its ceiling from one sample to the next, and its mean,
+        while no drop runs ..."""
+        self._last_share = np.full(count, np.nan)
+        """... and that share in the last sample."""
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
@@ -194,15 +213,29 @@ class Drops:
                 part = slice(at, end)
                 cycles, run_s = batch.once(ran)[part].swapaxes(0, 1)
                 ceiling_hz, spans_ns = batch.ceilings.low_hz[part], batch.time_ns - batch.since_ns
-                past, _, _, low = self._compare(
+                past, ceiling, known, low = self._compare(
                     batch.once(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
                 )
                 count = first_true(low)
+                self._note_noise(*(a[:count] for a in (cycles, run_s * ceiling, known)))
                 self._past, self._capped = past.after(count), self._capped & (count == 0)
                 if at + count < end:
                     return at + count
             at = end
         return last
+
+    def _note_noise(self, cycles: Floats, allowed: Floats, known: Bools) -> None:
+        """Adds samples, (samples, cores), to the noise of the clocks and their mean. A step of the
+        clock, as at the start of a drop, counts for no more than DROP_START."""
+        if not len(cycles):
+            return
+        share = np.divide(cycles, allowed, out=np.full(cycles.shape, np.nan), where=known)
+        steps = np.diff(np.concatenate([self._last_share[None], share]), axis=0)
+        self._variance = _decayed(
+            self._variance, np.minimum(steps**2, DROP_START**2) / 2, NOISE_SAMPLES
+        )
+        self._mean_share = _decayed(self._mean_share, share, MEAN_SAMPLES)
+        self._last_share = share[-1]
 
     def _power_limits_w(self, batch: SampleBatch) -> Floats | None:
         """Returns the power limits, (samples, packages); None if the stream has none."""
@@ -256,12 +289,16 @@ class Drops:
             now.util[None], now.ceiling_hz[None], now.cycles[None], now.run_s[None], span_ns
         )
         self._past = past.after(1)
-        if not self._drops.running and not low.any():
-            self._capped[:] = False
-            return []
+        if not self._drops.running:
+            self._note_noise(now.cycles[None], (now.run_s * ceiling)[None], known[None])
+            if not low.any():
+                self._capped[:] = False
+                return []
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
         over = self._drops.close(self._follow(sample))
-        deep = sample.missing(DROP_START) & ~self._taken()
+        least = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
+        deep = sample.missing(least) | (low & (self._mean_share < 1 - DROP_START))
+        deep &= sample.missing(DROP_START) & ~self._taken()
         for key in distinct(sample.key[deep]):
             self._begin(key, sample, deep)
         return over

@@ -5,10 +5,12 @@ from __future__ import annotations
 import made
 import numpy as np
 import pytest
+from fakes import Machine
 from paced import S, Stepped
 
-from perftop.detect.engine import GAP_NS
+from perftop.detect.engine import GAP_NS, RunningEpisodes
 from perftop.detect.standstill import SMI_QUIET_NS, Smis, Steals
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 
 PAUSE = SMI_QUIET_NS // S
@@ -145,3 +147,22 @@ def test_a_cpu_that_is_gone_ends_it_when_it_was_last_robbed() -> None:
     walk = TicksWalk().go(2, 2, 2).go(*[NAN] * (GAP_NS // S))
     assert walk.spans() == [(0, None)]
     assert walk.go(NAN).spans() == [(0, 3)]
+
+
+@pytest.mark.parametrize("usual", [0.0, 0.03])
+def test_only_more_steal_than_usual_is_an_episode(usual: float) -> None:
+    """A host that always takes 3 %, in ticks at random, makes a thousand runs of close ticks an
+    hour. A burst of 25 % for 3 s is found all the same."""
+    rng, detector = np.random.default_rng(1), RunningEpisodes()
+    steals = Steals(SampleReader(Machine(cores=1, threads=1).hello), detector)
+    ended, spells = list[Episode](), 20
+    for sample in range(600 * spells):
+        share = 0.25 if sample % 600 >= 570 else usual
+        stolen_s = np.array([0.01 * rng.poisson(10 * share)])
+        ended += steals.step(stolen_s, sample * S, (sample + 1) * S)
+    starts = [episode.start_ns // S for episode in [*ended, *detector.running]]
+    found = {start // 600 for start in starts if start % 600 >= 560}
+    assert len(found) >= 0.9 * spells
+    assert sum(start % 600 < 560 for start in starts) <= (5 if usual else 0)
+    if usual:
+        assert any("usual_share" in episode.evidence for episode in ended)
