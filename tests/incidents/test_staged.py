@@ -37,8 +37,10 @@ def counts():
     words = open("/proc/self/schedstat").read().split()[:2]
     return [*map(int, words), int(line.split()[7]) * 10_000_000]
 start, end = counts(), time.time() + 4
-while time.time() < end: pass
-print(*(now - last for now, last in zip(counts(), start)), file=open(sys.argv[2], "w"))
+longest_s, last = 0, time.time()
+while (now := time.time()) < end: longest_s, last = max(longest_s, now - last), now
+moved = [now - last for now, last in zip(counts(), start)]
+print(*moved, round(1e9 * longest_s), file=open(sys.argv[2], "w"))
 """
 HOG = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
 PULSES = """\
@@ -90,6 +92,8 @@ class Truth:
     wait_s: float
     softirq_s: float
     """Time of its CPU."""
+    longest_s: float
+    """The longest time for which it did not run."""
 
     @property
     def wait(self) -> float:
@@ -263,6 +267,19 @@ def test_a_hog_takes_what_the_victim_waited(stage: Stage, kind: str, least: floa
     assert truth.wait > least
     assert found["lost_ratio"] == pytest.approx(truth.wait, abs=POINTS)
     assert f"[{pid}]" in found["text"]
+
+
+@nightly
+def test_the_longest_wait_is_told_beside_the_sum(stage: Stage) -> None:
+    pulses = PULSES.replace("0.03", "0.4").replace("0.07", "1.2")
+    command = f"chrt -f 10 {stage.program(pulses, 'hog')} {stage.cpu}"
+    stage.disturb(command, at_home=False)  # groups need a budget of their own for that
+    line, truth = stage.why_victim()
+    (found,) = causes(line).values()
+    told = re.search(r"once for (\d+) ms or longer", " ".join(found["evidence"]))
+    assert told is not None
+    assert truth.longest_s > 0.2
+    assert 0.2 * truth.longest_s <= int(told[1]) / 1e3 <= truth.longest_s + 0.02
 
 
 @nightly

@@ -127,19 +127,6 @@ def gap_ns(sample_ns: int) -> int:
     return max(GAP_NS, GAP_SAMPLES * sample_ns)
 
 
-class ScanTimes:
-    """The times of the scans of tasks, for detectors of what the probe records with each scan."""
-
-    def __init__(self, reader: SampleReader) -> None:
-        self._gap_ns, self._time_ns = gap_ns(reader.hello.sample_ns), reader.hello.raw_ns
-
-    def since(self, data: DetectorInput) -> int | None:
-        """Returns the raw time of the scan, or of the start of the stream, before the scan in this
-        sample; None if it was too long ago. Call it once for each sample with a scan."""
-        since_ns, self._time_ns = self._time_ns, data.time_ns
-        return since_ns if 0 < data.time_ns - since_ns <= self._gap_ns else None
-
-
 @dataclass(slots=True)
 class RecordEpisode:
     """A running episode, and the sums of the records that showed it."""
@@ -156,28 +143,39 @@ class RecordEpisodes:
     record has exact bounds, so an episode starts and ends with one. Each key (a CPU, a control
     group) has at most one running episode."""
 
-    def __init__(self, episodes: RunningEpisodes, kind: str, start: float, end: float) -> None:
+    def __init__(
+        self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
+    ) -> None:
         """`start`: the lost share of the time at which an episode starts; a lower share, down to
         `end`, keeps it running."""
+        self.time_ns, self.span_s = reader.hello.raw_ns, 0.0
+        """Raw time of the newest record, and seconds that it covers."""
+        self._gap_ns = gap_ns(reader.hello.sample_ns)
         self.running: dict[Hashable, RecordEpisode] = {}
         self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
         self._shown: set[Hashable] = set()
 
-    def add(
-        self, key: Hashable, cause: str, lost_s: float, since_ns: int, span_s: float
-    ) -> RecordEpisode | None:
-        """Adds what a record shows for a key. Returns the running episode; None if the loss is too
-        small for one."""
+    def covers(self, time_ns: int) -> bool:
+        """Notes that there is a record at this time. Returns whether it covers the time since the
+        record before, or since the start of the stream, and not a gap."""
+        span_ns, self.time_ns = time_ns - self.time_ns, time_ns
+        self.span_s = span_ns / 1e9
+        return 0 < span_ns <= self._gap_ns
+
+    def add(self, key: Hashable, cause: str, lost_s: float) -> RecordEpisode | None:
+        """Adds what the newest record shows for a key. Returns the running episode; None if the
+        loss is too small for one."""
         current = self.running.get(key)
-        if not lost_s >= (self._start if current is None else self._end) * span_s:
+        if not lost_s >= (self._start if current is None else self._end) * self.span_s:
             return None
         if current is None:
+            since_ns = self.time_ns - round(self.span_s * 1e9)
             current = RecordEpisode(Episode(self._kind, [], since_ns, cause=cause))
             current.episode.confidence = confidence(self._kind, cause)
             self.running[key] = current
             self._episodes.running.append(current.episode)
         current.lost_s += lost_s
-        current.span_s += span_s
+        current.span_s += self.span_s
         self._shown.add(key)
         return current
 

@@ -18,7 +18,6 @@ from perftop.detect.engine import (
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
-    ScanTimes,
     with_tasks,
 )
 from perftop.model.kinds import Episode
@@ -58,8 +57,8 @@ class InterruptStorms:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
-        self._position, self._scans = reader.position, ScanTimes(reader)
-        self._storms = RecordEpisodes(episodes, "interrupt", START, END)
+        self._position = reader.position
+        self._storms = RecordEpisodes(reader, episodes, "interrupt", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.once(with_tasks), first, last)
@@ -68,21 +67,18 @@ class InterruptStorms:
         """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
-        since_ns = self._scans.since(data)
-        if since_ns is None:
-            return self._storms.close()
-        span_s = (data.time_ns - since_ns) / 1e9
-        for cpu, spent in _cpus(data.records).items():
+        is_whole = self._storms.covers(data.time_ns)
+        for cpu, spent in _cpus(data.records).items() if is_whole else ():
             taken = spent.irq + spent.softirq
             least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL else MIN_TASKS_IF_FULL
             is_lost = spent.tasks + taken >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
             if is_lost and cpu in self._position:
                 cause = "irq" if spent.irq > spent.softirq else "softirq"
-                storm = self._storms.add(cpu, cause, taken * span_s, since_ns, span_s)
+                storm = self._storms.add(cpu, cause, taken * self._storms.span_s)
                 if storm is not None:
                     storm.episode.cpus = [cpu]
                     storm.episode.depth = storm.lost_s / storm.span_s
-                    _describe(storm, spent, span_s)
+                    _describe(storm, spent, self._storms.span_s)
         return self._storms.close()
 
 

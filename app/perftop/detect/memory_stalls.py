@@ -20,7 +20,6 @@ from perftop.detect.engine import (
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
-    ScanTimes,
     with_tasks,
 )
 from perftop.model.kinds import Episode
@@ -54,8 +53,8 @@ class MemoryStalls:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
-        self._cpus, self._scans = [*reader.position], ScanTimes(reader)
-        self._stalls = RecordEpisodes(episodes, "memory-stall", START, END)
+        self._cpus = [*reader.position]
+        self._stalls = RecordEpisodes(reader, episodes, "memory-stall", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.once(with_tasks), first, last)
@@ -64,13 +63,9 @@ class MemoryStalls:
         """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
-        since_ns = self._scans.since(data)
-        if since_ns is None:
-            return self._stalls.close()
-        span_s = (data.time_ns - since_ns) / 1e9
-        for stall in _stalls(data.records, span_s):
-            key = stall.cause, stall.group
-            current = self._stalls.add(key, stall.cause, stall.stalled_s, since_ns, span_s)
+        is_whole = self._stalls.covers(data.time_ns)
+        for stall in _stalls(data.records, self._stalls.span_s) if is_whole else ():
+            current = self._stalls.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
             if current is not None:
                 self._describe(current, stall, data.records)
         return self._stalls.close()

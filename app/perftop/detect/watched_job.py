@@ -15,7 +15,6 @@ from perftop.detect.engine import (
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
-    gap_ns,
     with_tasks,
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
@@ -282,8 +281,7 @@ MIN_ACTIVE = 0.05
 class Stops:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, job: WatchedJob) -> None:
         self._job, self._position = job, reader.position
-        self._last_ns, self._gap_ns = 0, gap_ns(reader.hello.sample_ns)
-        self._stops = RecordEpisodes(episodes, "stopped", 0.0, 0.0)
+        self._stops = RecordEpisodes(reader, episodes, "stopped", 0.0, 0.0)
         self._states: dict[int, str] = {}
         """State of each thread in the last record that has it: a record may have some of them."""
         self._activity: dict[int, float] = {}
@@ -293,7 +291,6 @@ class Stops:
         """Returns the episodes that this sample ended."""
         if self._job.time_ns != data.time_ns:
             return []
-        since_ns, self._last_ns = self._last_ns, data.time_ns
         threads, self._states = self._job.threads, self._states | self._job.states
         self._states = {tid: state for tid, state in self._states.items() if tid in threads}
         stopped = [tid for tid, state in self._states.items() if state in STOPPED_BY]
@@ -305,10 +302,9 @@ class Stops:
             self._activity[tid] = before.get(tid, min(1.0, share))
         losers = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
         cpus = sorted({threads[tid].cpu for tid in losers} & {*self._position})
-        span_s = (data.time_ns - since_ns) / 1e9
-        if cpus and span_s <= self._gap_ns / 1e9:
-            lost_s = span_s * min(len(cpus), sum(self._activity[tid] for tid in losers))
-            stop = self._stops.add("job", "stopped", lost_s, since_ns, span_s)
+        if self._stops.covers(data.time_ns) and cpus:
+            active = min(len(cpus), sum(self._activity[tid] for tid in losers))
+            stop = self._stops.add("job", "stopped", active * self._stops.span_s)
             assert stop is not None
             stop.episode.cpus = sorted({*stop.episode.cpus, *cpus})
             stop.episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(stop.episode.cpus)))
@@ -329,17 +325,18 @@ START, END = 0.05, 0.02
 
 
 class QuotaStops:
-    """Detects stops by quotas. `time_ns` is the raw time of the newest record that may show stops.
-    `Neighbours` uses it to find the part of a wait that a quota explains."""
+    """Detects stops by quotas."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
-        self.time_ns = 0
-        self._cpus = [*reader.position]
-        self._gap_ns = gap_ns(reader.hello.sample_ns)
-        self._stops, self.quotas = RecordEpisodes(episodes, "quota", START, END), Quotas()
-        self._last: dict[str, tuple[int, int, int]] = {}
-        """By group: raw time, periods and throttled periods of its last record."""
+        self._cpus, self.quotas = [*reader.position], Quotas()
+        self._stops = RecordEpisodes(reader, episodes, "quota", START, END)
+
+    @property
+    def time_ns(self) -> int:
+        """Raw time of the newest record that may show stops, by which `Neighbours` finds the part
+        of a wait that a quota explains."""
+        return self._stops.time_ns
 
     def hold(self, pids: Collection[int]) -> bool:
         """Returns whether a quota holds for any of these processes."""
@@ -364,40 +361,31 @@ class QuotaStops:
 
     def take(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
         """Does what `sample` does, from the records of a frame, which may be the first one."""
-        ended = [] if 0 < time_ns - self.time_ns <= self._gap_ns else self._stops.close()
         if "tasks" not in records and "quotas" not in records:
-            return ended
+            return []
         self.quotas.take(records)
-        since_ns, self.time_ns = self.time_ns, time_ns
+        is_whole = self._stops.covers(time_ns)
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
-        for group, pids in self.quotas.newest.items():
+        for group, pids in self.quotas.newest.items() if is_whole else ():
             quota = self.quotas.by_group[group]
-            last_ns, periods, throttled = self._last.get(group, (0, 0, 0))
-            self._last[group] = time_ns, quota.period_count, quota.throttled_count
             cpus = [cpu for cpu in self._cpus
                     if any(ran.pid in pids for ran in snapshot.tasks_on(str(cpu)))]  # fmt: skip
-            is_placed = bool(cpus) or group in self._stops.running
-            if is_placed and 0 < time_ns - last_ns <= self._gap_ns:
-                start_ns, span_s = max(last_ns, since_ns), (time_ns - last_ns) / 1e9
-                stop = self._stops.add(group, "quota", quota.newest_s, start_ns, span_s)
+            if cpus or group in self._stops.running:
+                stop = self._stops.add(group, "quota", quota.newest_s)
                 if stop is not None:
-                    new = quota.period_count - periods, quota.throttled_count - throttled
-                    _describe(stop, quota, cpus, *new)
-        return [*ended, *self._stops.close()]
+                    _describe(stop, quota, cpus)
+        return self._stops.close()
 
 
-def _describe(
-    stop: RecordEpisode, quota: Quota, cpus: list[int], period_count: int, throttled_count: int
-) -> None:
-    """Sets CPUs, depth and evidence. `period_count`, `throttled_count`: those since the last
-    record."""
-    episode, evidence = stop.episode, stop.episode.evidence
+def _describe(stop: RecordEpisode, quota: Quota, cpus: list[int]) -> None:
+    episode, counts = stop.episode, stop.counts
     episode.cpus = sorted({*episode.cpus, *cpus})
     episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(episode.cpus)))
+    for key, count in zip(("periods", "throttled"), quota.newest_periods, strict=True):
+        counts[key] = counts.get(key, 0) + count
     episode.evidence = {
         "owner": quota.owner, "group": quota.group, "CPUs_allowed": round(quota.cpus, 3),
-        "throttled_periods": evidence.get("throttled_periods", 0) + throttled_count,
-        "periods": evidence.get("periods", 0) + period_count,
+        "throttled_periods": counts["throttled"], "periods": counts["periods"],
         "throttled_s": round(stop.lost_s, 3),
     }  # fmt: skip
 

@@ -381,11 +381,13 @@ class Quota:
     """Time for which the tasks of the group stood still, summed over CPUs."""
     newest_s: float = 0.0
     """The part of `throttled_s` that the newest record added."""
+    newest_periods: tuple[int, int] = 0, 0
+    """Periods and throttled periods that the newest record added."""
     _last_counts: tuple[int, int, int] | None = field(default=None, init=False)
 
     def take(self, cpus: float, counts: tuple[int, int, int]) -> None:
         """Adds a record: periods, throttled periods and throttled time in us, all cumulative."""
-        self.cpus, self.newest_s = cpus, 0.0
+        self.cpus, self.newest_s, self.newest_periods = cpus, 0.0, (0, 0)
         before = self._last_counts or counts
         added = periods, throttled, throttled_us = [
             count - last for count, last in zip(counts, before, strict=True)
@@ -393,7 +395,7 @@ class Quota:
         if min(added) >= 0:
             self.period_count += periods
             self.throttled_count += throttled
-            self.newest_s = throttled_us / 1e6
+            self.newest_s, self.newest_periods = throttled_us / 1e6, (periods, throttled)
             self.throttled_s += self.newest_s
         self._last_counts = counts
 

@@ -11,7 +11,7 @@ from fakes import Does, Machine
 from fakes import seen as sampled
 from nights import by_day
 from played import played
-from truths import PLAYED_S, SMALL, found
+from truths import PLAYED_S, SMALL, found, play
 
 from perftop.model.kinds import Episode, cause_of
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, Queue, queue
@@ -69,6 +69,13 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
         ("Nothing is slowing this machine down", "This machine was idle")
     )
     assert not any("ruled out" in line for line in printed(session, result))
+
+
+@pytest.mark.parametrize("seed", by_day(range(2, 22), [2]))
+@pytest.mark.parametrize("scenario", ["idle", "smt-mix", "steady"])
+def test_a_look_of_ten_seconds_at_a_healthy_machine_names_nothing(scenario: str, seed: int) -> None:
+    session, _ = play(f"{scenario},cpus=8,packages=1,seed={seed}", SAMPLE_NS, 10)
+    assert report(session, session.run.start_ns).named == []
 
 
 def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
