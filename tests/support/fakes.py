@@ -45,6 +45,7 @@ class Does:
     involuntary: float = 0.0
     steal: float = 0.0
     system: float = 0.1
+    irq: float = 0.0
 
 
 @dataclass
@@ -133,7 +134,8 @@ class Machine:
             "stat_system_s": min(does.system, does.util) * ns,
             "stat_idle_s": idle * ns,
             "stat_steal_s": does.steal * ns,
-            **{f"stat_{key}_s": 0 for key in ("nice", "iowait", "irq", "softirq")},
+            "stat_irq_s": does.irq * ns,
+            **{f"stat_{key}_s": 0 for key in ("nice", "iowait", "softirq")},
         }
 
     def _alone(self, cpu: int) -> float:

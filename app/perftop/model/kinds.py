@@ -388,7 +388,7 @@ LOG_CLUES = {
 
 
 class CostlySetting(NamedTuple):
-    """A setting of the machine that makes the kernel take more time."""
+    """A setting of the machine that makes programs slower by an amount that is not counted."""
 
     key: str
     """Name of the setting in hello."""
@@ -396,6 +396,8 @@ class CostlySetting(NamedTuple):
     """Its costly values; empty: any value."""
     text: str
     remedy: str
+    of_kernel: bool = True
+    """Whether it costs time in the kernel only."""
 
 
 COSTLY_SETTINGS = (
@@ -411,6 +413,11 @@ COSTLY_SETTINGS = (
     CostlySetting(
         "costly_mitigations", (), "mitigations that slow each system call down ({})",
         "a newer CPU; mitigations=off only where all code is trusted",
+    ),
+    CostlySetting(
+        "bandwidth_caps", (),
+        "resctrl caps memory bandwidth ({}), on Intel of the siblings of these CPUs, too",
+        "MB in /sys/fs/resctrl/GROUP/schemata; keep siblings in one group", of_kernel=False,
     ),
 )  # fmt: skip
 CAPS: dict[str, tuple[str, str]] = {

@@ -405,8 +405,8 @@ Servers of files and networks spend this much, too, but then the setting costs a
 
 
 def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
-    """Returns what the kernel's log names, and settings that slow the kernel if CPUs spend much
-    time in it."""
+    """Returns what the kernel's log names, and settings that make programs slower; those that slow
+    the kernel only if CPUs spend much time in it."""
     result = []
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
@@ -418,15 +418,12 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
             _mean_of_job(session, sums, whole.values[key]) for key in ("system", "util")
         )
         kernel = system / util if util > 0 else nan
-    if not kernel >= MIN_KERNEL_SHARE:
-        return result
     for setting in COSTLY_SETTINGS:
         value = safe(session.hello.settings.get(setting.key, ""), MAX_OWNER)
-        if value and (not setting.values or value in setting.values):
-            text = (
-                f"{rough(kernel)} of the time is in the kernel, with {setting.text.format(value)}"
-            )
-            result.append(Clue(setting.key, text, setting.remedy))
+        is_slow = kernel >= MIN_KERNEL_SHARE or not setting.of_kernel
+        if value and (not setting.values or value in setting.values) and is_slow:
+            share = f"{rough(kernel)} of the time is in the kernel, with " * setting.of_kernel
+            result.append(Clue(setting.key, share + setting.text.format(value), setting.remedy))
     return result
 
 

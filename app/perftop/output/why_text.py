@@ -65,7 +65,7 @@ def answer(session: Session, report: Report) -> str:
         seen = "" if report.totals.times.has_waits else "seen "
         text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
         if report.clues:
-            text = f"No loss of {who} was counted, but there is a clue (below)."
+            text = f"Nothing measured {slowing} {who} down, but there is a clue below."
         return _first_fitting([text + blind, text])
     first, share, second = report.named_findings[0], 0.0, None
     for finding in report.named_findings:

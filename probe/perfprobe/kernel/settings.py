@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perfprobe.cpu.files import CPUS, names, number, numbered, text, word
 
+RESCTRL = "sys/fs/resctrl"
 MAX_VALUE = 200
 """Upper bound of a value's length in characters."""
 FILES = {
@@ -49,6 +50,7 @@ def settings(root: Path) -> dict[str, str]:
     if (on := turbo_on(root)) is not None:
         values_by_name["turbo"] = "on" if on else "off"
     values_by_name |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
+    values_by_name["bandwidth_caps"] = _bandwidth_caps(root)
     values_by_name["costly_mitigations"] = _costly_mitigations(root)
     return {name: value[:MAX_VALUE] for name, value in values_by_name.items() if value}
 
@@ -81,6 +83,20 @@ def _vulnerable(root: Path) -> str:
     listed = names(at)
     open_to = [name for name in listed if word(f"{at}/{name}").startswith("Vulnerable")]
     return ", ".join(open_to) or ("nothing" if listed else "")
+
+
+def _bandwidth_caps(root: Path) -> str:
+    """Returns the groups of resctrl with a cap on memory bandwidth, and the lowest value of each:
+    on Intel per cent of 100, on AMD eighths of 1 GB/s, of which 2048 are no cap."""
+    lowest = {}
+    for name in ["", *names(f"{root}/{RESCTRL}")]:
+        line = re.search(
+            r"^ *MB:(.*)$", text(f"{root}/{RESCTRL}/{name}/schemata") or "", re.MULTILINE
+        )
+        if values := re.findall(r"=(\d{1,7})", line[1] if line else ""):
+            lowest[name or "the default group"] = min(map(int, values))
+    no_cap = 100 if max(lowest.values(), default=0) <= 100 else 2048
+    return ", ".join(f"{name} {value}" for name, value in lowest.items() if value < no_cap)
 
 
 def _costly_mitigations(root: Path) -> str:

@@ -75,7 +75,7 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
 @pytest.mark.parametrize("scenario", ["idle", "smt-mix", "steady"])
 def test_a_look_of_ten_seconds_at_a_healthy_machine_names_nothing(scenario: str, seed: int) -> None:
     session, _ = play(f"{scenario},cpus=8,packages=1,seed={seed}", SAMPLE_NS, 10)
-    assert report(session, session.run.start_ns).named == []
+    assert report(session, session.run.start_ns).named_findings == []
 
 
 def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,6 +451,29 @@ def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
     assert result.evidence[0] == "it waited 0.10 of 0.30 s"
 
 
+@pytest.mark.parametrize(
+    ("watch", "irq", "found", "is_ruled_out"),
+    [(None, 0.016, "0.4 % of time", True), (None, 0.16, "4.0 % of time", False),
+     ("job", 0.04, "4.0 % of time", False), ("job", 0.004, "0.4 % of time", True)],
+)  # fmt: skip
+def test_interrupts_of_the_cpus_of_a_job_are_not_ruled_out_at_several_per_cent(
+    watch: str | None, irq: float, found: str, is_ruled_out: bool
+) -> None:
+    """One of four CPUs has interrupts, and the job runs there."""
+    machine = Machine(cores=2, changes={"watch": watch})
+    machine.does = {1: Does(util=0.9, hz=3.2e9, irq=irq)}
+    session = Session(machine.hello)
+    session.account()
+    frames = []
+    for seq in range(30):
+        threads = {"7": [7, "job", 1, seq * 90_000_000, 0, 0, 0]}
+        frames.append(machine.frame(seq, records={"watched": {"threads": threads, "more": 0}}))
+    played(session, frames)
+    result = report(session, session.run.start_ns)
+    (check,) = [check for check in result.checks if check.key == "interrupts"]
+    assert (check.found, check.is_ruled_out(0.1)) == (found, is_ruled_out)
+
+
 # --- clues
 
 IN_KERNEL = "% of the time is in the kernel, with"
@@ -462,6 +485,7 @@ IN_KERNEL = "% of the time is in the kernel, with"
         ({"clocksource": "hpet"}, 0.4, f"40 {IN_KERNEL} the clock source hpet"),
         ({"frequency_driver": "pcc-cpufreq"}, 0.2, f"20 {IN_KERNEL} the driver pcc-cpufreq"),
         ({"costly_mitigations": "retbleed: IBRS"}, 0.4, f"40 {IN_KERNEL} mitigations"),
+        ({"bandwidth_caps": "batch 10"}, 0.1, "resctrl caps memory bandwidth (batch 10)"),
         ({"clocksource": "hpet"}, 0.1, ""),
         ({"clocksource": "tsc"}, 0.4, ""),
         ({}, 0.4, ""),
@@ -479,7 +503,7 @@ def test_a_slow_setting_is_a_clue_while_the_kernel_takes_much(
     assert [clue.text.startswith(words) for clue in result.clues] == [True] * bool(words)
     first, *rest = printed(session, result)
     assert any(line.startswith("clue       ") for line in rest) == bool(words)
-    assert first.startswith("No loss of this machine was counted" if words else "Nothing ")
+    assert first.startswith("Nothing measured is slowing" if words else "Nothing seen is slowing")
 
 
 @pytest.mark.parametrize(

@@ -65,5 +65,25 @@ def test_mitigations_that_slow_system_calls_are_named(
     assert settings(root)["costly_mitigations"] == wanted
 
 
+@pytest.mark.parametrize(
+    ("default", "batch", "caps"),
+    [
+        ("    MB:0=100;1=100\nL3:0=fff", "    MB:0=100;1=10", "batch 10"),
+        ("MB:0=40;1=100", "L3:0=ff", "the default group 40"),
+        ("MB:0=2048;1=2048", "MB:0=16;1=2048", "batch 16"),
+        ("MB:0=2048", "MB:0=2048", ""),
+        ("L3:0=fff", "MB:0=x", ""),
+    ],
+)
+def test_groups_with_a_cap_on_memory_bandwidth(
+    tmp_path: Path, default: str, batch: str, caps: str
+) -> None:
+    for group, content in (("", default), ("batch", batch)):
+        path = tmp_path / "sys/fs/resctrl" / group / "schemata"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n")
+    assert settings(tmp_path).get("bandwidth_caps", "") == caps
+
+
 def test_values_are_bounded(tmp_path: Path) -> None:
     assert len(settings(made(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200
