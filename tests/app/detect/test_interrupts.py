@@ -6,51 +6,32 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does, Machine
-from played import played
+from fakes import Does
+from record_streams import PER_S, RecordStream
 
-from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
 from perftop.output.why_report import report
-from perftop.session.session import Session
 
-PER_S = 1_000_000_000 // made.SAMPLE_NS
 NAMES: tuple[list[object], list[object]] = (
     [["36 eth0", 9000]],
     [["RCU", 50_000], ["NET_RX", 40_000]],
 )
 
 
-class Flooded:
+class Flooded(RecordStream):
     """Two CPUs with a record of tasks once a second, and a record of interrupts when CPU 0 has
     some."""
 
-    def __init__(self) -> None:
-        self.machine = Machine(cores=2)
-        self.session = Session(self.machine.hello)
-        self.seq = 0
-
-    def second(self, entry: object = None, tasks: list[object] | None = None) -> None:
-        frames = []
-        for _ in range(PER_S):
-            self.seq += 1
-            records: dict[str, Any] = {}
-            if self.seq % PER_S == 0:
-                records = {"tasks": {}, "others": {"0": tasks or []}}
-                records |= {} if entry is None else {"interrupts": {"0": entry}}
-            frames.append(self.machine.frame(self.seq, records=records))
-        played(self.session, frames)
-
-    def episodes(self) -> list[Episode]:
-        whole = [*self.session.detector.running, *self.session.ended]
-        return [episode for episode in whole if episode.kind == "interrupt"]
+    def flood(self, entry: object = None, tasks: list[object] | None = None) -> None:
+        records: dict[str, Any] = {"tasks": {}, "others": {"0": tasks or []}}
+        self.second(records | ({} if entry is None else {"interrupts": {"0": entry}}))
 
 
 def test_softirqs_are_an_episode_with_their_kind_and_their_share() -> None:
     cpu = Flooded()
     for entry in (None, [0.6, 0.0, 0.4, [], []], [0.7, 0.0, 0.3, *NAMES], None, None):
-        cpu.second(entry)
-    (result,) = cpu.episodes()
+        cpu.flood(entry)
+    (result,) = cpu.episodes("interrupt")
     assert (result.cause, result.cpus, result.confidence) == ("softirq", [0], "measured")
     assert result.depth == pytest.approx(0.35)
     second_ns = PER_S * made.SAMPLE_NS
@@ -62,17 +43,17 @@ def test_softirqs_are_an_episode_with_their_kind_and_their_share() -> None:
 
 def test_a_line_of_interrupts_has_its_name() -> None:
     cpu = Flooded()
-    cpu.second()
-    cpu.second([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], []])
-    (result,) = cpu.episodes()
+    cpu.flood()
+    cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], []])
+    (result,) = cpu.episodes("interrupt")
     assert (result.cause, result.evidence["line"]) == ("irq", "36 eth0")
 
 
 def test_a_task_that_gets_next_to_nothing_loses_most() -> None:
     cpu = Flooded()
     for entry in (None, [0.05, 0.0, 0.93, *NAMES], [0.05, 0.0, 0.93, *NAMES]):
-        cpu.second(entry)
-    (result,) = cpu.episodes()
+        cpu.flood(entry)
+    (result,) = cpu.episodes("interrupt")
     assert result.depth == pytest.approx(0.93)
 
 
@@ -90,8 +71,8 @@ def test_a_task_that_gets_next_to_nothing_loses_most() -> None:
 def test_no_episode(entry: object, tasks: list[object]) -> None:
     cpu = Flooded()
     for _ in range(3):
-        cpu.second(entry, tasks)
-    assert cpu.episodes() == []
+        cpu.flood(entry, tasks)
+    assert cpu.episodes("interrupt") == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +86,7 @@ def test_a_line_that_no_device_sends_is_named_with_its_own_remedy(line: str, rem
     cpu.session.account()
     cpu.machine.does = {0: Does(util=1.0)}
     for _ in range(4):
-        cpu.second([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
+        cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
     result = report(cpu.session, cpu.session.run.start_ns)
     (first,) = [finding for finding in result.findings if finding.cause == ("interrupt", "irq")]
     assert first.text == f"Interrupt work ({line}) takes 20 % of CPU 0"

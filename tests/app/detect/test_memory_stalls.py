@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import made
 import pytest
-from fakes import Machine
-from played import played
+from record_streams import RecordStream
 
 from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
 from perftop.session.session import Session
 
-PER_S = 1_000_000_000 // made.SAMPLE_NS
 POD = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/web"
 AT_LIMIT = {
     "stalled_us": 400_000, "counts": {"workingset_refault_file": 9000},
@@ -24,20 +19,11 @@ AT_LIMIT = {
 def episodes(*memory: object) -> tuple[Session, list[Episode]]:
     """The episodes of a stream with one such record in each second, while process 4000 runs on
     CPU 1."""
-    machine = Machine(cores=2)
-    session, seq = Session(machine.hello), 0
+    stream = RecordStream()
     for record in memory:
-        frames = []
-        for _ in range(PER_S):
-            seq += 1
-            records: dict[str, Any] = {}
-            if seq % PER_S == 0:
-                records = {"tasks": {"1": [4000, "web", 0.5]}}
-                records |= {} if record is None else {"memory": record}
-            frames.append(machine.frame(seq, records=records))
-        played(session, frames)
-    whole = [*session.detector.running, *session.ended]
-    return session, [episode for episode in whole if episode.kind == "memory-stall"]
+        records = {"tasks": {"1": [4000, "web", 0.5]}}
+        stream.second(records | ({} if record is None else {"memory": record}))
+    return stream.session, stream.episodes("memory-stall")
 
 
 def test_a_group_at_its_limit_has_the_time_that_its_tasks_stood_still() -> None:

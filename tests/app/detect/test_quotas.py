@@ -6,62 +6,50 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Machine
-from played import played
+from record_streams import PER_S, RecordStream
 
-from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
-from perftop.session.session import Session
 
 GROUP = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/web"
 SAMPLE_NS = made.SAMPLE_NS
-PER_S = 1_000_000_000 // SAMPLE_NS
 OTHER = [4001, "stream", 0.5]
 
 
-class Limited:
+class Limited(RecordStream):
     """A job whose one thread may run half of the time on CPU 0, with a record of tasks and quotas a
     second."""
 
-    def __init__(self, **changes: Any) -> None:
-        self.machine = Machine(cores=2, changes=changes)
-        self.session = Session(self.machine.hello)
-        self.seq = self.run_ns = self.wait_ns = self.throttled_us = self.periods = 0
+    run_ns = wait_ns = throttled_us = periods = 0
 
-    def second(self, *, stopped: float, waited: float = 0.0, quota: bool = True) -> None:
+    def limit(self, *, stopped: float, waited: float = 0.0, quota: bool = True) -> None:
         """`stopped`: share of the time for which the quota stops the job; `waited`: for which it
         waits for another task."""
-        frames = []
-        for _ in range(PER_S):
-            wait = stopped + waited
+        wait = stopped + waited
+
+        def record(throttled: int) -> dict[str, Any]:
+            counts = [0.5, self.periods, throttled, self.throttled_us]
+            return {"quotas": {"groups": {GROUP: counts}, "pids": {"4000": [GROUP]}}}
+
+        def records() -> dict[str, Any]:
             self.run_ns += round((1 - wait) * SAMPLE_NS)
             self.wait_ns += round(wait * SAMPLE_NS)
             self.throttled_us += round(stopped * SAMPLE_NS / 1000)
             self.periods += 1
             thread = [4000, "web", 0, self.run_ns, self.wait_ns, 0, 0]
-            records: dict[str, Any] = {"watched": {"threads": {"4000": thread}, "more": 0}}
-            self.seq += 1
+            watched = {"watched": {"threads": {"4000": thread}, "more": 0}}
             if self.seq % PER_S == 0:
                 task = [4000, "web", 1 - wait]
-                records |= {"tasks": {"0": task}, "others": {"0": [task, OTHER]}}
-                counts = [0.5, self.periods, self.periods // 2, self.throttled_us]
-                if quota:
-                    records["quotas"] = {"groups": {GROUP: counts}, "pids": {"4000": [GROUP]}}
-            elif self.seq == 1 and quota:
-                counts = [0.5, self.periods, 0, self.throttled_us]
-                records["quotas"] = {"groups": {GROUP: counts}, "pids": {"4000": [GROUP]}}
-            frames.append(self.machine.frame(self.seq, records=records))
-        played(self.session, frames)
+                watched |= {"tasks": {"0": task}, "others": {"0": [task, OTHER]}}
+            is_due = quota and (self.seq == 1 or self.seq % PER_S == 0)
+            return watched | (record(0 if self.seq == 1 else self.periods // 2) if is_due else {})
 
-    def episodes(self, kind: str) -> list[Episode]:
-        whole = [*self.session.detector.running, *self.session.ended]
-        return [episode for episode in whole if episode.kind == kind]
+        self.second({}, records)
 
 
 def test_a_stop_is_an_episode_with_its_owner_and_its_share() -> None:
     job = Limited()
     for stopped in (0, 0.5, 0.5, 0, 0):
-        job.second(stopped=stopped)
+        job.limit(stopped=stopped)
     (result,) = job.episodes("quota")
     assert (result.cause, result.cpus, result.confidence) == ("quota", [0], "measured")
     assert result.depth == pytest.approx(0.5, abs=0.01)
@@ -79,7 +67,7 @@ def test_a_stop_is_an_episode_with_its_owner_and_its_share() -> None:
 def test_it_ends_when_the_group_has_no_quota_any_more() -> None:
     job = Limited()
     for quota in (True, True, False):
-        job.second(stopped=0.5, quota=quota)
+        job.limit(stopped=0.5, quota=quota)
     (result,) = job.episodes("quota")
     assert result.end_ns == 2 * PER_S * SAMPLE_NS
 
@@ -87,7 +75,7 @@ def test_it_ends_when_the_group_has_no_quota_any_more() -> None:
 def test_nobody_is_blamed_for_the_waits_of_a_quota() -> None:
     job = Limited(watch="web")
     for _ in range(4):
-        job.second(stopped=0.5)
+        job.limit(stopped=0.5)
     assert len(job.episodes("quota")) == 1
     assert job.episodes("neighbour") == []
 
@@ -95,7 +83,7 @@ def test_nobody_is_blamed_for_the_waits_of_a_quota() -> None:
 def test_a_wait_beside_a_quota_is_told_without_what_the_quota_took() -> None:
     job = Limited(watch="web")
     for _ in range(5):
-        job.second(stopped=0.3, waited=0.3)
+        job.limit(stopped=0.3, waited=0.3)
     (result,) = job.episodes("neighbour")
     assert result.cause == "scheduler"
     assert result.depth == pytest.approx(0.3 / 0.7, abs=0.02)
@@ -105,8 +93,8 @@ def test_a_wait_beside_a_quota_is_told_without_what_the_quota_took() -> None:
 
 def test_once_a_quota_is_gone_waits_are_judged_at_each_sample_again() -> None:
     job = Limited(watch="web")
-    job.second(stopped=0, quota=True)
+    job.limit(stopped=0, quota=True)
     for _ in range(2):
-        job.second(stopped=0, waited=0.4, quota=False)
+        job.limit(stopped=0, waited=0.4, quota=False)
     (result,) = job.episodes("neighbour")
     assert result.depth == pytest.approx(0.4, abs=0.02)

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import made
 import pytest
-from fakes import Machine
-from played import played
+from record_streams import RecordStream
 
 from perftop.model.kinds import Episode
 from perftop.output.sentences import losers, sentence, text
 from perftop.session.session import Session
 
-PER_S = 1_000_000_000 // made.SAMPLE_NS
-
 
 def episodes(states: str, active: float = 1.0) -> tuple[Session, list[Episode]]:
     """The episodes of a job whose only thread has one of these states in each second; it is active
     for this share of the time while it is running or asleep."""
-    machine = Machine(cores=2, changes={"watch": "job"})
-    session, run_ns, seq = Session(machine.hello), 0, 0
+    stream, run_ns = RecordStream(watch="job"), 0
+
+    def records(state: str) -> dict[str, object]:
+        nonlocal run_ns
+        run_ns += round(active * made.SAMPLE_NS) if state in "RS" else 0
+        threads = {"7": [7, "job", 1, run_ns, 0, 0, 0]}
+        return {"watched": {"threads": threads, "more": 0, "states": {"7": state}}}
+
     for state in states:
-        frames = []
-        for _ in range(PER_S):
-            seq += 1
-            run_ns += round(active * made.SAMPLE_NS) if state in "RS" else 0
-            threads = {"7": [7, "job", 1, run_ns, 0, 0, 0]}
-            record = {"threads": threads, "more": 0, "states": {"7": state}}
-            frames.append(machine.frame(seq, records={"watched": record}))
-        played(session, frames)
-    whole = [*session.detector.running, *session.ended]
-    return session, [episode for episode in whole if episode.kind == "stopped"]
+        stream.second({}, partial(records, state))
+    return stream.session, stream.episodes("stopped")
 
 
 @pytest.mark.parametrize(
