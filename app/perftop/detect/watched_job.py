@@ -351,9 +351,7 @@ class QuotaStops:
         return max(stopped, default=0.0)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        if self.quotas.newest:
-            return first_true(batch.once(with_tasks), first, last)
-        return first_true(batch.once(_with_quotas), first, last)
+        return first_true(batch.once(with_tasks), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -388,7 +386,3 @@ def _describe(stop: RecordEpisode, quota: Quota, cpus: list[int]) -> None:
         "throttled_periods": counts["throttled"], "periods": counts["periods"],
         "throttled_s": round(stop.lost_s, 3),
     }  # fmt: skip
-
-
-def _with_quotas(batch: SampleBatch) -> Bools:
-    return np.array(["quotas" in frame.records for frame in batch.frames], bool)
