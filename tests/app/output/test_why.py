@@ -471,7 +471,7 @@ def test_interrupts_of_the_cpus_of_a_job_are_not_ruled_out_at_several_per_cent(
     played(session, frames)
     result = report(session, session.run.start_ns)
     (check,) = [check for check in result.checks if check.key == "interrupts"]
-    assert (check.found, check.is_ruled_out(0.1)) == (found, is_ruled_out)
+    assert (check.result, check.is_ruled_out(0.1)) == (found, is_ruled_out)
 
 
 # --- clues
