@@ -217,7 +217,8 @@ class Drops:
                     batch.once(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
                 )
                 count = first_true(low)
-                self._note_noise(*(a[:count] for a in (cycles, run_s * ceiling, known)))
+                allowed = run_s[:count] * ceiling[:count]
+                self._note_noise(cycles[:count], allowed, known[:count])
                 self._past, self._capped = past.after(count), self._capped & (count == 0)
                 if at + count < end:
                     return at + count

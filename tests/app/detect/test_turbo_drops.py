@@ -348,7 +348,7 @@ def test_a_noisy_clock_drops_only_below_its_noise(noise: float) -> None:
     rng, walk, spells = np.random.default_rng(3), Walk(cores=2), 8
     for _ in range(spells):
         for depth in [0.0] * 150 + [0.06] * 50:
-            walk.go(depth + rng.normal(0, noise, 2))
+            walk.go((depth + rng.normal(0, noise, 2)).tolist())
     starts = [start for start, _ in spans([*walk.ended, *walk.running])]
     assert {start // 200 for start in starts if start % 200 >= 145} == {*range(spells)}
     assert sum(start % 200 < 145 for start in starts) <= 1
