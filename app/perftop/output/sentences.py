@@ -406,33 +406,41 @@ def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
     """Returns these episodes in groups, the costliest group first. Each group begins with its
     earliest episode."""
     groups: dict[tuple[str, str], list[Episode]] = {}
-    for episode in sorted(episodes, key=lambda e: (rank(e.kind), e.start_ns)):
+    for episode in sorted(unique_losses([*episodes]), key=lambda e: (rank(e.kind), e.start_ns)):
         groups.setdefault(group(episode), []).append(episode)
     return sorted(groups.values(), key=lambda g: (-cost(g), rank(g[0].kind), g[0].start_ns))
 
 
-def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
-    """Returns these episodes without each steal episode that is also reported as a loss of the same
-    CPUs to the hypervisor: two detectors saw it, but the time was lost only once."""
-    losses: dict[int, list[Episode]] = {}
-    for episode in episodes:
-        if (episode.kind, episode.cause) == ("neighbour", STEAL_CAUSE[1]):
-            for cpu in episode.cpus:
-                losses.setdefault(cpu, []).append(episode)
+def _covering_kind(episode: Episode) -> str:
+    """Returns the kind of episode that reports the same lost time, found by another detector; '' if
+    there is none."""
+    if group(episode) == STEAL_CAUSE:
+        return "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
+    is_modulation = (episode.kind, episode.cause) == ("involuntary-halt", "modulation")
+    return "throttle" if is_modulation else ""
 
-    def covers(loss: Episode, steal: Episode) -> bool:
-        """Whether a loss lasted for at least half of the steal; without an end, it covers a steal
-        that runs, too."""
-        if loss.end_ns is None or steal.end_ns is None:
-            return loss.end_ns is steal.end_ns
-        both_ns = min(loss.end_ns, steal.end_ns) - max(loss.start_ns, steal.start_ns)
-        return 2 * both_ns >= max(1, steal.end_ns - steal.start_ns)
+
+def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
+    """Returns these episodes without those whose time another kind of episode also reports as lost:
+    steal that is a loss to the hypervisor, and halts that are throttling."""
+    losses: dict[tuple[str, int], list[Episode]] = {}
+    for episode in episodes:
+        if episode.kind == "throttle" or episode.cause == STEAL_CAUSE[1]:
+            for cpu in episode.cpus:
+                losses.setdefault((episode.kind, cpu), []).append(episode)
+
+    def covers(loss: Episode, episode: Episode) -> bool:
+        """Whether a loss lasted for at least half of the episode; without an end, it covers an
+        episode that runs, too."""
+        if loss.end_ns is None or episode.end_ns is None:
+            return loss.end_ns is episode.end_ns
+        both_ns = min(loss.end_ns, episode.end_ns) - max(loss.start_ns, episode.start_ns)
+        return 2 * both_ns >= max(1, episode.end_ns - episode.start_ns)
 
     return [
-        episode for episode in episodes
-        if episode.kind != STEAL_CAUSE[0]
-        or not all(any(covers(loss, episode) for loss in losses.get(cpu, ()))
-                   for cpu in episode.cpus)
+        e for e in episodes
+        if not (kind := _covering_kind(e))
+        or not all(any(covers(loss, e) for loss in losses.get((kind, cpu), ())) for cpu in e.cpus)
     ]  # fmt: skip
 
 

@@ -274,9 +274,9 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -
     assert cost([steal, loss]) == pytest.approx(0.6)
     unmeasured = episode("throttle", "thermal", [0], None), episode("smi", "firmware", [0], 9)
     assert cost(unmeasured) == 0
-    assert group_episodes([steal, loss]) == [[loss, steal]], (
-        "what the hypervisor takes is one thing"
-    )
+    assert group_episodes([steal, loss]) == [[loss]], "what the hypervisor takes is one thing"
+    longer = replace(steal, cpus=[0, 2])
+    assert group_episodes([longer, loss]) == [[loss, longer]]
     slight = episode("turbo-drop", "thermal", [9], 0.2e9)
     losses = [episode("neighbour", "sibling", [cpu], 0.4) for cpu in (0, 1)]
     drop = episode("turbo-drop", "power-pl1", [*range(8)], 0.62e9)
@@ -293,7 +293,7 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -
     ((10, None), (20, None), ["loss"]),
     ((10, None), (20, 30), ["steal", "loss"]),
 ])  # fmt: skip
-def test_steal_that_is_a_loss_is_listed_once(
+def test_what_two_detectors_see_is_listed_once(
     steal: tuple[int, int | None], loss: tuple[int, int | None], printed: list[str]
 ) -> None:
     results = {
@@ -301,6 +301,13 @@ def test_steal_that_is_a_loss_is_listed_once(
         "loss": Episode("neighbour", [0, 1], *loss, 0.3, "hypervisor"),
     }
     assert unique_losses([*results.values()]) == [results[name] for name in printed]
+    heat = {
+        "steal": Episode("involuntary-halt", [0], *steal, 0.06, "modulation"),
+        "loss": Episode("throttle", [0, 1], *loss, 0.12, "thermal"),
+    }
+    assert unique_losses([*heat.values()]) == [heat[name] for name in printed]
+    unexplained = replace(heat["steal"], cause="unknown")
+    assert unexplained in unique_losses([unexplained, heat["loss"]])
     elsewhere = Episode("steal", [2], 10, 50, 0.2, "hypervisor")
     assert elsewhere in unique_losses([elsewhere, results["loss"]])
 
