@@ -141,7 +141,7 @@ class Charts:
 
     def _bins_during(self, accepts: Callable[[Episode], bool]) -> Bools:
         """Returns the columns during which an episode ran for which `accepts` is true."""
-        mask = np.zeros(self.history.axis.bins, bool)
+        mask = np.zeros(self.history.axis.columns, bool)
         for episode in filter(accepts, self.moment.episodes):
             if cells := self.history.axis.cells_of(episode):
                 mask[cells[0].start : cells[0].stop] = True
@@ -382,7 +382,7 @@ class CoreHistory:
         call reads all bins, because a read of such a counter may cover earlier bins."""
         series = self._history.shared(key, self.axis.edges)
         is_known = row is not None and row < series.shape[1]
-        return series[:, row] if is_known else np.full(self.axis.bins, np.nan)
+        return series[:, row] if is_known else np.full(self.axis.columns, np.nan)
 
     def account(self) -> Floats:
         """Returns the shares of user, kernel and stolen time, (columns, 3). The share of running

@@ -18,21 +18,12 @@ from perftop.draw.charts import RATES, Look, axis_top, rows_of
 from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
 from perftop.model.smt import bounds
-from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Unit, lowered_chart
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, gap_of, going, loser
-from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
+from perftop.tui.shared.time_axis import Axis, BinValues, Lookup, fitted
 
 # --- the values of columns
-
-MAX_COLUMNS_IN_BIN = 4
-"""Maximum columns of a bin while the history is short, so that it fills more of the chart."""
-_SHORT_BIN_SHARES = 0.6, 0.8
-"""Shorter bin lengths used while the history is short, as fractions of the usual length."""
-MIN_STEADY_INTERVALS = 3
-"""Number of successive intervals of a new length after which bins adopt it. A single such interval
-may just have ended late."""
 
 
 class ColumnHistory:
@@ -52,57 +43,28 @@ class ColumnHistory:
         )
         self._values: dict[str, Floats] = {}
         """Values by key, as arrays (..., columns)."""
-        self._step_ns = 0
-        self._unusual_steps = 0
         self.axis = Axis(0, 1, 0, 0)
         """The axis of charts whose cells are one column."""
 
-    def read(self, interval: Interval, columns: int, window_s: float, now_ns: int) -> bool:
-        """Reads the values of `columns` columns up to the raw time `now_ns`. Bins are whole
-        samples. Once there is enough history, a bin is as long as an interval, or longer if the
-        window requires it. Returns whether the columns changed: they do when one begins, and
-        at most every SLOW_NS while one goes on."""
+    def read(self, columns: int, window_s: float, now_ns: int) -> bool:
+        """Reads the values of `columns` columns up to the raw time `now_ns`. Returns whether the
+        columns changed: they do when one begins, and at most every SLOW_NS while one goes on."""
         axis_before = self.axis
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
-        for bin_ns, bin_columns in self._bin_lengths(self._step(interval), columns, window_s):
-            end_ns = -(-now_ns // bin_ns) * bin_ns
-            self.axis = Axis(end_ns, bin_ns, columns, now_ns, first_ns, bin_columns)
-            if self.axis.start_ns < first_ns:
-                break
+        self.axis = fitted(now_ns, window_s, columns, first_ns)
         if self.axis.is_drawn_like(axis_before):
             return False
         if history is not None:
             self._bins.read(history, self.axis)
-            self._values = {key: self._columns(self._bins[key]) for key in self._keys}
+            self._values = {key: np.moveaxis(self._bins[key], 0, -1) for key in self._keys}
         return True
 
     @property
     def dots(self) -> Axis:
         """The axis of charts of dots, whose cells are two columns."""
         return replace(self.axis, cell_columns=2)
-
-    def _bin_lengths(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
-        """Returns possible bin lengths, in ns, with their number of columns. Those that spread the
-        history over most columns come first."""
-        sample_ns = self._session.hello.sample_ns
-        usual = max(step_ns, _whole_samples_ns(window_s * 1e9 / columns, sample_ns))
-        shorter = [_whole_samples_ns(part * usual, sample_ns) for part in _SHORT_BIN_SHARES]
-        return [
-            *((usual, wide) for wide in range(MAX_COLUMNS_IN_BIN, 1, -1)),
-            *((bin_ns, 1) for bin_ns in shorter if bin_ns < usual),
-            (usual, 1),
-        ]
-
-    def _step(self, interval: Interval) -> int:
-        """Returns the usual length of an interval in ns, rounded to whole samples."""
-        sample_ns = self._session.hello.sample_ns
-        step_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
-        self._unusual_steps = 0 if step_ns == self._step_ns else self._unusual_steps + 1
-        if not self._step_ns or self._unusual_steps >= MIN_STEADY_INTERVALS:
-            self._step_ns, self._unusual_steps = step_ns, 0
-        return self._step_ns
 
     def series(self, key: str) -> Floats:
         """Returns the values of all columns, (..., columns); NaN where they are unknown."""
@@ -113,22 +75,6 @@ class ColumnHistory:
     def of_cpus(self) -> Floats:
         """Values of the metrics of CPUs, (metrics, CPUs, columns)."""
         return self._values["cpus"]
-
-    def _columns(self, values: Floats) -> Floats:
-        """Returns the values of columns, (..., columns), from the values of bins, (bins, ...)."""
-        columns = values.transpose(*range(1, values.ndim), 0)
-        if self.axis.bin_columns == 1:
-            return columns
-        columns = columns.repeat(self.axis.bin_columns, axis=-1)
-        unknown = self.axis.columns - columns.shape[-1]
-        padded = np.full((*columns.shape[:-1], self.axis.columns), np.nan)
-        padded[..., unknown:] = columns
-        return padded
-
-
-def _whole_samples_ns(ns: float, sample_ns: int) -> int:
-    """Returns the length in ns, rounded up to whole samples."""
-    return max(1, ceil(ns / sample_ns)) * sample_ns
 
 
 # --- cells

@@ -97,7 +97,7 @@ class Charts:
             self._lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
         past = self._drawer.past
-        has_moved = past.read(interval, plan.columns, choice.window_s, now_ns)
+        has_moved = past.read(plan.columns, choice.window_s, now_ns)
         episodes = time_axis.episodes(past.axis, session)
         basis = plan, look, self._drawer, [(id(e), e.end_ns) for e in episodes]
         if has_moved or basis != self._basis:
@@ -162,8 +162,7 @@ class Charts:
         for first, cells, cell_columns in self.chart_cells():
             column = (x - first + 1) * cell_columns - 1
             if 0 <= x - first < cells and column >= axis.columns - axis.known_columns:
-                from_right = (axis.columns - 1 - column) // axis.bin_columns
-                return min(axis.now_ns, axis.end_ns - from_right * axis.bin_ns)
+                return min(axis.now_ns, axis.end_ns - (axis.columns - 1 - column) * axis.bin_ns)
         return None
 
     def _draw_cursor(self, lines: list[list[Run]], choice: Choice) -> list[list[Run]]:
@@ -174,13 +173,13 @@ class Charts:
         for first, cells, cell_columns in reversed(self.chart_cells()):
             if choice.range_ns is not None:
                 begin, end = (
-                    first + max(0, min(cells, (axis.column(ns) + axis.bin_columns) // cell_columns))
+                    first + max(0, min(cells, (axis.bin(ns) + 1) // cell_columns))
                     for ns in choice.range_ns
                 )
                 lines = [restyled(line, first, begin, FADED) for line in lines]
                 lines = [restyled(line, end, first + cells, FADED) for line in lines]
             if choice.cursor_ns is not None:
-                at = first + axis.column(choice.cursor_ns) // cell_columns
+                at = first + axis.bin(choice.cursor_ns) // cell_columns
                 if first <= at < first + cells:
                     lines = [overlaid(line, at, [(CURSOR, "bright")]) for line in lines]
         return lines
@@ -192,7 +191,7 @@ class Charts:
         axis = self._drawer.past.axis
         text = f" {when(self._session.unix(choice.cursor_ns))} "
         first, cells, _ = self.chart_cells()[0]
-        at = first + axis.column(choice.cursor_ns) - len(text) // 2
+        at = first + axis.bin(choice.cursor_ns) - len(text) // 2
         at = max(first, min(first + cells - len(text), at))
         return overlaid(line, at, [(text, "label")], whole_words=True)
 

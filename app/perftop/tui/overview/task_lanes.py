@@ -70,8 +70,7 @@ class TaskLanes:
         self._lanes.clear()
         self._sum_lines.clear()
         columns = axis.columns
-        column_ns = axis.bin_ns / axis.bin_columns
-        ends_ns = axis.end_ns - column_ns * np.arange(columns - 1, -1, -1)
+        ends_ns = axis.end_ns - axis.bin_ns * np.arange(columns - 1, -1, -1.0)
         times_ns = self._times_ns
         # A record covers the time before it; the newest columns have no record yet.
         at = times_ns.searchsorted(ends_ns).clip(0, max(0, len(times_ns) - 1))
@@ -84,9 +83,9 @@ class TaskLanes:
             shares *= np.where(known > util, util / known, 1.0)[..., None]
         shares[..., _UNSEEN] = np.maximum(0.0, util - shares.sum(axis=2))
         self._shares = shares
-        column_s = np.where(np.isfinite(util), column_ns / 1e9, 0.0)
-        if range_ns is not None:
-            column_s[:, (ends_ns <= range_ns[0]) | (ends_ns > range_ns[1] + column_ns / 2)] = 0.0
+        first_ns, last_ns = (axis.start_ns, axis.end_ns) if range_ns is None else range_ns
+        inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)
+        column_s = np.where(np.isfinite(util), inside_ns.clip(0) / 1e9, 0.0)
         self._seconds = np.nan_to_num(shares * column_s[..., None]).sum(axis=1)
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 

@@ -35,10 +35,8 @@ STEPS_NS = tuple(
     for seconds in (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 )
 """Possible distances of ticks, in ns; such ticks fall on round times."""
-FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90, 105, 120, 150,
-         180, 210, 240, 300, 360, 420, 500)  # fmt: skip
-"""Lengths of the axis in seconds while the history is shorter than the window. There are few,
-because the time per cell changes with each."""
+MIN_AXIS_NS = 10**9
+"""Minimum length of the axis while the history is shorter than the window, in ns."""
 SLOW_NS = 500_000_000
 """Time in ns between two changes of what is drawn from history, of sums and of sentences, however
 often numbers change: nobody reads them faster."""
@@ -65,20 +63,13 @@ class Axis:
     length, so that the edges of bins do not change."""
     bin_ns: int
     columns: int
-    """Number of columns of the chart. If bins are several columns wide, the first columns may
-    belong to no bin."""
+    """Number of columns of the chart, each a bin."""
     now_ns: int
     """Raw ns of the newest moment; it may be earlier than `end_ns`."""
     first_ns: int | None = None
     """Raw ns at which the history begins; None if it covers the whole axis."""
-    bin_columns: int = 1
-    """Columns of each bin."""
     cell_columns: int = 1
     """Columns of each cell of the screen: 2 for charts of dots."""
-
-    @property
-    def bins(self) -> int:
-        return self.columns // self.bin_columns
 
     @property
     def cells(self) -> int:
@@ -91,15 +82,14 @@ class Axis:
 
     @property
     def start_ns(self) -> int:
-        return self.end_ns - self.bins * self.bin_ns
+        return self.end_ns - self.columns * self.bin_ns
 
     @property
     def known_columns(self) -> int:
         """Number of columns, from the right, that the history covers."""
-        bins = self.columns // self.bin_columns
-        if self.first_ns is not None:
-            bins = min(bins, (self.end_ns - self.first_ns) // self.bin_ns + 1)
-        return max(0, bins) * self.bin_columns
+        if self.first_ns is None:
+            return self.columns
+        return max(0, min(self.columns, (self.end_ns - self.first_ns) // self.bin_ns + 1))
 
     @property
     def blank(self) -> int:
@@ -109,7 +99,7 @@ class Axis:
     @property
     def edges(self) -> Times:
         """The start of the first bin and the ends of all bins, none later than now."""
-        bounds = np.arange(self.bins + 1, dtype=np.int64) * self.bin_ns + self.start_ns
+        bounds = np.arange(self.columns + 1, dtype=np.int64) * self.bin_ns + self.start_ns
         return np.minimum(bounds, self.now_ns)
 
     def bin(self, time_ns: int) -> int:
@@ -117,15 +107,10 @@ class Axis:
         is off the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
-    def column(self, time_ns: int) -> int:
-        """Returns the first column of the bin that contains this moment; it may be off the axis."""
-        bins_from_right = (self.end_ns - time_ns) // self.bin_ns + 1
-        return self.columns - bins_from_right * self.bin_columns
-
     def cell_after(self, time_ns: int) -> int:
         """Returns the cell that begins with or contains this moment; a moment on an edge belongs to
         the bin after the edge."""
-        return self.column(time_ns + 1) // self.cell_columns
+        return self.bin(time_ns + 1) // self.cell_columns
 
     def cells_of(self, episode: Episode) -> tuple[range, bool] | None:
         """Returns the cells of an episode, and whether its start is among them; None if the episode
@@ -133,8 +118,8 @@ class Axis:
         if episode.start_ns > self.now_ns:
             return None
         end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
-        first = self.column(episode.start_ns + 1)
-        last = max(first, self.column(end_ns)) + self.bin_columns - 1
+        first = self.bin(episode.start_ns + 1)
+        last = max(first, self.bin(end_ns))
         edge = self.columns - self.known_columns
         if last < edge or first >= self.columns:
             return None
@@ -146,13 +131,14 @@ class Axis:
 
 
 def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
-    """Returns the finest axis of `room` cells that covers the window, or the part of the window
-    since `first_ns`. The distance of the ticks is a multiple of the bin length. Bins may be shorter
-    than the sampling interval."""
+    """Returns the finest axis of `room` cells that covers the window. While the history, which
+    begins at `first_ns`, fills no more than half of the window, the axis is half, a quarter … of
+    the window: it changes seldom, because all of the chart changes with it. The distance of the
+    ticks is a multiple of the bin length. Bins may be shorter than the sampling interval."""
     window_ns = window_s * 1e9
     if first_ns is not None:
-        past_ns = now_ns - first_ns
-        window_ns = min(window_ns, next((s * 1e9 for s in FIT_S if s * 1e9 >= past_ns), window_ns))
+        while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:
+            window_ns /= 2
     least_ns = max(1, ceil(window_ns / room))
     step_ns = _step_ns(least_ns, clock=True)
     bin_ns = least_ns if step_ns is None else step_ns // (step_ns // least_ns)
@@ -191,16 +177,16 @@ class BinValues:
         edges = axis.edges[-stale_bins - 1 :]
         for key, lookup in self._lookups.items():
             values = lookup(history, edges)
-            if stale_bins < axis.bins:
-                values = np.concatenate([self._values[key][: axis.bins - stale_bins], values])
+            if stale_bins < axis.columns:
+                values = np.concatenate([self._values[key][: axis.columns - stale_bins], values])
             self._values[key] = values
         return stale_bins
 
     def _move(self, history: History, axis: Axis) -> int:
         """Returns how many bins must be looked up, and moves the values of the other bins to the
         front."""
-        previous, bins = self._axis, axis.bins
-        if previous is None or (previous.bin_ns, previous.bins) != (axis.bin_ns, bins):
+        previous, bins = self._axis, axis.columns
+        if previous is None or (previous.bin_ns, previous.columns) != (axis.bin_ns, bins):
             return bins
         if (history.begin_ns or 0) < self._begin_ns:  # older samples were added to the history
             return bins
@@ -234,7 +220,7 @@ def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
 def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
     """Returns the cells of round times and their texts, from the left. Times before the history are
     left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
-    cell_ns = axis.bin_ns * axis.cell_columns / axis.bin_columns
+    cell_ns = axis.bin_ns * axis.cell_columns
     step_ns = _step_ns(cell_ns, clock=unix is not None) or STEPS_NS[-1]
     start_ns, blank = axis.start_ns, axis.blank
     ticks_found: list[Tick] = []
@@ -242,9 +228,7 @@ def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
         if time_ns >= axis.end_ns:
             break
         cell = axis.cell_after(time_ns)
-        # Where bins are several columns wide, ticks can be closer together than the step.
-        touches = ticks_found and cell <= ticks_found[-1][0] + len(ticks_found[-1][1])
-        if cell >= blank and not touches:
+        if cell >= blank:
             ticks_found.append((cell, text))
     return ticks_found
 

@@ -47,9 +47,9 @@ AXES = st.builds(
 
 @given(AXES)
 def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
-    assert a.bin(a.now_ns) == a.bins - 1
+    assert a.bin(a.now_ns) == a.columns - 1
     assert a.edges[-1] == a.now_ns
-    assert len(a.edges) == a.bins + 1
+    assert len(a.edges) == a.columns + 1
     assert all(a.edges[:-1] % a.bin_ns == 0)
 
 
@@ -57,7 +57,7 @@ def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
 def test_the_finest_on_which_the_window_has_room(now_ns: int, window_s: float, room: int) -> None:
     a = time_axis.fitted(now_ns, window_s, room)
     assert a.cells == room
-    assert window_s * 1e9 <= a.bins * a.bin_ns <= 1.1 * window_s * 1e9
+    assert window_s * 1e9 <= a.columns * a.bin_ns <= 1.1 * window_s * 1e9
 
 
 @given(st.floats(1.0, 60.0), st.integers(40, 240))
@@ -65,10 +65,16 @@ def test_a_short_history_fills_it(past_s: float, room: int) -> None:
     now_ns = 500 * S
     first_ns = now_ns - round(past_s * S)
     a = time_axis.fitted(now_ns, 60.0, room, first_ns)
-    assert a.bins - a.bin(first_ns) > 0.45 * room
     assert a.start_ns <= first_ns
-    if past_s > 5.0:
-        assert a.bins - a.bin(first_ns) > 0.7 * room
+    assert a.columns - a.bin(first_ns) > 0.45 * room
+
+
+@pytest.mark.parametrize("room", [60, 150])
+def test_the_axis_changes_seldom_while_the_history_grows(room: int) -> None:
+    axes = [time_axis.fitted(500 * S, 60.0, room, (500 - past_s) * S) for past_s in range(1, 90)]
+    lengths = [a.bin_ns for a in axes]
+    assert lengths == sorted(lengths)
+    assert len({*lengths}) == 6
 
 
 def test_bins_stay_what_they_are_while_time_goes_on() -> None:
@@ -146,17 +152,6 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
     for at, name in ticks:
         start = at - len(name) // 2
         assert start < 0 or start + len(name) > room or text[start:].startswith(name)
-
-
-@pytest.mark.parametrize("bin_ms", range(300, 1000, 50))
-def test_times_do_not_touch_where_bins_are_several_columns_wide(bin_ms: int) -> None:
-    """Ticks are then at the edges of bins, up to a bin away from where their times would be."""
-    bin_ns = bin_ms * 1_000_000
-    end_ns = -(-1000 * S // bin_ns) * bin_ns
-    ticks = time_axis.ticks(time_axis.Axis(end_ns, bin_ns, 60, end_ns, None, 4), unix)
-    assert len(ticks) > 1
-    for (left, text), (right, _) in pairwise(ticks):
-        assert right - left > len(text)
 
 
 # --- what went on
@@ -287,11 +282,11 @@ def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
     assert strips.text(runs).count(theme.STEP) == 2
 
 
-# --- bins of several columns, cells of several columns
+# --- cells of several columns
 
 
 def dots(now_s: float = 100.0, **more: int) -> time_axis.Axis:
-    """40 columns of 1 s, or bins of several columns, up to second 100 of the day."""
+    """40 columns of 1 s, up to second 100 of the day."""
     return replace(time_axis.Axis(100 * S, S, 40, round(now_s * S)), **more)
 
 
@@ -302,19 +297,13 @@ def test_an_edge_belongs_to_the_earlier_bin_and_a_start_there_to_the_later_one()
     assert a.cells_of(Episode("offline", [0], 100 * S)) is None
     assert a.cells_of(Episode("offline", [0], 100 * S - 1)) == (range(19, 20), True)
     assert a.cells_of(Episode("offline", [0], 0, 64 * S)) == (range(2), False)
-    wide = dots(bin_columns=4)
-    assert (wide.bins, wide.start_ns) == (10, 90 * S)
-    assert wide.cells_of(Episode("offline", [0], 90 * S, 92 * S)) == (range(8), True)
-    odd = replace(wide, columns=43)  # its first three columns belong to no bin
-    assert (odd.bins, odd.column(90 * S + 1), odd.column(100 * S)) == (10, 3, 39)
-    assert odd.edges.tolist() == [i * S for i in range(90, 101)]
 
 
 def test_there_is_no_axis_before_the_history() -> None:
-    a = dots(bin_columns=2, first_ns=95 * S + 1)
-    assert a.known_columns == 10
-    assert text(a) == " " * 30 + "─" * 10
-    assert text(a, drop(94, 97)) == " " * 30 + "━━━━" + "─" * 6
+    a = dots(first_ns=91 * S + 1)
+    assert a.known_columns == 9
+    assert text(a) == " " * 31 + "─" * 9
+    assert text(a, drop(89, 94)) == " " * 31 + "━━━" + "─" * 6
     assert strips.text(time_axis.times(a, time_axis.ticks(a, unix))).strip() == ""
 
 
