@@ -24,7 +24,8 @@ _LABELS = {key.id: key.label for key in KEYS}
 Entry = tuple[str, ...]
 """The id of a key, or the ids of two keys with opposite effects, which share a label."""
 _GROUPS: tuple[tuple[Entry, ...], ...] = (
-    (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("fold",), ("output",)),
+    (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("fold",), ("try",),
+     ("output",)),
     (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
      ("previous_episode",), ("narrower", "wider"), ("jump",), ("shorter", "longer"),
      ("begin", "finish")),
@@ -41,15 +42,12 @@ _REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish",
 recording (_REPLAY); the most important first."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Ids of keys that do nothing on the page of a core."""
-_REQUIRED_KEYS = frozenset({"back", "clear", "output"})
-"""Ids of keys that must be shown: if there is no room for them, the views are merged into one
-entry. In a recording, the key that plays it must be shown as well."""
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
 """Labels of pairs of keys, by the id of the second key of the pair."""
 MAX_FIRST_HINTS, MAX_FIRST_COMMON = 1, 4
-"""Order of importance: the first FIRST_HINTS entries of the view, then the first FIRST_COMMON
-entries that all views have, then the other entries of the view. In a recording, the entries that
-all views have come first, because they control playback."""
+"""Order of importance: the first hints of the view, at least MAX_FIRST_HINTS, then the first
+MAX_FIRST_COMMON entries that all views have, then the other entries of the view. In a recording,
+the entries that all views have come first, because they control playback."""
 GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
@@ -76,15 +74,16 @@ class KeyLine(PageWidget):
         super().__init__(ascii_=ascii_, id=id)
         self._captions = captions
         self._pieces: list[Piece] = []
-        self._shown: tuple[str, tuple[str, ...], dict[str, str], bool] | None = None
+        self._shown: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
         """The arguments of the last call of `show`."""
 
     def show(
-        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
-    ) -> None:
+        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, urgent: int,
+        replay: bool,
+    ) -> None:  # fmt: skip
         """Shows the keys of a view. `hints`: ids of the view's own keys. `labels`: labels of the
-        keys whose effect changes, by id."""
-        shown = view, hints, dict(labels), replay
+        keys whose effect changes, by id. `urgent`: the number of hints that must be shown."""
+        shown = view, hints, dict(labels), urgent, replay
         if shown != self._shown:
             self._shown = shown
             self.update()
@@ -92,9 +91,9 @@ class KeyLine(PageWidget):
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
         if self._shown is None:
             return []
-        view, hints, labels, replay = self._shown
+        view, hints, labels, urgent, replay = self._shown
         self._pieces = key_pieces(
-            view, hints, self._captions, _LABELS | labels, width, replay=replay
+            view, hints, self._captions, _LABELS | labels, width, urgent=urgent, replay=replay
         )
         return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
@@ -110,10 +109,11 @@ class KeyLine(PageWidget):
 
 def key_pieces(
     view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
-    width: int, *, replay: bool = False,
+    width: int, *, urgent: int = 0, replay: bool = False,
 ) -> list[Piece]:  # fmt: skip
     """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
-    an urgent key would not fit otherwise."""
+    one of the first `urgent` hints, the key back, or in a recording the key that plays it, would
+    not fit otherwise."""
     pair_labels = {**labels, **_PAIR_LABELS}
 
     def pieces(entry: Entry) -> list[Piece]:
@@ -126,10 +126,10 @@ def key_pieces(
     by_key = {key: entry for group in _GROUPS for entry in group for key in entry}
     order = _REPLAY_ORDER if replay else _LIVE_ORDER
     common = [key for key in order if view in TURN or key not in _ROW_KEYS]
-    first = 0 if replay else MAX_FIRST_HINTS
+    first = 0 if replay else max(urgent, MAX_FIRST_HINTS)
     importance = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common]
     entries = dict.fromkeys(by_key[key] for key in importance)
-    required_keys = _REQUIRED_KEYS | ({"pause"} if replay else set())
+    required_keys = {"back", *hints[:urgent], *(["pause"] if replay else [])}
     required = {entry for entry in entries if entry[-1] in required_keys}
 
     ends, rule = _join([pieces(("help",)), pieces(("quit",))], GAP), [Piece("│", "rule")]

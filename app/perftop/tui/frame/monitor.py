@@ -237,20 +237,24 @@ class Monitor(DirectScreen):
             self.view.set(session, interval, choice_changed=choice_changed)
 
     def _show_keys(self) -> None:
-        status, order = self.last.status, self.view.sorting.order
-        labels = {"longer": duration(status.interval_ns / 1e9), "order": order_name(order)}
+        status, sorting, view = self.last.status, self.view.sorting, self.view.id or ""
+        order = order_name(sorting.order) + " reversed" * sorting.reverse
+        labels = {"longer": duration(status.interval_ns / 1e9), "order": order}
         replay = status.replay
         if status.paused is not None if replay is None else not replay.playing:
             labels["pause"] = "resume" if replay is None else "play"
         if self._prompt and self._prompt.asks("filter") and not self._prompt.wrong:
             self._prompt.explain(self.choice.matches(self.last.session))
-        hints = self.view.HINTS if self.output is None else ("output", *self.view.HINTS)
+        urgent = [] if self.output is None else ["output"]
         if (shown_filter := self.choice.filter) is not None:
             text = foreign(shown_filter.text)
             text = fit(text, min(len(text), MAX_FILTER))
             labels["clear"] = f"all · {text} · {self.choice.matches(self.last.session)}"
-            hints = ("clear", *hints)  # narrow screens leave out the last hints first
-        self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
+            urgent.insert(0, "clear")
+        if view in keys.TURN and (sorting.order != self.view.ORDERS[0] or sorting.reverse):
+            urgent.append("order")
+        hints, is_recording = (*urgent, *self.view.HINTS), replay is not None
+        self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
         """Runs the action of the clicked key. First closes an open prompt, as Esc does."""
@@ -341,14 +345,17 @@ class Monitor(DirectScreen):
             self.app.push_screen(Why(session, verdict.report, ascii_=self.choice.ascii))
 
     def action_try(self) -> None:
-        """Shows the remedy for the worst loss; when pressed again, copies it."""
+        """Shows the remedy for the worst loss, or for the selected one where the view has its own;
+        when pressed again, copies it."""
         session, range_ns = self.last.session, self.choice.range_ns
         if session is not None and range_ns is not None:
             start, end = (when(session.unix(ns)) for ns in range_ns)
             self.app.copy_to_clipboard(f"--from {start} --to {end}")
             self._controls.say(f"copied: --from {start} --to {end}")
             return
-        remedy = self._top.verdict.remedy if self._top.verdict is not None else ""
+        remedy = self.view.remedy
+        if remedy is None:
+            remedy = self._top.verdict.remedy if self._top.verdict is not None else ""
         if not remedy:
             self._controls.say("no remedy is known for this")
         elif remedy == self._offered_remedy:

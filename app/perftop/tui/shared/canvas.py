@@ -237,6 +237,12 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """The order of the view's lines. All views whose lines are CPUs share one order."""
         return self.choice
 
+    @property
+    def remedy(self) -> str | None:
+        """The remedy for what is selected, which the key `try` copies; '' if none is known; None:
+        the key copies the verdict's."""
+        return None
+
     def open(self) -> bool:
         """Handles Enter. Returns whether the page of the selected core is to be shown."""
         return True

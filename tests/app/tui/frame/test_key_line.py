@@ -64,13 +64,25 @@ def test_the_view_that_is_shown_is_bright() -> None:
 def test_urgent_keys_replace_those_of_views() -> None:
     assert "esc back" in shown(line("core", 80))
     assert "space play" in shown(line("overview", 80, replay=True, pause="play"))
-    cleared = key_pieces("table", ("clear",), CAPTIONS, LABELS | {"clear": "all · 4 of 64"}, 80)
+    labels = LABELS | {"clear": "all · 4 of 64"}
+    cleared = key_pieces("table", ("clear",), CAPTIONS, labels, 80, urgent=1)
     assert r"\ all · 4 of 64" in shown(cleared)
 
 
 def test_a_recording_has_no_record_key() -> None:
     for name, width in itertools.product(HINTS, (80, 160, 240)):
         assert "record" not in {piece.key for piece in line(name, width, replay=True)}
+
+
+@pytest.mark.parametrize("number", "12346")
+async def test_the_order_of_rows_is_shown_unless_it_is_the_usual_one(number: str) -> None:
+    async with running(Machine(), (80, 24)) as run:
+        await run.pilot.press(number)
+        assert "order" not in {piece.key for piece in bar(run)._pieces}
+        await run.pilot.press("o", "o")
+        assert "o worst first" in bar(run).render_line(0).text
+        await run.pilot.press("r")
+        assert "o worst first reversed" in bar(run).render_line(0).text
 
 
 # --- clicks
