@@ -260,10 +260,8 @@ def _reason(
         hint = f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
     elif limit == "mask" and spare and (has_room or mutual or not neighbours):
         hint = f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
-    elif neighbours and (cause := _kernel_cause(session, *neighbours[0])):
-        hint = cause_of(cause).remedy
     elif neighbours:
-        hint = f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
+        hint = remedy_against(session, *neighbours[0])
     elif storm is not None:
         hint = f"chrt --idle --pid 0 {storm.pid}, whose later children inherit it"
     elif mutual and not has_room:
@@ -296,6 +294,12 @@ def _kernel_cause(session: Session, pid: int, comm: str) -> str:
     if "command" in session.details.get(str(pid), {}):
         return ""
     return next((cause for name, cause in KERNEL_THREADS.items() if comm.startswith(name)), "")
+
+
+def remedy_against(session: Session, pid: int, comm: str) -> str:
+    """Returns the remedy against a process or kernel thread that other tasks wait for."""
+    cause = _kernel_cause(session, pid, comm)
+    return cause_of(cause).remedy if cause else f"chrt --idle --all-tasks --pid 0 {pid}"
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,7 @@ def _finding(
         cause, sums.share(cause), float(lost_s.sum()), words, _by(cause, worst), cpus,
         _acted_s(alike, now_ns, span_ns), running,
         confidence(*cause) if worst is None else worst.confidence, pieces(cause[1], shown),
-        _hint(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
+        remedy(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
         evidence = ["no limit was seen to act"]
@@ -364,7 +364,9 @@ def _by(cause: Cause, worst: Episode | None) -> str:
     return as_clause(cause_of("license").subject if kind == "license" else cause_subject(known))
 
 
-def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
+def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
+    """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
+    costliest episode of the cause."""
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
         return CAPS[cap.by][1] if cap.by in CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:

@@ -23,7 +23,14 @@ from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, foreign, mer
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS
-from perftop.output.sentences import cause, evidence, group_episodes, losers, sentence
+from perftop.output.sentences import (
+    cause,
+    evidence,
+    group_episodes,
+    losers,
+    sentence,
+    unique_losses,
+)
 from perftop.output.sentences import group as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -125,12 +132,11 @@ def who_loses(
     count = min(len(losses), max(0, height - 1))
     count_text = f"{count} of " * (count < len(losses)) + many(len(losses), "pair")
     link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
-    columns_shown = tasks.pair_columns(width, since=False)
+    columns_shown = tasks.pair_columns(width)
     return [
         (title("who loses to whom", count_text, width, link), None),
-        *((tasks.pair_line(pair, columns_shown, time_of_day(session.unix(pair.since_ns))), pair.cpu)
-          for pair in losses[:count]),
-    ]  # fmt: skip
+        *((tasks.pair_line(pair, columns_shown), pair.cpu) for pair in losses[:count]),
+    ]
 
 
 # --- what happened
@@ -216,10 +222,8 @@ def episode_groups(session: Session, interval: Interval) -> Groups:
     older_count = ended_count + mark_count - len(past)
     if session.log.recording is None:  # the log has dropped old episodes
         older_count += session.log.since(1 << 62)[1] - len(ended)
-    running_groups, ended_groups = (
-        group_episodes(session.episodes(now_ns, now_ns)),
-        _group_by_start(past),
-    )
+    running_groups = group_episodes(session.episodes(now_ns, now_ns))
+    ended_groups = _group_by_start(unique_losses(past))
     count = len(running_groups) + len(ended_groups) + older_count
     return Groups(running_groups, ended_groups, count)
 

@@ -10,14 +10,13 @@ from math import isnan, nan
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from perftop.base.text import length, rough
+from perftop.base.text import rough
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
 from perftop.draw.strips import foreign
 from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import TaskSnapshot, WatchedJob
-from perftop.output.sentences import evidence_json, evidence_piece
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
@@ -216,13 +215,12 @@ def ranking(session: Session, interval: Interval) -> Ranking:
 
 
 # --- Who loses to whom: a pair of tasks for each CPU that loses time or IPC to a neighbour, and the
-# table of such pairs, for the panel and, with more columns, for the neighbour view.
+# table of such pairs.
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_WIDTH_FOR_WORDS = 72
 """Minimum width for words between the names, such as "takes 30 % from"."""
 MIN_NAME_WIDTH, MAX_NAME_WIDTH = 12, 22
-MIN_EVIDENCE_WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +240,7 @@ class Pair:
     loser: Side
     """The task on the CPU that loses."""
     cpu: int
-    """Number of the CPU that loses; for a loss that has ended, the first of the CPUs."""
+    """Number of the CPU that loses."""
     lost: float
     """The share that the CPU loses, from 0 to 1; NaN if unknown."""
     ipc: float
@@ -250,12 +248,6 @@ class Pair:
     alone: float
     """IPC of the losing CPU without the taker; NaN like `ipc`."""
     since_ns: int
-    cause: str
-    why: str
-    """The evidence, without names and IPC, which have columns of their own."""
-    inferred: bool
-    lasted: str = ""
-    """How long the loss lasted; '' if it has not ended."""
 
 
 # --- pairs at a single point in time
@@ -276,39 +268,15 @@ def running_pairs(
     return sorted(pairs, key=lambda pair: (-round(pair.lost, 3), pair.since_ns, pair.cpu))
 
 
-def ended_pairs(session: Session, interval: Interval, shown_rows: frozenset[int]) -> Iterator[Pair]:
-    """Yields a pair for each episode that had ended by the end of the interval, the newest
-    first."""
-    losses = _neighbour_episodes(session, interval, ended=True)
-    for episode in sorted(losses, key=lambda e: -e.start_ns):
-        cpus = [cpu for cpu in episode.cpus if session.position.get(cpu) in shown_rows]
-        if cpus:
-            evidence = episode.evidence
-            yield Pair(
-                episode_style.sign(episode), _taker(evidence, cpus[0]),
-                Side(f"CPU {cpus[0]}{_more_text(cpus)}"), cpus[0],
-                nan if episode.depth is None else episode.depth,
-                _float_or_nan(evidence.get("ipc")), _float_or_nan(evidence.get("ipc_alone")),
-                episode.start_ns, episode.cause, _evidence_text(evidence),
-                episode.confidence != "measured",
-                length((episode.end_ns or 0) - episode.start_ns),
-            )  # fmt: skip
-
-
 def any_pair(session: Session, interval: Interval) -> bool:
     """Returns whether any CPU loses to a neighbour."""
     return any(True for _ in _neighbour_episodes(session, interval))
 
 
-def _neighbour_episodes(
-    session: Session, interval: Interval, *, ended: bool = False
-) -> Iterator[Episode]:
-    """Yields the neighbour episodes that ran at the end of the interval, or, if `ended` is set,
-    those that had ended by then."""
-    now_ns = interval.time_ns
+def _neighbour_episodes(session: Session, interval: Interval) -> Iterator[Episode]:
+    """Yields the neighbour episodes that ran at the end of the interval."""
     for episode in (*session.running, *session.ended):
-        is_over = episode.end_ns is not None and episode.end_ns <= now_ns
-        if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and is_over is ended:
+        if episode.kind == NEIGHBOUR and episode_style.going(episode, interval.time_ns):
             yield episode
 
 
@@ -338,8 +306,7 @@ def _pair(
         loser = foreign(f"{threads[0].comm} {threads[0].tid}")
     return Pair(
         episode_style.sign(episode), taker, Side(loser, cpu), cpu, lost_share, ipc, alone,
-        episode.start_ns, episode.cause, _evidence_text(episode.evidence),
-        episode.confidence != "measured",
+        episode.start_ns,
     )  # fmt: skip
 
 
@@ -370,13 +337,6 @@ def _more_text(items: Sequence[object]) -> str:
     return f" (+{len(items) - 1})" if len(items) > 1 else ""
 
 
-def _evidence_text(evidence: Mapping[str, Any]) -> str:
-    in_columns = {"who", "self", "ipc", "ipc_alone"}
-    more = {key: value for key, value in evidence.items() if key not in in_columns}
-    pieces = (evidence_piece(key, value) for key, value in evidence_json(more).items())
-    return foreign(" · ".join(pieces))
-
-
 def _float_or_nan(value: object) -> float:
     return float(value) if isinstance(value, int | float) else nan
 
@@ -384,9 +344,8 @@ def _float_or_nan(value: object) -> float:
 # --- lines
 
 
-def pair_columns(width: int, *, since: bool) -> list[Column]:
-    """Returns the columns that fit. Spare cells go to the names first, then to the evidence.
-    `since`: includes the start, the cause and the evidence."""
+def pair_columns(width: int) -> list[Column]:
+    """Returns the columns that fit. Spare cells go to the names."""
     words = width >= MIN_WIDTH_FOR_WORDS
 
     def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
@@ -399,43 +358,26 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
           [column("lost", "lost", 6)]),
         column("loser", "who loses", MIN_NAME_WIDTH), column("loser cpu", "", 8, rank=1),
         column("ipc", "IPC", 22, rank=3),
-        *([column("since", "since", 10, rank=2), column("cause", "cause", 12, rank=4)] if since
-          else []),
     ], width)  # fmt: skip
     # Both columns of names are equally wide.
     name = min(MAX_NAME_WIDTH, MIN_NAME_WIDTH + max(0, width - total_width(columns)) // 2)
-    columns = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in columns]
-    spare_cells = width - total_width(columns)
-    if since and spare_cells >= MIN_EVIDENCE_WIDTH:
-        columns.append(column("why", "evidence", spare_cells))
-    return columns
+    return [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in columns]
 
 
-def pair_line(pair: Pair, shown: Sequence[Column], since: str) -> list[Run]:
-    """Returns the line of a pair: the taker, the share, and the loser. The share is red while the
-    loss lasts."""
-    is_over = bool(pair.lasted)
-    text, loser_style, bold = ("dim",) * 3 if is_over else ("text", "alarm", "bright")
+def pair_line(pair: Pair, shown: Sequence[Column]) -> list[Run]:
+    """Returns the line of a pair: the taker, the share in red, and the loser."""
     share = "" if isnan(pair.lost) else rough(pair.lost)
-    reason_parts = [
-        f"for {pair.lasted}" if is_over else "",
-        "inferred" if pair.inferred else "",
-        pair.why,
-    ]
-    ipc: list[Run] = [("IPC ", "dim"), (f"{pair.ipc:.2f}", text), (", alone ", "dim"),
-                      (f"{pair.alone:.2f}", text)]  # fmt: skip
+    ipc: list[Run] = [("IPC ", "dim"), (f"{pair.ipc:.2f}", "text"), (", alone ", "dim"),
+                      (f"{pair.alone:.2f}", "text")]  # fmt: skip
     cells: dict[str, Cell] = {
-        "sign": (pair.sign, loser_style),
-        "takes": [("took  " if is_over else "takes ", "dim"), (share, loser_style)],
-        "lost": (share, loser_style),
+        "sign": (pair.sign, "alarm"),
+        "takes": [("takes ", "dim"), (share, "alarm")],
+        "lost": (share, "alarm"),
         "from": ("from", "dim"),
         "ipc": [] if isnan(pair.ipc) or isnan(pair.alone) else ipc,
-        "since": (since, "dim"),
-        "cause": (pair.cause, text),
-        "why": (" · ".join(filter(None, reason_parts)), "dim"),
     }
     names = {column.key: column.width - 1 for column in shown}
-    for key, side, style in (("taker", pair.taker, text), ("loser", pair.loser, bold)):
+    for key, side, style in (("taker", pair.taker, "text"), ("loser", pair.loser, "bright")):
         cells[key] = (fit(side.name, names[key]), style) if side.name else ("–", "faint")
         cells[f"{key} cpu"] = ("" if side.cpu is None else f"CPU {side.cpu}", "dim")
     return columns.line(shown, [cells[column.key] for column in shown])

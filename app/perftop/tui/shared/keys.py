@@ -107,7 +107,7 @@ KEYS: tuple[Key, ...] = (
 
     Key("report", "monitor", "w", "why", "why", "The whole report behind the verdict"),
     Key("try", "monitor", "y", "try", "try",
-        "Show a remedy for the worst loss; pressed again, copy it"),
+        "Show a remedy for the worst or the selected loss; pressed again, copy it"),
     Key("range_start", "monitor", "less_than_sign", "range(False)", "range from",
         "Start a range at the shown moment"),
     Key("range_end", "monitor", "greater_than_sign", "range(True)", "range to",
@@ -122,7 +122,7 @@ KEYS: tuple[Key, ...] = (
     Key("first", "rows", "home,g", "end(-1)", "first", "First row"),
     Key("last", "rows", "end,G", "end(1)", "last", "Last row"),
     Key("fold", "rows", "t,f5", "fold", "fold",
-        "Fold packages into single lines: if needed, never, always (overview)"),
+        "Fold packages into single lines (overview), tasks of one name (neighbours)"),
 
     Key("heat_up", "heat", "up,k", "cell(0,-1)", "up", "One cell up"),
     Key("heat_down", "heat", "down,j", "cell(0,1)", "down", "One cell down"),

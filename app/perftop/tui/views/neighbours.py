@@ -1,372 +1,447 @@
-"""The neighbour view: which CPUs lose time to which neighbours, and how the watched job performs.
-All untrusted text is made safe to draw."""
+"""The neighbour view: who takes CPU time from whom, as ribbons and as rows with bars, what is known
+of the selected row, and how the watched job performs. All untrusted text is made safe to draw."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
-from math import isnan, nan
+from collections.abc import Sequence
+from itertools import accumulate
+from math import ceil, isnan, nan
 from typing import ClassVar
 
-import numpy as np
-
-from perftop.base.text import MISSING, ClockUnit, many, percent, ranges, time_of_day
-from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY
+from perftop.base.text import MISSING, ClockUnit, many, percent, ranges
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, fitted
-from perftop.draw.strips import Line, Piece, foreign, shed
-from perftop.model.machine_totals import OF_BEST
-from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, task
+from perftop.draw.columns import Cell, Column, Run, fit, fitted
+from perftop.draw.strips import (
+    Line,
+    Piece,
+    foreign,
+    join_cells,
+    merge_runs,
+    overlaid,
+    shed,
+    width,
+)
+from perftop.model.kinds import NEIGHBOURS
+from perftop.model.tasks import KEPT_NS, Thread, WatchedJob
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
 from perftop.tui.panels import panels
 from perftop.tui.panels.panels import PaneledView
-from perftop.tui.panels.tasks import (
-    MIN_BOLD_WAIT,
-    NO_LOSS_TEXT,
-    Pair,
-    ended_pairs,
-    pair_columns,
-    pair_line,
-    running_pairs,
-    task_bar,
-)
+from perftop.tui.panels.tasks import INDENT, MIN_BOLD_WAIT, NO_LOSS_TEXT, task_bar
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of
+from perftop.tui.shared.verdict import Verdict, verdict_at
+from perftop.tui.views.flows import Flow, details, flows
 
 MIN_SPAN_NS = 1_000_000_000
 """Minimum time, in ns, that the numbers of threads cover, because threads run in slices and sleep
 between them."""
-MAX_ENDED = 50
-"""Maximum number of ended losses shown; these are the newest."""
 MIN_WIDTH_FOR_BARS = 110
 MAX_CPU_LIST = 24
 """Maximum width of a list of CPUs, in cells; a longer list is replaced by the number of CPUs."""
-_NEEDS_OF_CAUSE = {
-    "sibling": ("ipc", "siblings"), "hypervisor": ("steal", "hypervisor"),
-    "scheduler": ("wait", "scheduler"), "package": ("busy_hz", "package"),
-    "memory": (OF_BEST, "memory bandwidth"), "who": ("tasks", "names of tasks"),
+MIN_ROWS = 6
+"""Number of rows, with a heading, for which the lines about the selected row leave room."""
+_LABEL_WIDTH = 11
+"""Width of labels such as "evidence", in cells."""
+
+# --- ribbons
+
+MIN_WIDTH_FOR_RIBBONS, MIN_RIBBON_ROWS = 100, 6
+ROW_S = tuple(base * 10.0**power for power in range(-2, 5) for base in (1, 2, 5))
+"""Possible scales: CPU seconds for each row."""
+NAME_WIDTH = 26
+"""Width of the names on each side of the ribbons, in cells."""
+_COLOURS = {
+    "sibling": ("lp1-4", "lp1-7"), "scheduler": ("loss-11", "loss-8"), "hypervisor": ("steal",),
+    "memory": ("both-3", "both-1"), "package": ("gap-heat",), "": ("rule",),
 }  # fmt: skip
-"""By cause: the key of the number without which the cause cannot be detected, and the name of the
-cause."""
+"""Colours of ribbons by cause; several alternate, a stripe for each pair of tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobThread:
-    """A thread of the watched job."""
+class _Side:
+    """The tasks on one side of the ribbons, each with the rows of its block and the height of its
+    ribbons in eighths of a row."""
 
-    tid: int
-    comm: str
-    cpu: int
-    activity: ThreadActivity
-    ipc: float
-    """IPC of its CPU, not of the thread alone."""
-    siblings: str
-    """Names of the tasks that run on the siblings of its CPU."""
-
-
-class Neighbourhood:
-    """Losses and the watched job at one moment of a session, which may be live or past."""
-
-    def __init__(self, session: Session, interval: Interval, mask: frozenset[int] | None) -> None:
-        """`mask`: positions of the CPUs to show; None for all CPUs."""
-        self._session, self._interval = session, interval
-        shown_rows = frozenset(session.shown)
-        self.shown = shown_rows if mask is None else mask & shown_rows
-        self.span_ns = max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
-        self.watched_job = session.neighbours.watched_job
-        then_ns = interval.time_ns
-        if self.watched_job.name is not None and then_ns < session.now_ns:
-            self.watched_job = WatchedJob(
-                self.watched_job.name
-            )  # as of that moment, from recorded frames
-            for message in session.past.frames(then_ns - KEPT_NS, then_ns):
-                self.watched_job.take(getattr(message, "records", {}), message.time_ns)
-
-    def losses(self) -> list[Pair]:
-        return running_pairs(self._session, self._interval, self.watched_job, self.shown)
-
-    def ended_losses(self) -> list[Pair]:
-        """Returns the losses that had ended by this moment, the newest first."""
-        return list(islice(ended_pairs(self._session, self._interval, self.shown), MAX_ENDED))
-
-    # --- the watched job
-
-    def _known_threads(self) -> list[Thread]:
-        """Returns the threads on CPUs of this machine, ordered by CPU and thread ID."""
-        position = self._session.position
-        threads = (thread for thread in self.watched_job.threads.values() if thread.cpu in position)
-        return sorted(threads, key=lambda thread: (thread.cpu, thread.tid))
-
-    def threads(self) -> list[JobThread]:
-        """Returns the threads of the watched job on the displayed CPUs, ordered by CPU and thread
-        ID."""
-        session, interval = self._session, self._interval
-        siblings = {cpu: core for core in session.cores for cpu in core}
-        rows = []
-        for thread in self._known_threads():
-            row = session.position[thread.cpu]
-            if row in self.shown:
-                other_cpus = [cpu for cpu in siblings.get(thread.cpu, ()) if cpu != thread.cpu]
-                tasks = ((task(interval.tasks.get(str(cpu))), cpu) for cpu in other_cpus)
-                rows.append(JobThread(
-                    thread.tid, foreign(thread.comm), thread.cpu, thread.activity(self.span_ns),
-                    float(interval.values["ipc"][row]),
-                    foreign(", ".join(f"{t.comm} {t.pid} on CPU {cpu}" for t, cpu in tasks if t)),
-                ))  # fmt: skip
-        return rows
-
-    def job(self, unit: ClockUnit, width: int) -> list[Run]:
-        """Returns a line about the watched job; if it is too long, the least important parts are
-        dropped."""
-        name: Run = (f" {foreign(self.watched_job.name or '')}", "bright")
-        count = len(self.watched_job.threads) + self.watched_job.more
-        if not self.watched_job.time_ns:
-            return [name, ("  its threads are not known yet", "dim")]
-        if not count:
-            return [name, ("  is not running", "dim")]
-        cpus = sorted({thread.cpu for thread in self._known_threads()})
-        cpu_text = ranges(cpus)
-        if len(cpu_text) <= MAX_CPU_LIST:
-            cpu_text = f"CPU{'s' if len(cpus) > 1 else ''} {cpu_text}"
-        else:
-            cpu_text = f"{len(cpus)} CPUs"
-        pieces: list[Piece] = [
-            (0, [name, (f"  {many(count, 'thread')}", "text")]),
-            (3, [("on ", "dim"), (cpu_text, "text")]),
-        ]
-        activity, values = self.watched_job.job(self.span_ns), self._interval.values
-        if elapsed_s := activity.elapsed_s:
-            runs: Run = (f"{activity.run_s / elapsed_s:.2f}", "text")
-            wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
-            pieces += [
-                (1, [("runs ", "dim"), runs, (" CPUs", "dim")]),
-                (
-                    1,
-                    [
-                        ("waits ", "dim"),
-                        (wait_text, "bright" if activity.wait >= MIN_BOLD_WAIT else "text"),
-                    ],
-                ),
-            ]
-        rows = [self._session.position[cpu] for cpu in cpus]
-        hz, ipc = (values.mean(key, rows) if rows else nan for key in ("busy_hz", "ipc"))
-        if not isnan(hz):
-            text = f"{hz * unit.per_hz:.{unit.digits}f}"
-            pieces.append((2, [(text, "text"), (f" {unit.name}", "dim")]))
-        if not isnan(ipc):
-            pieces.append((2, [("IPC ", "dim"), (f"{ipc:.2f}", "text")]))
-        if elapsed_s:
-            for word, times in (
-                ("sleeps ", activity.voluntary),
-                ("preempted ", activity.involuntary),
-            ):
-                pieces.append((4, [(word, "dim"), (f"{times / elapsed_s:.0f}/s", "text")]))
-        return shed(pieces, width, 3)
-
-    # --- checks
-
-    def checked(self) -> list[str]:
-        """Returns texts about the checks that were made and would have detected a loss."""
-        values, rows = self._interval.values, sorted(self.shown)
-        work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
-        watched, missing_causes = self.watched_job.name is not None, self._missing_causes()
-        min_busy = MIN_JOB_BUSY if watched else MIN_BUSY
-        checked_counts = {
-            "sibling": "siblings, by IPC alone and together",
-            "hypervisor": "the hypervisor, by steal",
-            "memory": "the memory, by traffic and IPC",
-        }
-        if watched:
-            checked_counts |= {"scheduler": "the scheduler, by waits",
-                               "package": "the package, by turbo and power"}  # fmt: skip
-        busy_text = many(int((work >= min_busy).sum()), "CPU")
-        return [
-            f"{busy_text} busy {100 * min_busy:.0f} % of the time or more",
-            *(text for cause, text in checked_counts.items() if cause not in missing_causes),
-        ]
-
-    def unchecked(self) -> list[str]:
-        """Returns texts about the causes that cannot be detected here, with the reasons."""
-        texts = [
-            f"{_NEEDS_OF_CAUSE[cause][1]} ({reason})"
-            for cause, reason in self._missing_causes().items()
-        ]
-        if self.watched_job.name is None:
-            texts.append("scheduler, package (only for a watched job: --watch PID|COMM)")
-        return [foreign(text) for text in texts]
-
-    def _missing_causes(self) -> dict[str, str]:
-        """Returns the reasons why causes cannot be detected, by cause."""
-        session = self._session
-        causes = {}
-        if not any(len(core) > 1 for core in session.cores):
-            causes["sibling"] = "no core has two threads here, as far as this system can see"
-        elif not any(len(core) == 2 for core in session.cores):
-            causes["sibling"] = "only detected on cores with two threads"
-        reasons = {missing_item.what: missing_item for missing_item in lasting_reasons(session)}
-        for cause, (key, _) in _NEEDS_OF_CAUSE.items():
-            is_unasked = cause in {"scheduler", "package"} and self.watched_job.name is None
-            reason = reasons.get(key)
-            if reason is not None and reason.cpus is None and not is_unasked:
-                fix = f"; {reason.fix}" if reason.fix else ""
-                causes.setdefault(cause, f"{reason.why}{fix}")
-        methods = self._interval.split.method
-        methods_used = {
-            methods[index]
-            for index, core in enumerate(session.cores[: len(methods)])
-            if len(core) == 2
-        }
-        if methods_used <= {"bounds", None}:
-            causes.setdefault(
-                "sibling", "how long two threads ran at once is known only within bounds"
-            )
-        return causes
+    def __init__(self, shown: Sequence[Flow], side: int, row_s: float) -> None:
+        self.names = [*dict.fromkeys(flow.names[side] for flow in shown)]
+        lost_s = [sum(f.lost_s for f in shown if f.names[side] == name) for name in self.names]
+        self.lost_s = dict(zip(self.names, lost_s, strict=True))
+        heights = {name: 8 * seconds / row_s for name, seconds in self.lost_s.items()}
+        self.rows = [max(2, ceil(heights[name] / 8)) for name in self.names]
+        self.tops = [*accumulate((rows + 1 for rows in self.rows), initial=0)]
+        """The first row of each block, and the rows of all blocks with a gap after each."""
+        ends = {name: 8.0 * top for name, top in zip(self.names, self.tops, strict=False)}
+        self.starts: dict[int, float] = {}
+        """The upper end of each ribbon, by the index of its flow."""
+        for i, flow in enumerate(shown):
+            name = flow.names[side]
+            self.starts[i] = ends[name]
+            ends[name] += 8 * flow.lost_s / row_s
 
 
-def thread_columns(width: int) -> list[Column]:
-    has_bars = width >= MIN_WIDTH_FOR_BARS
-    bars = [Column("bar", "", 24, left=True, gap=4)] if has_bars else []
+def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
+    """Returns lines with a ribbon from the taker to the loser of each flow, at most `rows`, and the
+    seconds for each row. Flows that do not fit are left out, the smallest first."""
+    while True:
+        scales = ((_Side(shown, 0, s), _Side(shown, 1, s), s) for s in ROW_S)
+        left, right, row_s = next(
+            (fit for fit in scales if max(fit[0].tops[-1], fit[1].tops[-1]) - 1 <= rows),
+            (None, None, 0.0),
+        )
+        if left is not None and right is not None:
+            break
+        shown = shown[:-1]
+        if not shown:
+            return [], 0.0
+    height, middle = max(left.tops[-1], right.tops[-1]) - 1, size - 2 * NAME_WIDTH - 3
+    columns = []
+    for x in range(middle):
+        along = x / max(1, middle - 1)
+        along *= along * (3 - 2 * along)
+        eighths: list[str] = [""] * (8 * height)
+        for i, flow in enumerate(shown):
+            top = left.starts[i] + (right.starts[i] - left.starts[i]) * along
+            thick, colours = 8 * flow.lost_s / row_s, _COLOURS[flow.cause]
+            stripes = min(len({pair[:2] for pair in flow.pairs}), max(1, int(thick / 8)))
+            for y in range(round(top), min(max(round(top) + 1, round(top + thick)), 8 * height)):
+                stripe = int((y - top) / max(1.0, thick) * stripes)
+                eighths[y] = colours[stripe % len(colours)]
+        columns.append([_cell(eighths[y : y + 8]) for y in range(0, 8 * height, 8)])
+    lines = [join_cells([column[y] for column in columns]) for y in range(height)]
+    for i, flow in enumerate(shown):
+        text = f" {flow.lost_s:.1f} s "
+        y, x = int((left.starts[i] + right.starts[i] + 8 * flow.lost_s / row_s) / 16), middle // 2
+        if flow.lost_s / row_s >= 1 and len(text) < middle:
+            lines[y] = overlaid(lines[y], x - len(text) // 2, [(text, "bright")])
+    names = [_names(left, height, "taken"), _names(right, height, "lost")]
+    return [
+        [*merge_runs([(" " * (NAME_WIDTH - width(a)), "text"), *a, (" ", "text")], NAME_WIDTH + 1),
+         *line, (" ", "text"), *merge_runs(b, NAME_WIDTH)]
+        for a, line, b in zip(names[0], lines, names[1], strict=True)
+    ], row_s  # fmt: skip
+
+
+def _cell(eighths: Sequence[str]) -> Run:
+    """Returns a cell with the colours of its eighths, from the top: the lowest colour, and above it
+    the one that fills most of the rest; '' is the ground."""
+    lower, count = eighths[-1], 1
+    while count < 8 and eighths[-count - 1] == lower:
+        count += 1
+    if count == 8:
+        return (theme.LEVELS[8], lower) if lower else (" ", "text")
+    rest = eighths[: 8 - count]
+    upper = max({*rest}, key=rest.count)
+    return theme.LEVELS[count], f"{lower or 'ground'}/{upper or 'ground'}"
+
+
+def _names(side: _Side, height: int, verb: str) -> list[list[Run]]:
+    lines: list[list[Run]] = [[] for _ in range(height)]
+    for name, rows, top in zip(side.names, side.rows, side.tops, strict=False):
+        y = top + (rows - 2) // 2
+        lines[y] = [(fit(name, min(len(name), NAME_WIDTH)), "bright")]
+        lines[y + 1] = [(f"{side.lost_s[name]:.1f} s {verb}", "dim")]
+    return lines
+
+
+# --- rows
+
+
+def flow_columns(size: int) -> list[Column]:
     return fitted([
-        Column("cpu", "CPU", 6), Column("thread", "thread", 28 if has_bars else 20, left=True),
+        Column("sign", "", INDENT, left=True, gap=0),
+        Column("taker", "who takes", 16, left=True, gap=0, most=24),
+        Column("bar", "", 16, left=True, gap=1, most=60, weight=3),
+        Column("lost", "CPU s", 8, digits=1),
+        Column("loser", "from", 17, left=True, gap=2, most=25),
+        Column("share", "lost %", 8, scale=100.0), Column("cause", "", 13, left=True, gap=2),
+        Column("cpus", "CPUs", 18, left=True, gap=2, rank=1, most=30),
+    ], size)  # fmt: skip
+
+
+def flow_cells(flow: Flow, shown: Sequence[Column], most_s: float) -> list[Cell]:
+    by_key = {column.key: column for column in shown}
+    kind, (taker, loser) = NEIGHBOURS.get(flow.cause), flow.names
+    bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / most_s))
+    style = "alarm" if flow.share >= 0.05 else "text"
+    cells: dict[str, Cell] = {
+        "sign": (kind.sign if kind else " ", style), "taker": (taker, "bright"),
+        "bar": [(bar, _COLOURS[flow.cause][0])], "lost": by_key["lost"].cell(flow.lost_s),
+        "loser": (loser, "bright"), "cause": (flow.cause, "dim"),
+        "share": by_key["share"].cell(flow.share if flow.wanted_s else nan, style),
+        "cpus": (ranges(sorted(flow.cpus)), "dim"),
+    }  # fmt: skip
+    return [cells[column.key] for column in shown]
+
+
+def thread_columns(size: int) -> list[Column]:
+    bars = [Column("bar", "", 24, left=True, gap=4)] if size >= MIN_WIDTH_FOR_BARS else []
+    return fitted([
+        Column("cpu", "CPU", 6), Column("thread", "thread", 28 if bars else 20, left=True),
         Column("runs", "runs %", 8, scale=100.0, digits=1),
         Column("waits", "waits %", 8, scale=100.0, digits=1), *bars,
         Column("ipc", "IPC", 7, digits=2), Column("preempted", "preempted/s", 13),
-        Column("siblings", "on the sibling", 16, left=True, most=width),
-    ], width - 1)  # fmt: skip
+    ], size - 1)  # fmt: skip
 
 
-def thread_cells(thread: JobThread, columns: list[Column]) -> list[Cell]:
-    activity, elapsed_s = thread.activity, thread.activity.elapsed_s
-    run_text, wait_text, preempted_text = (
-        value / elapsed_s if elapsed_s else nan
+def thread_cells(
+    thread: Thread, session: Session, interval: Interval, span_ns: int, shown: list[Column]
+) -> list[Cell]:
+    """Returns the cells of a thread of the watched job. The IPC is that of its CPU."""
+    activity, by_key = thread.activity(span_ns), {column.key: column for column in shown}
+    run_share, wait_share, preempted = (
+        value / activity.elapsed_s if activity.elapsed_s else nan
         for value in (activity.run_s, activity.wait_s, activity.involuntary)
     )
-    by_key = {column.key: column for column in columns}
     wait_style = "bright" if activity.wait >= MIN_BOLD_WAIT else "text"
     is_idle = activity.run_s == 0 and not activity.wait_s > 0
     cells: dict[str, Cell] = {
         "cpu": (str(thread.cpu), "text"),
-        "thread": (f"{thread.comm} {thread.tid}", "dim" if activity.run_s == 0 else "text"),
-        "runs": by_key["runs"].cell(run_text),
+        "thread": (f"{foreign(thread.comm)} {thread.tid}", "text" if activity.run_s else "dim"),
+        "runs": by_key["runs"].cell(run_share),
         "waits": by_key["waits"].cell(activity.wait, wait_style, resting=is_idle),
-        "ipc": by_key["ipc"].cell(thread.ipc),
-        "preempted": by_key["preempted"].cell(preempted_text),
-        "siblings": (thread.siblings, "dim"),
+        "ipc": by_key["ipc"].cell(float(interval.values["ipc"][session.position[thread.cpu]])),
+        "preempted": by_key["preempted"].cell(preempted),
     }
     if "bar" in by_key:
-        cells["bar"] = [] if isnan(run_text) else task_bar(run_text, wait_text, by_key["bar"].room)
-    return [cells[column.key] for column in columns]
+        room = by_key["bar"].room
+        cells["bar"] = [] if isnan(run_share) else task_bar(run_share, wait_share, room)
+    return [cells[column.key] for column in shown]
 
 
-def wrapped(prefix: str, texts: list[str], width: int) -> list[list[Run]]:
-    """Returns lines with the texts, wrapped to `width`; the first line begins with `prefix`, and
-    the others are indented by its length."""
-    parts = panels.wrapped(" · ".join(texts), max(1, width - len(prefix) - 5))
-    return [
-        [(f" {' ' * len(prefix) if i else prefix}{part}", "dim")] for i, part in enumerate(parts)
-    ]
+def job_line(
+    job: WatchedJob, threads: Sequence[Thread], session: Session, interval: Interval,
+    span_ns: int, unit: ClockUnit, size: int,
+) -> list[Run]:  # fmt: skip
+    """Returns a line about the watched job, whose threads on CPUs of this machine are `threads`; if
+    it is too long, the least important parts are dropped."""
+    name: Run = (f" {foreign(job.name or '')}", "bright")
+    count = len(job.threads) + job.more
+    if not count:
+        text = "is not running" if job.time_ns else "its threads are not known yet"
+        return [name, (f"  {text}", "dim")]
+    cpus = sorted({thread.cpu for thread in threads})
+    cpu_text = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
+    if len(cpu_text) > MAX_CPU_LIST:
+        cpu_text = many(len(cpus), "CPU")
+    pieces: list[Piece] = [(0, [name, (f"  {many(count, 'thread')}", "text")]),
+                           (3, [("on ", "dim"), (cpu_text, "text")])]  # fmt: skip
+    activity = job.job(span_ns)
+    if elapsed_s := activity.elapsed_s:
+        wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
+        wait_style = "bright" if activity.wait >= MIN_BOLD_WAIT else "text"
+        runs = f"{activity.run_s / elapsed_s:.2f}"
+        pieces += [(1, [("runs ", "dim"), (runs, "text"), (" CPUs", "dim")]),
+                   (1, [("waits ", "dim"), (wait_text, wait_style)])]  # fmt: skip
+    rows = [session.position[cpu] for cpu in cpus]
+    hz, ipc = (interval.values.mean(key, rows) if rows else nan for key in ("busy_hz", "ipc"))
+    if not isnan(hz):
+        text = f"{hz * unit.per_hz:.{unit.digits}f}"
+        pieces.append((2, [(text, "text"), (f" {unit.name}", "dim")]))
+    if not isnan(ipc):
+        pieces.append((2, [("IPC ", "dim"), (f"{ipc:.2f}", "text")]))
+    for word, times in (("sleeps ", activity.voluntary), ("preempted ", activity.involuntary)):
+        if elapsed_s:
+            pieces.append((4, [(word, "dim"), (f"{times / elapsed_s:.0f}/s", "text")]))
+    return shed(pieces, size, 3)
 
 
-Row = list[Run] | Pair | JobThread
-"""A line of the view: plain text, a CPU that loses time, or a thread of the job."""
+def labelled(label: str, text: str, size: int, style: str = "text") -> list[list[Run]]:
+    """Returns the text in lines of `size` cells beside its label."""
+    lines = panels.wrapped(text, max(1, size - _LABEL_WIDTH - 3))
+    return [[(f"   {'' if i else label:<{_LABEL_WIDTH}}", "dim"), (line, style)]
+            for i, line in enumerate(lines)]  # fmt: skip
+
+
+# --- the view
+
+Row = list[Run] | Flow | Thread
+"""A line of the view: plain text, a flow, or a thread of the job."""
 
 
 class Neighbours(PaneledView, Cursor):
-    HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "reverse")
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "fold", "try")
     OWN_PANEL = "losses"
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
         self._rows: list[Row] = []
+        self._folded = True
+        """Whether tasks of the same name share a row."""
+        self._flows: tuple[object, list[Flow]] = None, []
+        """What the flows were made from, and the flows."""
+        self._picture: tuple[object, list[list[Run]], float] = None, [], 0.0
+        """What the ribbons were drawn from, their lines, and the seconds for each row."""
+        self._details: list[tuple[str, str]] = []
         self._first: dict[int, int] = {}
         """The first CPU of each CPU's core, by CPU."""
-        self._pairs = pair_columns(79, since=True)
-        self._threads = thread_columns(80)
 
     def begin(self) -> None:
         self._first = {cpu: core[0] for core in self.session.cores for cpu in core}
 
+    @property
+    def remedy(self) -> str:
+        """The remedy against the selected flow; '' if none is known."""
+        return next((text for label, text in self._details if label == "try"), "")
+
     # --- lines
 
     def make_layout(self) -> None:
-        self._pairs = pair_columns(max(20, self.width - 2), since=True)
+        self._columns = flow_columns(max(20, self.width - 2))
         self._threads = thread_columns(self.width)
 
+    def _shown_rows(self) -> frozenset[int]:
+        shown_rows, mask = frozenset(self.session.shown), self.choice.mask
+        return shown_rows if mask is None else mask & shown_rows
+
+    def _make_flows(self, verdict: Verdict | None) -> list[Flow]:
+        report = verdict.report if verdict is not None else None
+        drawn_from = id(report), self._folded, self.choice.mask
+        if self._flows[0] != drawn_from:
+            rows = self._shown_rows()
+            made = [] if report is None else flows(self.session, report, rows, folded=self._folded)
+            self._flows = drawn_from, made
+        return self._flows[1]
+
     def make_lines(self) -> None:
-        neighbourhood = Neighbourhood(self.session, self.interval, self.choice.mask)
-        name = (
-            None
-            if neighbourhood.watched_job.name is None
-            else foreign(neighbourhood.watched_job.name)
-        )
-        order, reverse = self.choice.order, self.choice.reverse
-        losses, width = neighbourhood.losses(), self.width
-        count_text = many(len(losses), "pair") if losses else ""
-        title: list[Run] = [
-            (" ", "text"),
-            *panels.title("noisy neighbours", count_text, max(1, width - 2)),
-        ]
-        self.heads = [] if self.bare else [title]
-        if name is not None:
-            self.heads.append(neighbourhood.job(clock_of(self.session, self.choice.units), width))
-        if losses:
-            if order == "CPU number":  # in all other orders, the worst loss is first
-                losses.sort(key=lambda loss: loss.cpu)
-            heading: list[Run] = [(" ", "text"), *columns.headings(self._pairs)]
-            self._rows = [heading, *(losses[::-1] if reverse else losses)]
-        else:
-            no_loss_text = (
-                NO_LOSS_TEXT if name is None else f"{name} is losing no time to a neighbour"
-            )
-            self._rows = [
-                [(f" {no_loss_text}", "text")],
-                *wrapped("checked: ", neighbourhood.checked(), width),
-            ]
-        if name is not None and neighbourhood.watched_job.threads:
-            threads = neighbourhood.threads()
-            if order == "worst first":
-                threads.sort(
-                    key=lambda loss: 1.0 if isnan(loss.activity.wait) else -loss.activity.wait
-                )
-            heading = [(" ", "text"), *columns.headings(self._threads)]
-            self._rows += [[], heading, *(threads[::-1] if reverse else threads)]
-        if ended_losses := neighbourhood.ended_losses():
-            self._rows += [[], [(" ended", "bright")], *ended_losses]
-        self._rows.append([])
-        for reason in neighbourhood.unchecked():
-            self._rows += wrapped("not checked: ", [reason], width)
+        verdict = verdict_at(self.session, self.interval, is_range=self.choice.range_ns is not None)
+        shown = self._make_flows(verdict)
+        self._rows, self.heads = [*shown], []
+        if not shown:
+            text = NO_LOSS_TEXT if verdict is None or verdict.report is not None else verdict.text
+            self._rows = [[(f" {text}", "text")]]
+        self._add_job()
         self.count = len(self._rows)
-        self.feet = self.panels(self.spare)
-        if self.cpu(line := self._cursor_line()) == self.choice.cpu:
-            self._selected = self.identity(line)
+        row = self._rows[self._cursor_line()]
+        selected, self._details = row if isinstance(row, Flow) else None, []
+        if selected is not None and verdict is not None and verdict.report is not None:
+            largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
+            lasting = verdict.lasting if verdict.cause[1] == selected.cause else ""
+            self._details = details(
+                self.session, verdict.report, selected, largest=largest, lasting=lasting
+            )
+        feet = self._detail_lines(selected, shown, verdict)
+        if not self.bare:
+            room = self.size.height - len(self.heads) - self.count - len(feet) - 4
+            self.heads += self._ribbons(shown, room)
+            seen_s = 0.0 if verdict is None else verdict.seen_s
+            self.heads.insert(0, self._title(seen_s, shown))
+            if shown:
+                self.heads.append([(" ", "text"), *columns.headings(self._columns)])
+        room = self.size.height - len(self.heads) - min(self.count, MIN_ROWS)
+        self.feet = [(line, "calm") for line in feet[: max(0, room)]]
+        self.feet += self.panels(max(0, self.spare - len(self.feet)))
+
+    def _ribbons(self, shown: list[Flow], room: int) -> list[list[Run]]:
+        """Returns the lines of the ribbons and a blank line; [] where they do not fit."""
+        rows = min(room, 2 * self.size.height // 5)
+        if self.look != "colour" or self.width < MIN_WIDTH_FOR_RIBBONS or rows < MIN_RIBBON_ROWS:
+            rows = 0
+        drawn_from = self._flows[0], self.width, rows
+        if self._picture[0] != drawn_from:
+            lines, row_s = ribbons(shown, self.width - 2, rows) if rows and shown else ([], 0.0)
+            self._picture = drawn_from, lines, row_s
+        return [*([(" ", "text"), *line] for line in self._picture[1]), []] if rows else []
+
+    def _title(self, seen_s: float, shown: list[Flow]) -> list[Run]:
+        text = f"CPU seconds lost in {seen_s:.1f} s" if shown else ""
+        if (row_s := self._picture[2]) and text:
+            text += f"; a row is {row_s:g} s"
+        if self._folded and any(len({*flow.pairs}) > 1 for flow in shown):
+            text += "; equal names are one"
+        return [(" ", "text"), *panels.title("who takes from whom", text, max(1, self.width - 2))]
+
+    def _detail_lines(
+        self, selected: Flow | None, shown: list[Flow], verdict: Verdict | None
+    ) -> list[list[Run]]:
+        """Returns lines on the selected flow, and what was and was not checked."""
+        size = max(1, self.width - 2)
+        lines: list[list[Run]] = []
+        if selected is not None:
+            taker, loser = selected.names
+            count = f"{shown.index(selected) + 1} of {len(shown)}"
+            title = panels.title(f"{taker} takes from {loser}", count, size)
+            lines += [[], [(" ", "text"), *title]]
+            for label, text in self._details:
+                lines += labelled(label, text, size, "key" if label == "try" else "text")
+        if verdict is not None and verdict.report is not None:
+            report, lines = verdict.report, [*lines, []]
+            calm = [check.brief for check in report.checks if not check.share]
+            lines += labelled("ruled out", " · ".join(calm), size, "dim") if calm else []
+            unseen = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
+            unseen += [f"{what}: {why}{f' ({cure})' * bool(cure)}"
+                       for what, why, cure in report.not_seen]  # fmt: skip
+            lines += labelled("not seen", foreign(" · ".join(unseen)), size, "dim")
+        return lines
+
+    def _sibling_reason(self) -> str:
+        """Returns why losses to siblings cannot be detected here; '' if they can."""
+        pairs = [i for i, core in enumerate(self.session.cores) if len(core) == 2]
+        if not any(len(core) > 1 for core in self.session.cores):
+            return "no core has two threads here, as far as this system can see"
+        if not pairs:
+            return "only detected on cores with two threads"
+        methods = {method for i, method in enumerate(self.interval.split.method) if i in pairs}
+        bounds_only = methods <= {"bounds", None}
+        return "how long two threads ran at once is known only within bounds" * bounds_only
+
+    def _add_job(self) -> None:
+        """Adds the line of the watched job to `heads`, and its threads to the rows."""
+        session, interval = self.session, self.interval
+        job = session.neighbours.watched_job
+        if job.name is None:
+            return
+        if interval.time_ns < session.now_ns:  # as of that moment, from recorded frames
+            job = WatchedJob(job.name)
+            for message in session.past.frames(interval.time_ns - KEPT_NS, interval.time_ns):
+                job.take(getattr(message, "records", {}), message.time_ns)
+        position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
+        threads = [thread for thread in job.threads.values() if thread.cpu in position]
+        threads.sort(key=lambda thread: (thread.cpu, thread.tid))
+        unit = clock_of(session, self.choice.units)
+        self.heads.append(job_line(job, threads, session, interval, span_ns, unit, self.width))
+        rows = self._shown_rows()
+        if shown := [thread for thread in threads if position[thread.cpu] in rows]:
+            heading: list[Run] = [(" ", "text"), *columns.headings(self._threads)]
+            self._rows += [[], heading, *shown]
 
     def line(self, y: int) -> Line:
         row = self._rows[y]
         if isinstance(row, list):
             return row, "calm"
-        chosen = self.cpu(y) == self.choice.cpu and self.identity(y) == self._selected
+        chosen = y == self._cursor_line()
         mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
-        if isinstance(row, JobThread):
-            cells = columns.line(self._threads, thread_cells(row, self._threads))
-            return [mark, *cells], "chosen" if chosen else "calm"
-        runs = [mark, *pair_line(row, self._pairs, time_of_day(self.session.unix(row.since_ns)))]
-        if row.lasted:
-            return runs, "chosen" if chosen else "calm"
-        return runs, "chosen victim" if chosen else "victim"
+        if isinstance(row, Flow):
+            most_s = self._flows[1][0].lost_s
+            cells = flow_cells(row, self._columns, most_s)
+            return [mark, *columns.line(self._columns, cells)], "chosen" if chosen else "calm"
+        span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
+        cells = thread_cells(row, self.session, self.interval, span_ns, self._threads)
+        return [mark, *columns.line(self._threads, cells)], "chosen" if chosen else "calm"
 
-    # --- the cursor is on a loss or a thread; other views select its core
+    # --- the cursor is on a flow or a thread; other views select its core
+
+    def open(self) -> bool:
+        self.choice.cpu = self.cpu(self._cursor_line()) or self.choice.cpu
+        return True
+
+    def _cursor_line(self) -> int:
+        """Returns the line of the selected flow or thread; else the first one."""
+        lines = [y for y in range(self.count) if self.identity(y) is not None]
+        same = (y for y in lines if self.identity(y) == self._selected)
+        return next(same, lines[0] if lines else 0)
 
     def cpu(self, y: int) -> int | None:
         row = self._rows[y] if 0 <= y < len(self._rows) else []
-        return None if isinstance(row, list) else self._first.get(row.cpu, row.cpu)
+        if isinstance(row, list):
+            return None
+        cpu = next(iter(row.cpus)) if isinstance(row, Flow) else row.cpu
+        return self._first.get(cpu, cpu)
 
     def identity(self, y: int) -> object:
         row = self._rows[y]
-        if isinstance(row, list):
-            return None
-        if isinstance(row, Pair):
-            return row.cause, row.cpu, row.since_ns if row.lasted else None
-        return row.tid
+        return None if isinstance(row, list) else row.key if isinstance(row, Flow) else row.tid
+
+    def action_fold(self) -> None:
+        self._folded = not self._folded
+        self.draw_selection()

@@ -125,6 +125,4 @@ def test_exact_sizes_at_any_width(count: int) -> None:
         for height in (1, 4, 9):
             lines = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
             assert [strips.width(line) for line in lines] == [width] * height
-        for since in (False, True):
-            result = panel_tasks.pair_columns(width, since=since)
-            assert width < 34 or total_width(result) <= width
+        assert width < 34 or total_width(panel_tasks.pair_columns(width)) <= width

@@ -1,0 +1,260 @@
+"""Who takes CPU time from whom: the lost seconds of the verdict's report, divided among the tasks
+that lost and the tasks that took them.
+
+Time that tasks waited for a CPU is divided by how long each task of the CPU waited, and how long
+others ran there meanwhile. What a sibling, saturated memory or the hypervisor costs a CPU is
+divided by how long its tasks ran.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from perftop.base.text import length, many, ranges, rough, time_of_day
+from perftop.draw.strips import foreign
+from perftop.model.kinds import Episode, TaskOnCpu
+from perftop.output.sentences import culprits, pieces
+from perftop.output.waiting import remedy_against
+from perftop.output.why_report import Finding, Report, remedy
+from perftop.session.losses import STEAL, WAIT_CAUSE
+from perftop.session.session import Session
+from perftop.session.task_times import ANYWHERE, TaskTimes
+from perftop.tui.shared.episode_style import going
+
+MIN_LOST_S = 0.3
+"""Minimum loss of a flow, in seconds; smaller ones are joined, apart from the largest."""
+MIN_PART = 0.02
+"""Minimum share that a task has in a loss or in taking it; smaller parts are left out."""
+OTHERS = "others"
+UNKNOWN = 0, ""
+"""The task that stands for unknown tasks."""
+_COMMAND_PID = re.compile(r"(?:-acp \S+|--pid 0) (\d+)")
+_HOUR_NS = 3600 * 10**9
+
+Task = tuple[int, str]
+"""PID and name of a task. PID 0: none."""
+Weights = Mapping[Task, float]
+
+
+@dataclass(slots=True)
+class Flow:
+    """CPU time that tasks of one name lost to tasks of another name, by one cause."""
+
+    taker: str
+    loser: str
+    cause: str
+    lost_s: float = 0.0
+    pairs: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    """Lost seconds by PID of the taker, PID of the loser, and number of the CPU."""
+    wanted_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Seconds that the losers ran or waited, by their PID and the number of the CPU."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Identity of the flow, which stays the same while its seconds change."""
+        pids = {pair[:2] for pair in self.pairs}
+        return self.taker, self.loser, self.cause, *(pids if len(pids) == 1 else ())
+
+    @property
+    def share(self) -> float:
+        """The share of their time that the losers lost; at most 1."""
+        return min(1.0, self.lost_s / max(1e-9, sum(self.wanted_s.values())))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of taker and loser, with the PID, or with how many tasks have the name."""
+        takers, losers = ({pair[at] for pair in self.pairs} - {0} for at in (0, 1))
+        if not self.cause:
+            return f"{len(takers)} {OTHERS}", f"{len(losers)} {OTHERS}"
+        return _name(self.taker, takers), _name(self.loser, losers)
+
+    @property
+    def cpus(self) -> dict[int, float]:
+        """Lost seconds by number of the CPU, the largest loss first."""
+        lost_s: dict[int, float] = {}
+        for (_, _, cpu), seconds in self.pairs.items():
+            lost_s[cpu] = lost_s.get(cpu, 0.0) + seconds
+        return dict(sorted(lost_s.items(), key=lambda item: -item[1]))
+
+    def add(self, taker: int, loser: int, cpu: int, lost_s: float, wanted_s: float) -> None:
+        self.lost_s += lost_s
+        pair = taker, loser, cpu
+        self.pairs[pair] = self.pairs.get(pair, 0.0) + lost_s
+        self.wanted_s[loser, cpu] = wanted_s
+
+
+def _name(comm: str, pids: Collection[int]) -> str:
+    if not comm:
+        return "unknown"
+    return f"{foreign(comm)} ×{len(pids)}" if len(pids) > 1 else foreign(" ".join(
+        [comm, *map(str, pids)]))  # fmt: skip
+
+
+def flows(session: Session, report: Report, rows: Collection[int], *, folded: bool) -> list[Flow]:
+    """Returns the flows on the CPUs at these positions, the largest first; small ones are joined at
+    the end. Together they have as many seconds as the report's causes. `folded`: tasks of the same
+    name share a flow."""
+    tasks = _Tasks(session, report)
+    by_key: dict[tuple[object, ...], Flow] = {}
+    for (kind, cause), lost_s in report.sums.by_cause.items():
+        if kind not in {WAIT_CAUSE[0], STEAL[0]}:
+            continue
+        for row in rows:
+            cpu, seconds = session.topology[row].cpu, float(lost_s[row])
+            if seconds <= 0:
+                continue
+            for taker, loser, part, wanted_s in tasks.parts(cause, cpu):
+                names = taker[1], loser[1], cause
+                key = names if folded else (*names, taker[0], loser[0])
+                flow = by_key.setdefault(key, Flow(*names))
+                # The kernel does not count stolen time as running time.
+                stolen_s = part * seconds if cause == STEAL[1] else 0.0
+                flow.add(taker[0], loser[0], cpu, part * seconds, wanted_s + stolen_s)
+    ordered = sorted(by_key.values(), key=lambda flow: -flow.lost_s)
+    count = max(1, sum(flow.lost_s >= MIN_LOST_S for flow in ordered))
+    rest = Flow(OTHERS, OTHERS, "")
+    for flow in ordered[count:]:
+        for (taker_pid, loser_pid, cpu), seconds in flow.pairs.items():
+            rest.add(taker_pid, loser_pid, cpu, seconds, flow.wanted_s[loser_pid, cpu])
+    return [*ordered[:count], *([rest] if rest.pairs else [])]
+
+
+class _Tasks:
+    """The tasks of a report, by the CPU on which they ran or waited."""
+
+    def __init__(self, session: Session, report: Report) -> None:
+        self._session, self._report, totals = session, report, report.totals
+        self._by_cpu: dict[int, dict[Task, TaskTimes]] = {}
+        for (pid, comm, cpu), times in totals.times.tasks.items():
+            self._by_cpu.setdefault(cpu, {})[pid, comm] = times
+        self._job: dict[int, TaskTimes] = {}
+        """Times of the watched job, by CPU; how long it waited is not known for each CPU."""
+        self._job_pids = {pid for pid, _ in totals.times.threads} if report.job else set()
+        for thread in totals.times.threads.values() if report.job else ():
+            for cpu, wanted_s in thread.by_cpu.items():
+                before_s = self._job.get(cpu, TaskTimes("")).run_s
+                self._job[cpu] = TaskTimes("", before_s + wanted_s)
+        self._episodes = session.episodes(totals.start_ns, totals.end_ns)
+
+    def parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
+        """Yields takers and losers of a CPU's loss, with their part of it and the seconds that the
+        loser wanted. The parts add up to 1."""
+        times = self._by_cpu.get(cpu, {})
+        is_wait = cause == WAIT_CAUSE[1]
+        losers = _parts({task: t.wait_s if is_wait else t.run_s for task, t in times.items()})
+        if self._report.job is not None:
+            losers = {(min(self._job_pids, default=0), self._report.job): 1.0}
+            times = {task: self._job.get(cpu, TaskTimes("")) for task in losers}
+        for loser, lost in losers.items():
+            wanted_s = times[loser].wanted_s if loser in times else 0.0
+            takers = self._waited_for(loser, cpu) if is_wait else self._culprits(cause, cpu)
+            for taker, taken in _parts(takers).items():
+                yield taker, loser, lost * taken, wanted_s
+
+    def _waited_for(self, loser: Task, cpu: int) -> Weights:
+        """Returns how long other tasks ran on the CPU, and the loser itself if its threads together
+        wanted more than the CPU has; else how long children of any process ran somewhere."""
+        own_pids = self._job_pids or {loser[0]}
+        tasks = self._by_cpu.get(cpu, {})
+        ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}
+        own = [t for task, t in tasks.items() if task[0] in own_pids]
+        beyond_s = sum(t.wanted_s for t in own) - self._report.totals.elapsed_s
+        if beyond_s > 0:
+            ran_s[loser] = min(beyond_s, sum(t.run_s for t in own))
+        return ran_s or {task: t.run_s for task, t in self._by_cpu.get(ANYWHERE, {}).items()}
+
+    def _culprits(self, cause: str, cpu: int) -> Weights:
+        """Returns the tasks that the evidence of episodes on this CPU names."""
+        if cause == STEAL[1]:
+            return {(0, cause): 1.0}
+        core = next((core for core in self._session.cores if cpu in core), [])
+        who = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
+               for task in culprits(e) if cause != "sibling" or task.cpu in core]  # fmt: skip
+        known = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in who}
+        return {task: times[task].run_s if task in times else 0.1 for task, times in known.items()}
+
+
+def _parts(weights: Weights) -> dict[Task, float]:
+    """Returns the weights as shares that add up to 1, without tasks whose share is small."""
+    whole = sum(weights.values())
+    large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_PART * whole)}
+    whole = sum(large.values())
+    return {task: w / whole for task, w in large.items()} or {UNKNOWN: 1.0}
+
+
+# --- what is known of one flow
+
+CAUSES = {
+    "sibling": "both run on the two threads of one core",
+    "scheduler": "one runs while the other waits for the CPU",
+    "package": "both share the clock of one package",
+    "memory": "both use the memory of one package, which is saturated",
+    "hypervisor": "the hypervisor runs others, or enforces a cap on this VM",
+    "": "losses that are small one by one",
+}  # fmt: skip
+
+
+def details(
+    session: Session, report: Report, flow: Flow, *, largest: bool, lasting: str
+) -> list[tuple[str, str]]:
+    """Returns labels and texts on a flow. `largest`: whether no other flow of its cause is larger,
+    so that what the report says of the cause is said of this flow. `lasting`: how long the cause
+    has been the worst; '' if it is not known."""
+    finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
+    cpus, end_ns = flow.cpus, report.whole.time_ns
+    episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
+                if e.kind == "neighbour" and e.cause == flow.cause
+                and not cpus.keys().isdisjoint(e.cpus)]  # fmt: skip
+    running = [e for e in episodes if going(e, end_ns)]
+    newest = max(episodes, key=lambda e: e.start_ns, default=None)
+    belief = finding.confidence if finding is not None else "unknown"
+    texts = [("cause", f"{CAUSES.get(flow.cause, flow.cause)}; {belief}")]
+    evidence = [] if newest is None else pieces(flow.cause, newest.evidence)
+    if finding is not None and largest and (flow.cause == WAIT_CAUSE[1] or not evidence):
+        evidence = finding.evidence
+    if evidence := [piece for piece in evidence if not piece.startswith("who:")]:
+        texts.append(("evidence", foreign(" · ".join(evidence))))
+    if running:
+        start_ns = min(e.start_ns for e in running)
+        since = f"{time_of_day(session.unix(start_ns))}, {length(end_ns - start_ns)}"
+        count = len({e.start_ns for e in episodes})
+        texts.append(("since", since + (f"; {count} times in the last hour" if count > 1 else "")))
+    elif largest and lasting:
+        texts.append(("lasting", lasting))
+    place = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(sorted(cpus))}"
+    pairs = len({pair[:2] for pair in flow.pairs})
+    texts.append(("where", f"{many(pairs, 'pair')} on {place}" if pairs > 1 else place))
+    if command := _remedy(session, flow, finding, largest=largest):
+        texts.append(("try", foreign(command)))
+        texts.append(("", f"perftop does not run it; expected: {_gain(flow, newest)}"))
+    return texts
+
+
+def _gain(flow: Flow, newest: Episode | None) -> str:
+    loser, evidence = flow.names[1], {} if newest is None else newest.evidence
+    ipc, alone = (evidence.get(key) for key in ("ipc", "ipc_alone"))
+    if isinstance(ipc, float) and isinstance(alone, float):
+        return f"{loser} back to IPC {alone:.2f}, from {ipc:.2f}"
+    return f"{loser} gets back up to {flow.lost_s:.1f} s, {rough(flow.share)} of its time"
+
+
+def _remedy(session: Session, flow: Flow, finding: Finding | None, *, largest: bool) -> str:
+    """Returns a command or a sentence against the taker; '' if none is known. A command never names
+    a process that has ended."""
+    takers: dict[Task, float] = {}
+    for (pid, _, _), seconds in flow.pairs.items():
+        takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds
+    remedies = [finding.hint] if finding is not None and largest else []
+    for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():
+        if flow.cause == WAIT_CAUSE[1] and pid and comm != flow.loser:
+            remedies.append(remedy_against(session, pid, comm))
+        elif flow.cause != WAIT_CAUSE[1]:
+            who = {"who": [TaskOnCpu(pid, comm, -1)]} if pid else {}
+            episode = Episode("neighbour", [], 0, cause=flow.cause, evidence=who)
+            remedies.append(remedy(session, ("neighbour", flow.cause), episode, [*flow.cpus]))
+    running = {str(activity.task.pid) for row in session.topology
+               for activity in session.snapshot.activity_on(str(row.cpu))}  # fmt: skip
+    return next((text for text in remedies
+                 if text and running.issuperset(_COMMAND_PID.findall(text))), "")  # fmt: skip
