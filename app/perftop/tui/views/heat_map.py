@@ -4,7 +4,7 @@ package."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, isnan, nan
 from typing import ClassVar, NamedTuple
 
@@ -16,7 +16,7 @@ from perftop.base.arrays import Ints
 from perftop.base.text import MISSING, ClockUnit, many, ranges
 from perftop.draw import cells, theme
 from perftop.draw.cells import OFF, full_cell, half_cells
-from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
+from perftop.draw.columns import DOUBTED_SIGN, Column, Run, fit
 from perftop.draw.strips import Line, Piece, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
@@ -117,8 +117,11 @@ class Heat:
 
     # --- the lines above the map
 
-    def title(self, size: int) -> list[Run]:
+    def title(self, size: int, hidden_text: str) -> list[Run]:
+        """Returns the first line. `hidden_text`: how many cores are out of sight; '' if none is."""
         runs: list[Run] = [(" heat map", "bright"), (" · ", "faint"), (self.field.words, "text")]
+        if hidden_text:
+            runs += [(" · ", "faint"), (hidden_text, "bright")]
         lead = "   next: "
         room = size - width(runs) - len(lead)
         names: list[str] = []
@@ -271,6 +274,8 @@ class Heat:
         rows = place.rows[:1] if is_single else place.rows
         runs: list[Run] = [(f"{self.field.words} ", "dim")] if is_single else []
         width = 5 if self.field.unit == "ratio" else 4
+        _, factor, digits = self.unit
+        column = Column(self.field.key, "", width, scale=factor, digits=digits)
         if len(rows) > 2:
             runs.append((f"lp0–{len(rows) - 1} ", "dim"))
         for thread, row in enumerate(rows):
@@ -278,15 +283,11 @@ class Heat:
                 runs.append((f"{'  ' * thread}lp{thread} ", "dim"))
             elif thread:
                 runs.append((" ", "text"))
-            text, style = self.text(self.values[row]), "bright"
-            if not interval.online[row]:
-                text, style = "off", "dim"
-            elif interval.resting[row] and self.field.of_running:
-                text, style = AT_REST, "faint"
-            elif isnan(self.values[row]):
-                text, style = MISSING, "faint"
-            elif row in self.doubted:
-                text, style = DOUBTED_SIGN + text, "dim"
+            text, style = column.cell(
+                self.values[row], "bright", online=bool(interval.online[row]),
+                resting=self.field.of_running and bool(interval.resting[row]),
+                doubted=row in self.doubted,
+            )  # fmt: skip
             runs.append((f"{text:>{width}}", style))
         return [*runs, (f" {self.unit.name}", "dim")] if self.unit.name else runs
 
@@ -297,44 +298,48 @@ class Heat:
         variants = session.evaluator.chosen
         values = {key: interval.values[key][rows].tolist() for key in ("util", "busy_hz", "ipc")}
 
-        def cell(key: str, i: int, width: int, text: str) -> Run:
-            if key in values:
-                if interval.resting[rows[i]] and METRICS[key].of_running:
-                    return f"{AT_REST:>{width}}", "faint"
-                text = f"{MISSING if isnan(values[key][i]) else text:>{width}}"
-            if suspect_rows(key, session, interval)[rows[i]]:
-                return f"{DOUBTED_SIGN + text.lstrip():>{len(text) + 1}}", "dim"
-            is_lowered = trouble is not None and (rows[i], key) in trouble.lost
-            return text, "alarm" if is_lowered else "text"
+        def percent_of(key: str) -> Column:
+            return Column(key, "", 5, scale=100.0, digits=1)
 
-        def thread_runs(key: str, factor: float, digits: int) -> Iterator[Run]:
-            for i, value in enumerate(values[key]):
-                yield cell(key, i, 4 + (digits < 2) + bool(i), f"{value * factor:.{digits}f}")
+        def cell(column: Column, i: int, value: float) -> Run:
+            is_lowered = trouble is not None and (rows[i], column.key) in trouble.lost
+            number = METRICS.get(column.key)
+            text, style = column.cell(
+                value, "alarm" if is_lowered else "text",
+                resting=number is not None and number.of_running and interval.resting[rows[i]],
+                doubted=bool(suspect_rows(column.key, session, interval)[rows[i]]),
+            )  # fmt: skip
+            return f"{text:>{column.width}}", style
+
+        def thread_runs(column: Column) -> Iterator[Run]:
+            for i, value in enumerate(values[column.key]):
+                yield cell(replace(column, width=column.width + bool(i)), i, value)
 
         lead = int(busiest_rows(np.array(values["util"]), np.array(values["busy_hz"])))
         if self.field.key != "util" and not all(map(isnan, values["util"])):
-            yield 6, [("busy ", "dim"), *thread_runs("util", 100.0, 1), (" %", "dim")]
+            yield 6, [("busy ", "dim"), *thread_runs(percent_of("util")), (" %", "dim")]
         if variants["busy_hz"]:
             ceiling = float(interval.ceiling_hz[place.core_index])
             ceiling_runs: list[Run] = (
                 [] if isnan(ceiling) else [(" of ", "dim"), (self.hz(ceiling), "text")]
             )
-            clock = cell("busy_hz", lead, 4, self.hz(values["busy_hz"][lead]))
+            _, factor, digits = self.clock
+            clock = cell(
+                Column("busy_hz", "", 4, scale=factor, digits=digits), lead,
+                values["busy_hz"][lead],
+            )  # fmt: skip
             yield 2, [("clock ", "dim"), clock, *ceiling_runs, (f" {self.clock.name}", "dim")]
         split = interval.split
         both_share = float(split.states[place.core_index][3])
         if not isnan(both_share) and self.field.key != "both" and len(rows) > 1:
-            yield (
-                4,
-                [("both ", "dim"), cell("both", 0, 5, f"{100 * both_share:5.1f}"), (" %", "dim")],
-            )
+            yield 4, [("both ", "dim"), cell(percent_of("both"), 0, both_share), (" %", "dim")]
         elif split.method[place.core_index] == "bounds" and not isnan(
             low := float(split.low[place.core_index][3])
         ):
             text = f"{100 * low:.0f}–{100 * float(split.high[place.core_index][3]):.0f}"
             yield 4, [("both ", "dim"), (text, "text"), (" %", "dim")]
         if self.field.key != "ipc" and variants["ipc"]:
-            yield 3, [("IPC ", "dim"), *thread_runs("ipc", 1.0, 2)]
+            yield 3, [("IPC ", "dim"), *thread_runs(Column("ipc", "", 4, digits=2))]
 
     def _suspect_texts(self, place: Place) -> Iterator[str]:
         """Yields the reasons why values of this core are suspect or unknown."""
@@ -446,12 +451,24 @@ class HeatMap(PaneledView):
         suspects = [i for i, p in enumerate(places) if not heat.doubted.isdisjoint(p.rows)]
         self._marks = marks(self._outliers(heat.outliers), suspects, signs, selected)
         self.heads = [] if self.bare else [
-            heat.title(self.width),
+            heat.title(self.width, self._hidden_text(signs)),
             heat.legend(self._plan.cell, self.width, is_asked=self._outlier_asked,
                         ascii_=self.choice.ascii),
         ]  # fmt: skip
         foot = [] if selected is None else heat.foot(selected, self.size.width)
         self.feet = [*self.panels(self.spare - FOOT), (foot, "chosen")]
+
+    def _hidden_text(self, signs: Mapping[int, Run]) -> str:
+        """Returns how many cores are out of sight, and how many of these lose something; '' if the
+        map does not scroll. `signs`: the signs of the cores that lose, by row."""
+        end = self.top + max(1, self.size.height - HEADS - FOOT)
+        rows = {row for line in self._plan.lines[self.top : end] for p in line for row in p.cells}
+        hidden = self._plan.spots.keys() - rows
+        if not hidden:
+            return ""
+        losing = len(hidden & signs.keys())
+        more = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
+        return f"{len(hidden)} of {len(self._plan.spots)} out of sight{more}"
 
     def _outliers(self, outliers: Sequence[Outlier]) -> list[int]:
         return [self._row[outlier.core] for outlier in outliers if outlier.core in self._row]

@@ -16,7 +16,7 @@ from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_da
 from perftop.draw import charts, theme
 from perftop.draw.cells import ramp
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET_SHARE, Line, Piece, shed
+from perftop.draw.strips import QUIET_SHARE, Line, Piece, overlaid, shed
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.model.numbers import Number
@@ -27,7 +27,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.places import PlaceLine, Places, package_name, spans
 from perftop.tui.shared.sheet import Scale, arranged, chosen_field, clock_of, unit_in
-from perftop.tui.views.lanes import Lanes, strip, with_marks
+from perftop.tui.views.lanes import Lanes, strip
 
 HEADS = 2
 MIN_HEIGHT_FOR_TIMES = 24
@@ -421,8 +421,8 @@ class Timeline(PaneledView, Cursor):
         cpus = self.places.places[row].cpus
         shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._of_cpu.get(cpu, [])]
-        if signs := time_axis.start_marks(self._axis, episodes):
-            lane_runs = with_marks(lane_runs, signs)
+        for cell, start in time_axis.start_marks(self._axis, episodes).items():
+            lane_runs = overlaid(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(slot)]
         for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running one
             visible = self._axis.cells_of(episode)

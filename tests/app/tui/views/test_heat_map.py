@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 from typing import Any
 
@@ -144,6 +145,24 @@ async def test_the_last_line_stays_while_the_map_scrolls() -> None:
         assert "CPU 1023" in text(run)[-1]
         assert view(run).top > 0
         assert "▸" in "".join(text(run)[:-1])
+
+
+async def test_the_title_counts_cores_out_of_sight_and_those_of_them_that_lose() -> None:
+    does = {1020: Does(0.7, steal=0.3)}
+    async with running(Machine(cores=1024, threads=1, does=does), (60, 20)) as run:
+        await run.pilot.press("2")
+        await run.intervals(10)
+        match = re.search(r"(\d+) of 1024 out of sight \(1 loses\)", text(run)[0])
+        assert match is not None, text(run)[0]
+        cells_of_line = next(len(part.cells) for part in view(run)._plan.lines[-1])
+        assert int(match[1]) % cells_of_line == 0
+        await run.pilot.press("end")
+        await run.intervals(1)
+        assert " of 1024 out of sight" in text(run)[0]
+        assert "lose" not in text(run)[0]
+    async with running(Machine(cores=64), (60, 20)) as run:
+        await run.pilot.press("2")
+        assert "out of sight" not in text(run)[0]
 
 
 async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatch) -> None:

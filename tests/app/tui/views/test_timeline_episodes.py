@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from time_view import View, look, many, two
 
-from perftop.draw.strips import text
 from perftop.model.kinds import Episode
 from perftop.session.values import BY_KEY
 from perftop.tui.shared import time_axis
@@ -109,12 +108,3 @@ def test_rows_read_one_by_one_are_as_those_read_together(now: int, room: int) ->
         apart.read([row])
     for row in (0, 2):
         np.testing.assert_array_equal(apart.values[row], together.values[row])
-
-
-def test_marks_take_the_place_of_cells_and_nothing_else_moves() -> None:
-    runs = [("aaaa", "x"), ("bb", "y")]
-    assert lanes.with_marks(runs, {}) == runs
-    marks = {0: ("▼", "alarm"), 3: ("│", "text"), 5: ("▼", "alarm")}
-    result = lanes.with_marks(runs, marks)
-    assert text(result) == "▼aa│b▼"
-    assert result == [("▼", "alarm"), ("aa", "x"), ("│", "text"), ("b", "y"), ("▼", "alarm")]
