@@ -103,7 +103,7 @@ class Layout:
             if column.key == order:
                 text += arrow
             elif is_hidden and column.key == "what":
-                text += f"{f'by {order}{arrow}':>{column.room - 4}}"
+                text += f"{f'by {order}{arrow}':>{max(0, column.room - 4)}}"
             runs.append((column.place(text), "bright" if column.key == order else "dim"))
         return runs
 

@@ -352,3 +352,10 @@ def test_a_key_before_anything_is_shown_is_harmless() -> None:
     empty._lines = [HALT]  # listed, and not laid out yet
     assert empty._cursor_line() == 0
     assert empty._index(3)[1] == 0
+
+
+@pytest.mark.parametrize("order", Episodes.ORDERS)
+def test_the_heading_of_a_narrow_list_is_cut(order: str) -> None:
+    for width in range(1, 60):
+        layout = Layout(width, episode_columns(width))
+        assert layout.heading(order, reverse=False)
