@@ -1,9 +1,11 @@
 """What the other places say is what `stat --json` says of the same interval: the header, the tiles,
-the alert line, the core page, charts, the selected core, the time view, and the text of `stat`."""
+the verdict and `why`, the core page, charts, the selected core, the time view, the text of `stat`,
+the fleet, and the exporter."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Iterator
 
@@ -11,20 +13,25 @@ import pytest
 from drawn_numbers import Line, agrees, fed, press, together
 from nights import by_day
 from painted import shown
+from scraped import fed as exported
+from scraped import series
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.text import GHZ, rough
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
-from perftop.output import stat_text
+from perftop.output import stat_text, why_text
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_json import episode_line, interval_line
 from perftop.output.stat_table import USUAL, StatTable
 from perftop.output.stat_text import SPANS
+from perftop.output.why_text import why_json
 from perftop.session.episodes import Tally
+from perftop.session.fleet_machine import read_numbers
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page.numbers import NAME_WIDTH, VALUE_WIDTH
+from perftop.tui.shared.verdict import verdict_at
 
 _HEADER = {
     r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
@@ -209,6 +216,43 @@ def wrong_in_summary(session: Session) -> Iterator[str]:
                 yield f"summary, {label} {span}: {text} is written, {value} is said"
 
 
+_FLEET = {"busy": "util", "clock_hz": "busy_hz", "involuntary": "involuntary", "steal": "steal",
+          "power_w": "power_w", "power_limit_w": "power_limit_w"}  # fmt: skip
+"""Numbers of a machine in a fleet, with their keys in JSON."""
+
+
+def wrong_in_fleet(session: Session, interval: Interval, message: Line) -> Iterator[str]:
+    numbers = read_numbers(session, interval)
+    for key, name in _FLEET.items():
+        said = message["machine"].get(name)
+        said = together(message["cpus"], name) if said is None and name in METRICS else said
+        if said is not None and numbers[key] != pytest.approx(said, rel=1e-4, abs=1e-5):
+            yield f"fleet, {key}: {numbers[key]} is shown, {said} is said"
+
+
+def wrong_in_verdict(session: Session, interval: Interval, lines: list[str]) -> Iterator[str]:
+    """The verdict's rows, and what `why` says of the same time, as text and as JSON."""
+    verdict = verdict_at(session, interval)
+    if verdict is None or verdict.report is None:
+        yield "no verdict"
+        return
+    line = why_json(session, verdict.report, None)
+    first = why_text.lines(session, verdict.report, colour=False, unicode=True)[0]
+    if first.rstrip(".") != verdict.text or line["answer"] != first:
+        yield f"verdict: {verdict.text} is shown, {first} and {line['answer']} are said"
+    if verdict.lost != pytest.approx(line["lost_ratio"] or 0.0, abs=1e-4):
+        yield f"verdict: {verdict.lost} is lost, {line['lost_ratio']} is said"
+    (row,) = [row for row in lines[:6] if "  lost " in row]
+    drawn = re.search(r"lost ([\d.]+) %", row)
+    if drawn is None or not agrees(drawn[1], line["lost_ratio"] or 0.0, 100):
+        yield f"verdict: {row} is drawn, {line['lost_ratio']} is said"
+    causes = sum(cause["lost_s"] for cause in line["causes"])
+    if line["wanted_s"] and causes / line["wanted_s"] != pytest.approx(
+        line["lost_ratio"], abs=1e-4
+    ):
+        yield f"why: {causes} s of {line['wanted_s']} s are not {line['lost_ratio']}"
+
+
 def losers(episodes: list[Line]) -> set[int]:
     return {cpu for e in episodes if e["kind"] == "neighbour" for cpu in e["cpus"]}
 
@@ -238,6 +282,10 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
             episodes = [episode_line(session, episode) for episode in session.running]
             lines = app.terminal.lines()
             wrong = [*wrong_above(lines, text), *wrong_alert(lines, episodes)]
+            wrong += [
+                *wrong_in_fleet(session, interval, text),
+                *wrong_in_verdict(session, interval, lines),
+            ]
             if small:
                 wrong += [*wrong_in_selected(lines, text), *wrong_in_accounts(lines, text)]
                 wrong += wrong_in_charts(lines, text, losers(episodes))
@@ -247,3 +295,30 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
             return [*wrong, *wrong_in_summary(session)]
 
     assert asyncio.run(act()) == []
+
+
+@pytest.mark.parametrize("scenario", by_day([*SCENARIOS], ["neighbour", "guest", "demo"]))
+def test_the_exporter_counts_what_the_summary_of_stat_says(scenario: str) -> None:
+    """Sums of the run: shares of the CPUs' time, IPC, clock, states and energy."""
+    session, page = exported(fed(scenario, 16))
+    values = series(page.text(openmetrics=True))
+
+    def total(name: str, *labels: str) -> float:
+        found = [v for key, v in values.items()
+                 if key[0] == f"perftop_{name}_total" and {*labels} <= {*key[1:]}]  # fmt: skip
+        return sum(found) if found else 0.0
+
+    line = summary_line(session, {}, 10.0)
+    machine, whole_s = line["machine"], total("cpu_seconds") - total("cpu_seconds", "poll")
+    said = {key: machine[key]["mean"] for key in ("util", "idle", "steal", "ipc", "busy_hz")
+            if machine[key] is not None}  # fmt: skip
+    counted = {
+        "util": total("cpu_seconds", "busy") / whole_s,
+        "idle": total("cpu_seconds", "idle") / whole_s,
+        "steal": total("cpu_seconds", "steal") / whole_s,
+        "ipc": total("instructions", "all") / (total("cycles", "all") or math.nan),
+        "busy_hz": total("cycles", "all") / total("cpu_seconds", "busy"),
+    }
+    assert {key: counted[key] for key in said} == pytest.approx(said, rel=0.02, abs=2e-3)
+    if line["energy_j"] is not None:
+        assert total("energy_joules") == pytest.approx(line["energy_j"], rel=0.02)
