@@ -265,8 +265,8 @@ class Neighbours:
         self.stops = Stops(reader, episodes, self.watched_job)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        detectors = self.siblings, self.hypervisor, self.memory
-        if self.watched_job.name is not None or not all(d.losses.is_quiet for d in detectors):
+        is_losing = not (self.siblings.losses.is_quiet and self.hypervisor.losses.is_quiet)
+        if self.watched_job.name is not None or is_losing or not self.memory.losses.is_quiet:
             return first
         self.siblings.regroup(batch.cores)
         last = self.hypervisor.calm(batch, first, last)

@@ -75,8 +75,15 @@ class SampleBatch:
     def suspect_cpus(self, first: int, last: int) -> int:
         """Number of CPUs with a suspect counter in the samples from `first` up to, but without,
         `last`; a CPU counts once for each sample."""
+        doubted = self.doubted_between(first, last)
+        return int(self.delta.doubts[doubted].any(axis=2).sum())
+
+    def doubted_between(self, first: int, last: int) -> Ints:
+        """The part of `doubted` from `first` up to, but without, `last`."""
+        if not len(self.doubted):  # the usual case
+            return self.doubted
         begin, end = self.doubted.searchsorted([first, last])
-        return int(self.delta.doubts[self.doubted[begin:end]].any(axis=2).sum())
+        return self.doubted[begin:end]
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
         """Indices of the samples in that range whose frame has records other than counters."""

@@ -135,7 +135,7 @@ def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes
 def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     """Yields notes of all episodes and marks in the order in which they were listed, with progress
     notes in between; episodes that are running at the end come last."""
-    session, cursor = Session(recording.hello), 0
+    session, cursor = Session(recording.hello, summarises=False), 0
     last_mark: Episode | None = None
     due_s = time.monotonic() + PROGRESS_S
     for _ in session.parts(recording.messages()):

@@ -60,7 +60,7 @@ class Playback:
         self._messages = chain(first, messages)
         starts_inside = first and time_ns > recording.first_ns
         hello = _hello_as_of(recording.hello, first[-1]) if starts_inside else recording.hello
-        self.session = Session(hello, History(hello, room))
+        self.session = Session(hello, History(hello, room), summarises=False)
         self.session.log.recording = found
         self._next_message = next(self._messages, None)
 

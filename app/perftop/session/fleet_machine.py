@@ -23,7 +23,7 @@ from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import task
 from perftop.session.follow import Follower
-from perftop.session.interval import MAX_UNREAD_BYTES, Interval
+from perftop.session.interval import Interval
 from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
 from perftop.session.values import of_machine
@@ -328,7 +328,7 @@ class LiveMachine(Follower):
         return super().take(messages)
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        session = Session(hello, summary_bytes=MAX_UNREAD_BYTES)
+        session = Session(hello, summarises=False)
         self._offset_s, self._suspects, self._ended = inf, 0, []
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())

@@ -111,8 +111,7 @@ class Span:
 
     def add(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
         """Adds the samples of a batch from `first` up to, but without, `last`."""
-        begin, end = batch.doubted.searchsorted([first, last])
-        doubted = batch.doubted[begin:end] - first
+        doubted = batch.doubted_between(first, last) - first
         if len(doubted) and self._good_sums is None and doubted[0] > 0:
             self.add(batch, first, first := first + int(doubted[0]), reader)
             doubted = doubted - doubted[0]
@@ -126,8 +125,7 @@ class Span:
             good_sums = _known_sums(values.top[part], values.bottom[part]).swapaxes(0, 1)
             self._good_sums = add_samples(self._good_sums, good_sums)
             self._whole_delta.add(batch.whole[part], doubted)
-        index = INDEX[LOST_RATIO]
-        lost_sums = np.stack([values.top[part, index], values.bottom[part, index]], axis=1)
+        lost_sums = batch.once(_lost_sums)[part]
         self._lost_sums = add_samples(
             np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums, lost_sums
         )
@@ -202,6 +200,12 @@ class Span:
         return values, split, reader.ceilings(self.delta, values)
 
 
+def _lost_sums(batch: SampleBatch) -> Floats:
+    """Returns (samples, 2, CPUs): numerators and denominators of `lost_ratio`."""
+    values, index = batch.values, INDEX[LOST_RATIO]
+    return np.stack([values.top[:, index], values.bottom[:, index]], axis=1)
+
+
 def _known_sums(top: Floats, bottom: Floats) -> Floats:
     """Returns numerators and denominators as one array, 0 where one of the two is unknown."""
     return np.where(np.isfinite(top) & np.isfinite(bottom), [top, bottom], 0.0)
@@ -222,13 +226,9 @@ MOVED_ROWS = 256
 """Number of samples that are moved at once when others are dropped."""
 SORTED_COLUMNS = 64
 """Number of columns that are sorted at once for percentiles: sorting copies them."""
-MAX_LIVE_BYTES = 4 << 20
-"""Maximum size in bytes of the kept samples if there is a history too, with any number of CPUs."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of samples, and bytes of their metrics, that wait to be counted together at the
 end of a batch. The arrays of the whole batch stay in memory as long as one of its samples waits."""
-MAX_UNREAD_BYTES = 1 << 16
-"""Maximum size in bytes of the kept samples if percentiles are never read."""
 
 
 class Distribution:

@@ -28,7 +28,7 @@ from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
-from perftop.session.interval import MAX_LIVE_BYTES, Distribution, Interval, Span, Tasks
+from perftop.session.interval import Distribution, Interval, Span, Tasks
 from perftop.session.losses import Cause, Losses, LossSums, Totals
 from perftop.session.run_phases import Moment, Moments, RunPhase, phases
 from perftop.session.task_times import BusyCpus, RunTimes
@@ -62,10 +62,10 @@ def max_batch(hello: wire.Hello) -> int:
 
 class Session:
     def __init__(
-        self, hello: wire.Hello, history: History | None = None, summary_bytes: int | None = None
+        self, hello: wire.Hello, history: History | None = None, *, summarises: bool = True
     ) -> None:
-        """`history`: the session adds messages to it. `summary_bytes`: maximum size of the samples
-        kept for percentiles, if these are never read."""
+        """`history`: the session adds messages to it. `summarises`: whether somebody reads the
+        distribution of the samples."""
         self.hello = hello
         self.history = history
         self.now_ns = hello.raw_ns
@@ -90,10 +90,7 @@ class Session:
         """Warnings of the probe and of this session, newest last; each warning makes a new list."""
         self.warned_ns = 0
 
-        if history is not None and summary_bytes is None:
-            summary_bytes = MAX_LIVE_BYTES
-        room = () if summary_bytes is None else (summary_bytes, 2)
-        self.distribution = Distribution(self.shown, *room)
+        self._summarises, self.distribution = summarises, Distribution(self.shown)
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
         self._resting_cpus: Bools | None = None
@@ -210,7 +207,7 @@ class Session:
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
             last = first + 1  # only the threads of the newest record are known
-        elif self.accounts:
+        elif self.accounts and last > first + 1:
             last = first + self._losses.room(batch.since_ns[first:last], batch.time_ns[first:last])
         last, ended_episodes = self._detection.take(batch, first, last)
         self.log.end(ended_episodes)
@@ -223,8 +220,10 @@ class Session:
             self.history.keep_samples(batch, first, last, self.reader)
         self._span.add(batch, first, last, self.reader)
         self.run.add(batch, first, last, self.reader)
-        self.suspect_samples += batch.suspect_cpus(first, last)
-        self.distribution.add(batch, first, last)
+        if len(batch.doubted):
+            self.suspect_samples += batch.suspect_cpus(first, last)
+        if self._summarises:
+            self.distribution.add(batch, first, last)
         begin = first
         for index in batch.with_records(first, last):
             frame = batch.frames[index]
@@ -412,7 +411,7 @@ class Session:
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
         """Returns the losses between two raw times, summed up again from history with the episodes
         that are known now; None if the samples are not kept."""
-        session = Session(self.hello)
+        session = Session(self.hello, summarises=False)
         session.account(self.run_times.job.root)
         deque(session.parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:

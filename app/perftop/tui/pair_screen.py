@@ -36,7 +36,6 @@ from perftop.output.compare.readings import Course
 from perftop.output.run_summary import SETTING_NAMES, is_different, label, state, value_text
 from perftop.recording.file import Recording
 from perftop.session.history_chunk import Times
-from perftop.session.interval import MAX_UNREAD_BYTES
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import PerfTopApp, Source, show
 from perftop.tui.config import Config
@@ -86,7 +85,7 @@ class Alignment:
 class Track:
     def __init__(self, name: str, hello: wire.Hello) -> None:
         self.name = name
-        self.session = Session(hello, summary_bytes=MAX_UNREAD_BYTES)
+        self.session = Session(hello, summarises=False)
         self.course = Course(self.session)
         self.command_ns: int | None = None
         self.is_read = False

@@ -291,7 +291,7 @@ class Live(StreamSource):
             self.paused = False
             self.status = replace(self.status, paused=None)
             self.say(f"{text} · {recorded}" if recorded else text)
-        session = Session(hello, History(hello))
+        session = Session(hello, History(hello), summarises=False)
         session.account(losses_only=True)
         self._recorder = ScreenRecorder(session)
         return session

@@ -133,15 +133,13 @@ class Export(Follower):
         from dataclasses import replace
 
         from perftop.output.export.forms import Command
-        from perftop.session.interval import MAX_UNREAD_BYTES
         from perftop.session.session import Session
 
-        summary_bytes = None if self._summarises else MAX_UNREAD_BYTES
-        session = Session(hello, summary_bytes=summary_bytes)
+        session = Session(hello, summarises=self._summarises)
         if self._asked_cpus is not None:
             cpus = selected_cpus(session, self._asked_cpus)
             self._cpus = frozenset(cpus)
-            session = Session(replace(hello, selected=cpus), summary_bytes=summary_bytes)
+            session = Session(replace(hello, selected=cpus), summarises=self._summarises)
         self._command = Command(session)
         return session
 

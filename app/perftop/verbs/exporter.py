@@ -151,10 +151,9 @@ class Exporter(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.output.exporter.page import Page
-        from perftop.session.interval import MAX_UNREAD_BYTES
         from perftop.session.session import Session
 
-        session = Session(hello, summary_bytes=MAX_UNREAD_BYTES)
+        session = Session(hello, summarises=False)
         self._page = Page(session, self._detail)
         return session
 

@@ -333,10 +333,9 @@ class Triggered(Follower):
         """Messages that have not been analysed yet."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        from perftop.session.interval import MAX_UNREAD_BYTES
         from perftop.session.session import Session
 
-        return Session(hello, summary_bytes=MAX_UNREAD_BYTES)
+        return Session(hello, summarises=False)
 
     def is_due(self, message: wire.Frame | wire.Note) -> bool:
         """Adds a message; returns whether it is time to analyse those that wait."""
