@@ -43,12 +43,16 @@ def _shows(sign: str) -> bool:
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
 
 
+NOT_PLAIN = re.compile(r"[^ -~]")
+"""A character that is not printable ASCII."""
+
+
 def printable(text: str) -> str:
     """Untrusted text, made safe for a terminal: characters that could control the terminal or
     deceive the reader become question marks."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(sign if _shows(sign) else "?" for sign in text)
+    return NOT_PLAIN.sub(lambda sign: sign[0] if _shows(sign[0]) else "?", text)
 
 
 def escaped(text: str) -> str:

@@ -3,13 +3,13 @@ a line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 
 from rich.cells import cell_len
 
-from perftop.base.text import printable
+from perftop.base.text import NOT_PLAIN, printable
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 
@@ -62,14 +62,12 @@ def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
 @lru_cache(maxsize=512)
 def _runs_of(signs: str, styles: tuple[str, ...]) -> Sequence[Run]:
     """Cached, as most lines of a chart stay the same from one refresh to the next."""
-    runs, begin, current = list[Run](), 0, styles[0]
-    if styles.count(current) == len(styles):  # most lines of a quiet or a busy CPU
-        return [(signs, current)]
-    for x, style in enumerate(styles):
-        if style != current:
-            runs.append((signs[begin:x], current))
-            begin, current = x, style
-    return [*runs, (signs[begin:], current)]
+    runs, begin = list[Run](), 0
+    for style, cells in groupby(styles):
+        end = begin + len([*cells])
+        runs.append((signs[begin:end], style))
+        begin = end
+    return runs
 
 
 def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:
@@ -153,9 +151,6 @@ def overlaid(
     return [*before, *new, (" " * (last - stop), "text"), *cut(runs, last, len(signs))]
 
 
-_NOT_ASCII = re.compile(r"[^ -~]")
-
-
 @lru_cache(maxsize=4096)
 def foreign(value: object) -> str:
     """Returns untrusted text made safe to draw: without control characters, and with every
@@ -163,7 +158,7 @@ def foreign(value: object) -> str:
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
-    return _NOT_ASCII.sub(lambda sign: sign[0] if cell_len(sign[0]) == 1 else "?", printable(raw))
+    return NOT_PLAIN.sub(lambda sign: sign[0] if cell_len(sign[0]) == 1 else "?", printable(raw))
 
 
 def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
