@@ -42,7 +42,6 @@ from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
-from perftop.tui.shared.time_axis import SLOW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 Target = Episode | int | None
@@ -456,6 +455,10 @@ MIN_WIDTH_OF_THREE = 200
 _SHARES = {2: (5, 4), 3: (5, 6, 4)}
 """Relative widths of the panels, by the number of panels."""
 
+_TEXT_NS = 1_000_000_000
+"""Time in ns for which a panel of names and sentences stays as it is: tasks and the verdict are new
+once a second."""
+
 
 @dataclass
 class PanelRow:
@@ -477,7 +480,7 @@ class PanelRow:
         draw = PANELS[kind]
         if kind == "selected":  # its numbers stand elsewhere on the screen, too
             return draw(session, interval, choice, size, self.height)
-        now = interval.time_ns // (1 if is_past(session, interval) else SLOW_NS)
+        now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
         drawn_from = now, id(session), episodes, choice, size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
