@@ -92,7 +92,7 @@ def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False)
     made.model, made.cpu_count, made.core_count = MODEL, 64, 32
     made.version, made.tasks, made.probe_share = "1.4", "lmp × 63.4 CPUs", 0.0003
     if guest:
-        made.model, made.cpu_count, made.core_count, made.is_guest = "AMD EPYC 7763", 4, 4, True
+        made.model, made.cpu_count, made.core_count = "AMD EPYC 7763", 4, 4
         made.absent, made.tasks = "no PMU in this guest", "cc1plus × 3.4 CPUs"
     for second in range(PAST_S, -1, -5):
         told = story if second < story.since_s else CALM

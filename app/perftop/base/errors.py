@@ -39,7 +39,9 @@ def unhandled(error: OSError, output: str = "stdout") -> Failed:
     """Returns the failure for an unexpected error. It names the file that the error is about; for a
     failed write, which has no file name, it names the output."""
     if error.filename is None and error.errno in {errno.EPERM, errno.ENOSYS}:
-        call = _innermost_function(error)
+        trace, call = error.__traceback__, ""
+        while trace is not None:  # up to the function in which the error was raised
+            call, trace = trace.tb_frame.f_code.co_name, trace.tb_next
         why = f"{call}: {error.strerror}" if call else error.strerror
         return Failed(f"a system call is refused, perhaps by a seccomp filter ({why})")
     return cannot(f"write {output}" if error.filename is None else f"use {error.filename}", error)
@@ -58,14 +60,6 @@ def expected(error: BaseException | None, output: str = "stdout") -> Failed | No
         return Failed("cannot start a thread: raise the limit of processes and threads (ulimit -u)")
     inner = None if error is None else getattr(error, "error", None)  # Textual's WorkerFailed
     return expected(inner, output) if isinstance(inner, Exception) else None
-
-
-def _innermost_function(error: BaseException) -> str:
-    """Returns the name of the function in which the error was raised."""
-    trace, name = error.__traceback__, ""
-    while trace is not None:
-        name, trace = trace.tb_frame.f_code.co_name, trace.tb_next
-    return name
 
 
 def complain(text: str) -> None:

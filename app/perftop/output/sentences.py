@@ -67,13 +67,15 @@ def place_text(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> 
     return f"{len(chosen_cpus)} CPUs {ranges(chosen_cpus)[:most].rpartition(',')[0]},{ELLIPSIS}"
 
 
-def short_place_text(
-    topology: Sequence[Cpu], cpus: Iterable[int], first: int | None, most: int = 9
-) -> str:
-    """Returns a short name of the CPUs for a sentence. A list longer than `most` characters becomes
-    the CPU `first` and the number of the other CPUs."""
+MAX_SHORT_PLACE = 9
+"""Maximum characters of a list of CPUs in a sentence."""
+
+
+def short_place_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | None) -> str:
+    """Returns a short name of the CPUs for a sentence. A longer list becomes the CPU `first` and
+    the number of the other CPUs."""
     chosen_cpus = set(cpus)
-    name = place_text(topology, chosen_cpus, most)
+    name = place_text(topology, chosen_cpus, MAX_SHORT_PLACE)
     if name.startswith("packages ") and len(chosen_cpus) == sum(row.online for row in topology):
         return "both packages" if len({row.package for row in topology}) == 2 else "all packages"
     if not name.endswith(ELLIPSIS):

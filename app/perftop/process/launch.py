@@ -213,19 +213,17 @@ class Probe:
         if lines and code is not None and code > 0 and not signal_number:
             return Failed(place + lines[-1].removeprefix("perfprobe: "), code)
         how = f"ended by signal {signal_number}" if signal_number else "ended"
-        left = f"; its registers stay programmed · {self._restoring()}" if signal_number else ""
-        left = left if self._programs else ""
+        left = ""
+        if signal_number and self._programs:
+            words = ssh.words(self._argv)
+            more = [f"--host {self.host}"] if self.host else []
+            more += ["--sudo"] if words[0] == "sudo" else []
+            if "--sysroot" in words:
+                more += ["--sysroot", words[words.index("--sysroot") + 1]]
+            fix = " ".join(["to restore it: perftop stat --source msr -n 1", *more])
+            left = f"; its registers stay programmed · {fix}"
         status = code if code is not None and code > 0 and not signal_number else 1
         return Failed(f"{place}the probe {how} without an error message{tail}{left}", status)
-
-    def _restoring(self) -> str:
-        """Advice with the command that restores the registers after such a probe was killed."""
-        words = ssh.words(self._argv)
-        more = [f"--host {self.host}"] if self.host else []
-        more += ["--sudo"] if words[0] == "sudo" else []
-        if "--sysroot" in words:
-            more += ["--sysroot", words[words.index("--sysroot") + 1]]
-        return " ".join(["to restore it: perftop stat --source msr -n 1", *more])
 
 
 class SocketProbe:

@@ -177,7 +177,7 @@ class Past:
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
-    _series_cache: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
+    _series_cache: dict[tuple[str, int], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
     """Cached series, each with the time steps for which it was computed."""
@@ -186,20 +186,19 @@ class Past:
         self.times.append(time)
         self.points.append(array("f", [numbers[key] for key in TRACED]))
 
-    def series(self, key: str, cells: int, now: float, span_s: float = PAST_S) -> list[float]:
-        """Means over `cells` equal parts of the last `span_s`, the newest last; NaN where unknown.
+    def series(self, key: str, cells: int, now: float) -> list[float]:
+        """Means over `cells` equal parts of the last PAST_S, the newest last; NaN where unknown.
         Parts begin at whole multiples of their length, so that a mean does not change once shown.
         The series is computed again every FRESH_S."""
-        step = span_s / cells
+        step = PAST_S / cells
         stamp = int(now // step), int(now // FRESH_S)
-        cached = self._series_cache.get((key, cells, span_s))
-        if cached is not None and cached[0] == stamp:
-            return cached[1]
-        means = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
-        if len(self._series_cache) >= MAX_SERIES:
-            self._series_cache.clear()
-        self._series_cache[key, cells, span_s] = stamp, means
-        return means
+        cached = self._series_cache.get((key, cells))
+        if cached is None or cached[0] != stamp:
+            means = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
+            if len(self._series_cache) >= MAX_SERIES:
+                self._series_cache.clear()
+            cached = self._series_cache[key, cells] = stamp, means
+        return cached[1]
 
     def _series(self, index: int, cells: int, step: float, end: float) -> list[float]:
         sums, counts = [0.0] * cells, [0] * cells
@@ -215,19 +214,14 @@ class Past:
         spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0  # mean, in s
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
             means[-1] = means[-2] if cells > 1 else nan  # no data of this part yet
-        return _fill_gaps(means, spacing / step)
-
-
-def _fill_gaps(means: list[float], spacing: float) -> list[float]:
-    """Fill parts without a point with the value of the last point before them."""
-    max_gap, gap = int(spacing * MAX_GAP), 0
-    last_value = nan
-    for i, value in enumerate(means):
-        if isfinite(value):
-            last_value, gap = value, 0
-        elif (gap := gap + 1) <= max_gap:
-            means[i] = last_value
-    return means
+        # Parts without a point have the value of the last point before them.
+        max_gap, gap, last_value = int(spacing / step * MAX_GAP), 0, nan
+        for i, value in enumerate(means):
+            if isfinite(value):
+                last_value, gap = value, 0
+            elif (gap := gap + 1) <= max_gap:
+                means[i] = last_value
+        return means
 
 
 @dataclass(slots=True)
@@ -249,7 +243,6 @@ class Machine:
     model: str = ""
     cpu_count: int = 0
     core_count: int = 0
-    is_guest: bool = False
     version: str = ""
     tasks: str = ""
     """The busiest task, with the number of CPUs that it uses."""
@@ -333,7 +326,6 @@ class LiveMachine(Follower):
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
         machine.cpu_count, machine.core_count = len(session.shown), len(session.shown_cores())
-        machine.is_guest = hello.virtualisation is not None
         machine.version = hello.perftop
         reasons = {reason.what: reason.why for reason in lasting_reasons(session)}
         machine.absent = reasons.get("busy_hz", reasons.get("cycles", ""))
@@ -360,7 +352,13 @@ class LiveMachine(Follower):
         probe_s = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
         machine.probe_share = probe_s / elapsed if elapsed > 0 else probe_s
-        machine.tasks = _busiest_task(session)
+        shares: dict[str, float] = {}
+        for record in session.tasks.values():
+            if (entry := task(record)) is not None:
+                shares[entry.comm] = shares.get(entry.comm, 0.0) + entry.share
+        name = max(shares, key=lambda comm: shares[comm], default="")
+        is_busy = shares.get(name, 0.0) >= MIN_TASK_CPUS
+        machine.tasks = f"{name} × {shares[name]:.1f} CPUs" if is_busy else ""
         machine.running = [self._episode(session, episode) for episode in session.running]
         machine.ended.extend(self._episode(session, episode) for episode in self._ended)
         self._ended = []
@@ -373,15 +371,3 @@ class LiveMachine(Follower):
             depth if depth is not None and isfinite(depth) else None,
             min(1.0, len(episode.cpus) / max(1, len(session.shown))),
         )  # fmt: skip
-
-
-def _busiest_task(session: Session) -> str:
-    """The task that uses most CPUs and their number, as text; '' if no task is busy enough."""
-    shares: dict[str, float] = {}
-    for record in session.tasks.values():
-        if (entry := task(record)) is not None:
-            shares[entry.comm] = shares.get(entry.comm, 0.0) + entry.share
-    if not shares:
-        return ""
-    name = max(shares, key=lambda comm: shares[comm])
-    return f"{name} × {shares[name]:.1f} CPUs" if shares[name] >= MIN_TASK_CPUS else ""

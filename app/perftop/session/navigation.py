@@ -92,24 +92,19 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
         span_ns = round(float(number) * _NS[unit or "s"])
         start = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
     elif match := _CLOCK.fullmatch(text):
-        start, end = _time_of_day(match, last_ns)
+        hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
+        if hour > 23 or minute > 59 or second >= 60:
+            raise ValueError(f"invalid time of day (try {HINT})")
+        day = time.localtime(last_ns // 10**9)
+        for days_ago in (0, 1):
+            date = (day.tm_year, day.tm_mon, day.tm_mday - days_ago)
+            whole_s = time.mktime((*date, hour, minute, 0, 0, 0, -1))
+            start = int(whole_s) * 10**9 + round(second * 1e9)
+            if start <= last_ns:
+                break
+        end = start + _NS["s" if match[3] else "m"] - 1  # 12:03 is a whole minute
     else:
         raise ValueError(f"invalid time (try {HINT})")
     if end < first_ns or start > last_ns:
         raise ValueError(f"history holds {when(first_ns / 1e9)} to {when(last_ns / 1e9)}")
     return max(start, first_ns)
-
-
-def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
-    """First and last moment that a time of day may mean: 12:03 is a whole minute."""
-    hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
-    if hour > 23 or minute > 59 or second >= 60:
-        raise ValueError(f"invalid time of day (try {HINT})")
-    day = time.localtime(last_ns // 10**9)
-    for days_ago in (0, 1):
-        date = (day.tm_year, day.tm_mon, day.tm_mday - days_ago)
-        whole_s = time.mktime((*date, hour, minute, 0, 0, 0, -1))
-        start = int(whole_s) * 10**9 + round(second * 1e9)
-        if start <= last_ns:
-            break
-    return start, start + _NS["s" if match[3] else "m"] - 1

@@ -85,7 +85,13 @@ def run(args: argparse.Namespace) -> int:
         from perftop.output.compare.comparison import compare
         from perftop.output.compare.readings import NUMBERS, of_event
 
-    paths, by_mark, metrics = _sides(args), args.by is not None, options.names(args.metrics)
+    if len(args.files) == 2 and not (args.a or args.b):
+        paths: list[list[Path]] = [args.files[:1], args.files[1:]]
+    elif args.a and args.b and not args.files:
+        paths = [args.a, args.b]
+    else:
+        raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
+    by_mark, metrics = args.by is not None, options.names(args.metrics)
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(asked.key for asked in conditions)):
         if key not in NUMBERS and not of_event(key):
@@ -140,17 +146,6 @@ def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
         elif beyond and row.is_sure:
             lines.append(f"{asked.text!r} is met: {difference}")
     return lines
-
-
-def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
-    """Returns the files of both sides: the two given files, or the groups of --a and --b. Raises
-    Failed."""
-    files, a, b = args.files, args.a, args.b
-    if len(files) == 2 and not (a or b):
-        return [files[0]], [files[1]]
-    if a and b and not files:
-        return a, b
-    raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
 
 
 def _succeeded(name: str, readings: list[Reading]) -> list[Reading]:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from perftop.base import text
+from perftop.base.text import machine as machine_text
 from perftop.base.text import percent, rough, wrapped
 from perftop.verbs import machine
 from perftop.verbs.machine import Answer, add_instrument
@@ -40,12 +40,17 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         bars = machine.bars(row["histogram"]["counts"], unicode=unicode)
         line = f"{row['kind']:<12}{state:<14}{cells}  {bars}"
         lines.append(line.rstrip())
-    lines += ["", *_meaning(rows[0], width), ""]
+    costs = [
+        f"{rate:,} a second: {percent(min(1.0, rate * rows[0]['median_us'] / 1e6))} %"
+        for rate in WAKE_UP_RATES
+    ]  # shares of its time that a program spends on wake-ups by a timer
+    text = "A program that waits for each wake-up waits so much of its time"
+    lines += ["", *wrapped(f"{text}: {', '.join(costs)}.", width, 2), ""]
     for note in _notes(answer):
         lines += wrapped(note, width, 2)
     lines += machine.disturbances(answer, width)
     source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
-    return [*lines, "", *wrapped(" · ".join([*text.machine(answer), source_text]), width, 0)]
+    return [*lines, "", *wrapped(" · ".join([*machine_text(answer), source_text]), width, 0)]
 
 
 def sentence(answer: Answer) -> str:
@@ -54,18 +59,6 @@ def sentence(answer: Answer) -> str:
     parts = [f"{cost:.0f} us by {'a timer' if kind == 'timer' else kind}"
              for kind, cost in costs.items()]  # fmt: skip
     return f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
-
-
-def _meaning(row: Answer, width: int) -> Iterator[str]:
-    """Yields the share of its time that a program spends on wake-ups by a timer, by their rate."""
-    costs = [
-        f"{rate:,} a second: {percent(min(1.0, rate * row['median_us'] / 1e6))} %"
-        for rate in WAKE_UP_RATES
-    ]
-    yield from wrapped(
-        f"A program that waits for each wake-up waits so much of its time: {', '.join(costs)}.",
-        width, 2,
-    )  # fmt: skip
 
 
 def _notes(answer: Answer) -> Iterator[str]:

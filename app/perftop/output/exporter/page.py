@@ -222,16 +222,10 @@ class Page:
         return sum(family.series for family in self.families())
 
     def families(self) -> list[Family]:
+        """Returns the families of the page. The last but one lists those that are missing, with
+        the reasons."""
         families = [family for family in self._all_families() if family.series]
-        missing_family = self._missing_family({family.heading.sample for family in families})
-        families += [missing_family] if missing_family.series else []
-        count = sum(family.series for family in families) + 1
-        return [*families, series_of(SERIES, [({}, count)])]
-
-    def _missing_family(self, shown: set[str]) -> Family:
-        """Returns a family that lists the families that are missing on the page, with the reasons.
-        `shown`: names of the samples on the page."""
-        sums = self._sums
+        shown, sums = {family.heading.sample for family in families}, self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
                  for index, (mode, key) in enumerate(MODES.items())]  # fmt: skip
         for heading, rings in RINGS.items():
@@ -245,7 +239,9 @@ class Page:
             if why := self._reason(key, absent=is_absent):
                 reason = QUOTED.sub("a program", why)[:MAX_REASON]
                 rows.append(({"what": sample, "why": reason}, 1.0))
-        return series_of(MISSING_HEADING, rows)
+        families += [series_of(MISSING_HEADING, rows)] if rows else []
+        count = sum(family.series for family in families) + 1
+        return [*families, series_of(SERIES, [({}, count)])]
 
     def _reason(self, key: str, *, absent: bool) -> str:
         """Returns the reason why the numbers with these keys are missing on all CPUs (if `absent`)

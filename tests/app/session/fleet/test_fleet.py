@@ -164,7 +164,6 @@ def test_numbers_that_a_guest_lacks_have_a_reason() -> None:
     assert isnan(row.numbers["clock_hz"])
     assert isnan(row.numbers["both"])
     assert "hypervisor" in row.absent
-    assert row.is_guest
 
 
 def test_times_of_episodes_are_those_of_arrival() -> None:
@@ -199,7 +198,7 @@ def test_the_past_is_bounded_and_evenly_spaced() -> None:
     for second in range(2000):
         past.add(START + second, {**UNKNOWN_NUMBERS, "busy": second / 2000})
     assert len(past.times) == 600
-    result = past.series("busy", 6, START + 2000, 600)
+    result = past.series("busy", 6, START + 2000)
     assert result == sorted(result)
     assert result[-1] == pytest.approx(0.975, abs=0.03)
-    assert isnan(past.series("busy", 6, START + 2000, 6000)[0])
+    assert isnan(past.series("busy", 6, START + 2500)[-1])
