@@ -43,9 +43,14 @@ from perftop.verbs import (
     help as help_pages,
 )
 
-VERBS = (live, stat, record, mark, fleet, export, exporter, serve, summary, why, diff, topology,
-         doctor, events, timers, ramp, wake, selftest, help_pages)  # fmt: skip
-"""Modules of the verbs, in the order of the list in the help."""
+VERBS = {
+    "live": live, "replay": live, "demo": live, "attach": live, "stat": stat, "record": record,
+    "mark": mark, "fleet": fleet, "export": export, "exporter": exporter, "serve": serve,
+    "summary": summary, "why": why, "diff": diff, "topology": topology, "doctor": doctor,
+    "events": events, "timers": timers, "ramp": ramp, "wake": wake, "selftest": selftest,
+    "help": help_pages,
+}  # fmt: skip
+"""Verbs and their modules, in the order of the list in the help."""
 GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
 """Options of perftop itself, which need no verb."""
 RUN = ("live", "stat", "record", "why")
@@ -105,7 +110,9 @@ def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) 
 # --- the parser
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(verb: str = "") -> argparse.ArgumentParser:
+    """Returns a parser of all verbs, or only of those of the module of `verb`, which takes a tenth
+    of the time."""
     parser = options.Parser(
         prog="perftop",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
@@ -124,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.set_defaults(runs=False)
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
-    for module in VERBS:
+    for module in dict.fromkeys([VERBS[verb]] if verb else VERBS.values()):
         module.add(verbs)
     parser.set_defaults(verbs=dict(verbs.choices))
     return parser
@@ -179,12 +186,13 @@ class _PrintCompletion(argparse.Action):
 def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
     """Parses the options of a verb and adds the command after `--`. `host` is the first of the
     `hosts` given by --host. Raises Failed."""
-    parser = _parser()
-    verbs: Mapping[str, argparse.ArgumentParser] = parser.get_default("verbs")
-    _check_verb(verbs, arguments)
-    args, left = parser.parse_known_args(arguments)
+    verb = arguments[0]
+    if not verb.startswith("-"):
+        _check_verb(arguments)
+    needs_all = verb.startswith("-") or verb == "help"
+    args, left = _parser("" if needs_all else verb).parse_known_args(arguments)
     if left:
-        raise Failed(_unexpected(arguments[0], left, verbs), USAGE)
+        raise Failed(_unexpected(verb, left), USAGE)
     args.command = command
     if command is not None:
         if not args.runs:
@@ -204,28 +212,29 @@ def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.
 # --- errors
 
 
-def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
+def _check_verb(arguments: list[str]) -> None:
     """Raises Failed if the first argument is no verb. Users of perf or turbostat may expect it to
     be a command, so the message shows how to measure a command."""
     verb = arguments[0]
-    if verb.startswith("-") or verb in verbs:
+    if verb in VERBS:
         return
     program = shutil.which(verb) is not None
-    near = "" if program else did_you_mean(verb, [*verbs, *GENERAL])
+    near = "" if program else did_you_mean(verb, [*VERBS, *GENERAL])
     text = f"unknown command {verb!r}{near or '; see perftop --help'}"
     if program or (arguments[1:] and not near):
         text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
     raise Failed(text, USAGE)
 
 
-def _unexpected(verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]) -> str:
+def _unexpected(verb: str, left: list[str]) -> str:
     """Returns the message for unexpected arguments, which may be intended as a command."""
     first = left[0].partition("=")[0]
-    if first in verbs:
+    if first in VERBS:
         return f"the verb comes first: perftop {first} [OPTIONS]"
     text = f"unexpected argument: {shlex.join(left)}"
     if first.startswith("-"):
         text = f"no option {first}"
+        verbs: Mapping[str, argparse.ArgumentParser] = _parser().get_default("verbs")
         by_verb = {
             name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
             for name, parser in verbs.items()
