@@ -131,11 +131,8 @@ def line(
     top_rows = dot_rows(values, low, high, rows - thickness + 1)
     previous_rows = np.concatenate([top_rows[:1], top_rows[:-1]])
     previous_rows = np.where((previous_rows >= 0) & joined, previous_rows, top_rows)
-    row = np.arange(rows)[:, None]
-    first, last = (
-        np.minimum(top_rows, previous_rows),
-        np.maximum(top_rows, previous_rows) + thickness - 1,
-    )
+    row, first = np.arange(rows)[:, None], np.minimum(top_rows, previous_rows)
+    last = np.maximum(top_rows, previous_rows) + thickness - 1
     dots: Bools = (top_rows >= 0) & (row >= first) & (row <= last)
     return dots
 

@@ -126,11 +126,8 @@ def account(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     steal_height = np.maximum(steal >= SIGNIFICANT_STEAL, _eighths(steal, rows))
     busy_top = np.minimum(_eighths(user + kernel, rows), 8 * rows - steal_height)
     user_top = np.where(is_unknown, -1, np.minimum(_eighths(user, rows), busy_top))
-    ends = zip(
-        *(array.tolist() for array in (user_top, busy_top, steal_height, heat.astype(int))),
-        strict=True,
-    )
-    return [_account(*column, rows, look) for column in ends]
+    ends = np.stack([user_top, busy_top, steal_height, heat.astype(int)], axis=1)
+    return [_account(*column, rows, look) for column in ends.tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -232,20 +229,10 @@ def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     even. Columns in which the share of both is unknown are blank."""
     both_share, undetermined_share, lp0, lp1 = np.fmax(columns, 0.0).T  # unknown shares become 0
     half_rows = rows // 2
-    both_heights, undetermined_heights = (
-        _eighths(both_share, half_rows),
-        _eighths(both_share + undetermined_share, half_rows),
-    )
-    both_heights = np.where(np.isfinite(columns[:, 0]), both_heights, -1)
-    above, below = (
-        _eighths(both_share + undetermined_share + thread_share, half_rows)
-        for thread_share in (lp0, lp1)
-    )
-    ends = zip(
-        *(array.tolist() for array in (both_heights, undetermined_heights, above, below)),
-        strict=True,
-    )
-    return [_states(*column, half_rows, look) for column in ends]
+    inner = both_share + undetermined_share
+    ends = _eighths(np.stack([both_share, inner, inner + lp0, inner + lp1], axis=1), half_rows)
+    ends[~np.isfinite(columns[:, 0]), 0] = -1
+    return [_states(*column, half_rows, look) for column in ends.tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -298,11 +285,9 @@ AWAKE, ASLEEP, LOSING = 0, 1, 2
 
 def _cell_dots(look: Look) -> tuple[int, int]:
     """Returns the height and the width of a cell, in dots."""
-    return (
-        (len(braille.ASCII_DOTS), 1)
-        if look == "ascii"
-        else (braille.CELL_DOT_ROWS, braille.CELL_DOT_COLUMNS)
-    )
+    if look == "ascii":
+        return len(braille.ASCII_DOTS), 1
+    return braille.CELL_DOT_ROWS, braille.CELL_DOT_COLUMNS
 
 
 def _kinds_of_dots(columns: Floats, look: Look) -> Floats:
@@ -379,22 +364,21 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
 def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
     """Returns the lines of a clock chart with text in the gaps that fill a row: the sign of the
     cause, and the loss in GHz. `losses`: the loss in each cell, in GHz."""
-    return [_with_signs(line, losses) for line in lines]
-
-
-def _with_signs(line: list[Run], losses: Sequence[float]) -> list[Run]:
-    runs: list[Run] = []
-    x = 0
-    for signs, key in line:
-        cells, stem = len(signs), key.removeprefix("~").removeprefix("gap-")
-        if stem in GAPS and set(signs) == {theme.LEVELS[8]}:
-            text = f"{GAP_SIGNS[GAPS.index(stem)]} −{losses[x + cells // 2]:.2f}"
-            text = text if cells > len(text) else text[0]
-            runs += [(text, f"bright/{key}"), (signs[len(text) :], key)]
-        else:
-            runs.append((signs, key))
-        x += cells
-    return runs
+    new_lines = []
+    for line in lines:
+        runs: list[Run] = []
+        x = 0
+        for signs, key in line:
+            cells, cause = len(signs), key.removeprefix("~").removeprefix("gap-")
+            if cause in GAPS and set(signs) == {theme.LEVELS[8]}:
+                text = f"{GAP_SIGNS[GAPS.index(cause)]} −{losses[x + cells // 2]:.2f}"
+                text = text if cells > len(text) else text[0]
+                runs += [(text, f"bright/{key}"), (signs[len(text) :], key)]
+            else:
+                runs.append((signs, key))
+            x += cells
+        new_lines.append(runs)
+    return new_lines
 
 
 def clock(
@@ -414,17 +398,11 @@ def clock(
     has_dot = (np.arange(len(hz)) % 2 == 0) & (ceiling < hidden_limit_hz)
     limit = np.where(has_dot, dot_rows(ceiling, low, high, dots), -1)
     first, last = np.minimum(dot_row, lead), np.maximum(dot_row, lead) + thickness - 1
-    marks = [
-        *zip(
-            *(array.tolist() for array in (first, last, limit, ceiling >= hidden_limit_hz)),
-            strict=True,
-        )
-    ]
+    marks = np.stack([first, last, limit, ceiling >= hidden_limit_hz], axis=1).tolist()
+    kinds = _worst_of_cells(columns[:, 2])
     return [
-        _clock(
-            *marks[cell * cell_columns : (cell + 1) * cell_columns], kind=kind, rows=rows, look=look
-        )
-        for cell, kind in enumerate(_worst_of_cells(columns[:, 2]))
+        _clock(*map(tuple, marks[x : x + cell_columns]), kind=kind, rows=rows, look=look)
+        for x, kind in zip(range(0, len(marks), cell_columns), kinds, strict=True)
     ]
 
 
@@ -472,14 +450,10 @@ def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list
     values = np.nan_to_num(_kinds_of_dots(columns, look)[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (cell_rows * rows) + 0.5).astype(int)
     heights = np.where(values > 0, np.maximum(dots, 1), 0).tolist()
+    kinds = _worst_of_cells(columns[:, 1])
     return [
-        _rate(
-            *heights[cell * cell_columns : (cell + 1) * cell_columns],
-            is_losing=kind == LOSING,
-            rows=rows,
-            look=look,
-        )
-        for cell, kind in enumerate(_worst_of_cells(columns[:, 1]))
+        _rate(*heights[x : x + cell_columns], is_losing=kind == LOSING, rows=rows, look=look)
+        for x, kind in zip(range(0, len(heights), cell_columns), kinds, strict=True)
     ]
 
 
@@ -542,9 +516,8 @@ def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Char
     eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * is_known
     eighths_below = 8 * np.arange(lines - 1, -1, -1)[:, None]
     level = np.clip(eighths - eighths_below, 0, 8)
-    colours = _KEY_INDEX[f"{name}-0"] + np.array(
-        [[grade(row, lines)] for row in reversed(range(lines))]
-    )
+    grades = [[grade(row, lines)] for row in reversed(range(lines))]
+    colours = _KEY_INDEX[f"{name}-0"] + np.array(grades)
     return Chart(ramp[level], np.where(level > 0, colours, _KEY_INDEX["text"]))
 
 
@@ -555,27 +528,20 @@ def graph(
     """Returns a chart of a stepped line and its dotted limit, with `low` at the bottom and `high`
     at the top; values beyond these ends are drawn at the edge. `keys`: the style of each column, as
     a position in KEYS."""
-    dots, columns = (
-        (len(braille.ASCII_DOTS), 1)
-        if ascii_
-        else (braille.CELL_DOT_ROWS, braille.CELL_DOT_COLUMNS)
-    )
+    dots, columns = _cell_dots("ascii" if ascii_ else "colour")
     rows = lines * dots
     line = braille.line(np.repeat(values, columns), low, high, rows)
     limit = braille.line(np.repeat(limits, columns), low, high, rows, joined=False)
     limit[:, 1::2] = False
-    is_known, limit_known = (
-        part.reshape(lines, dots, -1, columns).any(axis=(1, 3)) for part in (line, limit)
-    )
+    is_known = line.reshape(lines, dots, -1, columns).any(axis=(1, 3))
+    limit_known = limit.reshape(lines, dots, -1, columns).any(axis=(1, 3))
     if ascii_:
         codes = braille.ascii_codes(line)
         codes[limit_known & ~is_known] = ord(".")
     else:
         codes = braille.codes(line | limit)
-    style = np.where(
-        is_known, keys[None, :], np.where(limit_known, _KEY_INDEX["dim"], _KEY_INDEX["text"])
-    )
-    return Chart(codes, style)
+    styles_below = np.where(limit_known, _KEY_INDEX["dim"], _KEY_INDEX["text"])
+    return Chart(codes, np.where(is_known, keys[None, :], styles_below))
 
 
 _RULE = "│"
@@ -595,10 +561,8 @@ def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
     words = {x: word for x, word in rules.items() if word}
     for line, (x, word) in enumerate(words.items(), len(ruled_columns[0]) - len(words)):
         cells = range(x + 1, x + 1 + len(word))
-        free = cells.stop <= len(columns) and all(
-            columns[cell].signs[line] == " " for cell in cells
-        )
-        if line > 0 and free:
+        fits = line > 0 and cells.stop <= len(columns)
+        if fits and all(columns[cell].signs[line] == " " for cell in cells):
             for cell, sign in zip(cells, word, strict=True):
                 ruled_columns[cell][line] = sign, "dim"
     return [*map(Column.of, ruled_columns)]
@@ -637,13 +601,11 @@ def axis_span(
         return previous_span or (0.0, 2 * unit)
     high = unit * max(2, ceil(float(known_values.max()) / unit))
     low = min(unit * floor(float(known_values.min()) / unit), high - 2 * unit)
-    if (
-        previous_span
-        and previous_span[0] <= low
-        and high <= previous_span[1]
-        and previous_span[1] - previous_span[0] <= 2 * (high - low)
-    ):
-        return previous_span
+    if previous_span:
+        previous_low, previous_high = previous_span
+        is_covered = previous_low <= low and high <= previous_high
+        if is_covered and previous_high - previous_low <= 2 * (high - low):
+            return previous_span
     return low, high
 
 

@@ -137,16 +137,13 @@ def fitted(columns: Iterable[Column], width: int) -> list[Column]:
     spare_cells = width - total_width(fitted_columns)
     for turn in sorted({c.turn for c in fitted_columns if c.most}):
         while spare_cells > 0:
-            growing_columns = [
+            growing = [
                 i for i, c in enumerate(fitted_columns) if c.turn == turn and c.width < c.most
             ]
-            if not growing_columns:
+            if not growing:
                 break
-            weights, cells_left = (
-                sum(fitted_columns[i].weight for i in growing_columns),
-                spare_cells,
-            )
-            for i in growing_columns:
+            weights, cells_left = sum(fitted_columns[i].weight for i in growing), spare_cells
+            for i in growing:
                 column = fitted_columns[i]
                 more = min(max(1, spare_cells * column.weight // weights), cells_left)
                 more = min(more, column.most - column.width)

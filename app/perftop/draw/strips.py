@@ -37,12 +37,9 @@ def width(runs: Iterable[Run]) -> int:
 def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
     """Returns the runs padded to exactly `size` cells. If they are longer, returns their text cut
     to `size` cells, in the style `style`."""
-    spare_cells = size - width(runs)
-    return (
-        [*runs, (" " * spare_cells, "text")]
-        if spare_cells >= 0
-        else [(fit(text(runs), size), style)]
-    )
+    if (spare_cells := size - width(runs)) >= 0:
+        return [*runs, (" " * spare_cells, "text")]
+    return [(fit(text(runs), size), style)]
 
 
 def join_cells(cells: Sequence[Run]) -> list[Run]:

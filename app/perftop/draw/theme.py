@@ -324,11 +324,9 @@ normal and of a selected line, remain distinguishable."""
 
 def to_256_colours(style: Style) -> Style:
     """Returns the style in the fixed colours of a 256-colour terminal."""
-    both_colours = (style.color, style.bgcolor)
-    foreground, background = (
-        None if c is None else TerminalColor.from_ansi(nearest_256(c.name)) for c in both_colours
-    )
-    return style + Style(color=foreground, bgcolor=background)
+    both = style.color, style.bgcolor
+    colours = [c and TerminalColor.from_ansi(nearest_256(c.name)) for c in both]
+    return style + Style(color=colours[0], bgcolor=colours[1])
 
 
 @lru_cache(maxsize=512)

@@ -60,7 +60,7 @@ class Recorded(StreamSource):
         self._episodes = RecordingEpisodes()
         self.indexing = True
         """Whether the search of the whole file for episodes is under way."""
-        self._deepened: tuple[Playback, int] | None = None
+        self._deepened: tuple[Playback | None, int] = None, 0
         """The section for which earlier samples were read last, and the raw ns from which they
         were read."""
         self._mark_count = 0
@@ -309,12 +309,8 @@ class Recorded(StreamSource):
         if passage is None or ends_ns is None or interval is None or self.seek is not None:
             return
         since_ns = max(self.reach_ns[0], interval.time_ns - round(self.choice.window_s * 1e9))
-        deepened_before = self._deepened
-        is_done = (
-            deepened_before is not None
-            and deepened_before[0] is passage
-            and deepened_before[1] <= since_ns
-        )
+        last_passage, last_since_ns = self._deepened
+        is_done = last_passage is passage and last_since_ns <= since_ns
         if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
             self._deepened = passage, since_ns
             self.app.run_worker(self._read_past(passage, since_ns), group="deepen", exclusive=True)

@@ -61,8 +61,6 @@ class StreamSource(Source, Follower, Controls):
         before the first interval."""
         self.paused = False
         self.newest: Interval | None = None
-        self._drawn_interval: Interval | None = None
-        """The interval that was the newest at the last update."""
         self._notice, self._notice_end_s = "", 0.0
         """The last message, and the time of `clock` at which it is removed."""
         self._watched_s = self.clock()
@@ -95,10 +93,9 @@ class StreamSource(Source, Follower, Controls):
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
         """Applies these messages. Draws only the last of the intervals that they complete."""
+        previous = self.newest
         is_over = super().take(messages)
-        newest, previous = self.newest, self._drawn_interval
-        has_news = newest is not None and newest is not previous and not self.paused
-        self._drawn_interval = newest
+        has_news = self.newest is not None and self.newest is not previous and not self.paused
         if has_news:
             self.status = replace(self.status, own=self.cost.share(self.session))
         if self.clock() - self._watched_s >= MIN_WATCH_S:

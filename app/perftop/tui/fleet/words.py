@@ -225,13 +225,9 @@ def depth(episode: SharedEpisode) -> str:
     depth_unit = KINDS.get(episode.kind, UNKNOWN_KIND).depth
     if depth_unit == "count":
         return f"{high:.0f} times"
-    end_texts = [f"{v / 1e9:.2f}" if depth_unit == "hz" else f"{100 * v:.1f}" for v in (low, high)]
+    texts = [f"{v / 1e9:.2f}" if depth_unit == "hz" else f"{100 * v:.1f}" for v in (low, high)]
     name = "GHz below" if depth_unit == "hz" else "%"
-    return (
-        f"{end_texts[1]} {name}"
-        if end_texts[0] == end_texts[1]
-        else f"{end_texts[0]} to {end_texts[1]} {name}"
-    )
+    return f"{' to '.join(dict.fromkeys(texts))} {name}"
 
 
 # --- times

@@ -175,10 +175,8 @@ class Monitor(DirectScreen):
             if is_stale != self.choice.stale:
                 self.choice.stale = is_stale
                 self.view.lay_out()
-            if (
-                state.interval is not previous_state.interval
-                or state.indexed != previous_state.indexed
-            ):
+            is_new = state.interval is not previous_state.interval
+            if is_new or state.indexed != previous_state.indexed:
                 self.choice.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()

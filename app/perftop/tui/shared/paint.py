@@ -218,9 +218,8 @@ class ReadyStrip(Strip):
             if old_run != new_run:
                 break
             last_run -= 1
-        return (
-            f"{_go_to(x, y)}{self.ink.write(new_runs[first:last_run])}" if first < last_run else ""
-        )
+        changed_runs = new_runs[first:last_run]
+        return f"{_go_to(x, y)}{self.ink.write(changed_runs)}" if changed_runs else ""
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         end = self.cell_length if end is None else min(end, self.cell_length)
@@ -345,12 +344,11 @@ def _uncovered_regions(visible: _Visible, screen: Widget) -> dict[Widget, Region
     for widget, (region, clip) in visible.items():
         if widget is screen or clip.intersection(region) != region:
             continue
-        own_widgets = {widget, *widget.ancestors}
-        other_regions = (
-            other.intersection(clip_region)
-            for it, (other, clip_region) in visible.items()
-            if it not in own_widgets and it.parent is not widget
-        )
-        if not any(other.overlaps(region) for other in other_regions):
+        relatives = {widget, *widget.ancestors}
+        if not any(
+            other_region.intersection(other_clip).overlaps(region)
+            for other, (other_region, other_clip) in visible.items()
+            if other not in relatives and other.parent is not widget
+        ):
             regions[widget] = region
     return regions

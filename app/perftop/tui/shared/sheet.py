@@ -74,10 +74,8 @@ class Sheet:
     @cached_property
     def awake(self) -> Bools:
         """By row: whether the clock of the busiest CPU is meaningful."""
-        is_awake: Bools = (np.fmax.reduce(self.util, axis=1) >= MIN_AWAKE_UTIL) & np.isfinite(
-            self.busy
-        )
-        return is_awake
+        highest_share: Floats = np.fmax.reduce(self.util, axis=1)
+        return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busy)
 
     @cached_property
     def dropped(self) -> Bools:
@@ -217,10 +215,8 @@ class Reader:
 
     def usual(self, sheet: Sheet) -> dict[Kind, float]:
         """Returns the median clock of the busy rows, by kind of core, in Hz."""
-        busy_by_kind = {
-            kind: sheet.busy[members & sheet.awake] for kind, members in self._kinds.items()
-        }
-        return {kind: float(np.median(hz)) for kind, hz in busy_by_kind.items() if len(hz)}
+        hz = {kind: sheet.busy[cores & sheet.awake] for kind, cores in self._kinds.items()}
+        return {kind: float(np.median(busy)) for kind, busy in hz.items() if len(busy)}
 
     def worst(self, key: str, interval: Interval, online: Bools) -> Floats:
         """Returns the highest value of each row's CPUs."""
@@ -355,9 +351,8 @@ def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     it."""
     served_fields = fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
-    return served_fields[index], [
-        other_field.words for other_field in served_fields[index + 1 :] + served_fields[:index]
-    ]
+    others = served_fields[index + 1 :] + served_fields[:index]
+    return served_fields[index], [field.words for field in others]
 
 
 def _round_end(top: float) -> float:
@@ -372,9 +367,8 @@ def scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale
     of clocks ranges from about the slowest to the fastest clock. `previous`, the scale in use, is
     returned while it still fits."""
     known_values = values[np.isfinite(values)]
-    min_value, max_value = (
-        (float(known_values.min()), float(known_values.max())) if len(known_values) else (0.0, 0.0)
-    )
+    known_values = known_values if len(known_values) else np.zeros(1)
+    min_value, max_value = float(known_values.min()), float(known_values.max())
     if field.unit == "ratio":
         high = next((end for end in _TOPS if max_value <= end), 1.0) if field.is_small else 1.0
         new_scale = Scale(0.0, high)
@@ -429,10 +423,8 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
     scale, digits = column.scale(clock_unit("GHz", nan))
     by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
     if key in NUMBERS:
-        values_of_rows: list[float] = (
-            Reader(session, places).of_rows(key, by_cpu, interval).tolist()
-        )
-        return values_of_rows
+        values: list[float] = Reader(session, places).of_rows(key, by_cpu, interval).tolist()
+        return values
     values = by_cpu.tolist()
     return [
         max((values[row] for row in place.rows if not isnan(values[row])), default=nan)

@@ -158,9 +158,8 @@ class _Verdicts:
             return ()
         times_ns, wanted_s, lost_s = np.array(self._sums, float).T
         edges_ns = end_ns - STRIP_NS + np.arange(STRIP_CELLS + 1) * (STRIP_NS / STRIP_CELLS)
-        wanted_s, lost_s = (
-            np.diff(np.interp(edges_ns, times_ns, sums_s)) for sums_s in (wanted_s, lost_s)
-        )
+        wanted_s = np.diff(np.interp(edges_ns, times_ns, wanted_s))
+        lost_s = np.diff(np.interp(edges_ns, times_ns, lost_s))
         shares = np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), nan)
         return (*shares.clip(0, 1).tolist(),)
 
