@@ -177,7 +177,7 @@ def test_the_first_picture_loads_no_library() -> None:
 
 def test_the_first_numbers_load_only_one_view() -> None:
     code = (
-        "import perftop.tui.app, sys\n"
+        "import perftop.tui.stream, sys\n"
         "print(*(name for name in sys.modules if name.startswith('perftop.tui')))"
     )
     done = python(code)
