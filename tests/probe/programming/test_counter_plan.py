@@ -86,22 +86,22 @@ def values(plan: Plan, changed: dict[int, int]) -> dict[int, int]:
     return dict.fromkeys(plan.controls, 0) | changed
 
 
-@pytest.mark.parametrize(
-    ("changed", "used"),
-    [
-        ({0x186: 0x53003C}, False),
-        ({0x38F: 0x70000000F}, False),
-        ({0x186: 0x53003C, 0x38F: 0x70000000E}, False),
-        ({0x186: 0x53003C, 0x38F: 1}, True),
-        ({0x189: 0x43003C, 0x38F: 8}, True),
-        ({0x186: 0x13003C, 0x38F: 1}, False),
-        ({0x38D: 0x30, 0x38F: 1}, False),
-        ({0x38D: 0x30, 0x38F: 1 << 33}, True),
-        ({0x38D: 0x80}, True),
-    ],
-)
-def test_evidence_of_use(changed: dict[int, int], used: bool) -> None:
-    plan = planned("Skylake-SP")
+@pytest.mark.parametrize(("name", "changed", "used"), [
+    ("Skylake-SP", {0x186: 0x53003C}, False),
+    ("Skylake-SP", {0x38F: 0x70000000F}, False),
+    ("Skylake-SP", {0x186: 0x53003C, 0x38F: 0x70000000E}, False),
+    ("Skylake-SP", {0x186: 0x53003C, 0x38F: 1}, True),
+    ("Skylake-SP", {0x189: 0x43003C, 0x38F: 8}, True),
+    ("Skylake-SP", {0x186: 0x13003C, 0x38F: 1}, False),
+    ("Skylake-SP", {0x38D: 0x30, 0x38F: 1}, False),
+    ("Skylake-SP", {0x38D: 0x30, 0x38F: 1 << 33}, True),
+    ("Skylake-SP", {0x38D: 0x80}, True),
+    ("Zen 4", {0xC0010200: 0x530076, 0xC0000301: 0b01}, True),
+    ("Zen 4", {0xC0010202: 0x5300C0, 0xC0000301: 0b01}, False),
+    ("Zen 4", {0xC0010202: 0x5300C0, 0xC0000301: 0b10}, True),
+])  # fmt: skip
+def test_evidence_of_use(name: str, changed: dict[int, int], used: bool) -> None:
+    plan = planned(name)
     assert (counter_plan.in_use(plan, values(plan, changed)) is not None) == used
 
 
