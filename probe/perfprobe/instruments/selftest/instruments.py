@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import resting
-from perfprobe.instruments.selftest.tape import FrameLog, now
+from perfprobe.instruments.selftest.frame_log import FrameLog, now
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.instruments.selftest.working import factors
 from perfprobe.native.affinity import pinned
@@ -49,9 +49,9 @@ class CopyRun:
     """The CPU that copied, the only CPU that worked for perftop."""
 
 
-def second(tape: FrameLog) -> CopyRun:
+def copy_memory(log: FrameLog) -> CopyRun:
     """Copies memory on one CPU, with samples before and after it."""
-    tape.begin()
+    log.begin()
     cpu = max(os.sched_getaffinity(0))
     with contextlib.suppress(OSError), pinned(cpu):
         begin, copied = now()[1], 0
@@ -60,34 +60,34 @@ def second(tape: FrameLog) -> CopyRun:
             bytearray(source)
             copied += COPY_BYTES
         end = now()[1]
-        tape.past(end)
+        log.read_past(end)
         return CopyRun(begin, end, copied, cpu)
     raise Unavailable(f"selftest may not run on CPU {cpu}")
 
 
-def see(tape: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
+def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
     """Returns a row for each counter that belongs to no CPU, or to the L3 of a CPU, also for
     counters that are absent."""
     absent = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
-        for missing in tape.hello.missing
-        if missing.what.startswith(STEMS) and missing.what not in tape.columns
+        for missing in log.hello.missing
+        if missing.what.startswith(STEMS) and missing.what not in log.columns
     ]
     shown = [
         key
-        for key in tape.columns
-        if (scope := tape.scope(key)) in {"core", "package"}
+        for key in log.columns
+        if (scope := log.scope(key)) in {"core", "package"}
         or (scope == "cpu" and key.startswith("l3_"))
     ]
-    return [*(_counter_row(tape, key, span) for key in shown), *absent]
+    return [*(_counter_row(log, key, span) for key in shown), *absent]
 
 
-def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
-    counter = tape.columns[key].counter
+def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
+    counter = log.columns[key].counter
     moved = [
         None if result is None else float(result.amount)
-        for row in having_rows(tape, key)
-        for result in [tape.moved(key, row, span.begin, span.end, inside=False)]
+        for row in having_rows(log, key)
+        for result in [log.moved(key, row, span.begin, span.end, inside=False)]
     ]
     amounts = [amount for amount in moved if amount is not None]
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
@@ -97,7 +97,7 @@ def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         verdict = "too little"
     return {
         "counter": key,
-        "scope": "L3" if key.startswith("l3_") else tape.scope(key),
+        "scope": "L3" if key.startswith("l3_") else log.scope(key),
         "origin": counter.origin,
         "unit": counter.unit,
         "columns": counter.columns,
@@ -107,13 +107,13 @@ def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     }
 
 
-def having_rows(tape: FrameLog, key: str) -> list[int]:
+def having_rows(log: FrameLog, key: str) -> list[int]:
     """The rows of the counter's block that have the counter: all rows, or one for each L3."""
-    every = range(tape.rows(key))
+    every = range(log.rows(key))
     if not key.startswith("l3_"):
         return [*every]
-    having = tape.columns[key].counter.cpus or ()
-    return [row for row in every if tape.hello.topology[row].cpu in having]
+    having = log.columns[key].counter.cpus or ()
+    return [row for row in every if log.hello.topology[row].cpu in having]
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -185,18 +185,18 @@ INSTRUMENTS = (
 
 
 def answer(
-    tape: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
+    log: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
     asked: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Returns what `--all` adds: the verdicts, and the identity of the machine. `asked` is the
     source that the user asked for."""
-    hello = tape.hello
-    judged = [_judge(instrument, tape, span, checks, others) for instrument in INSTRUMENTS]
+    hello = log.hello
+    judged = [_judge(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     whole = asdict(hello)
     machine = {key: whole[key] for key in plain}
     machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
-    instruments = [*_sources(tape, asked), *judged, _calibration(tape, span), _ceiling(tape)]
+    instruments = [*_sources(log, asked), *judged, _calibration(log, span), _ceiling(log)]
     return {"instruments": instruments, "machine": machine}
 
 
@@ -219,8 +219,8 @@ def _row(
 # --- sources
 
 
-def _sources(tape: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
-    used, lacking = tape.hello.source, {m.what: m for m in tape.hello.missing}
+def _sources(log: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
+    used, lacking = log.hello.source, {m.what: m for m in log.hello.missing}
     yield _row("source os", "works", why="its counters are tested below")
     if used == "perf":
         yield _row("source perf", "works", why="its counters are tested below")
@@ -244,19 +244,19 @@ def _sources(tape: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
 
 
 def _judge(
-    instrument: Instrument, tape: FrameLog, span: CopyRun, checks: Sequence[Result],
+    instrument: Instrument, log: FrameLog, span: CopyRun, checks: Sequence[Result],
     others: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     name = instrument.name
     own = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
     tested = {check.counter for check in own}
-    present = [key for key in instrument.keys if key in tape.columns or key in tested]
+    present = [key for key in instrument.keys if key in log.columns or key in tested]
     if not present:  # with the reason that hello gives for the first of its keys
-        reasons = {missing.what: missing for missing in reversed(tape.hello.missing)}
+        reasons = {missing.what: missing for missing in reversed(log.hello.missing)}
         found = (reasons.get(key) for key in (*instrument.keys, *instrument.other_keys))
         missing = next(filter(None, found), Missing(name, instrument.needs))
         return _row(name, "not there", why=missing.why, fix=missing.fix)
-    results = (_measured(tape, key, span) for key in present if key in tape.columns)
+    results = (_measured(log, key, span) for key in present if key in log.columns)
     measured = [result for result in results if result is not None]
     against = [*_contradictions(present, own, measured, others)]
     if against:
@@ -273,15 +273,15 @@ def _judge(
     return _row(name, "works", counters=present, measured=measured)
 
 
-def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
+def _measured(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
     """What each row of a counter showed in the span: the rate of a counter, the value of a gauge,
     or the polls that saw each bit of flags. None if nothing was read."""
-    counter, topology = tape.columns[key].counter, tape.hello.topology
-    rows = having_rows(tape, key)
-    if tape.scope(key) == "cpu" and not key.startswith("l3_"):
+    counter, topology = log.columns[key].counter, log.hello.topology
+    rows = having_rows(log, key)
+    if log.scope(key) == "cpu" and not key.startswith("l3_"):
         rows = [row for row in rows if topology[row].cpu == span.cpu]  # the CPU that copied memory
     if counter.kind == "flags":
-        every = [steps for row in rows if (steps := tape.steps(key, row, span.begin, span.end))]
+        every = [steps for row in rows if (steps := log.steps(key, row, span.begin, span.end))]
         if not every:
             return None
         seen = [part for part, *polls in zip(counter.parts, *(s[1:] for s in every), strict=False)
@@ -289,13 +289,13 @@ def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
         return {"counter": key, "values": [steps[0] for steps in every], "unit": "polls",
                 "bits": seen}  # fmt: skip
     if counter.kind == "gauge":
-        values = [value for row in rows if (value := tape.latest(key, row)) is not None]
+        values = [value for row in rows if (value := log.latest(key, row)) is not None]
         return {"counter": key, "values": values, "unit": counter.unit} if values else None
     rates = []
     for row in rows:
-        moved = tape.moved(key, row, span.begin, span.end, inside=False)
-        if moved is not None and tape.hello.tsc_hz is not None:
-            rates.append(moved.amount * tape.hello.tsc_hz.hz / (moved.end - moved.begin))
+        moved = log.moved(key, row, span.begin, span.end, inside=False)
+        if moved is not None and log.hello.tsc_hz is not None:
+            rates.append(moved.amount * log.hello.tsc_hz.hz / (moved.end - moved.begin))
     unit = RATE_UNITS.get(counter.unit, f"{counter.unit}/s")
     return {"counter": key, "values": rates, "unit": unit} if rates else None
 
@@ -340,20 +340,20 @@ def _contradictions(
 # --- calibration and ceiling
 
 
-def _calibration(tape: FrameLog, span: CopyRun) -> dict[str, Any]:
+def _calibration(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     """The factor of the SMT events on the CPU that copied memory: any_thread counts all the time
     there, the other events only if no sibling worked."""
     name = "calibration"
-    row = next(i for i, cpu in enumerate(tape.hello.topology) if cpu.cpu == span.cpu)
-    key = next((k for k in ("any_thread", "one_thread", "distributed") if k in tape.columns), "")
+    row = next(i for i, cpu in enumerate(log.hello.topology) if cpu.cpu == span.cpu)
+    key = next((k for k in ("any_thread", "one_thread", "distributed") if k in log.columns), "")
     if not key:
         why = "no SMT event is counted, so there is nothing to calibrate"
         return _row(name, "not there", why=why)
-    moved = tape.moved(key, row, span.begin, span.end, inside=True)
+    moved = log.moved(key, row, span.begin, span.end, inside=True)
     if moved is None or moved.amount <= 0:
         return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
     factor = (moved.end - moved.begin) / moved.amount
-    nearest = min(factors(tape, key), key=lambda candidate: abs(candidate - factor))
+    nearest = min(factors(log, key), key=lambda candidate: abs(candidate - factor))
     measured = [{"counter": key, "values": [factor], "unit": "TSC ticks", "nearest": nearest}]
     off = factor / nearest - 1
     if abs(off) <= MAX_FACTOR_ERROR:
@@ -365,11 +365,11 @@ def _calibration(tape: FrameLog, span: CopyRun) -> dict[str, Any]:
     return _row(name, "wrong", counters=[key], why=why, measured=measured, wrong=[key])
 
 
-def _ceiling(tape: FrameLog) -> dict[str, Any]:
+def _ceiling(log: FrameLog) -> dict[str, Any]:
     """Tables of the turbo clock, by number of active cores."""
-    key, tables = "turbo_ceiling_hz", tape.hello.turbo
+    key, tables = "turbo_ceiling_hz", log.hello.turbo
     if not tables:
-        missing = next((m for m in tape.hello.missing if m.what == key), None)
+        missing = next((m for m in log.hello.missing if m.what == key), None)
         why = "no table of turbo clocks is known here" if missing is None else missing.why
         return _row("turbo ceiling", "not there", why=why, fix=missing.fix if missing else None)
     measured: list[dict[str, Any]] = [

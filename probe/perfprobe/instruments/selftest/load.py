@@ -56,7 +56,7 @@ class Run:
     kind: int
     turns: int
     marks: tuple[int, ...]
-    spell: WorkSpan
+    span: WorkSpan
 
     def turns_between(self, begin: int, end: int) -> float | None:
         """Turns between two stamps; None if one is outside the marks."""
@@ -86,17 +86,17 @@ def run_loop(kind: int, turns: int, marks: int) -> Run:
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_spell *")
     checked(lib.pp_known_run(kind, turns, c_marks, marks, out))
-    return Run(kind, turns, tuple(c_marks), _spell(out))
+    return Run(kind, turns, tuple(c_marks), _work_span(out))
 
 
 def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
     """Sleeps until each of `times` periods begins, then works for `on_ns`."""
     spans: Any = ffi.new("pp_spell[]", times)
     lib.pp_known_pattern(begin_ns, period_ns, on_ns, spans, times)
-    return [_spell(spell) for spell in spans]
+    return [_work_span(span) for span in spans]
 
 
-def _spell(s: Any) -> WorkSpan:
+def _work_span(s: Any) -> WorkSpan:
     return WorkSpan(s.begin, s.end, s.begin_ns, s.end_ns, s.own_ns, s.cpu)
 
 
@@ -166,10 +166,10 @@ class Chain:
 class Times:
     """The patterns by CPU, and the seconds for which other tasks kept each CPU busy."""
 
-    spells: dict[int, list[WorkSpan]]
+    spans: dict[int, list[WorkSpan]]
     others_s: dict[int, float]
 
-    def telling(self, cpus: Sequence[int], whole_s: float) -> bool:
+    def conclusive(self, cpus: Sequence[int], whole_s: float) -> bool:
         return all(self.others_s[cpu] <= QUIET * whole_s for cpu in cpus)
 
     def doubt_s(self, cpus: Sequence[int]) -> float:
@@ -178,13 +178,13 @@ class Times:
     def lost_s(self, cpu: int) -> float:
         """Seconds of the work in which the thread did not run, because of other tasks, a hypervisor
         or a limit on CPU time."""
-        return sum(s.lost * (s.end_ns - s.begin_ns) for s in self.spells[cpu]) / 1e9
+        return sum(s.lost * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
 
 
 def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
     """Runs code of this kind on all CPUs at once; leaves out CPUs whose thread was moved."""
     process = run_pinned({cpu: partial(_chain, kind) for cpu in cpus})
-    return {cpu: result for cpu, result in process.items() if result.run.spell.cpu == cpu}
+    return {cpu: result for cpu, result in process.items() if result.run.span.cpu == cpu}
 
 
 def _chain(kind: int) -> Chain:
@@ -193,8 +193,8 @@ def _chain(kind: int) -> Chain:
         min(_turn_ticks(each) for _ in range(3)) / chain_length(each) for each in (ADD, IMUL)
     )
     ratio = product / unit
-    spell = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
-    turn_ns = max(1.0, spell.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
+    span = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).span
+    turn_ns = max(1.0, span.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = run_loop(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
     whole = round(ratio)
     return Chain(run, whole if abs(ratio - whole) <= WHOLE else None)
@@ -228,6 +228,6 @@ def _others(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
     two standard deviations and two ticks are added."""
     if busy_s is None:
         return math.inf
-    ours = sum(spell.own_ns for spell in own) / 1e9
+    ours = sum(span.own_ns for span in own) / 1e9
     ticks = max(0.0, busy_s - ours) / TICK_S
     return (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
 from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times, WorkSpan
-from perfprobe.instruments.selftest.tape import FrameLog, Movement
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import factors
 from perfprobe.polled.procstat import TICK_S
@@ -75,34 +75,34 @@ def overlapping(
 class PatternReads:
     """The samples before and after all patterns."""
 
-    tape: FrameLog
+    log: FrameLog
     times: Times
 
     def moved(self, key: str, row: int) -> Movement | None:
-        if key not in self.tape.columns:
+        if key not in self.log.columns:
             return None
-        spans = [spell for value in self.times.spells.values() for spell in value]
+        spans = [span for value in self.times.spans.values() for span in value]
         begin, end = min(s.begin for s in spans), max(s.end for s in spans)
-        return self.tape.moved(key, row, begin, end, inside=False)
+        return self.log.moved(key, row, begin, end, inside=False)
 
     def seconds(self, ticks: float) -> float:
-        spell = next(iter(self.times.spells.values()))
-        begin, end = spell[0], spell[-1]
+        span = next(iter(self.times.spans.values()))
+        begin, end = span[0], span[-1]
         return ticks * (end.end_ns - begin.begin_ns) / (end.end - begin.begin) / 1e9
 
 
-def see(tape: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
-    around = PatternReads(tape, times)
-    for row, place in enumerate(tape.hello.topology):
-        if place.cpu in times.spells:
+def outcomes(log: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
+    around = PatternReads(log, times)
+    for row, place in enumerate(log.hello.topology):
+        if place.cpu in times.spans:
             yield from _cpu(around, row, place.cpu)
-    for row, cpus in enumerate(tape.hello.cores):
-        if len(cpus) == 2 and set(cpus) <= times.spells.keys():
+    for row, cpus in enumerate(log.hello.cores):
+        if len(cpus) == 2 and set(cpus) <= times.spans.keys():
             yield from _core(around, row, (cpus[0], cpus[1]))
 
 
 def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
-    spans, others = around.times.spells[cpu], around.times.others_s[cpu]
+    spans, others = around.times.spans[cpu], around.times.others_s[cpu]
     lost = around.times.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
         moved = around.moved(check.counter, row)
@@ -113,11 +113,11 @@ def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outc
         expected = around.seconds(on.whole - on.first if asleep else on.first)
         measured = moved.amount + (_waiting(around, row) if check is STAT_CHECK else 0.0)
         less, more = (others, lost) if asleep else (lost, others)
-        telling = around.times.telling([cpu], whole)
-        yield check, Outcome(cpu, expected, measured, whole, less, more, telling)
+        conclusive = around.times.conclusive([cpu], whole)
+        yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)
     if (moved := around.moved("ref", row)) is not None:
         on = shares(spans, (), moved)
-        factor = _nearest(around.tape, "ref", moved.amount, on.first)
+        factor = _nearest(around.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
         yield REF_CHECK, _ticking(around, [cpu], amount, on.first, on.whole)
 
@@ -133,35 +133,35 @@ def _ticking(
 ) -> Outcome:
     """The outcome of a count of the first of `cpus`, which disturbances on all of them affect."""
     ticks = around.times.doubt_s(cpus) / around.seconds(1)
-    telling = around.times.telling(cpus, around.seconds(whole))
-    return Outcome(cpus[0], expected, measured, whole, ticks, ticks, telling)
+    conclusive = around.times.conclusive(cpus, around.seconds(whole))
+    return Outcome(cpus[0], expected, measured, whole, ticks, ticks, conclusive)
 
 
-def _nearest(tape: FrameLog, key: str, amount: float, expected: float) -> float:
+def _nearest(log: FrameLog, key: str, amount: float, expected: float) -> float:
     """The candidate factor of the counter that fits best."""
-    return min(factors(tape, key), key=lambda factor: abs(amount * factor - expected))
+    return min(factors(log, key), key=lambda factor: abs(amount * factor - expected))
 
 
 def _core(around: PatternReads, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Outcome]]:
     """Checks of a core; lp0 and lp1 are its first and second CPU."""
-    first, second = (around.times.spells[cpu] for cpu in cpus)
+    first, second = (around.times.spans[cpu] for cpu in cpus)
     doubt = around.times.doubt_s(cpus)
     for i, key in enumerate(STATES):
         if (moved := around.moved(key, row)) is not None:
             on = shares(first, second, moved)
             expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
-            telling = around.times.telling(cpus, whole)
+            conclusive = around.times.conclusive(cpus, whole)
             yield (
                 TRACED_CHECKS[key],
-                Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, telling),
+                Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, conclusive),
             )
-    position = {place.cpu: i for i, place in enumerate(around.tape.hello.topology)}
+    position = {place.cpu: i for i, place in enumerate(around.log.hello.topology)}
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
             if (moved := around.moved(key, position[cpu])) is not None:
                 on = shares(first, second, moved)
                 expected = ticks(key, lp, on)
-                factor = _nearest(around.tape, key, moved.amount, expected)
+                factor = _nearest(around.log, key, moved.amount, expected)
                 amount = moved.amount * factor
                 yield check, _ticking(around, (cpu, cpus[1 - lp]), amount, expected, on.whole)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import instruments, load, resting, working
-from perfprobe.instruments.selftest.tape import FrameLog, now
+from perfprobe.instruments.selftest.frame_log import FrameLog, now
 from perfprobe.instruments.selftest.verdict import Check, Outcome, Result, better, conclude, judge
 from perfprobe.sources import Source
 from perfprobe.wire import Missing
@@ -36,42 +36,44 @@ class Results:
     """Keeps the best of several tries of each check."""
 
     def __init__(
-        self, tape: FrameLog, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
+        self, log: FrameLog, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
     ) -> None:
         self.found: list[Result] = []
-        self._tape, self._cpus, self._end, self._stopped = tape, cpus, end, stopped
+        self._log, self._cpus, self._end, self._stopped = log, cpus, end, stopped
 
-    def of(self, checks: Sequence[Check], attempt: Callable[[], Outcomes]) -> None:
+    def try_checks(self, checks: Sequence[Check], attempt: Callable[[], Outcomes]) -> None:
         best: dict[tuple[Check, int], Outcome] = {}
         for _ in range(TRIES):
             if self._stopped():
                 raise Stopped
-            for check, seen in attempt():
-                best[check, seen.cpu] = better(check, best.get((check, seen.cpu)), seen)
+            for check, outcome in attempt():
+                best[check, outcome.cpu] = better(check, best.get((check, outcome.cpu)), outcome)
             judged = {check for check, _ in best}
-            trusted = all(judge(check, seen) == "trusted" for (check, _), seen in best.items())
+            trusted = all(
+                judge(check, outcome) == "trusted" for (check, _), outcome in best.items()
+            )
             if (judged >= set(checks) and trusted) or time.monotonic() > self._end:
                 break
         for check in checks:
-            tries = [seen for (of, _), seen in best.items() if of == check]
+            tries = [outcome for (tried, _), outcome in best.items() if tried == check]
             if cpus := self._having(check):
                 self.found.append(conclude(check, tries, cpus, self._origin(check)))
 
-    def once(self, check: Check, attempt: Outcomes) -> None:
-        tries = [seen for _, seen in attempt]
+    def add(self, check: Check, attempt: Outcomes) -> None:
+        tries = [outcome for _, outcome in attempt]
         self.found.append(conclude(check, tries, [], self._origin(check)))
 
     def _having(self, check: Check) -> Sequence[int]:
         """CPUs that have the counter; on hybrids some CPUs lack some counters."""
         if check is working.SAME:
             return self._cpus[1:]  # each is compared with the first
-        column = self._tape.columns.get(check.counter)
+        column = self._log.columns.get(check.counter)
         if column is None or column.counter.cpus is None:
             return self._cpus
         return [cpu for cpu in self._cpus if cpu in column.counter.cpus]
 
     def _origin(self, check: Check) -> str:
-        column = self._tape.columns.get(check.counter)
+        column = self._log.columns.get(check.counter)
         return column.counter.origin if column else ORIGINS.get(check.counter, "idle transitions")
 
 
@@ -103,16 +105,16 @@ def run(
     if not cpus:
         raise Unavailable("selftest may not run on any CPU of this machine")
     begin, started = now(), time.monotonic()
-    tape = FrameLog(source)
-    results = Results(tape, cpus, started + PATIENCE_S, stopped)
-    for checks, attempt in _tests(tape, cpus):
-        results.of(checks, attempt)
-    span = instruments.second(tape)
-    others = instruments.see(tape, span)
-    results.once(working.RATE, working.rate(hello, begin, now()))
+    log = FrameLog(source)
+    results = Results(log, cpus, started + PATIENCE_S, stopped)
+    for checks, attempt in _tests(log, cpus):
+        results.try_checks(checks, attempt)
+    span = instruments.copy_memory(log)
+    others = instruments.counter_rows(log, span)
+    results.add(working.RATE, working.rate(hello, begin, now()))
     lacking: dict[str, Missing] = {}
     for missing in hello.missing:
-        if missing.what in (*CHECKED, "traced") and missing.what not in tape.columns:
+        if missing.what in (*CHECKED, "traced") and missing.what not in log.columns:
             lacking.setdefault(missing.what, missing)
     all_results = [
         *results.found,
@@ -122,7 +124,7 @@ def run(
         ),
     ]
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
-    more = {} if every is None else instruments.answer(tape, span, all_results, others, every)
+    more = {} if every is None else instruments.answer(log, span, all_results, others, every)
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,
@@ -131,39 +133,39 @@ def run(
         "time": time.time(),
         "elapsed_s": round(time.monotonic() - started, 3),
         "checks": [asdict(result) for result in all_results],
-        "unchecked": [key for key in tape.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")],
+        "unchecked": [key for key in log.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")],
         "others": others,
         "wrong": [*dict.fromkeys([*unusable, *instruments.wrong(more.get("instruments", ()))])],
         **more,
     }
 
 
-def _tests(tape: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
-    hz = tape.hello.tsc_hz
+def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
+    hz = log.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
         yield [working.SAME], lambda: working.same(cpus, hz.hz)
     for kind, looks in working.CHECKS_BY_CODE.items():
-        checks = [check for check in looks if check.counter in tape.columns]
+        checks = [check for check in looks if check.counter in log.columns]
         if checks:
-            yield checks, partial(_working, tape, cpus, kind)
-    checks = [check for check in resting.CHECKS if check.counter in tape.columns]
-    yield checks, partial(_resting, tape, cpus)
+            yield checks, partial(_working, log, cpus, kind)
+    checks = [check for check in resting.CHECKS if check.counter in log.columns]
+    yield checks, partial(_resting, log, cpus)
 
 
-def _working(tape: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
-    tape.begin()
+def _working(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
+    log.begin()
     loads = load.chains(cpus, kind)
-    tape.past(max((value.run.spell.end for value in loads.values()), default=0))
-    yield from working.see(working.CHECKS_BY_CODE[kind], tape, loads)
+    log.read_past(max((value.run.span.end for value in loads.values()), default=0))
+    yield from working.outcomes(working.CHECKS_BY_CODE[kind], log, loads)
 
 
-def _resting(tape: FrameLog, cpus: Sequence[int]) -> Outcomes:
-    tape.begin()
-    times = load.patterns(paired(tape.hello.cores, cpus))
-    if not times.spells:
+def _resting(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
+    log.begin()
+    times = load.patterns(paired(log.hello.cores, cpus))
+    if not times.spans:
         return
-    tape.past(max(value[-1].end for value in times.spells.values()))
-    yield from resting.see(tape, times)
+    log.read_past(max(value[-1].end for value in times.spans.values()))
+    yield from resting.outcomes(log, times)
 
 
 def paired(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:

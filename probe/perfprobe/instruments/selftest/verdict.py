@@ -39,7 +39,7 @@ class Outcome:
     """Upper bound of what other tasks or the hypervisor may have taken from the count."""
     more: float = 0.0
     """Upper bound of what they may have added. Both bounds are known without the counter."""
-    telling: bool = True
+    conclusive: bool = True
     """Whether other tasks ran so little that the count is unlikely to be right by chance."""
 
     @property
@@ -73,11 +73,11 @@ class Result:
     fix: str | None = None
 
 
-def judge(check: Check, seen: Outcome) -> Verdict:
-    error, own = abs(seen.error), check.tolerance * seen.scale
+def judge(check: Check, outcome: Outcome) -> Verdict:
+    error, own = abs(outcome.error), check.tolerance * outcome.scale
     if error <= check.tolerance:
-        return "trusted" if seen.telling else "disturbed"
-    if -seen.less - own <= seen.measured - seen.expected <= seen.more + own:
+        return "trusted" if outcome.conclusive else "disturbed"
+    if -outcome.less - own <= outcome.measured - outcome.expected <= outcome.more + own:
         return "disturbed"
     return "close" if error <= CLOSE * check.tolerance else "unusable"
 
@@ -87,26 +87,26 @@ def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
     good."""
     if one is None:
         return other
-    return min(one, other, key=lambda seen: (RANK[judge(check, seen)], abs(seen.error)))
+    return min(one, other, key=lambda outcome: (RANK[judge(check, outcome)], abs(outcome.error)))
 
 
 def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
     """The worst result of any undisturbed CPU. `cpus` are the CPUs that were tried."""
-    by_cpu = {seen.cpu: (judge(check, seen), seen) for seen in tries}
+    by_cpu = {outcome.cpu: (judge(check, outcome), outcome) for outcome in tries}
     clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}
     silent = [cpu for cpu in cpus if cpu not in clear]
-    verdict, seen = max(
+    verdict, outcome = max(
         (clear or by_cpu).values(),
         key=lambda found: (RANK[found[0]], abs(found[1].error)),
         default=NOTHING,
     )
     alike = [cpu for cpu, found in by_cpu.items() if found[0] == verdict]
-    if seen is None:
+    if outcome is None:
         return Result(
             check.counter, check.what, "disturbed", origin, unit=check.unit,
             tolerance=check.tolerance, why=check.why, disturbed=silent,
         )  # fmt: skip
     return Result(
-        check.counter, check.what, verdict, origin, seen.expected, seen.measured, check.unit,
-        seen.error, check.tolerance, seen.scale, check.why, seen.cpu, alike, silent,
+        check.counter, check.what, verdict, origin, outcome.expected, outcome.measured, check.unit,
+        outcome.error, check.tolerance, outcome.scale, check.why, outcome.cpu, alike, silent,
     )  # fmt: skip

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import load
+from perfprobe.instruments.selftest.frame_log import FrameLog, Instant, Movement
 from perfprobe.instruments.selftest.load import Chain
-from perfprobe.instruments.selftest.tape import FrameLog, Instant, Movement
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.polled.procstat import TICK_S
 from perfprobe.wire import Hello
@@ -78,14 +78,14 @@ USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
 class Window:
     """The part of one CPU's work between two samples."""
 
-    tape: FrameLog
+    log: FrameLog
     row: int
     cpu: int
     load: Chain
 
     def moved(self, key: str) -> Movement | None:
         begin, end = self.load.run.marks[0], self.load.run.marks[-1]
-        result = self.tape.moved(key, self.row, begin, end, inside=True)
+        result = self.log.moved(key, self.row, begin, end, inside=True)
         if result is None or result.end - result.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
         return result
@@ -94,25 +94,25 @@ class Window:
         return self.load.run.turns_between(moved.begin, moved.end)
 
     def seconds(self, moved: Movement) -> float:
-        spell = self.load.run.spell
-        span = (spell.end_ns - spell.begin_ns) / 1e9
-        return span * (moved.end - moved.begin) / (spell.end - spell.begin)
+        span = self.load.run.span
+        length = (span.end_ns - span.begin_ns) / 1e9
+        return length * (moved.end - moved.begin) / (span.end - span.begin)
 
     @property
     def lost_s(self) -> float:
         """Seconds lost during all of the work; when they were lost is unknown."""
-        spell = self.load.run.spell
-        return spell.lost * (spell.end_ns - spell.begin_ns) / 1e9
+        span = self.load.run.span
+        return span.lost * (span.end_ns - span.begin_ns) / 1e9
 
 
-See = Callable[[Window], Outcome | None]
+Measure = Callable[[Window], Outcome | None]
 
 
-def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "") -> See:
+def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "") -> Measure:
     """Checks a count that is proportional to the loop's turns; others can only add to it. `less` is
     the key of a count to subtract."""
 
-    def see(window: Window) -> Outcome | None:
+    def measure(window: Window) -> Outcome | None:
         moved, count_per_turn = window.moved(key), per_turn(window)
         turns = window.turns(moved) if moved else None
         part = window.moved(less) if less else Movement(0, 0, 0.0)
@@ -121,7 +121,7 @@ def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "
         expected, more = turns * count_per_turn, window.lost_s * MAX_PER_S
         return Outcome(window.cpu, expected, moved.amount - part.amount, expected, more=more)
 
-    return see
+    return measure
 
 
 def instructions(window: Window) -> float:
@@ -133,16 +133,16 @@ def cycles(window: Window) -> float | None:
     return None if each is None else load.chain_length(window.load.run.kind) * each
 
 
-def _ticking(key: str) -> See:
+def _ticking(key: str) -> Measure:
     """Checks a clock against the TSC, with the candidate factor that fits best."""
 
-    def see(window: Window) -> Outcome | None:
+    def measure(window: Window) -> Outcome | None:
         moved = window.moved(key)
         if moved is None:
             return None
         ticks = moved.end - moved.begin
         expected = min(
-            (ticks / factor for factor in factors(window.tape, key)),
+            (ticks / factor for factor in factors(window.log, key)),
             key=lambda value: abs(value - moved.amount),
         )
         # A hypervisor or a limit on CPU time halts the clock; other tasks do not. The lost time
@@ -150,22 +150,22 @@ def _ticking(key: str) -> See:
         less = window.lost_s / window.seconds(moved) * expected
         return Outcome(window.cpu, expected, moved.amount, expected, less=less)
 
-    return see
+    return measure
 
 
-def factors(tape: FrameLog, key: str) -> list[float]:
+def factors(log: FrameLog, key: str) -> list[float]:
     """Candidates for a tick of the counter in TSC ticks."""
-    hello = tape.hello
+    hello = log.hello
     candidates = [m.factor for m in hello.multipliers if m.counter == key]
     if not candidates and key == "mperf" and hello.tsc_hz and hello.base_hz:
         return [1.0, hello.tsc_hz.hz / hello.base_hz.hz]
     return candidates or [1.0]
 
 
-def _spent(key: str, *, busy: bool) -> See:
+def _spent(key: str, *, busy: bool) -> Measure:
     """Checks the time of a CPU that worked throughout: all of it is busy time."""
 
-    def see(window: Window) -> Outcome | None:
+    def measure(window: Window) -> Outcome | None:
         moved = window.moved(key)
         if moved is None:
             return None
@@ -173,29 +173,29 @@ def _spent(key: str, *, busy: bool) -> See:
         less, more = (lost_s, 0.0) if busy else (0.0, lost_s)
         return Outcome(window.cpu, whole if busy else 0.0, moved.amount, whole, less, more)
 
-    return see
+    return measure
 
 
 def _user(window: Window) -> Outcome | None:
     """Checks user time between samples around the work. Other tasks may have added up to all of the
     remaining time, and once more the time that they took, because that also delays the read. The
     kernel counts the work as nice time if perftop was started by nice(1)."""
-    spell, tape = window.load.run.spell, window.tape
-    moved = tape.moved("stat_user_s", window.row, spell.begin, spell.end, inside=False)
+    span, log = window.load.run.span, window.log
+    moved = log.moved("stat_user_s", window.row, span.begin, span.end, inside=False)
     if moved is None:
         return None
     amount = moved.amount
-    if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in tape.columns:
-        nice = tape.moved("stat_nice_s", window.row, spell.begin, spell.end, inside=False)
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in log.columns:
+        nice = log.moved("stat_nice_s", window.row, span.begin, span.end, inside=False)
         amount += nice.amount if nice is not None else 0.0
-    expected = spell.own_ns / 1e9
+    expected = span.own_ns / 1e9
     ticks = 2 * TICK_S
     rest = window.seconds(moved) - expected + window.lost_s
     return Outcome(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
 
 
-_FREE: Mapping[Check, See] = {INSTRUCTIONS: _counted("instructions", instructions)}
-_CHAIN: Mapping[Check, See] = {
+_FREE: Mapping[Check, Measure] = {INSTRUCTIONS: _counted("instructions", instructions)}
+_CHAIN: Mapping[Check, Measure] = {
     CYCLES: _counted("cycles", cycles),
     APERF: _counted("aperf", cycles),
     TSC: _ticking("msr_tsc"),
@@ -205,7 +205,7 @@ _CHAIN: Mapping[Check, See] = {
     NEVER_IDLE: _spent("idle_s", busy=False),
     USER: _user,
 }
-_ENTER: Mapping[Check, See] = {
+_ENTER: Mapping[Check, Measure] = {
     CALLS: _counted("instructions", instructions, less="kernel_instructions"),
     KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
 }
@@ -213,12 +213,12 @@ CHECKS_BY_CODE = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
 """The checks that each kind of code serves."""
 
 
-def see(
-    checks: Mapping[Check, See], tape: FrameLog, loads: Mapping[int, Chain]
+def outcomes(
+    checks: Mapping[Check, Measure], log: FrameLog, loads: Mapping[int, Chain]
 ) -> Iterator[tuple[Check, Outcome]]:
-    position = {row.cpu: i for i, row in enumerate(tape.hello.topology)}
+    position = {row.cpu: i for i, row in enumerate(log.hello.topology)}
     for cpu, chain in loads.items():
-        window = Window(tape, position[cpu], cpu, chain)
-        for check, look in checks.items():
-            if check.counter in tape.columns and (seen := look(window)) is not None:
-                yield check, seen
+        window = Window(log, position[cpu], cpu, chain)
+        for check, measure in checks.items():
+            if check.counter in log.columns and (outcome := measure(window)) is not None:
+                yield check, outcome

@@ -10,7 +10,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
-from perfprobe.instruments.selftest.tape import FrameLog, now
+from perfprobe.instruments.selftest.frame_log import FrameLog, now
 
 COUNTERS = {
     "energy_j": wire.Counter("energy_j", "energy", "J", "made", scale=0.5),
@@ -56,8 +56,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def see(source: Source) -> list[dict[str, Any]]:
-    tape = FrameLog(source)
-    return instruments.see(tape, instruments.second(tape))
+    log = FrameLog(source)
+    return instruments.counter_rows(log, instruments.copy_memory(log))
 
 
 def verdicts(**steps: int | None) -> dict[str, dict[str, Any]]:

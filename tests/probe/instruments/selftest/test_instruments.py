@@ -11,8 +11,8 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
+from perfprobe.instruments.selftest.frame_log import FrameLog
 from perfprobe.instruments.selftest.instruments import CopyRun
-from perfprobe.instruments.selftest.tape import FrameLog
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.wire import Counter
 
@@ -61,9 +61,9 @@ def verdicts(
     source = Source({"ref": 1.0} | (cpu or {}), counters, [*package.values()])
     source.hello.turbo.extend([] if turbo is None else [turbo])
     source.hello.missing.extend(missing)
-    tape = FrameLog(source)
-    tape.listen()
-    answer = instruments.answer(tape, SPAN, checks, [], asked)
+    log = FrameLog(source)
+    log.take_frames()
+    answer = instruments.answer(log, SPAN, checks, [], asked)
     return {row["instrument"]: row for row in answer["instruments"]}
 
 

@@ -52,9 +52,9 @@ def test_a_run_is_marked_and_bounded() -> None:
     run = load.run_loop(load.ADD, 1000, 20)
     assert len(run.marks) == 20
     assert list(run.marks) == sorted(run.marks)
-    assert run.spell.begin <= run.marks[0]
-    assert run.marks[-1] <= run.spell.end
-    assert 0 <= run.spell.lost <= 1
+    assert run.span.begin <= run.marks[0]
+    assert run.marks[-1] <= run.span.end
+    assert 0 <= run.span.lost <= 1
     with pytest.raises(OSError, match="Invalid argument"):
         load.run_loop(99, 1, 1)
 
@@ -91,7 +91,7 @@ def test_patterns_run_on_the_requested_cpus() -> None:
     result = load.run_pinned(work)
     assert sorted(result) == cpus
     for cpu in cpus:
-        assert [spell.cpu for spell in result[cpu]] == [cpu] * 3
+        assert [span.cpu for span in result[cpu]] == [cpu] * 3
         assert all(s.begin_ns >= begin + i * 10_000_000 for i, s in enumerate(result[cpu]))
         assert all(
             s.end_ns >= begin + i * 10_000_000 + 2_000_000 for i, s in enumerate(result[cpu])

@@ -16,7 +16,7 @@ import made
 import pytest
 
 from perfprobe import wire
-from perfprobe.instruments.selftest import instruments, load, run, tape, verdict, working
+from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
 from perfprobe.instruments.selftest.load import Chain, Run, Times, WorkSpan
 from perfprobe.instruments.selftest.run import Stopped
 from perfprobe.instruments.selftest.verdict import Check, Outcome
@@ -117,7 +117,7 @@ class Machine(made.Source):
 
     # --- its loads ---
 
-    def spell(self, begin: int, cpu: int) -> WorkSpan:
+    def span(self, begin: int, cpu: int) -> WorkSpan:
         own = round((self.now - begin) * (1 - self.others - self.rationed))
         return WorkSpan(begin, self.now, begin, self.now, own, cpu)
 
@@ -129,7 +129,7 @@ class Machine(made.Source):
             marks.append(self.now)
         turns = round(100 * (1 - self.others - self.rationed))
         return {
-            cpu: Chain(Run(kind, turns, tuple(marks), self.spell(begin, cpu)), LATENCY)
+            cpu: Chain(Run(kind, turns, tuple(marks), self.span(begin, cpu)), LATENCY)
             for cpu in range(2)
         }
 
@@ -145,7 +145,7 @@ class Machine(made.Source):
                 self.go(busy, ns * 1_000_000)
                 for cpu, last in ((0, [0, 1]), (1, [1])):
                     if busy == last:
-                        spans[cpu].append(self.spell(begins[cpu], cpu))
+                        spans[cpu].append(self.span(begins[cpu], cpu))
                         begins[cpu] = 0
         return Times(spans, dict.fromkeys((0, 1), 0.02 + self.others))
 
@@ -170,7 +170,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
         rates = {load.FREE: free, load.IMUL: chain, load.ENTER: calls}
         monkeypatch.setattr(load, "chains", lambda _, kind: machine.run(kind, rates[kind], ns))
         monkeypatch.setattr(load, "patterns", machine.patterns)
-        for module in (run, instruments, tape):
+        for module in (run, instruments, frame_log):
             monkeypatch.setattr(module, "now", lambda: (machine.now, machine.now))
         monkeypatch.setattr(working, "same", lambda *_: iter([(working.SAME, Outcome(1, 0, 0, 1))]))
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
@@ -316,7 +316,7 @@ def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
     checks = tested(machine)["checks"]
     resting = {c["verdict"] for c in checks if "at work in turns" in c["what"]}
     assert resting == {"disturbed"}
-    assert verdict.judge(CHECK, Outcome(0, 100, 100, 100, telling=False)) == "disturbed"
+    assert verdict.judge(CHECK, Outcome(0, 100, 100, 100, conclusive=False)) == "disturbed"
 
 
 def test_a_limit_on_cpu_time_is_no_fault_of_counters(tested: Tested) -> None:

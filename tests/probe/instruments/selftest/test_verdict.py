@@ -13,7 +13,7 @@ import pytest
 from perfprobe import wire
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import verdict, working
-from perfprobe.instruments.selftest.tape import FrameLog, Movement
+from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
 from perfprobe.sources import Source
@@ -28,17 +28,17 @@ def test_candidates_for_a_tick_of_mperf() -> None:
         ({"base_hz": Rate(8e8, "made up"), "tsc_hz": None}, [1.0]),
     ):
         hello = dataclasses.replace(made.hello(tsc_hz=Rate(1e9, "made up")), **changes)
-        tape = FrameLog(cast("Source", SimpleNamespace(hello=hello)))
-        assert working.factors(tape, "mperf") == expected
-        assert working.factors(tape, "ref") == [1.0]
+        log = FrameLog(cast("Source", SimpleNamespace(hello=hello)))
+        assert working.factors(log, "mperf") == expected
+        assert working.factors(log, "ref") == [1.0]
 
 
 def test_the_rate_is_compared_over_a_longer_time() -> None:
     hello = made.hello(tsc_hz=Rate(2.0e9, "made up"))
-    ((check, seen),) = working.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
-    assert seen.expected == pytest.approx(2.0002e9)
-    assert seen.measured == 2.0e9
-    assert verdict.judge(check, seen) == "close"
+    ((check, outcome),) = working.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
+    assert outcome.expected == pytest.approx(2.0002e9)
+    assert outcome.measured == 2.0e9
+    assert verdict.judge(check, outcome) == "close"
     assert not [*working.rate(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
 
 
@@ -74,11 +74,11 @@ def test_offset_tscs(monkeypatch: pytest.MonkeyPatch) -> None:
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(i, i + 300 + apart, i + 600) for i in range(10**9, 10**9 + 9000, 900)]
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
-        ((check, seen),) = working.same([home, home + 1], 1e9)
-        assert verdict.judge(check, seen) == expected
-        assert abs(seen.measured * 1e9) <= abs(apart)  # no more than is certain
+        ((check, outcome),) = working.same([home, home + 1], 1e9)
+        assert verdict.judge(check, outcome) == expected
+        assert abs(outcome.measured * 1e9) <= abs(apart)  # no more than is certain
         if abs(apart) > 1000:
-            assert seen.measured * 1e9 == pytest.approx(apart, abs=401)  # half a way and a step
+            assert outcome.measured * 1e9 == pytest.approx(apart, abs=401)  # half a way and a step
 
 
 @pytest.mark.parametrize(("niceness", "measured"), [(0, 0.01), (10, 0.13)])
@@ -86,15 +86,15 @@ def test_user_time_of_a_nice_process_is_nice_time(
     niceness: int, measured: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
-    tape = SimpleNamespace(
+    log = SimpleNamespace(
         columns=results, moved=lambda key, *_, **__: Movement(0, 10**9, results[key])
     )
-    spell = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
+    span = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
     window = SimpleNamespace(
-        load=SimpleNamespace(run=SimpleNamespace(spell=spell)), tape=tape, row=0, cpu=0,
+        load=SimpleNamespace(run=SimpleNamespace(span=span)), log=log, row=0, cpu=0,
         lost_s=0.0, seconds=lambda _: 0.14,
     )  # fmt: skip
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
-    seen = working._user(cast("working.Window", window))
-    assert seen is not None
-    assert seen.measured == pytest.approx(measured)
+    outcome = working._user(cast("working.Window", window))
+    assert outcome is not None
+    assert outcome.measured == pytest.approx(measured)

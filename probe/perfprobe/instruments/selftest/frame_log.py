@@ -87,9 +87,9 @@ class FrameLog:
     def begin(self) -> None:
         """Drops the frames so far, and takes frames until every row was read once more."""
         self._reads_of.clear()
-        self.past(now()[1])
+        self.read_past(now()[1])
 
-    def listen(self) -> None:
+    def take_frames(self) -> None:
         """Takes all frames that are ready."""
         while True:
             frames = [m for m in self._source.poll() if isinstance(m, Frame)]
@@ -101,11 +101,11 @@ class FrameLog:
             if not frames:
                 return
 
-    def past(self, stamp: int) -> None:
+    def read_past(self, stamp: int) -> None:
         """Takes frames until every row was read after the stamp, for PATIENCE_S at most."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
-            self.listen()
+            self.take_frames()
             if self._reads_of and all(self._newest(name) >= stamp for name in self._reads_of):
                 return
             due = self._source.due()
