@@ -204,9 +204,9 @@ class _Cpu:
 class RegisterCheck:
     def __init__(self, programmer: Programmer, cpus: Sequence[int], hello: Hello) -> None:
         self._programmer = programmer
-        self._looked_ns = raw_ns()
+        self._checked_ns = raw_ns()
         rows = {row.cpu: i for i, row in enumerate(hello.topology)}
-        self._cpus = {cpu: _Cpu(rows[cpu], self._looked_ns) for cpu in cpus}
+        self._cpus = {cpu: _Cpu(rows[cpu], self._checked_ns) for cpu in cpus}
         self._turn = list(cpus)
         self._columns = {
             counter.key: (block, range(first, first + counter.columns))
@@ -220,22 +220,22 @@ class RegisterCheck:
 
     def due(self) -> float:
         """The time of the next check in s of CLOCK_MONOTONIC."""
-        return time.monotonic() + (self._looked_ns + PERIOD_NS - raw_ns()) / 1e9
+        return time.monotonic() + (self._checked_ns + PERIOD_NS - raw_ns()) / 1e9
 
-    def look(self) -> list[Note]:
+    def check_cpus(self) -> list[Note]:
         """Checks CPUs, all of them once in PERIOD_NS, and returns notes of changes."""
         count = len(self._turn)
-        passed_ns = raw_ns() - self._looked_ns
+        passed_ns = raw_ns() - self._checked_ns
         number = min(count, passed_ns * count // PERIOD_NS)
         if not number:
             return []
-        self._looked_ns += passed_ns if number == count else number * PERIOD_NS // count
+        self._checked_ns += passed_ns if number == count else number * PERIOD_NS // count
         now, self._turn = self._turn[:number], self._turn[number:] + self._turn[:number]
         taken: dict[frozenset[str], tuple[list[int], int]] = {}
-        back: dict[frozenset[str], list[int]] = {}
+        returned: dict[frozenset[str], list[int]] = {}
         """CPUs by the counters that were taken or given back."""
         for cpu in now:
-            state, begun_ns = self._cpus[cpu], raw_ns()
+            state, start_ns = self._cpus[cpu], raw_ns()
             if (verdict := self._programmer.check(cpu)) is None:
                 continue
             keys = frozenset(verdict.taken)
@@ -245,11 +245,11 @@ class RegisterCheck:
                 cpus, since_ns = taken.get(lost, ([], state.good_ns))
                 taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
             if ours := state.taken - keys:
-                back.setdefault(ours, []).append(cpu)
+                returned.setdefault(ours, []).append(cpu)
                 state.until_ns = {**state.until_ns, **dict.fromkeys(ours, raw_ns())}
             state.taken = keys
             if not keys:
-                state.good_ns = begun_ns
+                state.good_ns = start_ns
         at_ns = raw_ns()
 
         def note(kind: str, cpus: list[int], keys: frozenset[str], **more: int) -> Note:
@@ -258,10 +258,10 @@ class RegisterCheck:
 
         return [
             *(note("taken", cpus, keys, since_ns=since) for keys, (cpus, since) in taken.items()),
-            *(note("given-back", cpus, keys) for keys, cpus in back.items()),
+            *(note("given-back", cpus, keys) for keys, cpus in returned.items()),
         ]
 
-    def mark(self, frame: Frame) -> None:
+    def invalidate(self, frame: Frame) -> None:
         """Clears the valid bits of counters that another program has taken."""
         for state in self._cpus.values():
             if not state.taken and not state.until_ns:
@@ -299,10 +299,10 @@ class Msr:
         notes, self._notes = self._notes, []
         messages = self._source.poll()
         for check in self._checks:
-            notes += check.look()
+            notes += check.check_cpus()
             for message in messages:
                 if isinstance(message, Frame):
-                    check.mark(message)
+                    check.invalidate(message)
             notes += self._warnings(check.warnings)
             check.warnings.clear()
         for part in self._programmed:

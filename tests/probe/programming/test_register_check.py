@@ -123,11 +123,11 @@ def test_one_takeover_is_one_note(root: Path) -> None:
 def test_each_cpu_is_checked_once_in_a_period(
     root: Path, monkeypatch: pytest.MonkeyPatch, sample_ns: int
 ) -> None:
-    looks: dict[int, list[float]] = {cpu: [] for cpu in range(4)}
+    checked_at: dict[int, list[float]] = {cpu: [] for cpu in range(4)}
     plain = Programmer.check
 
     def check(self: Programmer, cpu: int) -> object:
-        looks[cpu].append(time.monotonic())
+        checked_at[cpu].append(time.monotonic())
         return plain(self, cpu)
 
     monkeypatch.setattr(Programmer, "check", check)
@@ -141,6 +141,6 @@ def test_each_cpu_is_checked_once_in_a_period(
             if now > start + 8 * PERIOD_S:
                 break
         elapsed_s = last - start
-    for times in looks.values():
+    for times in checked_at.values():
         least = 0.8 * (elapsed_s - held_s) / PERIOD_S - 2
         assert least <= len(times) <= elapsed_s / PERIOD_S + 1

@@ -26,16 +26,16 @@ class Bench:
         self.taken: dict[int, list[str] | None] = {0: [], 1: []}
         """Keys that somebody else has programmed, by CPU; None: the CPU cannot be asked."""
         monkeypatch.setattr(msr_source, "raw_ns", lambda: self._now_ns)
-        self._looks = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
+        self._check = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
 
     def check(self, cpu: int) -> Check | None:
         """As the programmer's."""
         keys = self.taken[cpu]
         return None if keys is None else Check(keys, "")
 
-    def look(self, at_ns: int) -> list[tuple[str, dict[str, Any]]]:
+    def notes(self, at_ns: int) -> list[tuple[str, dict[str, Any]]]:
         self._now_ns = at_ns
-        return [(note.kind, note.data) for note in self._looks.look()]
+        return [(note.kind, note.data) for note in self._check.check_cpus()]
 
     def invalid(self, at_ns: int) -> set[tuple[int, str]]:
         """CPU and key of the counters without a value in a frame of this moment."""
@@ -43,7 +43,7 @@ class Bench:
             name: wire.Rows(rows.head, bytearray(b"\xff" * len(rows.valid)), rows.values)
             for name, rows in self._rows.items()
         }
-        self._looks.mark(wire.Frame(0, at_ns, blocks))
+        self._check.invalidate(wire.Frame(0, at_ns, blocks))
         return read_rows.lacking(self.hello, blocks)
 
 
@@ -62,41 +62,41 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_only_changes_are_reported(bench: Bench) -> None:
     bench.taken[1] = ["cycles"]
-    assert bench.look(PERIOD_NS) == [taken([1], ["cycles"], 0)]
-    assert bench.look(2 * PERIOD_NS) == []
+    assert bench.notes(PERIOD_NS) == [taken([1], ["cycles"], 0)]
+    assert bench.notes(2 * PERIOD_NS) == []
     bench.taken[1] = ["cycles", "ref"]
-    assert bench.look(3 * PERIOD_NS) == [taken([1], ["ref"], 0)]
+    assert bench.notes(3 * PERIOD_NS) == [taken([1], ["ref"], 0)]
     bench.taken[1] = ["ref"]
-    assert bench.look(4 * PERIOD_NS) == [given_back([1], ["cycles"])]
+    assert bench.notes(4 * PERIOD_NS) == [given_back([1], ["cycles"])]
     assert bench.invalid(5 * PERIOD_NS) == {(1, "ref")}
 
 
 def test_a_takeover_dates_from_the_oldest_good_check(bench: Bench) -> None:
-    bench.look(PERIOD_NS // 2)  # CPU 0 alone is due
+    bench.notes(PERIOD_NS // 2)  # CPU 0 alone is due
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    assert bench.look(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
+    assert bench.notes(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
 
 
 def test_a_takeover_of_an_unreadable_cpu_dates_from_its_last_check(bench: Bench) -> None:
     bench.taken[1] = None
-    bench.look(PERIOD_NS)
+    bench.notes(PERIOD_NS)
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    assert bench.look(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
+    assert bench.notes(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
 
 
 def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> None:
-    """A frame that was read before that look may be marked after it."""
+    """A frame that was read before that check may be invalidated after it."""
     bench.taken[1] = ["cycles", "ref"]
-    bench.look(PERIOD_NS)
+    bench.notes(PERIOD_NS)
     bench.taken[1] = []
-    assert bench.look(2 * PERIOD_NS) == [given_back([1], ["cycles", "ref"])]
+    assert bench.notes(2 * PERIOD_NS) == [given_back([1], ["cycles", "ref"])]
     for at_ns in (2 * PERIOD_NS - 2, 2 * PERIOD_NS - 1):
         assert bench.invalid(at_ns) == {(1, "cycles"), (1, "ref")}
     assert bench.invalid(2 * PERIOD_NS) == set()
 
 
 def test_all_cpus_are_checked_once_in_a_period(bench: Bench) -> None:
-    """However often it is asked to look."""
+    """However often it is called."""
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    results = [bench.look(i * PERIOD_NS // 4) for i in range(1, 5)]
+    results = [bench.notes(i * PERIOD_NS // 4) for i in range(1, 5)]
     assert results == [[], [taken([0], ["ref"], 0)], [], [taken([1], ["ref"], 0)]]
