@@ -190,7 +190,7 @@ async def test_unread_answers_are_limited(
 
 
 async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(http, "TIMEOUT_S", 0.3)
 
     async with served(lambda _: b"x" * (8 << 20)) as (server, port):
         asking = await asyncio.open_connection("127.0.0.1", port)

@@ -306,7 +306,7 @@ async def test_jumping_shows_that_moment() -> None:
 async def test_a_filter_without_a_match_is_applied_only_when_accepted() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("slash", *"busy>99")
-        assert words(run) == "no CPU matches"
+        await until(lambda: words(run) == "no CPU matches", "the prompt reports the filter")
         assert len(rows(run)) == 4
         await run.pilot.press("enter")
         assert rows(run) == []
