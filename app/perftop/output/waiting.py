@@ -54,6 +54,8 @@ MAX_EXIT_S, MIN_IDLE_EXITS = 1e-3, 0.25
 to leaving idle states: the deepest states of servers take up to 0.3 ms."""
 _VM = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """The command line of QEMU, with the name of its VM."""
+VM_THREAD = "thread"
+"""A task of a VM, whose guest counts its waits as steal."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
@@ -84,7 +86,7 @@ class _Waiters:
 
     name: str
     what: str
-    """`thread` for a watched job, else `task`."""
+    """`thread` for a watched job or a VM, else `task`."""
     pids: set[int]
     members: Mapping[Any, TaskTimes]
     waiting: dict[Any, TaskTimes]
@@ -147,6 +149,7 @@ def queue(
     least = "at least " if is_crowded else ""
     evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
     evidence += [f"only the {MAX_TASKS_PER_CPU} busiest of a CPU are seen"] if is_crowded else []
+    evidence += ["steal for the guest"] if job is None and waiters.what == VM_THREAD else []
     if group.longest_s >= MIN_LONG_S:
         evidence.append(f"once for {short_duration(group.longest_s)} or longer")
     if len(waiting) > 1:
@@ -190,7 +193,8 @@ def _waiters(session: Session, job: str | None, times: RunTimes, tasks: Tasks) -
                 by_pid.setdefault((pid, comm), []).append(task)
         pids = {pid for pid, _ in by_pid}
         members = {key: _sum(parts, key[1]) for key, parts in by_pid.items()}
-        name, what = worst[0], "task"
+        is_vm = worst[0] not in {safe(comm, MAX_NAME) for _, comm in by_pid}
+        name, what = worst[0], VM_THREAD if is_vm else "task"
     waiting = {
         key: one for key, one in members.items() if one.wait_s > MIN_WAIT_SHARE * one.wanted_s
     }

@@ -308,8 +308,8 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     session.details = {str(n): {"command": command.format(f"web{n}")} for n in (1, 2)}
     result = queue(session, None)
     assert result is not None
-    assert result.text == "2 tasks of VM web1 wait behind VM web2[2] on CPUs 0-1"
-    assert result.evidence[0] == "they waited 0.40 of 0.80 s"
+    assert result.text == "2 threads of VM web1 wait behind VM web2[2] on CPUs 0-1"
+    assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
 
 
 def test_tasks_that_wait_for_each_other_wait_for_no_storm() -> None:
