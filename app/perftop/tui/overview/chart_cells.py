@@ -47,15 +47,15 @@ class ColumnHistory:
         """The axis of charts whose cells are one column."""
 
     def read(self, columns: int, window_s: float, now_ns: int) -> bool:
-        """Reads the values of `columns` columns up to the raw time `now_ns`. Returns whether the
-        columns changed: they do when one begins, and at most every SLOW_NS while one goes on."""
-        axis_before = self.axis
+        """Reads the values of `columns` columns up to the raw time `now_ns`, at most every SLOW_NS.
+        Returns whether it did."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
-        self.axis = fitted(now_ns, window_s, columns, first_ns)
-        if self.axis.is_drawn_like(axis_before):
+        axis = fitted(now_ns, window_s, columns, first_ns)
+        if axis.is_drawn_like(self.axis):
             return False
+        self.axis = axis
         if history is not None:
             self._bins.read(history, self.axis)
             self._values = {key: np.moveaxis(self._bins[key], 0, -1) for key in self._keys}

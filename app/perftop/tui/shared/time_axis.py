@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from math import ceil
@@ -77,8 +77,8 @@ class Axis:
 
     def is_drawn_like(self, earlier: Axis) -> bool:
         """Returns whether charts on the earlier axis are recent enough to stand for this one."""
-        now = self.now_ns // SLOW_NS == earlier.now_ns // SLOW_NS
-        return now and replace(self, now_ns=earlier.now_ns) == earlier
+        keys = [(a.now_ns // SLOW_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)]
+        return keys[0] == keys[1]
 
     @property
     def start_ns(self) -> int:

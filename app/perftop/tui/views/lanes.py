@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import groupby
 
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.draw import charts
-from perftop.draw.cells import FAINT, full_cell, half_cells
+from perftop.draw import charts, theme
+from perftop.draw.cells import FAINT, UNKNOWN, full_cell, half_cells
 from perftop.draw.columns import Run
-from perftop.draw.strips import join_cells
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session
@@ -19,6 +19,8 @@ from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import Scale, scale
 from perftop.tui.shared.time_axis import Axis
 
+_KNOWN_CODES = theme.HEAT + 1
+"""Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
 _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
 """Colours of tall lanes by field, as in the charts of the overview; all other fields have the
@@ -80,13 +82,25 @@ class Lanes:
 
 def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
     """Returns a line of cells. `upper` and `lower`: the steps of the heat ramp for the halves of
-    cells; -1 for unknown values."""
-    levels = zip(upper.tolist(), lower.tolist(), strict=True)
-    return join_cells([_cell(above, below, ascii_) for above, below in levels])
+    cells; -1 for unknown values. Equal neighbouring cells form one run."""
+    cells = _cells(ascii_=ascii_)
+    codes = ((upper + 1) * _KNOWN_CODES + lower + 1).astype(np.uint8).tobytes()
+    runs: list[Run] = []
+    for code, codes_of_run in groupby(codes):
+        shape, key = cells[code]
+        runs.append((shape * len(list(codes_of_run)), key))
+    return runs
 
 
 @cache
-def _cell(upper: int, lower: int, ascii_: bool) -> Run:
+def _cells(*, ascii_: bool) -> list[Run]:
+    """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
+    Both start with the level of unknown values."""
+    levels = range(UNKNOWN, theme.HEAT)
+    return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
+
+
+def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     if max(upper, lower) < 0:
         return " ", "text"
     if not ascii_:
