@@ -209,19 +209,15 @@ class Charts:
         slows the core."""
         traffic = self.history.traffic() if panel.key == TRAFFIC else self.history.l3()
         top = self.history.top(panel.key, traffic, charts.ANY)
-        cells = self._rate(traffic, self._saturated(), top, panel.height)
+        now_ns = self.moment.interval.time_ns
+        saturated = self._bins_during(lambda e: e.cause == "memory" and going(e, now_ns))
+        cells = self._rate(traffic, saturated, top, panel.height)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.height > 1:
             return [f"{name} B/s", f"0-{round_number(top)}", *[""] * panel.height][
                 : panel.height
             ], cells
         return [f"{name} 0-{round_number(top)}"], cells
-
-    def _saturated(self) -> Bools:
-        """Returns the columns of running episodes in which other tasks saturate this core's
-        memory."""
-        now_ns = self.moment.interval.time_ns
-        return self._bins_during(lambda e: e.cause == "memory" and going(e, now_ns))
 
     def _single_series(self, key: str) -> Floats:
         """Returns the core's value of a metric over time. As in the overview, it is the value of

@@ -11,7 +11,7 @@ import numpy as np
 
 from perftop.base.text import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
+from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run
 from perftop.draw.strips import merge_runs, width
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
@@ -130,6 +130,7 @@ class Moment:
         lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
         lowered = None if lowers is None else loser(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
+        offline = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
         util, hz, _ = self._running(row)
         *_, ipc = self._running(rated)
         # The IPC is that of one CPU, so that CPU's tasks come first.
@@ -145,7 +146,7 @@ class Moment:
             self._ceiling_hz[unit.core_index],
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign(lowers), any(self._online[row] for row in unit.rows),
-            self._offline_threads(unit),
+            frozenset(offline if unit.is_pair else ()),
             util < MIN_AWAKE_UTIL, chosen, self._clock,
         )  # fmt: skip
 
@@ -153,11 +154,6 @@ class Moment:
         """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)
-
-    def _offline_threads(self, unit: Unit) -> frozenset[str]:
-        """Returns the names of the offline threads of a pair; an empty set for other units."""
-        gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
-        return frozenset(gone) if unit.is_pair else frozenset()
 
     def _states(self, unit: Unit) -> Mapping[str, float]:
         states = self._interval.split.states[unit.core].tolist()
@@ -283,24 +279,20 @@ def title(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
     if not values.online:
         return merge_runs([*left, ("off", "dim")], size)
-    left += [_busy_share(values), (" %", "dim")]
+    busy = values.shares.get("busy", nan)
+    left += [("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright"), (" %", "dim")]
     pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
-    least = 2 + width(_task_runs(values.tasks[:1], size // 3))
+    least = 2 + width(task_runs(values.tasks[:1], size // 3))
     room = size - width(left) - sum(map(width, pieces))
     while pieces and room < least:
         room += width(pieces.pop())
-    tasks = _task_runs(values.tasks, room - 8) or _task_runs(values.tasks[:1], room - 2)
+    tasks = task_runs(values.tasks, room - 8) or task_runs(values.tasks[:1], room - 2)
     left += [run for piece in pieces for run in piece]
     rule = room - width(tasks) - 1
     if rule < 6:
         return merge_runs([*left, (" " * max(0, rule), "text"), *tasks], size)
     line: list[Run] = [("  ", "text"), (theme.RULE * (rule - 3 if tasks else rule - 2), "rule")]
     return [*left, *line, (" ", "text"), *tasks]
-
-
-def _busy_share(values: UnitValues) -> Run:
-    busy = values.shares.get("busy", nan)
-    return ("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright")
 
 
 def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
@@ -317,7 +309,7 @@ def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
     return [("  ", "text"), (sign, key), (f" {name}", "dim"), value]
 
 
-def _task_runs(names: Sequence[str], room: int) -> list[Run]:
+def task_runs(names: Sequence[str], room: int) -> list[Run]:
     """Returns as many of the first three tasks as fit; all but the first are dim."""
     runs: list[Run] = []
     for i, name in enumerate(names[:3]):
@@ -460,10 +452,3 @@ def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) 
 
 def _sized(line: list[Run]) -> list[Run]:
     return merge_runs(line, RIGHT_WIDTH)
-
-
-def tasks_above_rate(values: UnitValues, size: int) -> list[Run]:
-    """Returns the line of tasks above the IPC chart, the busiest first."""
-    return merge_runs(
-        _task_runs([fit(name, min(len(name), size)) for name in values.tasks], size), size
-    )

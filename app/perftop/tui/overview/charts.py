@@ -14,7 +14,7 @@ from typing import Literal
 from perftop.base.text import when
 from perftop.draw import theme
 from perftop.draw.charts import Look
-from perftop.draw.columns import Run
+from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs, overlaid, restyled, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
@@ -299,7 +299,9 @@ def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> 
     if plan.rates:
         rate: list[list[Run]] = [*charts.rate]
         if len(rate) < rows:
-            rate = [chart_numbers.tasks_above_rate(values, plan.chart_width), *rate]
+            size = plan.chart_width
+            names = [fit(name, min(len(name), size)) for name in values.tasks]
+            rate = [merge_runs(chart_numbers.task_runs(names, size), size), *rate]
         for line, area, numbers in zip(
             lines, rate, chart_numbers.numbers_beside_rate(values, rows), strict=True
         ):
@@ -407,7 +409,10 @@ def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) 
     if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     beside = counted or charts > MAX_TITLED
-    for rows in range(_max_rows(charts, height), 1, -1):
+    table = _MAX_ROWS_IF_LOW if height < _MIN_HEIGHT_FOR_TIMES else _MAX_ROWS
+    max_rows = next((rows for max_charts, rows in table if charts <= max_charts), 0)
+    max_rows += int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // charts
+    for rows in range(max_rows, 1, -1):
         if beside and rows % 2:
             continue
         for layout in _styles(
@@ -417,12 +422,6 @@ def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) 
             if layout.panels >= min_panels:
                 return layout
     return None
-
-
-def _max_rows(charts: int, height: int) -> int:
-    table = _MAX_ROWS_IF_LOW if height < _MIN_HEIGHT_FOR_TIMES else _MAX_ROWS
-    cap = next((rows for max_charts, rows in table if charts <= max_charts), 0)
-    return cap + int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // charts
 
 
 def _styles(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perftop.base.arrays import Codes, Floats
+from perftop.base.arrays import Codes
 from perftop.base.text import GHZ, ClockUnit, time_of_day
 from perftop.draw import cells as heat_ramp
 from perftop.draw import theme
@@ -294,7 +294,11 @@ class RowHistories:
             values.read(history, history_axis(self._session, self._interval, bins))
             past = values["past"]
         if busy_width:
-            lines = self._busy_lines(rows, past[-busy_width:, 0])
+            steps = heat_ramp.steps(past[-busy_width:, 0].T)
+            first, second = steps[: len(rows)], steps[len(rows) :]
+            pairs = self._pairs[[*rows], None]
+            cells = np.where(pairs, heat_ramp.pair_codes(first, second), first)
+            lines = [line.tobytes() for line in cells]
             self._busy_cells.update(zip(rows, lines, strict=True))
         if ipc_width:
             util, of_first = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
@@ -302,13 +306,6 @@ class RowHistories:
             highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
             self._ipc_cells.update(zip(rows, heat_ramp.heights(shown, self.top_ipc), strict=True))
-
-    def _busy_lines(self, rows: Sequence[int], util: Floats) -> list[bytes]:
-        steps = heat_ramp.steps(util.T)
-        first, second = steps[: len(rows)], steps[len(rows) :]
-        pairs = self._pairs[[*rows], None]
-        cells = np.where(pairs, heat_ramp.pair_codes(first, second), first)
-        return [line.tobytes() for line in cells]
 
     def busy(self, row: int) -> tuple[Run, ...]:
         if row not in self._busy_cells:

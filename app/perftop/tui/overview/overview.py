@@ -144,7 +144,11 @@ class Overview(PaneledView, Cursor):
             return
         if self._grid is None:
             self.feet = []
-        grid = self._grid = self._grid or self._make_grid()
+            episodes = RowEpisodes(self.session)
+            episodes.read(self.interval)
+            sheet = Reader(self.session, self.places).read(self.interval)
+            self._grid = Grid(self.places, sheet, [], episodes)
+        grid = self._grid
         grid.clock = clock_of(self.session, self.choice.units, known=True)
         width = self.width - MARKS_WIDTH - 1
         grid.columns = grid_columns(self.session, self.places, width, grid.clock)
@@ -203,12 +207,6 @@ class Overview(PaneledView, Cursor):
         self.feet += self.panel_lines(row)
 
     # --- rows
-
-    def _make_grid(self) -> Grid:
-        episodes = RowEpisodes(self.session)
-        episodes.read(self.interval)
-        sheet = Reader(self.session, self.places).read(self.interval)
-        return Grid(self.places, sheet, [], episodes)
 
     def _arrange(self, grid: Grid) -> None:
         choice, order = self.choice, None

@@ -360,7 +360,8 @@ def heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> 
     mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
     filling = _LineFiller([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
-    util, hz = _package_load(grid, package)
+    values = grid.sheet.interval.values
+    util, hz = values.group(grid.cpus(package), [INDEX["util"], INDEX["busy_hz"]]).tolist()
     if not isnan(util):
         busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
         filling.place(busy, column_start(grid, "bar"))
@@ -399,13 +400,6 @@ class _LineFiller:
         if piece and gap + wide <= most:
             self.runs += [(" " * gap, "text"), *piece]
             self.room -= gap + wide
-
-
-def _package_load(grid: Grid, package: int | None) -> tuple[float, float]:
-    """Returns utilisation and clock of those CPUs of a package that the user asked for."""
-    values, cpus = grid.sheet.interval.values, grid.cpus(package)
-    util, hz = values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
-    return util, hz
 
 
 def _clock(grid: Grid, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
