@@ -76,12 +76,12 @@ def test_a_refresh_costs_rows_in_sight_not_cpus() -> None:
 
 
 def test_a_refresh_costs_at_most_what_it_does_today() -> None:
-    """Some 3,000 calls for two charts with counters, 4,500 for charts with lanes of tasks and tiles
-    with their whole past, 6,600 for a screen full of rows. If a change adds a twentieth, find out
+    """Some 2,000 calls for two charts with counters, 1,700 for charts with lanes of tasks and tiles
+    with their whole past, 5,200 for a screen full of rows. If a change adds a twentieth, find out
     why."""
-    assert calls(2) < 3_050
-    assert calls(2, "guest", 700) < 4_700
-    assert calls(1024) < 7_000
+    assert calls(2, "smt-mix", 700) < 2_150
+    assert calls(2, "guest", 700) < 1_850
+    assert calls(1024) < 5_600
 
 
 async def test_unchanged_lines_are_neither_made_nor_written() -> None:
