@@ -184,7 +184,7 @@ def replayed(path: Path, share: float) -> None:
             session.apply(message)
             if i % 5 == 0:
                 session.take()
-        session.whole()
+        session.run_interval()
         history = session.history
         if passage.ends_ns is not None and history is not None:
             session.interval_at(passage.ends_ns[1], SAMPLE_NS * 3)

@@ -306,7 +306,8 @@ class SampleReader:
         fresh: Codes, best: Floats | None,
     ) -> SampleBatch:  # fmt: skip
         doubted: Ints = np.zeros(0, int)
-        if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken_rows)):
+        counts = map(np.count_nonzero, (fresh, self._doubts, self._taken_rows))
+        if any(counts):  # without a generator, whose steps take longer
             doubts = with_lasting(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
             doubts[self._taken_rows & (doubts == 0)] = Doubt.TAKEN
             doubted = np.flatnonzero(doubts.any(axis=(1, 2)))

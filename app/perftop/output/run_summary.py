@@ -180,7 +180,7 @@ def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
     run: Line | None = None, footprint: JobFootprint | None = None,
 ) -> Line:  # fmt: skip
-    whole, extremes = session.whole(), session.distribution.finish()
+    whole, extremes = session.run_interval(), session.distribution.finish()
     machine = {
         key: _measure(whole.values.mean(key, session.shown), extremes.machine(key))
         for key in session.evaluator.metrics

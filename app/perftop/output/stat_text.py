@@ -322,7 +322,7 @@ def _clock(session: Session, line: Line) -> str:
     measure = line["machine"]["busy_hz"]
     if measure is None:
         return ""
-    ceilings = session.whole().ceiling_hz[session.shown_cores()]
+    ceilings = session.run_interval().ceiling_hz[session.shown_cores()]
     ceilings = ceilings[np.isfinite(ceilings)]
     limit = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
     below = line["totals"].get("below_ceiling") or 0.0

@@ -93,7 +93,7 @@ def phase(session: Session, label: str) -> Phase:
         "answer": answer(session, why), **rest, "machine": machine,
         "lost_ratio": json_number(why.sums.lost_ratio), "samples": why.totals.sample_count,
     }  # fmt: skip
-    return Phase(line, why, session.whole().split.mean("both"), worst)
+    return Phase(line, why, session.run_interval().split.mean("both"), worst)
 
 
 class Phases(Follower):

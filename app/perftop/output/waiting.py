@@ -123,7 +123,7 @@ def queue(
     times = session.run_times if totals is None else totals.times
     start_ns = session.run.start_ns if totals is None else totals.start_ns
     span_s = ((session.now_ns if totals is None else totals.end_ns) - start_ns) / 1e9
-    whole = whole or session.whole()
+    whole = whole or session.run_interval()
     everywhere_tasks = _without_quotas(times, times.tasks)
     tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != ANYWHERE}
     waiters = _waiters(session, job, times, tasks)

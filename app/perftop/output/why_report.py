@@ -142,14 +142,14 @@ class Report:
     clues: list[Clue]
     not_seen: list[tuple[str, str, str | None]]
     """Name, reason and fix of each loss that cannot be measured here."""
-    whole: Interval
+    interval: Interval
     """The numbers of the span."""
-    spent: JobTime | None
+    job_time: JobTime | None
     """Time of the job's threads by use; None: no job is watched, or the times are unknown."""
-    hides: str
+    confusion: str
     """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
     if there are none."""
-    past: bool
+    is_over: bool
     """Whether the span is over, so that sentences on it are in the past tense."""
 
     @property
@@ -173,7 +173,7 @@ def report(
     is_whole_run = totals is None
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
-    whole = whole or session.whole()
+    whole = whole or session.run_interval()
     job = name or _job(session, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = [
@@ -188,7 +188,7 @@ def report(
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
     if chosen["involuntary"]:
-        run = session.whole()
+        run = session.run_interval()
         if not np.isfinite(run.values.mean("involuntary", session.shown)):
             unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
     unseen = unseen or [OWN_WAITS if spent is None else SLEEP]

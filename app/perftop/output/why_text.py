@@ -52,16 +52,16 @@ def answer(session: Session, report: Report) -> str:
         named = not (session.neighbours.watched_job.name or "").isdecimal()
         unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
         return f"{unseen}, so nothing is known of it."
-    if not isfinite(whole) and not isfinite(report.whole.values.mean("util", session.shown)):
+    if not isfinite(whole) and not isfinite(report.interval.values.mean("util", session.shown)):
         is_sampled = report.totals.sample_count > report.totals.suspect_count
         why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
         return f"Whether {who} had work is not known: {why}."
     if not isfinite(whole):
         idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
         return _first_fitting([f"{idle}, so nothing could be lost.{blind}"])
-    loses, takes = ("lost", "took") if report.past else ("loses", "takes")
+    loses, takes = ("lost", "took") if report.is_over else ("loses", "takes")
     if not report.named_findings:
-        slowing = "slowed" if report.past else "is slowing"
+        slowing = "slowed" if report.is_over else "is slowing"
         seen = "" if report.totals.times.has_waits else "seen "
         text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
         if report.clues:
@@ -78,13 +78,15 @@ def answer(session: Session, report: Report) -> str:
     if report.job is None and (first.cause == STEAL or first.headline):
         text = first.headline or f"The hypervisor {takes} {_much(share)} of {machine}'s time{place}"
         rest = sum(finding.share for finding in report.named_findings if finding.by != first.by)
-        take = "took" if report.past else "take"
+        take = "took" if report.is_over else "take"
         more = f"; other causes {take} {_much(rest)}" if rest >= MIN_SHARE else ""
         return _first_fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
     wanted_s, elapsed_s = report.sums.whole_s, report.totals.elapsed_s
     if report.job and wanted_s < MIN_WANTED_SHARE * elapsed_s:
         wanted, elapsed = (length(round(seconds * 1e9)) for seconds in (wanted_s, elapsed_s))
-        text = f"{who} {'wanted' if report.past else 'wants'} a CPU for only {wanted} of {elapsed}"
+        text = (
+            f"{who} {'wanted' if report.is_over else 'wants'} a CPU for only {wanted} of {elapsed}"
+        )
         most = f"{text}, and {loses} {_much(share)} of that to {first.by}"
         return _first_fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
     text = f"{_capital(who)} {loses} {_much(share)} of its {first.unit} to {first.by}"
@@ -155,13 +157,13 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         rows += _labelled("clue", clue.text)
         rows += [[Part(f"{'':{LABEL_WIDTH}}{'try:':<10}", "dim"), Part(line, "try")]
                  for line in folded(clue.hint, WIDTH - LABEL_WIDTH - 10)]  # fmt: skip
-    if report.spent is not None:
-        rows += _labelled("spent", spent_text(report.spent), "dim")
+    if report.job_time is not None:
+        rows += _labelled("spent", spent_text(report.job_time), "dim")
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
         text = f"{what}: {why}" + (f" ({fix})" if fix else "")
         rows += _labelled("not seen" if i == 0 else "", text)
-    if report.hides:
-        rows += _labelled("", report.hides)
+    if report.confusion:
+        rows += _labelled("", report.confusion)
     return rows + _labelled("seen", _basis(session, report), "dim")
 
 
@@ -211,7 +213,7 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
 
 def _works(session: Session, report: Report) -> str:
     """Returns a sentence on how busy the machine was; '' if that is unknown."""
-    whole = report.whole
+    whole = report.interval
     util, ipc, kernel = (
         whole.values.mean(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
     )
@@ -242,7 +244,7 @@ def _basis(session: Session, report: Report) -> str:
     cores = len(session.shown_cores())
     several = cores < len(session.shown) or not virtualisation
     parts.append(many(cores, "core") if several else many(len(session.shown), "CPU"))
-    util = report.whole.values.mean("util", session.shown)
+    util = report.interval.values.mean("util", session.shown)
     parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
     end = time_of_day(session.unix(session.now_ns))
     totals = report.totals
@@ -305,7 +307,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         "wanted_s": json_number(report.sums.whole_s), "causes": causes, "clues": clues,
         "looked_for": looked_for,
         "not_seen": [{"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen],
-        "spent": None if report.spent is None
-        else {key: json_number(s) for key, s in report.spent._asdict().items()},
+        "spent": None if report.job_time is None
+        else {key: json_number(s) for key, s in report.job_time._asdict().items()},
         "seen": seen, "run": run,
     }  # fmt: skip

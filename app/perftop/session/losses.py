@@ -21,6 +21,7 @@ some episodes are detected only after they have lasted for a while.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, first_true
+from perftop.base.text import safe
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import Episode
 from perftop.session.episodes import LATE_NS
@@ -328,3 +330,32 @@ class Totals:
             self.times.since(earlier.times), self.sample_count - earlier.sample_count,
             self.suspect_count - earlier.suspect_count,
         )  # fmt: skip
+
+
+# --- reasons without a size
+
+MAX_NAMES, MAX_NAME_LENGTH = 64, 64
+
+
+class Hints:
+    """What records name as a likely reason of losses: messages of the kernel's log, and programs
+    that manage power. Records are untrusted: they are checked here, and names are made safe."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, str], int] = {}
+        """How often messages of the kernel's log named something, by kind and name."""
+        self.managers: list[str] = []
+        """Programs that may lower limits of power and clock, with their PIDs."""
+
+    def take(self, records: Mapping[str, object]) -> None:
+        """Reads the records of a frame."""
+        log, managers = records.get("kernel_log"), records.get("managers")
+        for message in log if isinstance(log, list) else ():
+            match message:
+                case [str() as kind, str() as name, int() as count] if count > 0:
+                    key = kind, safe(name, MAX_NAME_LENGTH)
+                    if key in self.messages or len(self.messages) < MAX_NAMES:
+                        self.messages[key] = self.messages.get(key, 0) + count
+        if isinstance(managers, dict):
+            pids = [pid for pid in managers if re.fullmatch("[0-9]{1,10}", str(pid))]
+            self.managers = [f"{safe(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids]

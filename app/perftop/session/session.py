@@ -20,7 +20,6 @@ from perftop.base.text import length
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
 from perftop.model.differences import asleep_ns
-from perftop.model.hints import Hints
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.smt import Calibration, core_lists
@@ -29,7 +28,7 @@ from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Distribution, Interval, Span, Tasks
-from perftop.session.losses import Cause, Losses, LossSums, Totals
+from perftop.session.losses import Cause, Hints, Losses, LossSums, Totals
 from perftop.session.run_phases import Moment, Moments, RunPhase, phases
 from perftop.session.task_times import BusyCpus, RunTimes
 
@@ -341,7 +340,7 @@ class Session:
         """Length of the current interval so far, in ns."""
         return self.now_ns - self._span.start_ns
 
-    def whole(self) -> Interval:
+    def run_interval(self) -> Interval:
         """The whole run so far as one interval."""
         self.run.sample_count = self.frames
         return self._interval(self.run)

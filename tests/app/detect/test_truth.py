@@ -246,7 +246,7 @@ def test_shares_are_those_of_the_schedule(cpus: int) -> None:
     for _ in session.play(frames):
         if session.now_ns - hello.raw_ns == seconds * SECOND:
             break
-    values = session.whole().values
+    values = session.run_interval().values
     true = [line for line in truth(spec, seconds) if line["type"] == "cpu"]
     for cpu in range(cpus):
         for key in ("util", "steal", "idle"):

@@ -282,7 +282,7 @@ def test_the_factor_is_settled_and_stays(played: Played) -> None:
 
 def test_the_run_has_what_was_good_of_it(played: Played) -> None:
     session, intervals = played
-    whole = session.whole()
+    whole = session.run_interval()
     assert np.isfinite(whole.split.states).all()
     good = np.mean([interval.split.states[:, 3] for interval in intervals[: TAKEN - 1]], axis=0)
     assert whole.split.states[:, 3] == pytest.approx(good, abs=2e-3)

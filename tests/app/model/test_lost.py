@@ -108,7 +108,7 @@ def test_the_parts_never_exceed_what_was_wanted(
 
 def by_cpu(scenario: str) -> Floats:
     session, _ = found(f"{scenario},{SMALL}", SAMPLE_NS, PLAYED_S)
-    return session.whole().values["lost_ratio"]
+    return session.run_interval().values["lost_ratio"]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_losses_are_those_of_the_script(scenario: str, share: float) -> None:
 def test_a_span_is_the_sum_of_its_samples() -> None:
     """It is neither the mean of shares nor computed from the ceiling of the whole span."""
     session, _ = found(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
-    whole = session.whole().values
+    whole = session.run_interval().values
     at = INDEX["lost_ratio"]
     everyone = whole.top[at][np.isfinite(whole.top[at])].sum()
     wanted = whole.bottom[at][np.isfinite(whole.bottom[at])].sum()

@@ -80,11 +80,11 @@ def test_a_look_of_ten_seconds_at_a_healthy_machine_names_nothing(scenario: str,
 
 def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     session, result = seen("idle", 3)
-    whole = session.whole()
+    whole = session.run_interval()
     monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
     none = np.zeros(8)
     totals = replace(result.totals, losses=LossSums(none, none, {}))
-    unread = replace(result, totals=totals, whole=whole)
+    unread = replace(result, totals=totals, interval=whole)
     first, *rest = printed(session, unread)
     assert first == "Whether this machine had work is not known: how busy CPUs were cannot be read."
     assert not any(line.startswith("Idle") for line in rest)

@@ -80,7 +80,7 @@ def outcome(
                 for taken in session.parts(messages[at : at + size], due_ns):
                     after(taken[-1])
                 at += size
-    results += [session.ended, session.running, session.warnings, told(session.whole())]
+    results += [session.ended, session.running, session.warnings, told(session.run_interval())]
     lost = session.lost_time()
     results += [lost.wanted_s.tobytes(), {cause: s.tobytes() for cause, s in lost.by_cause.items()}]
     results += [vars(session.busy_cpus), session.run_times.tasks, session.calibrations]

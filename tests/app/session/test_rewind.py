@@ -202,7 +202,7 @@ def test_looking_back_leaves_the_present_alone() -> None:
         session.interval_at(interval.time_ns, INTERVAL_NS)
     played(session, story.messages[100:])
     undisturbed, _ = lived(story.hello, story.messages)
-    agree(session.whole(), undisturbed.whole())
+    agree(session.run_interval(), undisturbed.run_interval())
     assert session.suspect_samples == undisturbed.suspect_samples
     assert session.calibrations == undisturbed.calibrations
     assert session.calibrations["one_thread"].explained > 0

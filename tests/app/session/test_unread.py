@@ -32,7 +32,7 @@ def test_one_unread_value_does_not_make_a_run_unknown(at_once: int) -> None:
     frames = [machine.frame(seq) for seq in range(SAMPLES)]
     for first in range(0, SAMPLES, at_once):
         played(session, frames[first : first + at_once])
-    whole = session.whole().values
+    whole = session.run_interval().values
     assert whole["busy_hz"] == pytest.approx([3e9, 2e9, 3e9, 3e9], rel=1e-3)
     assert np.isfinite(whole["ipc"]).all()
     assert whole.mean("busy_hz", session.shown) == pytest.approx(2.75e9, rel=0.02)

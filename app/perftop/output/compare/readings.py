@@ -390,7 +390,7 @@ class Course:
         ran evenly."""
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
-        whole, low_s = session.whole(), np.zeros(self._count)
+        whole, low_s = session.run_interval(), np.zeros(self._count)
         for episode in session.episodes(self._begin_ns, session.now_ns):
             if kind_of(episode).depth == "hz":
                 end_ns = session.now_ns if episode.end_ns is None else episode.end_ns

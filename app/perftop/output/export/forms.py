@@ -21,7 +21,6 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import EVENT, RARE_METRICS
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_json
-from perftop.output.export.columns import exact_texts, number_texts, rounded_numbers, whole_texts
 from perftop.output.export.fields import (
     BELIEF,
     ELAPSED,
@@ -33,6 +32,10 @@ from perftop.output.export.fields import (
     Column,
     Field,
     IntervalRows,
+    exact_texts,
+    number_texts,
+    rounded_numbers,
+    whole_texts,
 )
 from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line

@@ -16,8 +16,14 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import escaped, ranges
 from perftop.model.numbers import EVENT
-from perftop.output.export.columns import rounded_numbers
-from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field, IntervalRows
+from perftop.output.export.fields import (
+    BELIEF,
+    ELAPSED,
+    ONLINE,
+    Field,
+    IntervalRows,
+    rounded_numbers,
+)
 from perftop.output.export.forms import Form, Out
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -203,7 +203,7 @@ def details(
     so that what the report says of the cause is said of this flow. `lasting`: how long the cause
     has been the worst; '' if it is not known."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
-    cpus, end_ns = flow.cpus, report.whole.time_ns
+    cpus, end_ns = flow.cpus, report.interval.time_ns
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
                 if e.kind == "neighbour" and e.cause == flow.cause
                 and not cpus.keys().isdisjoint(e.cpus)]  # fmt: skip

@@ -18,8 +18,13 @@ from simulated import SAMPLE_NS, messages
 
 from perfprobe import wire
 from perftop.model.delta import Doubt
-from perftop.output.export.columns import exact_texts, number_texts, rounded_numbers, whole_texts
-from perftop.output.export.fields import MEASURES
+from perftop.output.export.fields import (
+    MEASURES,
+    exact_texts,
+    number_texts,
+    rounded_numbers,
+    whole_texts,
+)
 from perftop.output.export.forms import Delimited
 from perftop.output.stat_json import json_number
 from perftop.recording.codec import TimedMessage
