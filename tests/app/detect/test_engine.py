@@ -50,19 +50,6 @@ class Walk(Stepped):
 ONE = [0.5, 0, 0]
 
 
-def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> None:
-    walk = Walk().go(0, samples=2).go(ONE, samples=3).go(0)
-    assert walk.spans() == [(2, 5)]
-    assert (walk.ended[0].kind, walk.ended[0].cpus) == ("made", [0, 3])
-    assert walk.running == []
-
-
-def test_the_threshold_to_continue_is_below_that_to_begin() -> None:
-    between = [0.15, 0, 0]
-    assert Walk().go(between, samples=3).spans() == []
-    assert Walk().go(ONE).go(between, samples=3).go([0.05, 0, 0]).spans() == [(0, 4)]
-
-
 def test_positions_of_a_group_that_begin_in_one_sample_or_the_next_are_one_episode() -> None:
     walk = Walk().go([0.5, 0, 0.5]).go(0.5)
     assert sorted(e.cpus for e in walk.running) == [[0, 1, 3, 4], [2, 5]]
@@ -111,12 +98,6 @@ def test_a_share_that_goes_to_and_fro_is_one_that_is_as_deep_as_its_mean() -> No
     assert walk.go(ONE).spans() == [(0, 78), (81, None)]
 
 
-def test_an_episode_that_vanishes_in_a_pause_ends_at_the_start_of_the_pause() -> None:
-    assert Walk(pause=3).go(ONE, samples=2).go(0).go(ONE, ns=-S).spans() == [(0, 2)]
-    walk = Walk(pause=3).go(ONE, samples=2).go(0).go(NAN, samples=GAP_NS // S + 1)
-    assert walk.spans() == [(0, 2)]
-
-
 def test_samples_that_know_nothing_neither_break_a_row_nor_make_one() -> None:
     assert Walk(after=2).go(ONE).go(NAN, samples=3).spans() == []
     assert Walk(after=2).go(ONE).go(NAN, samples=3).go(ONE).spans() == [(0, None)]
@@ -133,14 +114,6 @@ def test_an_unseen_episode_ends_at_its_last_sample(
     assert walk.go(**nothing).spans() == [(0, 2)]
 
 
-@pytest.mark.parametrize("ns", [GAP_NS + S, -S, 0])
-def test_a_gap_in_the_stream_ends_it_before(ns: int) -> None:
-    walk = Walk().go(ONE, samples=2).go(ONE, ns=ns)
-    assert walk.spans() == [(0, 2)]
-    assert walk.running == []
-    assert Walk(after=2).go(ONE).go(ONE, ns=ns).spans() == []
-
-
 def test_an_episode_stays_with_its_cpus_when_positions_change() -> None:
     walk = Walk().go([0, 0.5, 0], samples=2)
     walk.go([0.5, 0, 0], names=[[1, 4], [0, 3], [2, 5]])
@@ -153,7 +126,6 @@ def test_an_episode_stays_with_its_cpus_when_positions_change() -> None:
 
 SAMPLE_NS = 100_000_000
 START_losses, END_losses = 0.1, 0.05
-UNKNOWN = float("nan")
 
 
 class Steps(Stepped):
@@ -175,15 +147,6 @@ class Steps(Stepped):
             self.losses.begin(np.full(n, proven), self.names, self.now_ns)
 
 
-def test_one_sample_is_no_loss() -> None:
-    steps = Steps()
-    steps.step(0.0, times=3)
-    steps.step(0.9)
-    steps.step(0.0, times=20)
-    assert steps.running == []
-    assert steps.ended == []
-
-
 def test_a_lasting_loss_spans_all_its_samples() -> None:
     steps = Steps()
     steps.step(0.0, times=3)
@@ -198,13 +161,6 @@ def test_a_lasting_loss_spans_all_its_samples() -> None:
     assert result.end_ns == 5 * SAMPLE_NS
     assert result.depth == pytest.approx(0.25)
     assert steps.running == []
-
-
-def test_depth_weighs_samples() -> None:
-    steps = Steps()
-    steps.step(0.4, weight=3.0)
-    steps.step(0.2, weight=1.0)
-    assert steps.running[0].depth == pytest.approx(0.35)
 
 
 def test_a_smaller_loss_or_a_short_pause_does_not_end_an_episode() -> None:
@@ -233,23 +189,6 @@ def test_single_ticks_are_no_loss() -> None:
     assert result.start_ns >= 199 * SAMPLE_NS
 
 
-def test_a_loss_begins_when_it_is_proven() -> None:
-    steps = Steps()
-    steps.step(0.3, times=15, proven=False)
-    assert steps.running == []
-    steps.step(0.3)
-    assert steps.running[0].start_ns == 0
-
-
-def test_a_loss_may_continue_where_it_may_not_begin() -> None:
-    steps = Steps()
-    steps.step(0.3, times=5, may_begin=False)
-    assert steps.running == []
-    steps.step(0.3, times=2)
-    steps.step(0.3, times=5, may_begin=False)
-    assert len(steps.running) == 1
-
-
 def test_cpus_of_a_group_that_begin_together_are_one_episode() -> None:
     steps = Steps(groups=[0, 0, 0, 1])
     steps.step(0.3, 0.0, 0.0, 0.3)
@@ -272,23 +211,6 @@ def test_a_cpu_that_loses_again_rejoins_its_episode() -> None:
     steps.step(0.5, 0.3, times=10)
     assert [e.cpus for e in steps.running] == [[0, 1]]
     assert steps.running[0].depth == pytest.approx((13 * 0.3 + 33 * 0.3 + 10 * 0.2) / 46)
-
-
-def test_a_long_time_without_data_ends_an_episode_at_its_last_sample() -> None:
-    steps = Steps()
-    steps.step(0.3, times=3)
-    steps.step(UNKNOWN, times=50)
-    assert len(steps.running) == 1
-    steps.step(UNKNOWN)
-    assert steps.ended[0].end_ns == 3 * SAMPLE_NS
-
-
-def test_a_gap_in_the_stream_ends_an_episode_at_its_last_sample() -> None:
-    steps = Steps()
-    steps.step(0.3, times=3)
-    steps.step(0.3, span_ns=3_600_000_000_000)
-    assert steps.ended[0].end_ns == 3 * SAMPLE_NS
-    assert steps.running == []
 
 
 def test_other_tasks_are_separated_from_the_job() -> None:
