@@ -73,7 +73,8 @@ def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
     for episode in found:
         assert episode["cpus"] == [1]
         assert episode["cause"] == "hypervisor"
-        assert episode["depth"] == pytest.approx(0.4, abs=0.1)
+    stolen_s = sum(e["depth"] * (e["end"] - e["start"]) for e in found)
+    assert stolen_s == pytest.approx(0.4 * (STEAL_TO_S - STEAL_FROM_S), abs=0.2)
     length_s = found[-1]["end"] - found[0]["start"]
     assert length_s == pytest.approx(STEAL_TO_S - STEAL_FROM_S, abs=1.1 + held_s)
     (summary,) = command.lines(out.read_text(), "summary")
