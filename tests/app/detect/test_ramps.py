@@ -15,7 +15,6 @@ from paced import S, Stepped
 from perftop.detect.engine import GAP_NS
 from perftop.detect.ramps import (
     HOLD_NS,
-    MAX_CLIMB_NS,
     MIN_GAIN,
     MIN_UP_SHARE,
     MIN_WORK,
@@ -87,24 +86,6 @@ def test_the_first_clock_is_measured_only_with_many_samples() -> None:
     assert (few.confidence, many.confidence) == ("inferred", "measured")
 
 
-def test_a_ramp_ends_once_the_clock_has_held() -> None:
-    walk = Walk().sleep().go(1.2).go(2.0).go(samples=HOLD - 1)
-    assert walk.ended == []
-    assert walk.climbing()
-    assert len(walk.go().ended) == 1
-    assert not walk.climbing()
-    assert len(walk.go(samples=50).ended) == 1
-
-
-def test_a_climb_within_one_sample_has_bounds() -> None:
-    (ramp,) = Walk().sleep(20).climb(2.6, 3.4).ended
-    assert (ramp.start_ns / S, ramp.end_ns and ramp.end_ns / S) == (20, 21)
-    assert ramp.depth == pytest.approx(0.8 * GHZ)
-    assert ramp.confidence == "inferred"
-    times = {key: ramp.evidence[key] for key in ("t90_s", "t99_s", "steady_s", "resolution_s")}
-    assert set(times.values()) == {0.1}
-
-
 def test_a_ramp_starts_with_the_work_in_its_first_sample() -> None:
     (ramp,) = Walk().sleep(20).go(1.2, util=0.25).climb(2.0, 2.6, 3.0).ended
     assert ramp.start_ns / S == 20.75
@@ -120,22 +101,6 @@ def test_drops_during_a_climb_are_counted() -> None:
     assert "drops" not in Walk().sleep().climb(1.2, 2.0, 1.95, 3.0).ended[0].evidence
 
 
-def test_clocks_that_waver_by_a_step_are_steady() -> None:
-    walk = Walk().sleep().go(1.2)
-    for i in range(HOLD + 1):
-        walk.go(3.0 if i % 2 else 3.1)
-    assert walk.ended[0].evidence["steady_s"] == 0.1
-
-
-def test_an_unsteady_clock_has_no_ramp() -> None:
-    walk = Walk().sleep().go(1.2)
-    for i in range(MAX_CLIMB_NS // S + 2):
-        walk.go(3.0 if i % 2 else 3.3)
-    assert not walk.climbing()
-    assert walk.go(samples=20).ended == []
-    assert walk.ramps._hz == []
-
-
 @pytest.mark.parametrize(
     ("first", "ramps"), [(1 - MIN_GAIN - 0.01, 1), (1 - MIN_GAIN + 0.01, 0), (1.5, 0)]
 )
@@ -143,28 +108,11 @@ def test_a_small_gain_is_no_ramp(first: float, ramps: int) -> None:
     assert len(Walk().sleep().climb(3 * first, 3.0).ended) == ramps
 
 
-@pytest.mark.parametrize("ceiling", [5.3 * GHZ, NAN])
-def test_a_clock_that_wavers_and_then_stays_put_for_a_while_is_none(ceiling: float) -> None:
-    wavering = (0.47, 0.6, 0.46, 0.58, 0.5, 0.6, 0.47)
-    walk = Walk().sleep()
-    for clock in wavering:
-        walk.go(clock, util=0.9, samples=2, ceiling=ceiling)
-    walk.go(0.58, util=0.9, samples=HOLD, ceiling=ceiling)
-    assert walk.ended == []
-    assert not walk.climbing()  # it was found to be steady
-
-
 @pytest.mark.parametrize(("steady", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])
 def test_a_ramp_leads_towards_the_ceiling(steady: float, ramps: int) -> None:
     walk = Walk().sleep().go(0.46, ceiling=5.3 * GHZ)
     walk.go(steady, samples=HOLD + 1, ceiling=5.3 * GHZ)
     assert len(walk.ended) == ramps
-
-
-def test_a_clock_above_its_ceiling_is_near_it() -> None:
-    """A ceiling falls when other cores wake up, too."""
-    walk = Walk().sleep().go(3.2, ceiling=3.0 * GHZ)
-    assert len(walk.go(3.5, samples=HOLD + 1, ceiling=3.0 * GHZ).ended) == 1
 
 
 def test_a_core_that_slept_for_less_than_a_second_has_none() -> None:
@@ -205,11 +153,6 @@ def test_cores_of_two_packages_or_of_two_moments_are_not() -> None:
     walk = Walk(cores=2).sleep().go([1.2, 0.8], util=[1, 0], samples=2)
     walk.go([3, 1.2], util=1, samples=3).climb(3.0)
     assert [ramp.cpus for ramp in walk.ended] == [[0, 2], [1, 3]]
-
-
-def test_the_ceiling_stands_beside_the_clock_where_it_is_known() -> None:
-    (ramp,) = Walk().sleep().go(1.2).go(3.0, samples=HOLD, ceiling=3.2 * GHZ).ended
-    assert ramp.evidence["ceiling_hz"] == 3.2e9
 
 
 def test_a_sample_that_was_not_read_makes_times_less_certain() -> None:

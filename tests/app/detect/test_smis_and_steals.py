@@ -106,13 +106,6 @@ def test_ticks_that_follow_each_other_are_one_episode(
     assert TicksWalk().go(*ticks).spans() == spans
 
 
-@pytest.mark.parametrize("ticks", [
-    [1], [2], [1, 1], [1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1], [1, 0, 0, 1, 0, 0, 1, 0, 0, 1],
-])  # fmt: skip
-def test_single_ticks_are_none(ticks: list[float]) -> None:
-    assert TicksWalk().go(*ticks, *[0] * 10).spans() == []
-
-
 def test_earlier_sparse_ticks_are_no_part_of_an_episode() -> None:
     assert TicksWalk().go(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
 
@@ -136,11 +129,6 @@ def test_a_pause_shorter_than_a_tick_may_need_does_not_end_it() -> None:
     walk = TicksWalk().go(3, 3, 0, 0, 0, 1)
     assert walk.spans() == [(0, None)]
     assert walk.go(*[0] * 6).spans() == [(0, 6)]
-
-
-def test_a_gap_in_the_stream_and_a_jump_of_time_end_it_before() -> None:
-    assert TicksWalk().go(2, 2, 2).go(2, ns=GAP_NS + S).spans() == [(0, 3)]
-    assert TicksWalk().go(2, 2, 2).go(2, ns=-S).spans() == [(0, 3)]
 
 
 def test_a_cpu_that_is_gone_ends_it_when_it_was_last_robbed() -> None:
