@@ -19,6 +19,7 @@ from perftop.base.text import (
     time_of_day,
     wrapped,
 )
+from perftop.model.belief import COUNTED
 from perftop.model.kinds import KINDS
 from perftop.output.receipt import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
@@ -180,8 +181,10 @@ def _finding(finding: Finding, elapsed_s: float) -> list[TextLine]:
     head = [Part(f"{sign} {percent(finding.share):>4} %", role), Part("  " + first)]
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     label = f"{'':{INDENT}}{finding.confidence + ':':<10}"
+    counted = COUNTED.get(finding.cause)
+    basis = "no counter names a limit" if counted is None else counted.what
     evidence = folded(
-        ", ".join(finding.evidence) or "no counter names a limit", WIDTH, initial_indent=label,
+        ", ".join(finding.evidence) or basis, WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]

@@ -11,6 +11,7 @@ from record_streams import PER_S, RecordStream
 
 from perftop.output.sentences import sentence, text
 from perftop.output.why_report import report
+from perftop.output.why_text import lines
 
 NAMES: tuple[list[object], list[object]] = (
     [["36 eth0", 9000]],
@@ -91,3 +92,14 @@ def test_a_line_that_no_device_sends_is_named_with_its_own_remedy(line: str, rem
     (first,) = [finding for finding in result.findings if finding.cause == ("interrupt", "irq")]
     assert first.text == f"Interrupt work ({line}) takes 20 % of CPU 0"
     assert first.hint.startswith(remedy)
+
+
+def test_a_storm_whose_lines_are_not_known_yet_rests_on_the_account_of_its_time() -> None:
+    cpu = Flooded()
+    cpu.session.account()
+    cpu.machine.does = {0: Does(util=1.0)}
+    for _ in range(3):
+        cpu.flood([0.6, 0.0, 0.4, [], []])
+    result = report(cpu.session, cpu.session.run.start_ns)
+    output = lines(cpu.session, result, colour=False, unicode=True)
+    assert any("measured: the kernel's account of time in softirqs" in line for line in output)
