@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with swept(tmp_path / "root") as directory:
         yield directory
+
+
+@pytest.fixture
+def closes_files() -> Iterator[None]:
+    """Fails a test that leaves files open."""
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    yield
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from perfprobe.cpu import topology
 from perfprobe.polled import firmware_limits
 from perfprobe.polled.firmware_limits import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
 
+pytestmark = pytest.mark.usefixtures("closes_files")
+
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/amd_hsmp.h")
 PROGRAM = """
 #include <stddef.h>

@@ -12,6 +12,8 @@ from made import Clock
 from perfprobe.cpu import topology
 from perfprobe.polled.firmware_limits import KEY, PARTS, LimitStatus
 
+pytestmark = pytest.mark.usefixtures("closes_files")
+
 DATA = Path(__file__).parents[2] / "data/plr-srf8"
 NAMES = ("tpmi-0000:00:03.1", "tpmi-0000:80:03.1")
 QUIET = "cpus none\n" + "".join(f"cpu{cpu} none\n" for cpu in range(64))

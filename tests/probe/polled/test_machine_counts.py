@@ -15,6 +15,8 @@ from perfprobe.native import sampler
 from perfprobe.polled.machine_counts import MAX_CPUS_FOR_TOTALS, MachineCounts, loads, some, totals
 from perfprobe.polled.polling import write_row
 
+pytestmark = pytest.mark.usefixtures("closes_files")
+
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
 
 

@@ -11,6 +11,8 @@ import trees
 from perfprobe.cpu import topology
 from perfprobe.polled.powercap import Powercap
 
+pytestmark = pytest.mark.usefixtures("closes_files")
+
 ZONES = "sys/class/powercap"
 RANGE_UJ = 262_143_328_850  # of a Xeon: 2^32 units of 2^-14 J, less one
 

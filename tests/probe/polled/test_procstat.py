@@ -21,6 +21,8 @@ from perfprobe.opening import open_os
 from perfprobe.polled import procstat
 from perfprobe.polled.procstat import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, mount
 
+pytestmark = pytest.mark.usefixtures("closes_files")
+
 MS = 1_000_000
 SAMPLE_NS = 10 * MS
 OFF = None
