@@ -246,7 +246,10 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, largest: b
     takers: dict[Task, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds
-    remedies = [finding.hint] if finding is not None and largest else []
+    remedies = []
+    if finding is not None and largest:  # the cause may have culprits outside this flow, too
+        named = {int(pid) for pid in _COMMAND_PID.findall(finding.hint)}
+        remedies = [finding.hint] if named <= {pid for pid, _ in takers} else []
     for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():
         if flow.cause == WAIT_CAUSE[1] and pid and comm != flow.loser:
             remedies.append(remedy_against(session, pid, comm))

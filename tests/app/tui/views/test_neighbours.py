@@ -14,7 +14,7 @@ from perftop.draw.strips import cut
 from perftop.output.why_text import why_json
 from perftop.tui.panels.tasks import NO_LOSS_TEXT
 from perftop.tui.shared.verdict import verdict_at
-from perftop.tui.views.flows import Flow, flows
+from perftop.tui.views.flows import Flow, details, flows
 from perftop.tui.views.neighbours import Neighbours, ribbons
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
@@ -284,3 +284,16 @@ async def test_the_remedy_is_copied_and_names_no_process_that_has_ended() -> Non
         await run.intervals(5, records={"tasks": {"0": LMP}, "others": {}})
         await until(lambda: not any("chrt" in line for line in lines(run)), "no command")
         assert any("stream ×2 takes from" in line for line in lines(run))
+
+
+async def test_the_remedy_of_a_cause_is_not_given_to_a_flow_of_other_takers() -> None:
+    async with running(crowded(), (160, 50)) as run:
+        await queue(run)
+        view = neighbours_of(run)
+        verdict = verdict_at(view.session, view.interval)
+        assert verdict is not None
+        assert verdict.report is not None
+        for taker, is_named in ((4001, True), (4008, False)):
+            flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
+            texts = details(view.session, verdict.report, flow, largest=True, lasting="")
+            assert any("--pid 0 4001" in text for _, text in texts) == is_named
