@@ -121,9 +121,12 @@ def _row(row: Row) -> str:
             for end in row.interval
         )
         interval = f"{low} to {high:>5}"
+    change = f"{100 * row.change:+z.1f} {unit}"
+    if row.unit == "%" and row.change >= MAX_RATIO:
+        change = f"x{1 + row.change:.0f}  "
     cells = [
         _label(row), *(shown_like(row.number, value, row.a) for value in (row.a, row.b)),
-        f"{100 * row.change:+z.1f} {unit}", interval,
+        change, interval,
     ]  # fmt: skip
     return table_line(COLUMNS, cells).ljust(sum(column.width for column in COLUMNS))
 

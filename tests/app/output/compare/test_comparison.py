@@ -170,6 +170,14 @@ def test_text_fits_and_its_values_are_aligned() -> None:
     assert len(rows) == len(comparison.rows)
 
 
+def test_a_number_that_is_many_times_as_large_is_printed_as_a_multiple() -> None:
+    draw = random.Random(6)
+    for slower, change in ((9.0, "+8"), (61.0, "x6")):
+        rows = text.lines([compared(side(draw, count=1), side(draw, count=1, slower=slower))],
+                          ("a", "b"))  # fmt: skip
+        assert change in next(row for row in rows if "run time" in row and "s  4" in row)
+
+
 def test_untrusted_text_cannot_control_a_terminal() -> None:
     draw = random.Random(14)
     evil = {"governor": "\x1b[2J", "odd\x1b]0;": "\x07", "kernel": "5 µ"}
