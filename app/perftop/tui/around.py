@@ -52,6 +52,7 @@ STOPPED_STATUS = 130
 
 class Around(Live):
     each_sample = True
+    summarises = True
 
     def __init__(
         self, tty: JobTerminal, opener: Opener, interval_ns: int,

@@ -258,6 +258,9 @@ class StreamSource(Source, Follower, Controls):
 class Live(StreamSource):
     """A live stream from a probe. Only moments in the history can be shown."""
 
+    summarises = False
+    """Whether a summary is printed at the end, for which the session keeps samples."""
+
     def __init__(
         self, opener: Opener, interval_ns: int, *, pace: Callable[[int], None] = lambda _: None,
         link: Callable[[], Link | None] = lambda: None, tour: bool = False,
@@ -288,7 +291,7 @@ class Live(StreamSource):
             self.paused = False
             self.status = replace(self.status, paused=None)
             self.say(f"{text} · {recorded}" if recorded else text)
-        session = Session(hello, History(hello), summarises=False)
+        session = Session(hello, History(hello), summarises=self.summarises)
         session.account(losses_only=True)
         self._recorder = ScreenRecorder(session)
         return session
