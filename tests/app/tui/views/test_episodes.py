@@ -275,7 +275,7 @@ async def test_undetectable_kinds_have_a_reason() -> None:
         missing = "thermal throttling, SIMD clock licences, SMIs"
         assert f"─ {missing}: not available from this source" in text
         looked_for = text.partition("─")[0].split()[6:]
-        kinds = ["neighbour", "quota", "interrupt", "memory-stall", "steal", "suspect"]
+        kinds = ["neighbour", "quota", "stopped", "interrupt", "memory-stall", "steal", "suspect"]
         kinds += ["offline", "online"]
         assert looked_for[1::2] == kinds
 
