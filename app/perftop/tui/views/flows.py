@@ -9,8 +9,8 @@ divided by how long its tasks ran.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from perftop.base.text import length, many, ranges, rough, time_of_day
 from perftop.draw.strips import foreign
@@ -114,11 +114,17 @@ def flows(session: Session, report: Report, rows: Collection[int], *, folded: bo
                 flow.add(taker[0], loser[0], cpu, part * seconds, wanted_s + stolen_s)
     ordered = sorted(by_key.values(), key=lambda flow: -flow.lost_s)
     count = max(1, sum(flow.lost_s >= MIN_LOST_S for flow in ordered))
-    rest = Flow(OTHERS, OTHERS, "")
-    for flow in ordered[count:]:
-        for (taker_pid, loser_pid, cpu), seconds in flow.pairs.items():
-            rest.add(taker_pid, loser_pid, cpu, seconds, flow.wanted_s[loser_pid, cpu])
-    return [*ordered[:count], *([rest] if rest.pairs else [])]
+    rest = [replace(flow, taker=OTHERS, loser=OTHERS, cause="") for flow in ordered[count:]]
+    return [*ordered[:count], *([joined(rest)] if rest else [])]
+
+
+def joined(parts: Sequence[Flow]) -> Flow:
+    """Returns these flows as one, with the names and the cause of the first."""
+    whole = replace(parts[0], lost_s=0.0, pairs={}, wanted_s={})
+    for flow in parts:
+        for (taker, loser, cpu), seconds in flow.pairs.items():
+            whole.add(taker, loser, cpu, seconds, flow.wanted_s[loser, cpu])
+    return whole
 
 
 class _Tasks:

@@ -32,7 +32,7 @@ from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of
 from perftop.tui.shared.verdict import Verdict, verdict_at
-from perftop.tui.views.flows import Flow, details, flows
+from perftop.tui.views.flows import Flow, details, flows, joined
 
 MIN_SPAN_NS = 1_000_000_000
 """Minimum time, in ns, that the numbers of threads cover, because threads run in slices and sleep
@@ -60,24 +60,22 @@ _COLOURS = {
 
 
 class _Side:
-    """The tasks on one side of the ribbons, each with the rows of its block and the height of its
-    ribbons in eighths of a row."""
+    """The tasks on one side of the ribbons: a block of rows for each name."""
 
     def __init__(self, shown: Sequence[Flow], side: int, row_s: float) -> None:
-        self.names = [*dict.fromkeys(flow.names[side] for flow in shown)]
-        lost_s = [sum(f.lost_s for f in shown if f.names[side] == name) for name in self.names]
-        self.lost_s = dict(zip(self.names, lost_s, strict=True))
-        heights = {name: 8 * seconds / row_s for name, seconds in self.lost_s.items()}
-        self.rows = [max(2, ceil(heights[name] / 8)) for name in self.names]
+        ends = [(flow.taker, flow.loser)[side] for flow in shown]
+        of_name = {end: [f for f, e in zip(shown, ends, strict=True) if e == end] for end in ends}
+        self.names = [joined(flows).names[side] for flows in of_name.values()]
+        self.lost_s = [sum(flow.lost_s for flow in flows) for flows in of_name.values()]
+        self.rows = [max(2, ceil(seconds / row_s)) for seconds in self.lost_s]
         self.tops = [*accumulate((rows + 1 for rows in self.rows), initial=0)]
         """The first row of each block, and the rows of all blocks with a gap after each."""
-        ends = {name: 8.0 * top for name, top in zip(self.names, self.tops, strict=False)}
-        self.starts: dict[int, float] = {}
-        """The upper end of each ribbon, by the index of its flow."""
-        for i, flow in enumerate(shown):
-            name = flow.names[side]
-            self.starts[i] = ends[name]
-            ends[name] += 8 * flow.lost_s / row_s
+        next_starts = dict(zip(of_name, (8.0 * top for top in self.tops), strict=False))
+        self.starts: list[float] = []
+        """The upper end of each ribbon, in eighths of a row."""
+        for flow, end in zip(shown, ends, strict=True):
+            self.starts.append(next_starts[end])
+            next_starts[end] += 8 * flow.lost_s / row_s
 
 
 def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
@@ -137,10 +135,10 @@ def _cell(eighths: Sequence[str]) -> Run:
 
 def _names(side: _Side, height: int, verb: str) -> list[list[Run]]:
     lines: list[list[Run]] = [[] for _ in range(height)]
-    for name, rows, top in zip(side.names, side.rows, side.tops, strict=False):
+    for name, lost_s, rows, top in zip(side.names, side.lost_s, side.rows, side.tops, strict=False):
         y = top + (rows - 2) // 2
         lines[y] = [(fit(name, min(len(name), NAME_WIDTH)), "bright")]
-        lines[y + 1] = [(f"{side.lost_s[name]:.1f} s {verb}", "dim")]
+        lines[y + 1] = [(f"{lost_s:.1f} s {verb}", "dim")]
     return lines
 
 

@@ -10,7 +10,7 @@ from fakes import Does, Machine, guest
 from playing import Run, running
 from waiting import until
 
-from perftop.draw.strips import cut
+from perftop.draw.strips import cut, text
 from perftop.output.why_text import why_json
 from perftop.tui.panels.tasks import NO_LOSS_TEXT
 from perftop.tui.shared.verdict import verdict_at
@@ -257,14 +257,16 @@ async def test_a_key_folds_equal_names_and_unfolds_them() -> None:
 
 
 async def test_ribbons_are_as_high_as_their_seconds() -> None:
-    shown = [Flow("a", "x", "scheduler", 4.0, {(1, 2, 0): 4.0}),
-             Flow("b", "x", "sibling", 2.0, {(3, 2, 0): 2.0})]  # fmt: skip
+    wanted_s = {(2, 0): 9.0, (5, 0): 9.0}
+    shown = [Flow("a", "x", "scheduler", 4.0, {(1, 2, 0): 4.0}, wanted_s),
+             Flow("b", "x", "sibling", 2.0, {(3, 5, 0): 2.0}, wanted_s)]  # fmt: skip
     drawn, row_s = ribbons(shown, 160, 20)
     assert row_s == 0.5
     for x in (27, 158 - 27):
         styles = [style for line in drawn for _, style in cut(line, x, x + 1)]
         assert styles.count("loss-11") == 8
         assert styles.count("lp1-4") == 4
+    assert sum(text(line).rstrip().endswith(" x ×2") for line in drawn) == 1
     smaller, row_s = ribbons(shown, 160, 6)
     assert (len(smaller) <= 6, row_s) == (True, 2.0)
     assert ribbons(shown, 160, 1)[0] == []
