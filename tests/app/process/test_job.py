@@ -130,7 +130,7 @@ from perftop.process import job
 job.CHECK_S = 0.1
 one = job.Job(["sh", "-c", "echo begun; sleep 0.3"])
 one.go()
-done = asyncio.run(one.ended())
+done = asyncio.run(one.wait_for_end())
 print(done.late_s, done.wall_s)
 """
 
