@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from itertools import pairwise
@@ -173,23 +173,30 @@ async def draw_replay(picture: Picture) -> str:
                 assert isinstance(message, wire.Frame | wire.Note)
                 recorder.write(message)
             recorder.end()
-        with Recording(path) as recording:
-            source = stopped(Recorded(recording, INTERVAL_NS))
-            app = PerfTopApp(source)
-            async with app.run_test(size=picture.size) as pilot:
-                while (replay := source.status.replay) is None or replay.indexed is not None:
-                    await pilot.pause(0.01)
-                for key in picture.keys:
-                    await pilot.press(key)
-                    await pilot.pause()
-                    while (
-                        source.status.replay is None or source.status.replay.seeking_ns is not None
-                    ):
-                        await pilot.pause(0.01)
-                while any(worker.group == "deepen" for worker in app.workers):
-                    await pilot.pause(0.01)
+        async with replayed(path, picture.size, picture.keys) as app:
+            return app.export_screenshot(title="perftop")
+
+
+@asynccontextmanager
+async def replayed(
+    path: Path, size: tuple[int, int], keys: Sequence[str]
+) -> AsyncIterator[PerfTopApp]:
+    """Yields the app on a recording after these keys, once everything that they start is over."""
+    with Recording(path) as recording:
+        source = stopped(Recorded(recording, INTERVAL_NS))
+        app = PerfTopApp(source)
+        async with app.run_test(size=size) as pilot:
+            while (replay := source.status.replay) is None or replay.indexed is not None:
+                await pilot.pause(0.01)
+            for key in keys:
+                await pilot.press(key)
                 await pilot.pause()
-                return app.export_screenshot(title="perftop")
+                while (replay := source.status.replay) is None or replay.seeking_ns is not None:
+                    await pilot.pause(0.01)
+            while any(worker.group == "deepen" for worker in app.workers):
+                await pilot.pause(0.01)
+            await pilot.pause()
+            yield app
 
 
 AnyStream = TypeVar("AnyStream", bound=StreamSource)
@@ -202,23 +209,26 @@ def stopped(source: AnyStream) -> AnyStream:
     return source
 
 
-async def draw_fleet(picture: Picture) -> str:
-    assert picture.fleet is not None
-    source = fleets.Made(picture.fleet(), picture.scenario, picture.facts)
-    app = PerfTopApp(FleetSource(source, cpu_clock=lambda: 0.0))
-    async with app.run_test(size=picture.size) as pilot:
+@asynccontextmanager
+async def watched(
+    fleet: Fleet, what: str, facts: Sequence[str], size: tuple[int, int], keys: Sequence[str]
+) -> AsyncIterator[PerfTopApp]:
+    """Yields the app on a fleet after these keys."""
+    feed = fleets.Made(fleet, what, facts)
+    app = PerfTopApp(FleetSource(feed, cpu_clock=lambda: 0.0))
+    async with app.run_test(size=size) as pilot:
         await pilot.pause()
-        await pilot.press(*picture.keys)
+        await pilot.press(*keys)
         await pilot.pause()
-        return app.export_screenshot(title="perftop")
+        yield app
 
 
-async def draw(picture: Picture) -> str:
-    if picture.fleet is not None:
-        return await draw_fleet(picture)
-    if picture.replayed:
-        return await draw_replay(picture)
-    messages = capture(picture.scenario, picture.seconds, picture.watch)
+@asynccontextmanager
+async def live(
+    messages: Sequence[wire.Message], size: tuple[int, int], keys: Sequence[str], *,
+    link: LinkState | None = None, theme: str | None = None,
+) -> AsyncIterator[PerfTopApp]:  # fmt: skip
+    """Yields the app on a stream of these messages, which then stands still, after these keys."""
     given = asyncio.Event()
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
@@ -226,26 +236,40 @@ async def draw(picture: Picture) -> str:
         # only once.
         late = max(BATCH, len(messages) - AGAIN * BATCH)
         for begin, end in pairwise((0, *range(late, len(messages), BATCH), len(messages))):
-            yield messages[begin:end]
+            yield [*messages[begin:end]]
         given.set()
-        await asyncio.Event().wait()  # the machine stands still for its picture
+        await asyncio.Event().wait()
 
     @asynccontextmanager
     async def opener() -> AsyncIterator[Stream]:
         yield stream()
 
-    link: Any = picture.way and SimpleNamespace(state=lambda: picture.way)
-    source = stopped(Live(opener, INTERVAL_NS, link=lambda: link))
+    made_link: Any = link and SimpleNamespace(state=lambda: link)
+    source = stopped(Live(opener, INTERVAL_NS, link=lambda: made_link))
     app = PerfTopApp(source)
-    async with app.run_test(size=picture.size) as pilot:
-        if picture.theme:
-            app.theme = picture.theme
+    async with app.run_test(size=size) as pilot:
+        app.theme = theme or app.theme
         await given.wait()
-        while source.status.link != picture.way:  # the app reads it once a second
+        while source.status.link != link:  # the app reads it once a second
             await pilot.pause(0.01)
-        for key in picture.keys:
+        for key in keys:
             await pilot.press(key)
             await pilot.pause()
+        await pilot.pause()
+        yield app
+
+
+async def draw(picture: Picture) -> str:
+    if picture.replayed:
+        return await draw_replay(picture)
+    if picture.fleet is not None:
+        shown = watched(
+            picture.fleet(), picture.scenario, picture.facts, picture.size, picture.keys
+        )
+    else:
+        messages = capture(picture.scenario, picture.seconds, picture.watch)
+        shown = live(messages, picture.size, picture.keys, link=picture.way, theme=picture.theme)
+    async with shown as app:
         return app.export_screenshot(title="perftop")
 
 

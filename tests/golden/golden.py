@@ -20,25 +20,19 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import fleets
 import make
 from textual.strip import Strip
 
 from perfprobe import wire
 from perftop import cli
-from perftop.process.streams import Stream
 from perftop.recording.codec import Recorder
-from perftop.recording.file import Recording
-from perftop.tui.app import PerfTopApp
-from perftop.tui.replay import Recorded
-from perftop.tui.stream import Live
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
@@ -200,46 +194,13 @@ def _screen(app: Any) -> str:
 
 
 async def _live(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
-    messages, given = _messages(machine), asyncio.Event()
-
-    async def stream() -> AsyncIterator[list[wire.Message]]:
-        late = max(make.BATCH, len(messages) - make.AGAIN * make.BATCH)
-        edges = (0, *range(late, len(messages), make.BATCH), len(messages))
-        for begin, end in pairwise(edges):
-            yield messages[begin:end]
-        given.set()
-        await asyncio.Event().wait()
-
-    @asynccontextmanager
-    async def opener() -> AsyncIterator[Stream]:
-        yield stream()
-
-    app = PerfTopApp(make.stopped(Live(opener, make.INTERVAL_NS)))
-    async with app.run_test(size=size) as pilot:
-        await given.wait()
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
-        await pilot.pause()
+    async with make.live(_messages(machine), size, keys) as app:
         return _screen(app)
 
 
 async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) -> str:
-    with Recording(path) as recording:
-        source = make.stopped(Recorded(recording, make.INTERVAL_NS))
-        app = PerfTopApp(source)
-        async with app.run_test(size=size) as pilot:
-            while (replay := source.status.replay) is None or replay.indexed is not None:
-                await pilot.pause(0.01)
-            for key in keys:
-                await pilot.press(key)
-                await pilot.pause()
-                while source.status.replay is None or source.status.replay.seeking_ns is not None:
-                    await pilot.pause(0.01)
-            while any(worker.group == "deepen" for worker in app.workers):
-                await pilot.pause(0.01)
-            await pilot.pause()
-            return _screen(app)
+    async with make.replayed(path, size, keys) as app:
+        return _screen(app)
 
 
 def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
@@ -251,16 +212,8 @@ def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[st
 
 
 async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
-    import fleets
-
-    from perftop.tui.fleet_screen import FleetSource
-
-    source = fleets.Made(getattr(fleets, name)(), "over ssh", ("0.03 % there",))
-    app = PerfTopApp(FleetSource(source, cpu_clock=lambda: 0.0))
-    async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        await pilot.press(*keys)
-        await pilot.pause()
+    fleet = getattr(fleets, name)()
+    async with make.watched(fleet, "over ssh", ("0.03 % there",), size, keys) as app:
         return _screen(app)
 
 

@@ -35,12 +35,7 @@ class Run:
     def __init__(
         self, app: PerfTopApp, source: StreamSource, feed: Feed, pilot: Pilot[None]
     ) -> None:
-        self.app, self.feed, self.pilot = app, feed, pilot
-        self._source = source
-
-    @property
-    def source(self) -> StreamSource:
-        return self._source
+        self.app, self.source, self.feed, self.pilot = app, source, feed, pilot
 
     @property
     def grid(self) -> Overview:
@@ -135,14 +130,12 @@ S = 1_000_000_000
 class Viewer(Run):
     """An app on a recording, with a clock that the test advances."""
 
+    source: Recorded
+
     def __init__(
         self, app: PerfTopApp, source: Recorded, pilot: Pilot[None], clock: list[float]
     ) -> None:
-        self.app, self._recorded, self.pilot, self._clock = app, source, pilot, clock
-
-    @property
-    def source(self) -> Recorded:
-        return self._recorded
+        self.app, self.source, self.pilot, self._clock = app, source, pilot, clock
 
     @property
     def at_s(self) -> float:

@@ -100,19 +100,9 @@ def test_unknown_columns_are_blank_and_no_others() -> None:
 def test_without_colour_cells_are_shapes_and_eighths_show_where_the_busy_part_ends() -> None:
     columns = ((0.375, 0.25, 0.0), (0.25, 0.0, 0.375, DURING_EPISODE), (0.5, 0.0, 0.03))
     signs = ["".join(cell[0] for cell in line) for line in account(*columns, look="shapes")]
-    assert signs == [
-        " ╳▔",
-        "▄╳ ",
-        "█ █",
-        "███",
-    ]
+    assert signs == [" ╳▔", "▄╳ ", "█ █", "███"]
     plain = ["".join(cell[0] for cell in line) for line in account(*columns, look="ascii")]
-    assert plain == [
-        " ╳ ",
-        "▓╳ ",
-        "█ █",
-        "███",
-    ]
+    assert plain == [" ╳ ", "▓╳ ", "█ █", "███"]
     assert account(*columns, look="shapes")[0][1] == "╳ alarm"
 
 

@@ -111,19 +111,7 @@ async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
     app = PerfTopApp(Live(Feed(Machine()).open, INTERVAL_NS))
     async with app.run_test(size=(100, 24)) as pilot:
         await pilot.press(
-            *[
-                "down",
-                "k",
-                "end",
-                "home",
-                "pagedown",
-                "pageup",
-                "t",
-                "enter",
-                "s",
-                "n",
-                "escape",
-            ]
+            *["down", "k", "end", "home", "pagedown", "pageup", "t", "enter", "s", "n", "escape"]
         )
         for view in "123456":
             await pilot.press(

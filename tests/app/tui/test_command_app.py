@@ -15,7 +15,6 @@ import pytest
 from fakes import Feed, Machine
 from make import stopped
 from playing import BIG, INTERVAL_NS, Run
-from textual.pilot import Pilot
 from waiting import until
 
 from perftop.base import errors
@@ -31,13 +30,7 @@ SIZES = (160, 50), (80, 24), (80, 11)
 
 
 class Shown(Run):
-    def __init__(self, app: PerfTopApp, source: Around, feed: Feed, pilot: Pilot[None]) -> None:
-        super().__init__(app, source, feed, pilot)
-        self._around = source
-
-    @property
-    def source(self) -> Around:
-        return self._around
+    source: Around
 
     @property
     def screen(self) -> Monitor:

@@ -95,14 +95,6 @@ async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
         assert not run.has("PAUSED")
 
 
-async def test_keys_before_there_is_anything() -> None:
-    async with running(Machine()) as run:
-        run.source.interval = run.source.newest = run.source._session = None
-        keys = ["left", "right", "shift+left", "J", "escape", "v", "s", "slash", "escape", "c"]
-        await run.pilot.press(*keys)
-        assert run.app.is_running
-
-
 @pytest.mark.parametrize(
     "machine", [Machine(cores=40), at_night(guest())], ids=["counters", "guest"]
 )

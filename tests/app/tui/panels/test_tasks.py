@@ -156,10 +156,7 @@ def test_without_tasks_one_line_shows_why() -> None:
     assert text(seen(guest()), 60, 2)[1] == unknown
     idle = {cpu: Does(util=0.01) for cpu in (0, 1)}
     assert text(seen(guest(idle)), 60, 2)[1] == "  no task has run for a noticeable time"
-    assert text(seen(guest(idle)), 36, 4)[1:] == [
-        "  no task has run for a noticeable",
-        "  time",
-    ]
+    assert text(seen(guest(idle)), 36, 4)[1:] == ["  no task has run for a noticeable", "  time"]
     assert text(seen(guest(idle)), 36, 2)[1] == "  no task has run for a noticeable …"
 
 
