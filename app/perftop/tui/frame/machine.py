@@ -31,6 +31,7 @@ from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.time_axis import SLOW_NS, Axis, BinValues
+from perftop.tui.shared.verdict import is_past
 
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
@@ -410,7 +411,8 @@ class TileHistory:
         less than SLOW_NS; the newest value is at the right end of its column."""
         step_ns = max(step_ns, SLOW_NS)
         layout = [(column.tile.key, column.room) for column in columns]
-        basis = interval.time_ns // step_ns, step_ns, size, rows, layout
+        moment = interval.time_ns // (1 if is_past(self._session, interval) else step_ns)
+        basis = moment, step_ns, size, rows, layout
         if basis != self._drawn[0]:
             self._drawn = basis, self._lines(columns, interval, step_ns, size, rows)
         return self._drawn[1]

@@ -46,14 +46,14 @@ class ColumnHistory:
         self.axis = Axis(0, 1, 0, 0)
         """The axis of charts whose cells are one column."""
 
-    def read(self, columns: int, window_s: float, now_ns: int) -> bool:
-        """Reads the values of `columns` columns up to the raw time `now_ns`, at most every SLOW_NS.
-        Returns whether it did."""
+    def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
+        """Reads the values of `columns` columns up to the raw time `now_ns`, of live moments at
+        most every SLOW_NS. `past`: whether the moment was chosen. Returns whether it did."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
         axis = fitted(now_ns, window_s, columns, first_ns)
-        if axis.is_drawn_like(self.axis):
+        if axis == self.axis or (not past and axis.is_drawn_like(self.axis)):
             return False
         self.axis = axis
         if history is not None:

@@ -39,6 +39,7 @@ from perftop.tui.shared.paint import FADED
 from perftop.tui.shared.places import Places, package_name
 from perftop.tui.shared.sheet import Reader, clock_of
 from perftop.tui.shared.time_axis import Axis, Tick
+from perftop.tui.shared.verdict import is_past
 
 _GAP = 4
 """Cells between the chart of states and the chart of the clock, and after the numbers of the
@@ -97,7 +98,9 @@ class Charts:
             self._lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
         past = self._drawer.past
-        has_moved = past.read(plan.columns, choice.window_s, now_ns)
+        has_moved = past.read(
+            plan.columns, choice.window_s, now_ns, past=is_past(session, interval)
+        )
         episodes = time_axis.episodes(past.axis, session)
         basis = plan, look, self._drawer, [(id(e), e.end_ns) for e in episodes]
         if has_moved or basis != self._basis:

@@ -23,7 +23,7 @@ from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import lines_of
 from perftop.tui.overview.chart_numbers import Unit
-from perftop.tui.shared.time_axis import SLOW_NS, Axis
+from perftop.tui.shared.time_axis import Axis
 
 SUMS_WIDTH = 37
 """Width of the sums to the right of a chart, in cells."""
@@ -60,8 +60,8 @@ class TaskLanes:
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
         `range_ns`: raw times between which seconds are summed; None: over all columns. Lanes and
-        sums change when a column begins and twice a second, not with each sample."""
-        basis = axis.columns, axis.bin_ns, axis.end_ns, axis.now_ns // SLOW_NS, range_ns
+        sums change with the axis."""
+        basis = axis, range_ns
         if basis == self._basis:
             return
         self._basis = basis
