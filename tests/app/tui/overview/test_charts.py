@@ -133,7 +133,7 @@ def test_a_short_history_fills_half_of_a_chart() -> None:
             for _ in session.play([machine.frame(seq) for seq in seqs]):
                 pass
         past = ColumnHistory(session, ["util"], [0], {})
-        past.read(57, 60.0, session.now_ns)
+        past.read(57, 60.0, session.now_ns, past=False)
         assert past.axis.known_columns >= 28, samples
         assert np.isfinite(past.series("util")[0, -past.axis.known_columns :]).all()
 
