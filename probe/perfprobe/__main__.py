@@ -144,7 +144,7 @@ def _stream(options: argparse.Namespace) -> int:
     with (
         serve.stop_signals() as stop,
         contextlib.closing(opening.open_source(options)) as source,
-        contextlib.suppress(Ended),  # a reader that leaves is no failure
+        contextlib.suppress(Ended),  # a reader that goes away is not an error
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))

@@ -66,7 +66,7 @@ ODD: tuple[Tree, ...] = (
 )  # fmt: skip
 
 
-# --- recordings to begin with
+# --- seed recordings
 
 
 def case(spec: str) -> Case:

@@ -156,7 +156,7 @@ class Machine:
         )
 
     def siblings(self, core: int) -> list[int]:
-        """The CPUs of a core, in order; the numbers of cores continue through the packages."""
+        """The CPUs of a core, in order; the numbers of cores continue from package to package."""
         total = len(self.cores)
         return [core + total * thread for thread in range(self.threads)]
 

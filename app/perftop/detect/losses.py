@@ -207,7 +207,7 @@ def blamed_tasks(tasks: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, 
 
 class UndisturbedPrograms:
     """The undisturbed IPC of the program on each CPU, and whether that program still runs there.
-    Arrays are by position of the CPU."""
+    Arrays are indexed by position of the CPU."""
 
     def __init__(self, losses: NeighbourLosses, names: Sequence[Sequence[int]],
                  running: RunningTasks, *, learned: int, lost: int) -> None:  # fmt: skip

@@ -18,7 +18,7 @@ Confidence = Literal["measured", "inferred", "unknown"]
 
 class Counted(NamedTuple):
     what: str
-    """What is counted or read to find the cause."""
+    """The counter or file from which the cause is known."""
     is_cause: bool = True
     """Whether the counted quantity is the cause itself."""
 

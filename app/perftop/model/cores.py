@@ -24,8 +24,8 @@ def with_extra_column(values: Floats, fill: float) -> Floats:
 
 
 class Cores:
-    """The physical cores of a stream, until a hotplug changes them. Arrays are by position of the
-    core. Methods keep a leading axis of samples."""
+    """The physical cores of a stream, until a hotplug changes them. Arrays are indexed by
+    position of the core. Methods keep a leading axis of samples."""
 
     def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
         self.lists = lists

@@ -211,7 +211,7 @@ def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[
 
 MAX_NAME, MAX_COMMAND = 24, 100
 ALONE_CPUS = 1.05
-"""Maximum number of busy CPUs that the sentence names; more are counted."""
+"""A command that kept at most this many CPUs busy on average is reported as a single task."""
 MIN_STATE_S = 0.1
 """Minimum time in s for which threads were stopped or slept that is reported."""
 MIN_WAIT_SHARE = 0.01

@@ -73,7 +73,7 @@ class Queue:
     tasks are unknown. `unknown`: nothing is known about those tasks."""
     headline: str
     share: float
-    """Share of their own time that they waited; 0 if they wanted little."""
+    """Share of their own time that they waited; 0 if they needed little CPU time."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]

@@ -94,7 +94,8 @@ class Finding:
     """Who loses how much to what and where, without a full stop; '' if the answer must state the
     share of the whole."""
     victim_share: float = 0.0
-    """Share of their own time that the tasks in the headline lose; 0 if they wanted little."""
+    """Share of their own time that the tasks in the headline lose; 0 if they needed little CPU
+    time."""
 
     @property
     def unit(self) -> str:

@@ -61,7 +61,7 @@ class Source:
     def notice_read(self) -> None:
         """Called when the user has pressed a key on the main screen, and so has read the notice."""
 
-    # --- the end
+    # --- shutdown
 
     def handles(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
         """Handles a signal or Ctrl-C. Returns False if the signal is to end the app."""
@@ -209,7 +209,7 @@ class PerfTopApp(App[None]):
                 make_directory(directory)
                 replace(self._theme_file, self.theme.encode())
 
-    # --- the end
+    # --- shutdown
 
     def action_interrupt(self) -> None:
         if not self.source.handles(signal.SIGINT):

@@ -40,7 +40,7 @@ def find(
     """Returns what one CPU can count. On hybrids call this for each core type, with leaves read on
     a CPU of that type; `core_type`, as in the topology, is used where leaves do not show the type.
 
-    Events, methods and registers that CPUID denies are left out.
+    Events, methods and registers that CPUID reports as unavailable are left out.
     """
     core_type = core_type or cpuid.core_type(leaves)
     bare = cpuid.has(leaves, "hypervisor") is False

@@ -227,7 +227,7 @@ _NEHALEM = replace(
     _INTEL,
     methods=("any-thread", *SOFT),
     # Sources disagree about REF_P: the TSC's rate or 133 MHz. Calibration decides.
-    # CPUID denies the architectural event; this one is the model's own.
+    # CPUID reports the architectural event as unavailable; this one is the model's own.
     events=ANY_ONLY,
     budget=Budget(4, 3),
     turbo=TRL,

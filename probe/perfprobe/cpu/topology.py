@@ -165,7 +165,7 @@ def _with_threads(rows: list[Cpu]) -> list[Cpu]:
 
 
 def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
-    """For each CPU, the other CPUs that may share its core: neither of the two lists denies it."""
+    """For each CPU, the other CPUs that may share its core: neither list rules it out."""
     same: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
         if row.core is not None:

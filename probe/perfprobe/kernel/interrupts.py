@@ -1,4 +1,4 @@
-"""Reports interrupts and softirqs that take noticeable time of a CPU, from /proc.
+"""Reports interrupts and softirqs that use a noticeable share of a CPU's time, from /proc.
 
 /proc/stat has the time that each CPU spent in them, in ticks. /proc/interrupts and /proc/softirqs
 are read only while a CPU spends at least MIN_SHARE of its time in them: on a large machine the

@@ -102,7 +102,7 @@ def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
 class Births:
     def __init__(self, proc: str) -> None:
         self._last = 0
-        """The last task that was born; 0: not known."""
+        """The ID of the newest task; 0 if unknown."""
         self._fd = -1
         with suppress(OSError):
             self._fd = opened(f"{proc}/loadavg")

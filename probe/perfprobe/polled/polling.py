@@ -45,7 +45,7 @@ class Pace:
     """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time."""
 
     PAUSE = 100
-    """Length of the pause after a read, in lengths of that read."""
+    """Length of the pause after a read, as a multiple of the time of that read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._next_s = clock, clock()

@@ -1,4 +1,4 @@
-"""Registers as parts that a CPU's thread reads, and the CPUs by core type."""
+"""Makes registers into parts that the thread of a CPU reads; groups CPUs by core type."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ class WireError(Exception):
     """The bytes are not a stream of this version; the text is one line for the user."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text[:MAX_ERROR_LENGTH])  # the text may have names from outside
+        # The text may contain long names from other programs.
+        super().__init__(text[:MAX_ERROR_LENGTH])
 
 
 def check_hello(hello: Hello) -> None:

@@ -56,7 +56,7 @@ def test_readers_find_no_fault(reader: str, tmp_path: Path) -> None:
         [*words, *sorted(PAGES)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     message = [line for line in (result.stdout + result.stderr).splitlines() if "break" not in line]
-    assert not message  # a long name in a narrow column of a table is no fault
+    assert not message  # a long name in a narrow column of a table is not an error
 
 
 def test_the_command_line_is_known_without_libraries() -> None:

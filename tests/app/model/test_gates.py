@@ -45,7 +45,7 @@ def test_a_clock_is_compared_with_its_witness_after_both_agreed(together: int) -
     results = [sample.delta.suspect for sample in sampled(steps, together)]
     unlike = {("cycles", Doubt.UNLIKE)}
     doubted = [sorted(row for row, why in result.items() if why == unlike) for result in results]
-    # A doubt that lasts is held on to for one more sample.
+    # A doubt of several samples stays for one sample after its reason is gone.
     assert doubted == [[], [0], [0], [], [], [], [1]]
 
 

@@ -103,7 +103,7 @@ def test_a_link_that_breaks_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_numbers_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
-    """No number covers the gap, and the gap is told."""
+    """No number covers the gap, and the gap is reported."""
 
     def enough(found: list[wire.Message], _: Probe) -> bool:
         frames = len([m for m in found if isinstance(m, wire.Frame)])

@@ -53,7 +53,7 @@ def test_two_on_one_cpu_and_one_is_watched(child: Callable[..., subprocess.Popen
     ended_ns, last = heard(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
     assert last[:3] == [job.pid, "pt-watched", cpu]
     ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
-    # Who always wants the CPU either has it or waits; both lag by a tick or a turn.
+    # A task that always wants the CPU either runs or waits; both lag by a tick or a turn.
     assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
     assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
     assert last[6] > first[6], "it is made to give way"

@@ -55,8 +55,8 @@ class Row:
     change: float
     """B - A for shares, else B / A - 1."""
     interval: tuple[float, float] | None
-    """Ends of the interval of `change`, which holds for all rows together; None if the noise is
-    unknown."""
+    """Bounds of the confidence interval of `change`, which holds for all rows together; None if
+    the noise is unknown."""
     chance: float
     """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
     is_ranked: bool

@@ -39,7 +39,7 @@ MAX_COUNTED = 100
 """Maximum number of values for which the distribution of ranks is counted; with more, it is
 normal."""
 MAX_PAIRS = 250_000
-"""Maximum number of pairs of values for the rank test; more values vary little in the mean."""
+"""Maximum number of pairs of values for the rank test; further pairs hardly change its result."""
 MAX_LOG = 50.0
 """Maximum logarithm of a ratio; an interval that reaches it has no end."""
 MAX_BLOCKS, MIN_BLOCKS = 32, 8

@@ -26,7 +26,7 @@ from perftop.tui.shared.paint import ink_of, ready_strip
 
 Extent = Literal["small", "whole", "hidden"]
 MAX_STRIPS = 512
-"""Maximum number of strips kept; no screen shows as many lines."""
+"""Maximum number of strips kept; no screen shows that many lines."""
 
 
 class Output(ScrollView, can_focus=False, inherit_bindings=False):

@@ -385,7 +385,7 @@ class Monitor(DirectScreen):
             self._extend_output(_NEXT_EXTENT[self.output.extent])
 
     def _extend_output(self, extent: Extent) -> None:
-        """Sets the extent of the output; the view is hidden while the extent is "whole"."""
+        """Sets how much of the screen the output fills; "whole" hides the view."""
         assert self.output is not None
         self.output.extend(extent)
         self.view.display = extent != "whole"

@@ -152,7 +152,7 @@ class TaskLanes:
         return self._lanes[rows, look][unit]
 
     def _named(self, signs: str, key: str) -> list[Run]:
-        """Returns a run with the name of its task, if it is long enough and full."""
+        """Returns a run with the name of its task, if the name fits and all cells are full."""
         full, number = theme.LEVELS[8], key.removeprefix("task")
         named = number.isdecimal() and int(number) < NAMED_TAKERS
         name = foreign(self._names[int(number)]) if named else ""

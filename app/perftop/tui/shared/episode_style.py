@@ -25,7 +25,7 @@ from perftop.session.session import Session
 
 _RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 _MAX_SENTENCES = 256
-"""Maximum number of cached sentences of a session; no screen shows as many."""
+"""Maximum number of cached sentences of a session; no screen shows that many."""
 _SENTENCES: WeakKeyDictionary[Session, dict[tuple[int, ...], tuple[list[Episode], list[Part]]]]
 _SENTENCES = WeakKeyDictionary()
 """Cached sentences, by session, then by the maximum length and the ids of the episodes. The

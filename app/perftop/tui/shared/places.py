@@ -52,7 +52,7 @@ class Places:
         """Positions of the CPUs that the user asked for; the probe may read their siblings as
         well."""
         self.pairs = any(len(core) > 1 for core in cores)
-        """Whether some core has more than one CPU, so that rows are cores."""
+        """Whether some core has more than one CPU, in which case each row is a core."""
         known_rows = {row for place in self.places for row in place.rows}
         strays = [row for row in session.shown if row not in known_rows and not session.online[row]]
         self.strays = [session.topology[row].cpu for row in strays if mask is None]

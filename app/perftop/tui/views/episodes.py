@@ -138,7 +138,7 @@ class Layout:
         ]
 
     def below(self, why: str) -> list[Run]:
-        """Returns a further line of an episode, with a part of its evidence."""
+        """Returns one of the lines below an episode, with a part of its evidence."""
         last = self.columns[-1]
         return [(" " * (SIGNS + total_width(self.columns) - last.room) + why, "dim")]
 

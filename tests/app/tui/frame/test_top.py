@@ -1,4 +1,4 @@
-"""The line that tells the worst there is, as text."""
+"""The top line, which reports the worst running episode, as text."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def grid(run: Run) -> tuple[Overview, list[str]]:
 
 
 async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
-    """The second click falls on the list of episodes, on a line of another one."""
+    """The second click falls on the list of episodes, on the line of another episode."""
 
     async with running(Machine(cores=20), (160, 50)) as run:
         await run.intervals(20, records=TASKS)
