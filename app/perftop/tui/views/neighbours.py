@@ -23,6 +23,7 @@ from perftop.draw.strips import (
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import KEPT_NS, Thread, WatchedJob
+from perftop.output.why_report import Report
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels
@@ -266,6 +267,9 @@ class Neighbours(PaneledView, Cursor):
         self._rows: list[Row] = []
         self._folded = True
         """Whether tasks of the same name share a row."""
+        self._report: Report | None = None
+        """The report that the flows were made from. It is kept: a freed one would give its id() to
+        a later report."""
         self._flows: tuple[object, list[Flow]] = None, []
         """What the flows were made from, and the flows."""
         self._picture: tuple[object, list[list[Run]], float] = None, [], 0.0
@@ -298,7 +302,7 @@ class Neighbours(PaneledView, Cursor):
         if self._flows[0] != drawn_from:
             rows = self._shown_rows()
             made = [] if report is None else flows(self.session, report, rows, folded=self._folded)
-            self._flows = drawn_from, made
+            self._report, self._flows = report, (drawn_from, made)
         return self._flows[1]
 
     def make_lines(self) -> None:

@@ -11,6 +11,7 @@ from playing import Run, running
 from waiting import until
 
 from perftop.draw.strips import cut, text
+from perftop.output.why_report import Report
 from perftop.output.why_text import why_json
 from perftop.tui.panels.tasks import NO_LOSS_TEXT
 from perftop.tui.shared.verdict import verdict_at
@@ -228,16 +229,21 @@ def neighbours_of(run: Run) -> Neighbours:
     return run.app.screen_stack[0].query_one(Neighbours)
 
 
+def report_of(view: Neighbours) -> Report:
+    verdict = verdict_at(view.session, view.interval)
+    assert verdict is not None
+    assert verdict.report is not None
+    return verdict.report
+
+
 async def test_flows_have_the_seconds_of_why() -> None:
     async with running(crowded(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)
-        verdict = verdict_at(view.session, view.interval)
-        assert verdict is not None
-        assert verdict.report is not None
-        line = why_json(view.session, verdict.report, None)
+        report = report_of(view)
+        line = why_json(view.session, report, None)
         for folded in (True, False):
-            result = flows(view.session, verdict.report, view.session.shown, folded=folded)
+            result = flows(view.session, report, view.session.shown, folded=folded)
             lost_s = sum(it["lost_s"] for it in line["causes"] if it["kind"] == "neighbour")
             assert sum(flow.lost_s for flow in result) == pytest.approx(lost_s)
             assert sum(sum(flow.pairs.values()) for flow in result) == pytest.approx(lost_s)
@@ -292,10 +298,8 @@ async def test_the_remedy_of_a_cause_is_not_given_to_a_flow_of_other_takers() ->
     async with running(crowded(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)
-        verdict = verdict_at(view.session, view.interval)
-        assert verdict is not None
-        assert verdict.report is not None
+        report = report_of(view)
         for taker, is_named in ((4001, True), (4008, False)):
             flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
-            texts = details(view.session, verdict.report, flow, largest=True, lasting="")
+            texts = details(view.session, report, flow, largest=True, lasting="")
             assert any("--pid 0 4001" in text for _, text in texts) == is_named
