@@ -59,7 +59,7 @@ def storm(rng: random.Random, cpus: list[int], pauses_s: Sequence[float], switch
 
 @contextlib.contextmanager
 def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Waits until the recording has begun."""
+    """Waits until the recording has started."""
     command = argv("record", "-o", str(path), *SAMPLE, *source)
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:

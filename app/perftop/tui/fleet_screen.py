@@ -38,7 +38,7 @@ REFRESH_S = 1.0
 MAX_PROBLEM = 200
 """Maximum characters shown of a source's problem."""
 MOVE_S = 10.0
-"""Seconds after which rows are ordered anew."""
+"""Seconds after which rows are sorted again."""
 PAGE = 20
 """Number of machines by which PgUp and PgDn move."""
 MAX_FILTER = 60

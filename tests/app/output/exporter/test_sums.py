@@ -174,7 +174,7 @@ def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
 
 
 def test_a_lost_read_of_a_core_is_time_that_is_unknown() -> None:
-    """A row that starts anew has no difference to the previous row, so its time is unknown."""
+    """A row that restarts has no difference to the previous row, so its time is unknown."""
     given = messages("steady,cpus=4", 10)
     hello = given[0]
     assert isinstance(hello, wire.Hello)
