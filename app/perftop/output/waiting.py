@@ -129,7 +129,7 @@ def queue(
     waiters = _waiters(session, job, times, tasks)
     if waiters is None:
         return None
-    reason = _reason(session, waiters, everywhere_tasks, whole, span_s)
+    reason = _reason(session, waiters, tasks, everywhere_tasks, whole, span_s)
     name, members, waiting = waiters.name, waiters.members, waiters.waiting
     group, cpus, for_whom = waiters.total, waiters.cpus, reason.for_whom
 
@@ -208,13 +208,13 @@ def _waiters(session: Session, job: str | None, times: RunTimes, tasks: Tasks) -
 
 
 def _reason(
-    session: Session, waiters: _Waiters, everywhere_tasks: Tasks, whole: Interval, span_s: float
-) -> _Reason:
+    session: Session, waiters: _Waiters, tasks: Tasks, everywhere_tasks: Tasks, whole: Interval,
+    span_s: float,
+) -> _Reason:  # fmt: skip
     """Returns what the group waited for: tasks that ran on its CPUs, its own members, processes too
     short-lived to be seen, or a CPU that first had to leave an idle state; and how a mask or a
-    cpuset kept it from other CPUs."""
+    cpuset kept it from other CPUs. `tasks`: those of `everywhere_tasks` whose CPU is known."""
     cpus, total, members = waiters.cpus, waiters.total, waiters.members
-    tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != ANYWHERE}
     ran_s = run_beside(tasks, cpus, waiters.pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
