@@ -130,7 +130,7 @@ def _cell(eighths: Sequence[str]) -> Run:
     if count == 8:
         return (theme.LEVELS[8], lower) if lower else (" ", "text")
     rest = eighths[: 8 - count]
-    upper = max({*rest}, key=rest.count)
+    upper = max(sorted({*rest}), key=rest.count)
     return theme.LEVELS[count], f"{lower or 'ground'}/{upper or 'ground'}"
 
 
