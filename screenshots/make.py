@@ -39,8 +39,8 @@ from perftop.session.fleet import Fleet
 from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.frame.header import Cost
-from perftop.tui.replay import Recorded
-from perftop.tui.stream import Live, StreamSource
+from perftop.tui.replay import ReplaySource
+from perftop.tui.stream import LiveSource, StreamSource
 
 HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000
@@ -183,7 +183,7 @@ async def replayed(
 ) -> AsyncIterator[PerfTopApp]:
     """Yields the app on a recording after these keys, once everything that they start is over."""
     with Recording(path) as recording:
-        source = stopped(Recorded(recording, INTERVAL_NS))
+        source = stopped(ReplaySource(recording, INTERVAL_NS))
         app = PerfTopApp(source)
         async with app.run_test(size=size) as pilot:
             while (replay := source.status.replay) is None or replay.indexed is not None:
@@ -245,7 +245,7 @@ async def live(
         yield stream()
 
     made_link: Any = link and SimpleNamespace(state=lambda: link)
-    source = stopped(Live(opener, INTERVAL_NS, link=lambda: made_link))
+    source = stopped(LiveSource(opener, INTERVAL_NS, link=lambda: made_link))
     app = PerfTopApp(source)
     async with app.run_test(size=size) as pilot:
         app.theme = theme or app.theme

@@ -12,7 +12,7 @@ import command
 import pytest
 from waiting import MOST_S, wait
 
-from perftop.base.importing import lean
+from perftop.base.importing import fast_imports
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -87,7 +87,7 @@ def test_an_interrupt_during_an_import_has_no_traceback(module: str) -> None:
 
 def test_an_interrupt_during_an_import_arrives_after_it() -> None:
     loaded = False
-    with pytest.raises(KeyboardInterrupt), lean():
+    with pytest.raises(KeyboardInterrupt), fast_imports():
         os.kill(os.getpid(), signal.SIGINT)
         loaded = True
     assert loaded

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perfprobe import __version__
-from perftop.base.errors import USAGE, Failed, complain, discard, expected
+from perftop.base.errors import USAGE, Failed, discard_writes, expected_failure, print_error
 from perftop.base.text import did_you_mean
 from perftop.verbs import (
     diff,
@@ -60,30 +60,30 @@ RUN = ("live", "stat", "record", "why")
 def main(argv: list[str] | None = None) -> int:
     given, command = split(list(sys.argv[1:] if argv is None else argv))
     if sys.stdout is None:
-        complain("stdout is closed: nothing can be written")
+        print_error("stdout is closed: nothing can be written")
         return 1
-    arguments = with_verb(given, command, screen=options.at_terminal())
+    arguments = with_verb(given, command, screen=options.is_at_terminal())
     try:
         args = _parsed(translated(arguments), command)
         if command is None and arguments[0] == "stat" and arguments != given:
-            complain("no terminal for the screen; showing one second as text (see perftop help)")
+            print_error("no terminal for the screen; showing one second as text (see perftop help)")
         status: int = args.verb(args)
         sys.stdout.flush()
     except Failed as failed:
-        complain(str(failed))
+        print_error(str(failed))
         return failed.status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        discard(sys.stdout.fileno())  # a closed pipe is a normal end
+        discard_writes(sys.stdout.fileno())  # a closed pipe is a normal end
         return 0
     except Exception as error:
-        reason = expected(error)
+        reason = expected_failure(error)
         if reason is None:
             raise
         if isinstance(error, OSError) and error.filename is None:  # writing to stdout failed
-            discard(sys.stdout.fileno())
-        complain(str(reason))
+            discard_writes(sys.stdout.fileno())
+        print_error(str(reason))
         return reason.status
     return status
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe import __version__, opening, stream_options
-from perfprobe.errors import NotRestored, Unavailable, Unwritable, Usage, sentence
+from perfprobe.errors import NotRestored, Unavailable, Unwritable, UsageError, error_sentence
 
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(result, int):
             return result
         _print(result)
-    except Usage as error:
+    except UsageError as error:
         return _failed(str(error), USAGE)
     except Unavailable as error:
         return _failed(str(error), UNAVAILABLE)
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         _discard_stdout()
         return _failed(str(error), FAILED)
     except OSError as error:
-        return _failed(sentence(error), FAILED)
+        return _failed(error_sentence(error), FAILED)
     return 0
 
 
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     root = stream_options.sysroot()
 
     stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
-    stream_options.add(stream, float)
+    stream_options.add_options(stream, float)
     stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
     stream.add_argument(
         "--batch", type=float, metavar="SECONDS",
@@ -130,21 +130,21 @@ def _stream(options: argparse.Namespace) -> int:
     simulated = options.source.startswith("sim")
     from perfprobe import serve
     from perfprobe.kernel import access
-    from perfprobe.wire.outbox import Ended
+    from perfprobe.wire.outbox import EndedError
 
     if sys.stdout is None:
         raise Unwritable("stdout is closed: there is nowhere to write to")
     if not 0.001 <= options.sample <= 3600:
-        raise Usage(f"--sample {options.sample}: from 0.001 to 3600 seconds")
+        raise UsageError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
     batch = options.batch
     if batch is not None and not 0.001 <= batch <= 3600:
-        raise Usage(f"--batch {batch}: from 0.001 to 3600 seconds")
+        raise UsageError(f"--batch {batch}: from 0.001 to 3600 seconds")
     if simulated:
         access.drop_capabilities(options.sysroot, options.source)  # before numpy starts threads
     with (
         serve.stop_signals() as stop,
         contextlib.closing(opening.open_source(options)) as source,
-        contextlib.suppress(Ended),  # a reader that goes away is not an error
+        contextlib.suppress(EndedError),  # a reader that goes away is not an error
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))
@@ -180,7 +180,7 @@ def _topology(options: argparse.Namespace) -> dict[str, Any]:
 
     rows = topology.read(options.sysroot)
     if not rows:
-        raise Unavailable(topology.nothing(options.sysroot))
+        raise Unavailable(topology.no_cpus_text(options.sysroot))
     return {
         "cpus": [asdict(row) for row in rows],
         "host": identity.hostname(options.sysroot),
@@ -204,12 +204,12 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
         counters = {counter.key for block in hello.blocks for counter in block.counters}
         checks = [doctor.counted_check(check, counters, hello.missing) for check in checks]
         answer |= {key: asdict(hello)[key] for key in keys}
-    except (Usage, Unavailable, OSError) as error:
-        why = sentence(error) if isinstance(error, OSError) else str(error)
+    except (UsageError, Unavailable, OSError) as error:
+        why = error_sentence(error) if isinstance(error, OSError) else str(error)
         nothing = {"what": "everything", "why": why, "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
     answer["checks"] = [asdict(check) for check in checks]
-    answer["readiness"] = [asdict(item) for item in conditions.items(root)]
+    answer["readiness"] = [asdict(item) for item in conditions.condition_items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     return answer
@@ -222,7 +222,7 @@ def _events(options: argparse.Namespace) -> dict[str, Any]:
 
     root, source = options.sysroot, options.source
     if source not in {"auto", "perf"}:
-        raise Usage(f"events --source {source}: perf counts events: --source auto or perf")
+        raise UsageError(f"events --source {source}: perf counts events: --source auto or perf")
     catalogue = Catalogue(root, installed=root == Path("/"))
     kernel = Kernel() if root == Path("/") else None
     return event_catalogue.list_events(root, options.word, catalogue, kernel)
@@ -249,19 +249,21 @@ def _wake(options: argparse.Namespace) -> dict[str, Any]:
 def _selftest(options: argparse.Namespace) -> int:
     from perfprobe import serve
     from perfprobe.instruments.selftest import run
-    from perfprobe.instruments.selftest.run import Stopped
+    from perfprobe.instruments.selftest.run import IsStopped
 
     if options.source.partition(":")[0] == "sim":
-        raise Usage("selftest --source sim: a simulated machine cannot run code")
+        raise UsageError("selftest --source sim: a simulated machine cannot run code")
     if options.sysroot != Path("/"):
-        raise Usage("selftest --sysroot: code runs on this machine only, not below a directory")
+        raise UsageError(
+            "selftest --sysroot: code runs on this machine only, not below a directory"
+        )
     sample = str(run.SAMPLE_S)
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(opening.open_source(wanted)) as source:
         try:
             every = options.source if options.all else None
             answer = run.run(source, lambda: serve.asked_to_end(stop), every=every)
-        except Stopped:
+        except IsStopped:
             return INTERRUPTED
     _print(answer)
     return FAILED if answer["wrong"] else 0
@@ -271,7 +273,9 @@ def _truth(options: argparse.Namespace) -> int:
     from perfprobe.sources.sim.truth import truth
 
     if not options.spec.startswith("sim"):
-        raise Usage(f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]")
+        raise UsageError(
+            f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
+        )
     for line in truth(options.spec, options.duration):
         _print(line)
     return 0

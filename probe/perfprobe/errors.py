@@ -6,7 +6,7 @@ import errno
 import os
 
 
-class Usage(ValueError):  # noqa: N818 - the user's mistake, in a sentence
+class UsageError(ValueError):
     """An argument that cannot be understood or does not exist here."""
 
 
@@ -22,7 +22,7 @@ class Unwritable(Exception):  # noqa: N818 - a state of the machine, not a mista
     """Standard output cannot be written."""
 
 
-def checked(result: int) -> int:
+def check_result(result: int) -> int:
     """Returns the result of a function of the C helper. Raises OSError if the result is -errno."""
     if result < 0:
         raise OSError(-result, os.strerror(-result))
@@ -37,7 +37,7 @@ REMEDIES = {
 }
 
 
-def sentence(error: OSError) -> str:
+def error_sentence(error: OSError) -> str:
     """Describes a failed system call: the file, the reason and the remedy."""
     why = error.strerror or (os.strerror(error.errno) if error.errno else "it failed")
     place = f"{error.filename}: " if isinstance(error.filename, str) else ""

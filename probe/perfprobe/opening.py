@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from perfprobe import stream_options
-from perfprobe.errors import Unavailable, Usage
+from perfprobe.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
@@ -35,15 +35,15 @@ def open_source(options: argparse.Namespace) -> Source:
     below = options.sysroot != Path("/")
     method = options.smt_method
     if method is not None and method not in stream_options.METHODS:
-        raise Usage(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
+        raise UsageError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
     _raise_limit()
     if options.events is not None and (name in {"os", "msr"} or below):
-        raise Usage("--events: only --source auto, perf and sim count events")
-    watch = _watch(options)
+        raise UsageError("--events: only --source auto, perf and sim count events")
+    watch = _open_watch(options)
     if name == "perf" and below:
-        raise Usage("--sysroot and --source perf: there are no events below a directory")
+        raise UsageError("--sysroot and --source perf: there are no events below a directory")
     if name == "os" or (name == "auto" and below):
         return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
@@ -55,7 +55,7 @@ def open_source(options: argparse.Namespace) -> Source:
         from perfprobe.programming.source import open_msr
 
         return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
-    raise Usage(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+    raise UsageError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
 
 
 def _raise_limit() -> None:
@@ -66,7 +66,7 @@ def _raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _watch(options: argparse.Namespace) -> Watch | None:
+def _open_watch(options: argparse.Namespace) -> Watch | None:
     if options.watch is None and options.watch_tree is None:
         return None
     from perfprobe.kernel.job_threads import Watch
@@ -78,9 +78,9 @@ def _watch(options: argparse.Namespace) -> Watch | None:
 
 def _open_sim(options: argparse.Namespace) -> Source:
     if options.sysroot != Path("/"):
-        raise Usage("--sysroot is for real sources: a simulated machine has no files")
+        raise UsageError("--sysroot is for real sources: a simulated machine has no files")
     if options.watch_tree is not None:
-        raise Usage("--watch-tree is for real sources: no process runs in a simulation")
+        raise UsageError("--watch-tree is for real sources: no process runs in a simulation")
     from perfprobe.cpu import cpu_sets
     from perfprobe.sources.sim.source import open_sim
 
@@ -103,7 +103,7 @@ def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = 
     from perfprobe.wire import Missing
 
     rows, selected = read_rows(root, cpus)
-    none = perf_pmus.no_counters(root)
+    none = perf_pmus.no_counters_trouble(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     missing = [Missing(key, none.why, none.fix) for key in lacking]
     return Machine(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
@@ -127,7 +127,7 @@ def open_perf(
     from perfprobe.registers.opening import open_registers
 
     root = Path("/")
-    groups = [] if events is None else chosen.find(root, events.text)
+    groups = [] if events is None else chosen.find_events(root, events.text)
     rows, selected = read_rows(root, cpus)
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
@@ -136,7 +136,7 @@ def open_perf(
     with contextlib.ExitStack() as on_failure:
         for part in parts:
             on_failure.callback(part.close)
-        why_not, extra = cores.blocker(parts), list[Part]()
+        why_not, extra = cores.blocking_trouble(parts), list[Part]()
         if why_not is not None and name == "perf":
             fix = f"; {why_not.fix}" if why_not.fix else ""
             raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")

@@ -24,9 +24,9 @@ from typing import NamedTuple
 from perfprobe import wire
 from perfprobe.native import tsc_rate
 from perfprobe.sources import Source
-from perfprobe.wire.outbox import Ended, Outbox
+from perfprobe.wire.outbox import EndedError, Outbox
 
-BATCH, ECHO = b"batch ", b"echo "
+BATCH_ORDER, ECHO_ORDER = b"batch ", b"echo "
 MAX_ORDER_BYTES = 32
 """Upper bound on the bytes of an order; a longer line is no order."""
 MAX_DIGITS = 12
@@ -50,8 +50,8 @@ class Orders:
         self._line = rest[: MAX_ORDER_BYTES + 1]
         batch_ns = echo = None
         for line in lines:
-            batch_ns = _number(line, BATCH) or batch_ns
-            echo = _number(line, ECHO) or echo
+            batch_ns = _number(line, BATCH_ORDER) or batch_ns
+            echo = _number(line, ECHO_ORDER) or echo
         return LastOrders(batch_ns, echo)
 
 
@@ -65,7 +65,7 @@ def _number(line: bytes, word: bytes) -> int:
 # --- main loop ------------------------------------------------------------------------------------
 
 STDIN, STDOUT = 0, 1
-FATAL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+FATAL_EVENTS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that would end the probe before registers are restored."""
 
 
@@ -122,14 +122,14 @@ def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
     """Returns the bytes that arrived on stdin. Raises Ended if the parent or the reader left, or if
     a signal came."""
     if fd not in {stdin, stdout}:
-        raise Ended("a signal")
+        raise EndedError("a signal")
     if fd == stdout:
         if event & (select.POLLERR | select.POLLNVAL):
-            raise Ended("the reader is gone")
+            raise EndedError("the reader is gone")
         return b""
     words = os.read(stdin, 4096)
     if not words:
-        raise Ended("stdin closed")
+        raise EndedError("stdin closed")
     return words
 
 
@@ -157,7 +157,7 @@ def stop_signals() -> Iterator[int]:
     parent, which closes the probe's stdin. Signals raise no exception in the middle of other work,
     so that a source can restore what it changed."""
     alone = sys.stdin is not None and sys.stdin.isatty()
-    handled = {*FATAL} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
+    handled = {*FATAL_EVENTS} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
     ignored = {signal.SIGPIPE}
     if not alone:
         ignored |= {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP}

@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=partial(argparse.HelpFormatter, width=98), **options)
 
 
-def handed_on(options: argparse.Namespace) -> list[str]:
+def forwarded_options(options: argparse.Namespace) -> list[str]:
     """Returns these options as arguments of perfprobe, without the source, the sample time and the
     watched job."""
     only = [] if options.cpus is None else ["--cpus", options.cpus]
@@ -49,7 +49,7 @@ def sysroot() -> Parser:
     return parser
 
 
-def add(
+def add_options(
     parser: argparse.ArgumentParser, sample: Callable[[str], Any], *, events: bool = True
 ) -> Any:
     """Adds the options of what to read and how often; `sample` parses a time. Returns the group of

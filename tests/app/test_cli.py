@@ -167,9 +167,9 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_terminal_that_only_prints_lines_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     at_terminal(monkeypatch)
-    assert options.at_terminal()
+    assert options.is_at_terminal()
     monkeypatch.setenv("TERM", "dumb")
-    assert not options.at_terminal()
+    assert not options.is_at_terminal()
 
 
 # --- the probe's command line
@@ -255,7 +255,9 @@ def test_an_interval_that_was_not_asked_for_has_whole_samples(
 ) -> None:
     interval, sample = (None if ms is None else ms * 1_000_000 for ms in asked)
     given = argparse.Namespace(interval=interval, sample=sample)
-    assert options.times(given, 500_000_000) == tuple(int(ms * 1e6) for ms in times_ms)
+    assert options.interval_and_sample(given, 500_000_000) == tuple(
+        int(ms * 1e6) for ms in times_ms
+    )
 
 
 def test_remote_needs_a_host() -> None:

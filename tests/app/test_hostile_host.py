@@ -130,7 +130,7 @@ def test_answers_with_any_content_are_drawn_or_refused(
     share = 1 / places(answer)
     for _ in range(300):
         mutant = changed(answer, chance, share)
-        monkeypatch.setattr(machine, "ask", lambda *_, mutant=mutant: mutant)
+        monkeypatch.setattr(machine, "ask_machine", lambda *_, mutant=mutant: mutant)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             try:
                 machine.answer(args, draw, verb)

@@ -28,7 +28,7 @@ def played(cpus: int, report: int) -> None:
     from perfprobe.sources.sim.source import open_sim
     from perftop.process.streams import Stream
     from perftop.tui.app import PerfTopApp
-    from perftop.tui.stream import Live
+    from perftop.tui.stream import LiveSource
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
         source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)
@@ -45,7 +45,7 @@ def played(cpus: int, report: int) -> None:
     async def opener() -> AsyncIterator[Stream]:
         yield stream()
 
-    PerfTopApp(Live(opener, PERIOD_NS)).run()
+    PerfTopApp(LiveSource(opener, PERIOD_NS)).run()
 
 
 def latencies(cpus: int) -> list[float]:

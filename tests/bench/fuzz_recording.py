@@ -37,9 +37,9 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording.codec import BLOCK_MESSAGES
 from perftop.recording.file import Recording
-from perftop.recording.player import END_NS, Playback, frame_range
+from perftop.recording.player import AFTER_END_NS, Playback, frame_range
 from perftop.session.frame_packing import Layouts, Packer
-from perftop.session.history import edges
+from perftop.session.history import bin_edges
 from perftop.verbs import export
 
 Tree = Any
@@ -180,7 +180,7 @@ def replayed(path: Path, share: float) -> None:
         first_ns, last_ns = frame_range(recording)
         passage = Playback(recording, int(first_ns + share * (last_ns - first_ns)))
         session = passage.session
-        for i, message in enumerate(passage.until(END_NS)):
+        for i, message in enumerate(passage.until(AFTER_END_NS)):
             session.apply(message)
             if i % 5 == 0:
                 session.take()
@@ -188,7 +188,7 @@ def replayed(path: Path, share: float) -> None:
         history = session.history
         if passage.ends_ns is not None and history is not None:
             session.interval_at(passage.ends_ns[1], SAMPLE_NS * 3)
-            history.field("util", session.shown, edges(passage.ends_ns[1], SAMPLE_NS, 20))
+            history.field("util", session.shown, bin_edges(passage.ends_ns[1], SAMPLE_NS, 20))
 
 
 def ways(rng: random.Random) -> Callable[[Path], None]:

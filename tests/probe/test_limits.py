@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.errors import sentence
+from perfprobe.errors import error_sentence
 
 CPUS = 40
 FEW = 64
@@ -74,7 +74,7 @@ def test_a_closed_stdin_does_not_end_the_stream() -> None:
 
 
 def test_a_failed_system_call_is_reported_with_file_and_remedy() -> None:
-    assert sentence(OSError(errno.EMFILE, "Too many open files", "/proc/stat")) == (
+    assert error_sentence(OSError(errno.EMFILE, "Too many open files", "/proc/stat")) == (
         "/proc/stat: Too many open files; raise the limit of open files (ulimit -n)"
     )
-    assert sentence(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+    assert error_sentence(OSError(errno.EIO, "Input/output error")) == "Input/output error"

@@ -63,7 +63,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         try:
             serve.serve(self.source, self.stdin_r, self.out_w, self.stop_r)
-        except outbox.Ended as end:
+        except outbox.EndedError as end:
             self.ended = str(end)
         os.close(self.out_w)
 
@@ -95,7 +95,7 @@ def test_the_hello_is_written_before_what_may_wait_for_it() -> None:
     os.write(stop_w, b"x")
     seen: list[wire.Message] = []
     source = Fake()
-    with pytest.raises(outbox.Ended):
+    with pytest.raises(outbox.EndedError):
         serve.serve(
             source, out_r, out_w, stop_r,
             on_hello=lambda: seen.extend(messages(os.read(out_r, 1 << 20))),
@@ -220,7 +220,7 @@ class Clock:
         """Poll of select.poll()."""
         self.now_ns += math.ceil(wait_ms) * 1_000_000
         if self.now_ns > self.until_ns:
-            raise outbox.Ended
+            raise outbox.EndedError
         self.polls += 1
         return []
 
@@ -244,7 +244,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
 
     monkeypatch.setattr(source, "poll", watched)
     readable, writable = os.pipe()
-    with pytest.raises(outbox.Ended):
+    with pytest.raises(outbox.EndedError):
         serve.serve(source, readable, writable, readable)
     batches = {1: 11, 5: 4}[rounds]  # 0, 1, 5, 10: the second one is early
     assert clock.polls == len(request) == batches

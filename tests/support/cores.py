@@ -47,7 +47,7 @@ def charts(
     place = next(place for place in Places(session).places if cpu in place.cpus)
     known = numbers.capabilities(session, place, tasks=bool(interval.tasks))
     page = numbers.page_layout(known, *size)
-    axis = of_samples if exact else time_axis.fitted
+    axis = of_samples if exact else time_axis.fit_axis
     time = axis(interval.time_ns, window_s, page.columns)
     time = replace(time, first_ns=session.past.first_ns)
     moment = numbers.core_moment(session, interval, place, page, units, time.start_ns)

@@ -72,7 +72,9 @@ def texts() -> dict[str, str]:
     for topic in page.topics():
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
         results[topic] = path.read_text(encoding="utf-8")
-    begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in help_pages.BEGINNING.splitlines())
+    begins = "\n".join(
+        f"`{line.partition('  ')[0]}`" for line in help_pages.FIRST_LINES.splitlines()
+    )
     parsers = [verb.parser for verb in verbs(cli._parser())]
     report = [part or "" for parser in parsers for part in (parser.description, parser.epilog)]
     return results | {"help": "\n".join([begins, *report])}

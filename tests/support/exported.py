@@ -16,7 +16,7 @@ from taped import written
 
 from perfprobe import wire
 from perftop import cli
-from perftop.output.export.forms import ALL_THERE
+from perftop.output.export.forms import NOTHING_MISSING
 
 Row = dict[str, str]
 
@@ -92,7 +92,7 @@ def rows(data: bytes) -> list[Row]:
     for row in result:
         report = row["why"] or last.get(row["cpu"], "")
         last[row["cpu"]] = report
-        row["why"] = "" if report == ALL_THERE else report
+        row["why"] = "" if report == NOTHING_MISSING else report
     return result
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the import would take most of the time of a connection
 HOSTS = "FAKE_SSH_HOSTS"
 DEAF = """
 from perfprobe import serve
-serve.ECHO = b"unknown "
+serve.ECHO_ORDER = b"unknown "
 """
 OTHER = """
 import dataclasses, sys

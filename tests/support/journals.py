@@ -11,7 +11,7 @@ from perfprobe.cpu import identity
 from perfprobe.programming import journal
 
 
-def left(root: Path) -> list[journal.Entry]:
+def left(root: Path) -> list[journal.JournalEntry]:
     """The remaining journal entries of this machine."""
     boot = identity.boot_id(root)
     return [

@@ -70,7 +70,7 @@ class Paced:
 
     def _move(self, block: Block, ns: int) -> None:
         sums = self.sums[block.name]
-        for first, counter in wire.placed(block.counters):
+        for first, counter in wire.with_columns(block.counters):
             rate = np.array(self.rates.get(counter.key, 0.0), float)
             if counter.kind == "gauge":
                 sums[:, first] = rate / counter.scale

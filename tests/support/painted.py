@@ -23,7 +23,7 @@ from perftop.process.streams import Stream
 from perftop.tui import app
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame.header import Cost
-from perftop.tui.stream import Live
+from perftop.tui.stream import LiveSource
 
 
 class Terminal(HeadlessDriver):
@@ -88,10 +88,10 @@ class Painted(PerfTopApp):
 class FedApp(Painted):
     """An app that a test feeds with messages instead of a stream."""
 
-    source: Live
+    source: LiveSource
 
     def __init__(self) -> None:
-        source = Live(_silent, SAMPLE_NS)
+        source = LiveSource(_silent, SAMPLE_NS)
         source.cost = Cost(lambda: 0.0)
         super().__init__(source)
 

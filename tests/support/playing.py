@@ -22,8 +22,8 @@ from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.overview import Overview
-from perftop.tui.replay import Recorded
-from perftop.tui.stream import Live, StreamSource
+from perftop.tui.replay import ReplaySource
+from perftop.tui.stream import LiveSource, StreamSource
 
 INTERVAL_NS = 200_000_000
 BIG = (160, 50)
@@ -87,7 +87,7 @@ async def running(
 ) -> AsyncIterator[Run]:  # fmt: skip
     """`pace`, `link` and `tour` are those of the live source."""
     feed = Feed(machine)
-    source = stopped(Live(feed.open, INTERVAL_NS, pace=pace, link=link, tour=tour))
+    source = stopped(LiveSource(feed.open, INTERVAL_NS, pace=pace, link=link, tour=tour))
     app = PerfTopApp(source, **more)
     async with app.run_test(size=size) as pilot:
         run = Run(app, source, feed, pilot)
@@ -130,10 +130,10 @@ S = 1_000_000_000
 class Viewer(Run):
     """An app on a recording, with a clock that the test advances."""
 
-    source: Recorded
+    source: ReplaySource
 
     def __init__(
-        self, app: PerfTopApp, source: Recorded, pilot: Pilot[None], clock: list[float]
+        self, app: PerfTopApp, source: ReplaySource, pilot: Pilot[None], clock: list[float]
     ) -> None:
         self.app, self.source, self.pilot, self._clock = app, source, pilot, clock
 
@@ -168,7 +168,7 @@ class Viewer(Run):
 async def view(path: Path, size: tuple[int, int] = (160, 50)) -> AsyncIterator[Viewer]:
     clock = [0.0]
     with Recording(path) as recording:
-        source = Recorded(recording, INTERVAL_NS)
+        source = ReplaySource(recording, INTERVAL_NS)
         source.clock = lambda: clock[0]
         app = PerfTopApp(source)
         async with app.run_test(size=size) as pilot:

@@ -27,7 +27,7 @@ def place(hello: Hello, key: str) -> tuple[Block, int, Counter]:
     return next(
         (block, first, counter)
         for block in hello.blocks
-        for first, counter in wire.placed(block.counters)
+        for first, counter in wire.with_columns(block.counters)
         if counter.key == key
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 from command import argv, going
 from waiting import MOST_S
 
-from perftop.verbs.exporter import shipped
+from perftop.verbs.exporter import shipped_text
 
 READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
 
@@ -104,7 +104,7 @@ def start_prometheus(target: str, directory: Path) -> Iterator[Prometheus]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (directory / "prometheus.yml").write_text(CONFIG.format(target=target))
-    (directory / "rules.yml").write_text(shipped("rules"))
+    (directory / "rules.yml").write_text(shipped_text("rules"))
     command = ["prometheus", f"--config.file={directory / 'prometheus.yml'}",
                f"--storage.tsdb.path={directory / 'data'}",
                f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip

@@ -38,6 +38,6 @@ def read(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 def pass_here(path: Path) -> Iterator[int]:
     """In the place of `episode_index._index_process`."""
     with TemporaryFile() as out:
-        episode_index.run(path, out)
+        episode_index.write_index(path, out)
         out.seek(0)
         yield out.fileno()

@@ -19,7 +19,7 @@ from waiting import MOST_S
 
 from perfprobe import wire
 from perftop.recording.file import Recording
-from perftop.tui.replay import Recorded
+from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import keys
 
 SMALLEST, LARGEST = (34, 3), (120, 40)
@@ -78,7 +78,7 @@ class Walk:
 
     def _press(self, name: str) -> None:
         self.steps.append(name)
-        sign = keys.NAMES.get(name, name)
+        sign = keys.KEY_NAMES.get(name, name)
         self._app.terminal.process_message(events.Key(name, sign if len(sign) == 1 else None))
 
     def _key(self) -> None:
@@ -183,6 +183,6 @@ async def replay(rng: random.Random, path: Path, steps: int) -> list[str]:
         clock[0] += rng.choice([0.1, 0.5, 3.0, 30.0])
 
     with Recording(path) as recording:
-        source = Recorded(recording, 200_000_000)
+        source = ReplaySource(recording, 200_000_000)
         source.clock = lambda: clock[0]
         return await walk(Replayed(source), rng, steps, advance)

@@ -30,7 +30,7 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
     return first + (index if len(part) and part[index] else len(part))
 
 
-def latest(before: np.ndarray, values: np.ndarray, known: Bools) -> np.ndarray:
+def latest_known(before: np.ndarray, values: np.ndarray, known: Bools) -> np.ndarray:
     """The latest known values before the first sample and after each sample, (1 + samples, rows).
     `before`: those before the first sample."""
     if np.count_nonzero(known) == known.size:  # the usual case

@@ -35,7 +35,7 @@ def cannot_write(name: object, error: OSError) -> Failed:
     return cannot(f"write {name}", error)
 
 
-def unhandled(error: OSError, output: str = "stdout") -> Failed:
+def failure_of(error: OSError, output: str = "stdout") -> Failed:
     """Returns the failure for an unexpected error. It names the file that the error is about; for a
     failed write, which has no file name, it names the output."""
     if error.filename is None and error.errno in {errno.EPERM, errno.ENOSYS}:
@@ -47,31 +47,31 @@ def unhandled(error: OSError, output: str = "stdout") -> Failed:
     return cannot(f"write {output}" if error.filename is None else f"use {error.filename}", error)
 
 
-def expected(error: BaseException | None, output: str = "stdout") -> Failed | None:
+def expected_failure(error: BaseException | None, output: str = "stdout") -> Failed | None:
     """Returns the failure for an error that is due to a refusal or a shortage of the system, also
     if a worker of Textual wraps it; None if the error is a bug."""
     if isinstance(error, Failed):
         return error
     if isinstance(error, OSError):
-        return unhandled(error, output)
+        return failure_of(error, output)
     if isinstance(error, MemoryError):
         return Failed("not enough memory; if it is limited: ulimit -v unlimited")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return Failed("cannot start a thread: raise the limit of processes and threads (ulimit -u)")
     inner = None if error is None else getattr(error, "error", None)  # Textual's WorkerFailed
-    return expected(inner, output) if isinstance(inner, Exception) else None
+    return expected_failure(inner, output) if isinstance(inner, Exception) else None
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print lines to stderr. If stderr is closed, the exit status still reports the failure."""
     try:
         for line in text.splitlines():
             print(f"perftop: {printable(line)}", file=sys.stderr, flush=True)
     except OSError:
-        discard(2)
+        discard_writes(2)
 
 
-def discard(fd: int) -> None:
+def discard_writes(fd: int) -> None:
     """Replace a descriptor by /dev/null, so that flushing buffered data cannot fail."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
@@ -79,7 +79,7 @@ def discard(fd: int) -> None:
         os.close(null)
 
 
-def report(error: BaseException) -> str:
+def save_traceback(error: BaseException) -> str:
     """Write the traceback, without values of variables, to a file; return a line that names the
     file."""
     import tempfile

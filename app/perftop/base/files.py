@@ -60,7 +60,7 @@ def create(path: Path, *, force: bool) -> BinaryIO:
 
 class _File(io.FileIO):
     def __init__(self, path: Path, mode: str) -> None:
-        super().__init__(path, mode, opener=_opened)
+        super().__init__(path, mode, opener=_open_private)
         self._path = path
         status = os.fstat(self.fileno())
         self._removable = stat.S_ISREG(status.st_mode) and status.st_nlink > 0
@@ -72,7 +72,7 @@ class _File(io.FileIO):
         return super().write(data)
 
 
-def _opened(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     """Opens the file, and removes the access rights of others before anything is written, also from
     an existing file."""
     fd = open_to_write(Path(path), flags, MODE)
@@ -141,7 +141,7 @@ def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
             elif len(names) == 1:
                 break
             else:
-                flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | _nofollow(fd)
+                flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | _nofollow_flag(fd)
                 below = os.open(names.pop(), flags, dir_fd=fd)
                 os.close(fd)
                 fd = below
@@ -159,9 +159,9 @@ def _target(fd: int, name: str) -> Path | None:
         return None
     try:
         status = os.fstat(inode)
-        if not stat.S_ISLNK(status.st_mode) or not _nofollow(fd):
+        if not stat.S_ISLNK(status.st_mode) or not _nofollow_flag(fd):
             return None
-        if status.st_uid not in _trusted():
+        if status.st_uid not in _trusted_uids():
             owner = _user(status.st_uid)
             raise Untrusted(f"{name} is a link of another user ({owner}); name the place itself")
         return Path(os.readlink("", dir_fd=inode))
@@ -169,7 +169,7 @@ def _target(fd: int, name: str) -> Path | None:
         os.close(inode)
 
 
-def _nofollow(fd: int) -> int:
+def _nofollow_flag(fd: int) -> int:
     """O_NOFOLLOW, or 0 for names in /proc: the kernel makes its links (/proc/self/fd/1), and their
     text is not a valid path."""
     with contextlib.suppress(FileNotFoundError):
@@ -178,7 +178,7 @@ def _nofollow(fd: int) -> int:
     return os.O_NOFOLLOW
 
 
-def _trusted() -> set[int]:
+def _trusted_uids() -> set[int]:
     """The IDs of root and of our user. In a user namespace the outer root has no ID, but it owns
     the root directory."""
     return {0, os.geteuid(), os.stat("/").st_uid}  # noqa: PTH116 - no Path needed
@@ -189,7 +189,7 @@ def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
     others can, but only their own names."""
     status = os.fstat(fd)
     shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
-    return status.st_uid in _trusted() and not shared
+    return status.st_uid in _trusted_uids() and not shared
 
 
 def _user(uid: int) -> str:
@@ -204,7 +204,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
     to, before anything in it is changed. Raises OSError."""
     with parent(path, follow=True) as (fd, name):
         try:
-            inode = os.open(name, os.O_PATH | os.O_CLOEXEC | _nofollow(fd), dir_fd=fd)
+            inode = os.open(name, os.O_PATH | os.O_CLOEXEC | _nofollow_flag(fd), dir_fd=fd)
         except FileNotFoundError:
             flags |= os.O_CREAT | os.O_EXCL
             return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=fd)
@@ -213,7 +213,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
                 raise FileExistsError
             status = os.fstat(inode)
             named = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
-            untrusted = status.st_uid not in _trusted() or status.st_nlink > 1
+            untrusted = status.st_uid not in _trusted_uids() or status.st_nlink > 1
             if named and untrusted and not is_closed_to_others(fd):
                 raise Untrusted("it belongs to another user, or has other names; name a new file")
             return os.open(f"/proc/self/fd/{inode}", flags & ~os.O_CREAT | os.O_CLOEXEC)
@@ -300,7 +300,7 @@ def user_directory(kind: str, usual: str) -> Path:
     return Path(base)
 
 
-def own_content(path: Path, most: int) -> bytes | None:
+def read_own_file(path: Path, most: int) -> bytes | None:
     """Content of a regular file of ours; None if there is no such file, or if it is larger than
     `most` bytes."""
     try:
@@ -329,19 +329,19 @@ def findings_file() -> Path:
     return base / "perftop" / "selftest.json"
 
 
-def keep_findings(answer: Mapping[str, Any]) -> None:
+def save_findings(answer: Mapping[str, Any]) -> None:
     """Replace the content of the file by the counters that are wrong now. Raises OSError."""
     import json
 
     if answer["boot_id"] is None:
         return
-    path, wrong = findings_file(), [*answer["wrong"], *_still_wrong(answer)]
+    path, wrong = findings_file(), [*answer["wrong"], *_wrong_counters(answer)]
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = {key: answer[key] for key in ("boot_id", "time")}
     replace(path, json.dumps({"format": FINDINGS_FORMAT, **about, "wrong": wrong}).encode())
 
 
-def _still_wrong(answer: Mapping[str, Any]) -> list[str]:
+def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
     """Counters found wrong earlier on this boot that this answer does not find correct. A disturbed
     test, or a source without the counter, clears no counter."""
     right: dict[str, bool] = {}
@@ -351,7 +351,7 @@ def _still_wrong(answer: Mapping[str, Any]) -> list[str]:
     for row in answer.get("instruments", ()):
         for name in row["counters"]:
             right[name] = row["verdict"] == "works" and right.get(name, True)
-    before = _found_wrong(answer["boot_id"])
+    before = _saved_wrong_counters(answer["boot_id"])
     return [name for name in before if not right.get(name) and name not in answer["wrong"]]
 
 
@@ -360,17 +360,17 @@ def findings_line(boot_id: str | None) -> str | None:
     """A line that names the counters found wrong by selftests on the boot with this ID; None if
     there are none. The line is cached, so findings made while the screen is open are shown at its
     next start."""
-    wrong = _found_wrong(boot_id) if boot_id is not None else []
+    wrong = _saved_wrong_counters(boot_id) if boot_id is not None else []
     return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
 
 
-def _found_wrong(boot_id: str) -> list[str]:
-    """The counters in the file, if the file is ours, has the format written by `keep_findings` and
+def _saved_wrong_counters(boot_id: str) -> list[str]:
+    """The counters in the file, if the file is ours, has the format written by `save_findings` and
     is of this boot."""
     import json
 
     with contextlib.suppress(ValueError, RecursionError):
-        content = json.loads(own_content(findings_file(), MAX_FINDINGS) or b"")
+        content = json.loads(read_own_file(findings_file(), MAX_FINDINGS) or b"")
         if isinstance(content, dict) and (content.get("format"), content.get("boot_id")) == (
             FINDINGS_FORMAT, boot_id,
         ):  # fmt: skip

@@ -12,15 +12,15 @@ from contextlib import contextmanager
 
 from perftop.base.errors import UNAVAILABLE, Failed
 
-_THREADS = "OPENBLAS_NUM_THREADS"
-_HELD = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+_THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
+_HELD_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 MIN_ADDRESS_SPACE = 128_000_000
 """Minimum limit of memory, in bytes, with which numpy can be loaded. With less, OpenBLAS ends the
 process with its own error message."""
 
 
 @contextmanager
-def lean() -> Iterator[None]:
+def fast_imports() -> Iterator[None]:
     """A block for imports. Objects created in it are never scanned by the garbage collector:
     neither during the imports, where scanning takes a tenth of the time, nor in later collections.
     numpy starts no threads for matrix products; by default it would start one for each CPU, and
@@ -31,16 +31,16 @@ def lean() -> Iterator[None]:
     if 0 <= limit < MIN_ADDRESS_SPACE:
         text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low"
         raise Failed(f"{text}; at least 128 MB, better: ulimit -v unlimited", UNAVAILABLE)
-    ours = _THREADS not in os.environ
+    ours = _THREADS_VARIABLE not in os.environ
     if ours:
-        os.environ[_THREADS] = "1"
+        os.environ[_THREADS_VARIABLE] = "1"
     gc.disable()
     try:
         with _signals_held():
             yield
     finally:
         if ours:
-            del os.environ[_THREADS]
+            del os.environ[_THREADS_VARIABLE]
         gc.freeze()
         gc.enable()
 
@@ -52,7 +52,7 @@ def _signals_held() -> Iterator[None]:
     enough: the kernel would give them to another one."""
     arrived: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()  # the only one with handlers
-    handlers = {number: signal.getsignal(number) for number in _HELD if is_main}
+    handlers = {number: signal.getsignal(number) for number in _HELD_SIGNALS if is_main}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handlers:
         signal.signal(number, lambda number, _: arrived.append(number))

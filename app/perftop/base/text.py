@@ -37,7 +37,7 @@ _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
 """Hangul fillers: letters that are drawn as blanks."""
 
 
-def _shows(sign: str) -> bool:
+def _is_displayable(sign: str) -> bool:
     """Whether a terminal draws this character as itself, in a cell of its own. This is not so for
     control characters, direction marks and characters without width."""
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
@@ -52,7 +52,7 @@ def printable(text: str) -> str:
     deceive the reader become question marks."""
     if text.isascii() and text.isprintable():
         return text
-    return NOT_PLAIN.sub(lambda sign: sign[0] if _shows(sign[0]) else "?", text)
+    return NOT_PLAIN.sub(lambda sign: sign[0] if _is_displayable(sign[0]) else "?", text)
 
 
 def escaped(text: str) -> str:
@@ -60,7 +60,9 @@ def escaped(text: str) -> str:
     line ends, are escaped as in JSON: \\u001b."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(sign if sign == "\n" or _shows(sign) else _escape(sign) for sign in text)
+    return "".join(
+        sign if sign == "\n" or _is_displayable(sign) else _escape(sign) for sign in text
+    )
 
 
 def _escape(sign: str) -> str:
@@ -68,7 +70,7 @@ def _escape(sign: str) -> str:
     return "".join(f"\\u{units[index : index + 4]}" for index in range(0, len(units), 4))
 
 
-def safe(text: str, most: int) -> str:
+def safe_text(text: str, most: int) -> str:
     """Untrusted text made printable and cut to at most `most` characters."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
@@ -80,22 +82,22 @@ _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|°C|[kMG]?Hz|[kMG]?B|k?J|W|[mµn]?s)(?![
 """The space between a number and its unit."""
 
 
-def folded(text: str, width: int, **options: Any) -> list[str]:
+def wrap_text(text: str, width: int, **options: Any) -> list[str]:
     """`textwrap.wrap`, but without breaks between a number and its unit."""
     lines = textwrap.wrap(_UNIT.sub("\u00a0", text), width, **options)
     return [line.replace("\u00a0", " ") for line in lines]
 
 
-def wrapped(text: str, width: int, indent: int) -> list[str]:
+def wrap_indented(text: str, width: int, indent: int) -> list[str]:
     """The text in lines of `width` cells, all but the first of them indented. Words are never
     broken, because many are options, names of events or parts of commands."""
-    return folded(
+    return wrap_text(
         text, max(width, 2 * indent, MIN_WIDTH), subsequent_indent=" " * indent,
         replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
 
-def machine(answer: Mapping[str, Any]) -> list[str]:
+def describe_machine(answer: Mapping[str, Any]) -> list[str]:
     """Host, CPU model, guest status and kernel of the machine that a probe's answer describes."""
     parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
     if guest := answer["virtualisation"]:
@@ -125,19 +127,19 @@ def colours(stream: TextIO) -> bool:
     return full_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
-def painted(text: str, code: str) -> str:
+def with_style(text: str, code: str) -> str:
     """The text with an SGR code (colour or style) of the terminal; unchanged if the code is ''."""
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
-def on_terminal(text: str, code: str = "", *, unicode: bool) -> str:
+def terminal_text(text: str, code: str = "", *, unicode: bool) -> str:
     """Untrusted text of one line, made safe for a terminal, with an SGR code (colour or style) if
     the code is not ''. `unicode`: characters outside ASCII may be used."""
-    shown = printable(text if unicode else in_ascii(text))
-    return painted(shown, code if shown else "")
+    shown = printable(text if unicode else ascii_line(text))
+    return with_style(shown, code if shown else "")
 
 
-_SAME_WIDTH = {
+_ASCII_SIGNS = {
     "█": "#", "▀": "'", "▄": ",", "·": ".", "▒": "?", "▓": "%", "╳": "x", "━": "=", "╸": "-",
     "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",
     "°": " ", "↑": "^", "↓": "v", "→": ">", "←": "<", "–": "-", "−": "-", "—": "-", "┄": "-",
@@ -146,13 +148,13 @@ _SAME_WIDTH = {
     "┴": "^", "└": "`", "├": "|", "▌": ">", "▔": "-", "◂": "<", "┬": "+", "✕": "x", "≈": "~",
     "✓": "+",
 }  # fmt: skip
-_CUT = re.compile("..…")
+_CUT_END = re.compile("..…")
 """An ellipsis with the two characters before it: in ASCII, three dots replace all three."""
-_CUT_WORD = re.compile(r"\S\S…")
+_CUT_NAME = re.compile(r"\S\S…")
 """The cut end of a name: in a table the replacement must not be wider."""
-_IN_LINES = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
+_WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
 """Longer, more readable replacements, for lines whose width may change."""
-_TABLE = str.maketrans(_SAME_WIDTH)
+_TABLE = str.maketrans(_ASCII_SIGNS)
 _MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
     "close": "~~", "unknown": "??", "disturbed": "??", "not usable": "✗-", "unusable": "✗X",
@@ -162,22 +164,22 @@ _MARKS = {
 """Marks for the states that the probe reports: a graphic character, then an ASCII character."""
 
 
-def mark(state: str, *, unicode: bool) -> str:
+def state_mark(state: str, *, unicode: bool) -> str:
     return _MARKS[state][0 if unicode else 1]
 
 
 def to_ascii(text: str) -> str:
     """The text in ASCII, at the same width."""
     if "…" in text:
-        text = _CUT.sub("...", text)
+        text = _CUT_END.sub("...", text)
     return text.translate(_TABLE).encode("ascii", "replace").decode()
 
 
-def in_ascii(line: str) -> str:
+def ascii_line(line: str) -> str:
     """A line in ASCII, for terminals without UTF-8; its width may change, but not that of a name
     that was cut."""
-    line = _CUT_WORD.sub("...", line)
-    for sign, instead in _IN_LINES.items():
+    line = _CUT_NAME.sub("...", line)
+    for sign, instead in _WIDER_ASCII.items():
         line = line.replace(sign, instead)
     return to_ascii(line)
 
@@ -185,7 +187,7 @@ def in_ascii(line: str) -> str:
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
-def columns(counts: Sequence[int], signs: str) -> str:
+def bar_chart(counts: Sequence[int], signs: str) -> str:
     """A chart in one line, with a character of `signs` for each count: the last character for the
     highest count, the first for 0 only."""
     highest, last = max(counts, default=0), len(signs) - 1
@@ -211,7 +213,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}" if math.isfinite(share) else MISSING
 
 
-def rough(share: float) -> str:
+def whole_percent(share: float) -> str:
     """A share in whole per cent: 80 %."""
     return f"{100 * share:.0f} %"
 
@@ -248,7 +250,7 @@ def rate_unit(most: float) -> ClockUnit:
 GHZ = clock_unit("GHz", math.nan)
 
 
-def hundredths(value: float) -> str:
+def two_decimals(value: float) -> str:
     """A plain number, such as IPC, to 0.01."""
     return f"{value:.2f}" if math.isfinite(value) else MISSING
 
@@ -278,12 +280,12 @@ def round_number(value: float) -> str:
     return f"{value / 10**power:g}{prefix}"
 
 
-def many(number: int, what: str) -> str:
+def count_noun(number: int, what: str) -> str:
     """A number with its noun in the singular or plural: 1 core, 2 cores."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Words in one phrase: a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
@@ -291,7 +293,7 @@ def listed(words: Sequence[str]) -> str:
 # --- times and spans
 
 
-def when(unix: float) -> str:
+def clock_time(unix: float) -> str:
     """Local time of day to 0.1 s."""
     tenths = int(unix * 10)
     return time.strftime("%H:%M:%S", time.localtime(tenths // 10)) + f".{tenths % 10}"
@@ -307,7 +309,7 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
 
 
-def length(ns: int) -> str:
+def long_duration(ns: int) -> str:
     """A duration: 4.1 s, 3 min 12 s, 2 h 05 min."""
     tenths = max(0, ns) // 10**8
     if tenths < 600:
@@ -318,7 +320,7 @@ def length(ns: int) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def place(ns: int) -> str:
+def player_time(ns: int) -> str:
     """A position in a recording, as media players show it: 0:28, 1:02:28."""
     minutes, seconds = divmod(max(0, ns) // 10**9, 60)
     hours, minutes = divmod(minutes, 60)
@@ -327,7 +329,7 @@ def place(ns: int) -> str:
 
 def running_time(seconds: int) -> str:
     """Time since the start of something that is still running: 59 s, 1 min 00 s."""
-    return f"{seconds} s" if seconds < 60 else length(seconds * 10**9)
+    return f"{seconds} s" if seconds < 60 else long_duration(seconds * 10**9)
 
 
 def short_duration(seconds: float) -> str:
@@ -335,7 +337,7 @@ def short_duration(seconds: float) -> str:
     return f"{1e3 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def rounded(seconds: float) -> str:
+def brief_duration(seconds: float) -> str:
     """A duration to two digits: 9.8 µs, 16 ms, 1.2 s."""
     if seconds <= 0:
         return "0 µs"
@@ -348,7 +350,7 @@ def rounded(seconds: float) -> str:
 _UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 
 
-def exact(ns: float | None) -> str:
+def resolution_text(ns: float | None) -> str:
     """The resolution of a clock: 4 ms, 1 µs, 27.8 ns."""
     if ns is None:
         return MISSING

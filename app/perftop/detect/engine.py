@@ -50,7 +50,7 @@ class DetectorInput:
     def ran(self) -> tuple[Floats, Floats]:
         """Returns the cycles of each core's threads together, and the seconds that they took; 0
         where unknown."""
-        cycles, run_s = self.sample.part(ran)
+        cycles, run_s = self.sample.part(cycles_and_time)
         return cycles, run_s
 
 
@@ -59,7 +59,7 @@ def util(batch: SampleBatch) -> Floats:
     return batch.cores.max_of_threads(batch.values["util"])
 
 
-def ran(batch: SampleBatch) -> Floats:
+def cycles_and_time(batch: SampleBatch) -> Floats:
     """Returns `DetectorInput.ran` of each sample, (samples, 2, cores)."""
     values, at = batch.values, INDEX["busy_hz"]
     both = np.array([values.top[:, at], values.bottom[:, at]])
@@ -67,12 +67,12 @@ def ran(batch: SampleBatch) -> Floats:
     return batch.cores.total(both).swapaxes(0, 1)
 
 
-def with_tasks(batch: SampleBatch) -> Bools:
+def has_task_records(batch: SampleBatch) -> Bools:
     """Returns a mask of the samples that have the result of a scan of the tasks."""
     return np.array([not {"tasks", "quotas"}.isdisjoint(f.records) for f in batch.frames], bool)
 
 
-class Highest(NamedTuple):
+class HighestValues(NamedTuple):
     """The highest values among the CPUs, by sample; 0 where no value is known. In most samples they
     show that most detectors have nothing to do."""
 
@@ -83,13 +83,13 @@ class Highest(NamedTuple):
     involuntary: Floats
 
 
-def highest(batch: SampleBatch) -> Highest:
+def highest_values(batch: SampleBatch) -> HighestValues:
     values = batch.values
     steal = values["steal"]
     busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
     stolen_s = values.top[:, INDEX["steal"]]
     maxima = np.array([stolen_s, steal, busy, values["involuntary"]])
-    return Highest(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
+    return HighestValues(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
 
 
 class RunningEpisodes:
@@ -122,7 +122,7 @@ class RunningEpisodes:
         return episode
 
 
-def gap_ns(sample_ns: int) -> int:
+def max_gap_ns(sample_ns: int) -> int:
     """Returns the length in ns of the longest gap that does not end an episode."""
     return max(GAP_NS, GAP_SAMPLES * sample_ns)
 
@@ -150,7 +150,7 @@ class RecordEpisodes:
         `end`, keeps it running."""
         self.time_ns, self.span_s = reader.hello.raw_ns, 0.0
         """Raw time of the newest record, and seconds that it covers."""
-        self._gap_ns = gap_ns(reader.hello.sample_ns)
+        self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.running: dict[Hashable, RecordEpisode] = {}
         self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
         self._shown: set[Hashable] = set()
@@ -270,7 +270,7 @@ class HighShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class AllowedPauses:
     """Time in ns for which an episode continues although no sample shows it."""
 
     pause_ns: int
@@ -307,7 +307,7 @@ S = TypeVar("S", bound=ShareEpisode)
 class OpenEpisodes(Generic[S]):
     """The running episodes of one detector. Each position is in at most one episode."""
 
-    def __init__(self, episodes: RunningEpisodes, patience: Patience) -> None:
+    def __init__(self, episodes: RunningEpisodes, patience: AllowedPauses) -> None:
         self.running: list[S] = []
         self.patience = patience
         self._episodes = episodes
@@ -350,7 +350,7 @@ class ShareEpisodes:
         the first of them. It is over once no sample has shown it for `pause_ns`; its end is then
         the start of that pause."""
         self._open: OpenEpisodes[ShareEpisode] = OpenEpisodes(
-            episodes, Patience(pause_ns, gap_ns(sample_ns))
+            episodes, AllowedPauses(pause_ns, max_gap_ns(sample_ns))
         )
         self._kind = kind
         self._start, self._end, self._after = start, end, after

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from perftop.base.arrays import first_true
-from perftop.base.text import safe
+from perftop.base.text import safe_text
 from perftop.detect.engine import (
     DetectorInput,
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
-    with_tasks,
+    has_task_records,
 )
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -28,17 +28,19 @@ START, END = 0.05, 0.03
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
 MIN_TASKS_SHARE = 0.1
 """Share of the time that tasks must run on a CPU to lose something ..."""
-FULL, MIN_TASKS_IF_FULL = 0.9, 0.01
+FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
 """Share of the time from which a CPU is full: a task there may get next to nothing, and loses."""
 MIN_BUSY_SHARE = 0.5
 """... and share that they and the interrupts must take together."""
-COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
+SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
 """Typical cost of one softirq of each kind, relative to the cost of a timer softirq."""
 MIN_RAISED_RATIO = 0.1
 """Minimum number of interrupts of a line per softirq for the line to be reported as the source of
 the softirqs. A driver that polls causes few interrupts."""
 MAX_NAME = 40
-USUAL = re.compile("local timer|rescheduling|function call|irq work|performance mon|non-maskable")
+USUAL_LINES = re.compile(
+    "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
+)
 """Beginnings of the names of lines that count on each busy CPU, and cost little."""
 
 
@@ -61,7 +63,7 @@ class InterruptStorms:
         self._storms = RecordEpisodes(reader, episodes, "interrupt", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.once(with_tasks), first, last)
+        return first_true(batch.once(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -70,7 +72,7 @@ class InterruptStorms:
         is_whole = self._storms.covers(data.time_ns)
         for cpu, spent in _cpus(data.records).items() if is_whole else ():
             taken = spent.irq + spent.softirq
-            least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL else MIN_TASKS_IF_FULL
+            least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL_SHARE else MIN_TASKS_IF_FULL
             is_lost = spent.tasks + taken >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
             if is_lost and cpu in self._position:
                 cause = "irq" if spent.irq > spent.softirq else "softirq"
@@ -117,8 +119,8 @@ def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
                 daemon = [ran.share for ran in snapshot.tasks_on(str(cpu))
                           if ran.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
                 softirq = max(0.0, _share(softirq) - sum(daemon))
-                line = _most(lines)
-                cpus[int(cpu)] = _Cpu(_share(tasks), _share(irq), softirq, line, _most(kinds))
+                line = _costliest(lines)
+                cpus[int(cpu)] = _Cpu(_share(tasks), _share(irq), softirq, line, _costliest(kinds))
     return cpus
 
 
@@ -126,14 +128,16 @@ def _share(value: float) -> float:
     return min(1.0, value) if value > 0 else 0.0  # a NaN is 0
 
 
-def _most(named: list[object]) -> tuple[str, int] | None:
+def _costliest(named: list[object]) -> tuple[str, int] | None:
     """Returns the name with the highest count times its cost."""
     counts = {}
     for entry in named:
         match entry:
-            case [str() as name, int() as count] if 0 < count < 1 << 62 and not USUAL.match(name):
-                counts[safe(name, MAX_NAME)] = count
+            case [str() as name, int() as count] if 0 < count < 1 << 62 and not USUAL_LINES.match(
+                name
+            ):
+                counts[safe_text(name, MAX_NAME)] = count
     if not counts:
         return None
-    name = max(counts, key=lambda name: counts[name] * COSTS.get(name, 1.0))
+    name = max(counts, key=lambda name: counts[name] * SOFTIRQ_COSTS.get(name, 1.0))
     return name, counts[name]

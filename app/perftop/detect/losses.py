@@ -17,7 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import PAUSE_NS, AllSums, HighShare, Patience, RunningEpisodes, gap_ns
+from perftop.detect.engine import (
+    PAUSE_NS,
+    AllowedPauses,
+    AllSums,
+    HighShare,
+    RunningEpisodes,
+    max_gap_ns,
+)
 from perftop.model.belief import confidence
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode, TaskOnCpu
@@ -32,13 +39,13 @@ edge of something else."""
 MIN_PRESENT_SHARE = 0.25
 """Share of the time since the start of a loss that a task must have run to count as still
 present."""
-LEARNED_S = 10.0
+LEARNING_S = 10.0
 """Running time in s after which the weight of older samples is divided by e, because programs have
 phases."""
 STABLE_S = 10.0
 """Undisturbed time in s after which a program counts as the same program, in streams without task
 records."""
-CYCLES = 1
+CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
 """Share of the time that a CPU must work, steal included. A CPU that is idle for half of the time
@@ -71,7 +78,7 @@ class NeighbourLosses:
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._least = start, end, least
-        self._sample_ns, self._patience = sample_ns, Patience(PAUSE_NS, gap_ns(sample_ns))
+        self._sample_ns, self._patience = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
         """The latest high share of each position that ever lost anything. Its sums are the loss and
@@ -226,7 +233,7 @@ class UndisturbedPrograms:
         """Returns `learned` before the first of some samples and after each. CPUs that were
         undisturbed in a sample learn from it. `parts` are the rows of `learned`, (samples, rows,
         CPUs); the other arrays are (samples, CPUs)."""
-        weights = np.where(quiet, np.exp(-run_s / LEARNED_S), 1.0)
+        weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned.shape))
         learned[0] = self.learned
         np.copyto(learned[1:], np.where(quiet[:, None], parts, 0.0))
@@ -238,7 +245,7 @@ class UndisturbedPrograms:
         """Returns the undisturbed IPC, the share of it by which the IPC is lower now, and the
         relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            parts = learned[..., :3, :] / learned[..., CYCLES, None, :]
+            parts = learned[..., :3, :] / learned[..., CYCLES_ROW, None, :]
             before, squares = parts[..., 0, :], parts[..., 2, :]
             spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
             return before, np.maximum(1 - ipc / before, 0.0), spread

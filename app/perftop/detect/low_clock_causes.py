@@ -16,7 +16,7 @@ from perftop.model.belief import Confidence, confidence
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
-from perftop.model.kinds import OUTSIDE, Bit, Cap, Level, OutOf, PolledBits
+from perftop.model.kinds import OUTSIDE_CPU, Bit, Cap, Level, OutOf, PolledBits
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
@@ -26,7 +26,7 @@ CAUSES = {
 }  # fmt: skip
 """Cause by the name of a limit reason. Of two reasons that are seen equally often, the first one
 counts. Other reasons limit nothing, or their effect is unknown."""
-LEVELS = "license_1", "license_2", "license_3"
+LICENSE_COUNTERS = "license_1", "license_2", "license_3"
 """Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
 """Prefix of the keys of such counters. Each thread counts these cycles of its whole core, even
@@ -106,14 +106,15 @@ CLUES = (
 """Clues for the cause. Of several that are seen equally often, the first one counts."""
 MAX_COOL_C = 75.0
 """Temperature in °C below which no CPU throttles itself for heat."""
-WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
-PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
-       "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
+WIDE_SIMD_COUNTERS = (*LICENSE_COUNTERS, "pcu_avx256", "pcu_avx512")
+PCU_COUNTERS = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal",
+                "pcu_prochot_external", "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
 """Counters of the power control unit, in its own cycles."""
-FLAGS = "package_thermal", "core_thermal", "hsmp_limits"
-COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
-           "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
-           "hwp_max", "hwp_highest", "pstate_limit", "stat_steal_s")  # fmt: skip
+FLAG_COUNTERS = "package_thermal", "core_thermal", "hsmp_limits"
+USED_COUNTERS = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE_SIMD_COUNTERS, "hsmp_limits",
+                 "energy_j", "power_limit_w", "power_limit2_w", "power_throttled_s",
+                 "temperature_c", "hwp_epp", "hwp_max", "hwp_highest", "pstate_limit",
+                 "stat_steal_s")  # fmt: skip
 """All counters that the rules and the evidence use."""
 
 
@@ -122,7 +123,7 @@ class Verdict(NamedTuple):
     confidence: Confidence
 
 
-class Case(NamedTuple):
+class DropCase(NamedTuple):
     """One turbo drop whose cause is to be found."""
 
     facts: Facts
@@ -139,12 +140,12 @@ def _verdict(cause: str, *, counted: bool = True) -> Verdict:
     return Verdict(cause, confidence("turbo-drop", cause, counted=counted))
 
 
-def verdict(case: Case) -> Verdict:
+def verdict(case: DropCase) -> Verdict:
     """Returns the cause of the first rule that applies."""
     return next(verdicts(case), Verdict("unknown", "unknown"))
 
 
-def verdicts(case: Case) -> Iterator[Verdict]:
+def verdicts(case: DropCase) -> Iterator[Verdict]:
     """Yields the causes of all rules that apply: first limits that were set, then limits of the
     package that were measured, then what the code asks for, and last what is only likely."""
     facts, mean = case.facts, case.facts.mean
@@ -171,7 +172,7 @@ def verdicts(case: Case) -> Iterator[Verdict]:
     if limits:
         yield _verdict(limits[0].cause, counted=limits[0].key != "plr_reasons")
     # Wide code also draws more power, so a limit that was measured goes before its license.
-    if sum(share for key in WIDE if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
+    if sum(share for key in WIDE_SIMD_COUNTERS if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
         yield _verdict("license", counted=not case.scaled)
     if some_power_limit and not limits:
         yield power_limit
@@ -191,11 +192,11 @@ def verdicts(case: Case) -> Iterator[Verdict]:
         yield _verdict("governor")
 
 
-def evidence(case: Case, cause: str) -> dict[str, Any]:
+def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     """Returns the evidence for the cause, and other counts of the drop."""
     facts, mean = case.facts, case.facts.mean
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
-    levels = {key: share for key in LEVELS if (share := mean(key)) > 0}
+    levels = {key: share for key in LICENSE_COUNTERS if (share := mean(key)) > 0}
     if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         most = max(levels, key=lambda key: levels[key])
         result["simd"] = Level(int(most[-1]), levels[most])
@@ -204,10 +205,10 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
     reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
     result["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
-    for key, share in (*((key, MIN_ACTIVE_SHARE) for key in FLAGS), ("plr_reasons", 0.0)):
+    for key, share in (*((key, MIN_ACTIVE_SHARE) for key in FLAG_COUNTERS), ("plr_reasons", 0.0)):
         if bits := facts.bits(key, share):
             result[key] = PolledBits(tuple(bits), facts.polls(key))
-    result |= {key: share for key in PCU if (share := mean(key)) >= MIN_ACTIVE_SHARE}
+    result |= {key: share for key in PCU_COUNTERS if (share := mean(key)) >= MIN_ACTIVE_SHARE}
     for scope in ("package", "core"):
         if (share := mean(f"{scope}_throttled_s")) > 0:
             result[f"{scope}_throttled_share"] = round(share, 3)
@@ -235,7 +236,7 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
     # The CPU itself asserts PROCHOT only near its highest temperature, which is 90 °C or more.
     is_cool = numbers.get("temperature_c", nan) < MAX_COOL_C
     if cause == "prochot" and (is_cool or mean("pcu_prochot_external") >= MIN_ACTIVE_SHARE):
-        result["prochot_from"] = OUTSIDE
+        result["prochot_from"] = OUTSIDE_CPU
     return result | {key: round(value, 1) for key, value in numbers.items() if value > 0}
 
 

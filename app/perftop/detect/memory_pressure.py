@@ -41,7 +41,7 @@ siblings, because IPC varies by some per cent."""
 MIN_SPREADS = 2.0
 """Number of standard deviations of the earlier IPC. A smaller loss may be the program's own
 variation."""
-MIN_OF_BEST = 0.7
+MIN_SATURATED_SHARE = 0.7
 """Share of the highest traffic of this run that counts as saturated. Latency rises steeply from
 this share on, whatever the highest traffic is."""
 MIN_GROWTH = 1.25
@@ -167,7 +167,7 @@ class Memory:
         some_work: Bools = np.logical_or.reduce(batch.once(busy_cpus)[part], axis=1, keepdims=True)
         assert batch.best_traffic is not None
         best = with_extra_column(batch.best_traffic[part], np.nan)[:, self._package]
-        near = ~(work.rate < MIN_OF_BEST * best)
+        near = ~(work.rate < MIN_SATURATED_SHARE * best)
         at, count = 0, last - first
         while at < count:
             # Only CPUs that are not crowded learn, and what was learned shows which are crowded. So
@@ -269,7 +269,7 @@ class Memory:
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         best = with_extra_column(self._best(data), np.nan)[self._package]
         before, shares, spread = self._programs.compared(self._programs.learned, ipc)
-        near = ~(rate < MIN_OF_BEST * best)
+        near = ~(rate < MIN_SATURATED_SHARE * best)
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.hidden & ~crowded)
         unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)

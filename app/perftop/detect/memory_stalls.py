@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from perftop.base.arrays import first_true
-from perftop.base.text import safe
+from perftop.base.text import safe_text
 from perftop.detect.engine import (
     DetectorInput,
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
-    with_tasks,
+    has_task_records,
 )
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -57,7 +57,7 @@ class MemoryStalls:
         self._stalls = RecordEpisodes(reader, episodes, "memory-stall", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.once(with_tasks), first, last)
+        return first_true(batch.once(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -121,7 +121,7 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
                 own = [pid for pid in members if re.fullmatch("[0-9]{1,10}", str(pid))]
                 yield _Stall(
                     "memory-limit",
-                    safe(str(group), MAX_GROUP),
+                    safe_text(str(group), MAX_GROUP),
                     stalled_s,
                     evidence,
                     frozenset(int(pid) for pid in own if members[pid] == group),

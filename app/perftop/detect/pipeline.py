@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from perftop.base.arrays import Bools, Ints, first_true
-from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, highest
+from perftop.detect.engine import DetectorInput, RunningEpisodes, highest_values, max_gap_ns
 from perftop.detect.interrupts import InterruptStorms
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Memory
@@ -20,7 +20,7 @@ from perftop.detect.siblings import Siblings
 from perftop.detect.standstill import Halts, Smis, Steals
 from perftop.detect.throttles import Throttles
 from perftop.detect.turbo_drops import Drops, Licenses
-from perftop.detect.watched_job import Budget, QuotaStops, Scheduler, Stops
+from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudget
 from perftop.model import machine_totals
 from perftop.model.belief import confidence
 from perftop.model.cores import packages
@@ -55,7 +55,7 @@ class Detection:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, *, is_shown: bool) -> None:
         """`is_shown`: between two calls of `take`, a screen reads what neighbours have learned."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
-        self._gap_ns = gap_ns(reader.hello.sample_ns)
+        self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
         # Drops come before other detectors, which leave out losses that a drop covers; quotas come
@@ -144,7 +144,7 @@ episodes."""
 JOIN_NS = 2_000_000_000
 """Time in ns. Counters that become suspect within this time of the first one belong to the same
 takeover."""
-READ = "time stamps"
+WHOLE_READ = "time stamps"
 """The cause when the whole read is wrong, not a single counter."""
 
 
@@ -161,7 +161,7 @@ class _Suspect:
 
     def includes(self, key: str, time_ns: int) -> bool:
         """Returns whether a doubt about this counter belongs to the episode."""
-        if (key == READ) != (READ in self.why):
+        if (key == WHOLE_READ) != (WHOLE_READ in self.why):
             return False
         return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS
 
@@ -203,7 +203,7 @@ class Suspects:
         by_key: dict[str, dict[int, Doubt]] = {}
         for cpu, doubted in doubts.items():
             for key, why in doubted:
-                name = READ if why == Doubt.BACKWARDS else key
+                name = WHOLE_READ if why == Doubt.BACKWARDS else key
                 by_key.setdefault(name, {})[cpu] = why
         news: dict[int, set[int]] = {}
         for key, cpus in sorted(by_key.items()):
@@ -238,7 +238,7 @@ class Suspects:
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
 for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
-_RECORDS = {"tasks", "watched", machine_totals.RECORD}
+_RECORDS = {"tasks", "watched", machine_totals.L3_RECORD}
 """Records of a frame about tasks, the watched job and L3s."""
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
@@ -258,11 +258,11 @@ class Neighbours:
         self.hypervisor = Hypervisor(reader, episodes, groups)
         self.l3_groups = L3Groups(hello.topology)
         self.memory = Memory(reader, episodes, self.running_tasks, groups, self.l3_groups)
-        self.scheduler = Scheduler(
+        self.scheduler = JobWaits(
             reader, episodes, self.running_tasks, self.watched_job, groups, quotas
         )
-        self.budget = Budget(reader, episodes, self.running_tasks)
-        self.stops = Stops(reader, episodes, self.watched_job)
+        self.budget = TurboBudget(reader, episodes, self.running_tasks)
+        self.stops = JobStops(reader, episodes, self.watched_job)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         is_losing = not (self.siblings.losses.is_quiet and self.hypervisor.losses.is_quiet)
@@ -322,7 +322,7 @@ class Neighbours:
             busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
-            data.sample.batch.once(highest).busy[data.sample.index] < MIN_BUSY
+            data.sample.batch.once(highest_values).busy[data.sample.index] < MIN_BUSY
             and self.siblings.losses.is_quiet
             and self.hypervisor.losses.is_quiet
         ):
@@ -374,10 +374,10 @@ class Hypervisor:
         loss must be running."""
         if not self._known:
             return last
-        return first_true(batch.once(highest).steal >= HYPERVISOR_START, first, last)
+        return first_true(batch.once(highest_values).steal >= HYPERVISOR_START, first, last)
 
     def sample(self, data: DetectorInput, busy: Bools) -> list[Episode]:
-        steal = data.sample.batch.once(highest).steal[data.sample.index]
+        steal = data.sample.batch.once(highest_values).steal[data.sample.index]
         if not self._known or (self.losses.is_quiet and steal < HYPERVISOR_START):
             return []
         at, values = INDEX["steal"], data.sample.values

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, distinct, first_true, latest
-from perftop.detect.engine import GAP_SAMPLES, DetectorInput, gap_ns, util
+from perftop.base.arrays import Bools, Floats, Ints, distinct, first_true, latest_known
+from perftop.detect.engine import GAP_SAMPLES, DetectorInput, max_gap_ns, util
 from perftop.model.belief import confidence
 from perftop.model.cores import Cores
 from perftop.model.kinds import Episode
@@ -82,7 +82,7 @@ class Ramps:
     def __init__(self, reader: SampleReader) -> None:
         self.is_available = bool(reader.evaluator.chosen["busy_hz"])
         sample_ns = reader.hello.sample_ns
-        self._gap_ns, self._stale_ns = gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
+        self._gap_ns, self._stale_ns = max_gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
         self._forget(reader.cores)
 
     def _forget(self, cores: Cores) -> None:
@@ -125,10 +125,10 @@ class Ramps:
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_UP_SHARE
-        known_ns = latest(self._known_ns, every, known)
+        known_ns = latest_known(self._known_ns, every, known)
         apart_ns = times - known_ns[:-1]
         unseen = ~known & (apart_ns > self._stale_ns)
-        awake_ns = latest(self._awake_ns, every, awake | unseen)
+        awake_ns = latest_known(self._awake_ns, every, awake | unseen)
         woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
         return _Wakes(woke, unseen, apart_ns, known_ns, awake_ns)
 

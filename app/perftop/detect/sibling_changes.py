@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, latest
+from perftop.base.arrays import Bools, Floats, Ints, latest_known
 
-MAX_MIXED = 2
+MAX_MIXED_SAMPLES = 2
 """Maximum number of samples between two compared samples: in these, the sibling ran for a part of
 the time."""
 MAX_CHANCE = 0.001
@@ -65,16 +65,16 @@ class SiblingHistory:
         number = np.arange(1, len(ipc) + 1)[:, None]
         after = SiblingChanges(
             np.zeros((len(ipc) + 1, *self.counts.shape), np.int64),
-            latest(self._ipc, ipc, compared),
-            latest(self._together, together, compared),
-            latest(self._last, np.broadcast_to(number, ipc.shape), compared),
+            latest_known(self._ipc, ipc, compared),
+            latest_known(self._together, together, compared),
+            latest_known(self._last, np.broadcast_to(number, ipc.shape), compared),
         )
         before, started = after.ipc[:-1], together & ~after.together[:-1]
         mixed = number - 1 - after.last[:-1]
         with np.errstate(invalid="ignore"):
             fell, rose = ipc <= (1 - self._least) * before, before <= (1 - self._least) * ipc
             compared &= before > 0
-        edge = compared & (together != after.together[:-1]) & (mixed <= MAX_MIXED)
+        edge = compared & (together != after.together[:-1]) & (mixed <= MAX_MIXED_SAMPLES)
         same = compared & (together == after.together[:-1]) & (mixed == 0)
         fits = np.where(started, fell, rose)
         found = np.stack([edge, edge & fits, same, same & (fell | rose)], axis=1)

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, first_true, latest
+from perftop.base.arrays import Bools, Floats, Ints, first_true, latest_known
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import (
-    CYCLES,
+    CYCLES_ROW,
     CpuWork,
     NeighbourLoss,
     NeighbourLosses,
@@ -51,8 +51,8 @@ of running together."""
 MIN_SPREADS = 2.0
 """Number of standard deviations of the IPC while alone. A smaller loss may be the program's own
 variation."""
-CONTENTION = "smt_contention_ratio"
-MIN_GIVEN = 0.5
+CONTENTION_KEY = "smt_contention_ratio"
+MIN_GIVEN_SHARE = 0.5
 """Slots given to the sibling, as a share of the lost IPC, from which they explain the loss."""
 MAX_AGE_NS = 60_000_000_000
 """Age in ns from which a baseline may belong to another phase of the program."""
@@ -121,7 +121,7 @@ class Siblings:
         """Seconds for which each CPU has run alone so far, and the raw time at which it last
         did."""
         self._history = SiblingHistory(n, START)
-        self._given = CONTENTION in reader.evaluator.metrics
+        self._given = CONTENTION_KEY in reader.evaluator.metrics
         """Whether the stream counts the slots that go to the sibling."""
         self._cores: object = None
 
@@ -192,7 +192,7 @@ class Siblings:
     def _look(self, work: _SiblingWork, run_s: Floats) -> _Outlook:
         """Returns what is learned from some samples."""
         learned = self._programs.learning(work.alone, run_s, work.sums)
-        together = work.together & (learned[1:, CYCLES] > 0)
+        together = work.together & (learned[1:, CYCLES_ROW] > 0)
         changes = self._history.compare(work.alone, work.together, work.ipc)
         return _Outlook(learned, work.alone, run_s, together, changes)
 
@@ -201,7 +201,7 @@ class Siblings:
         self._programs.learned = outlook.learned[-1].copy()
         self._history.take(outlook.changes, len(alone))
         self._alone_s = add_samples(self._alone_s, np.where(alone, outlook.run_s, 0.0))
-        self._alone_ns = latest(
+        self._alone_ns = latest_known(
             self._alone_ns, np.broadcast_to(time_ns[:, None], alone.shape), alone
         )[-1]
 
@@ -232,7 +232,7 @@ class Siblings:
             return over
         given = np.zeros(len(cycles))
         if self._given:
-            given = cycles * np.nan_to_num(data.sample.values[CONTENTION])
+            given = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
         losing = self.losses.open & np.isfinite(ipc * alone * overlap)
         parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
         self._programs.lose(losing, *parts)
@@ -275,7 +275,7 @@ class Siblings:
         explained = False  # by slots that were counted, not by the earlier IPC
         if self._given:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
-            explained = bool(given >= MIN_GIVEN * (1 - instructions / expected) * cycles)
+            explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
         counted = explained or (follows and known and recent)
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_AGE_NS:

@@ -17,8 +17,8 @@ from perftop.detect.engine import (
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
-    gap_ns,
-    highest,
+    highest_values,
+    max_gap_ns,
 )
 from perftop.model.belief import confidence
 from perftop.model.cores import packages
@@ -39,15 +39,15 @@ ENTRY_S, IDLE_ERROR = 2e-6, 0.1
 error as a share of the idle time where idle periods are not counted, because hardly any is shorter
 than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
 the loss appear smaller than it is."""
-ROBBED_NS = 60_000_000_000
+AFTER_STEAL_NS = 60_000_000_000
 """Time in ns after a stolen tick in which the hypervisor may have taken most of the next tick."""
-HOT = {
+HEAT_BITS = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
 }
 """Names of status bits by the cause that the bits show."""
 STATUS_COUNTERS = "limit_reasons", "package_thermal", "core_thermal"
-MODULATED = 1 << 4
+MODULATION_BIT = 1 << 4
 """Bit of register 19AH that shows that the OS or firmware asks the core to halt part of the time.
 Bits 3:0 hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 support only eighths, in bits
 3:1; there bit 0 is reserved, and 0."""
@@ -64,13 +64,13 @@ class Standstill:
             if "busy_s" in variant.needs:
                 self._exact |= mask
         self._entries = reader.counters.columns.get("idle_entries")
-        self._robbed_ns = np.full(rows, -ROBBED_NS)
+        self._robbed_ns = np.full(rows, -AFTER_STEAL_NS)
 
     def note_steal(self, batch: SampleBatch, first: int, last: int) -> None:
         """Records which CPUs have lost time to the hypervisor. Must be called with all samples."""
-        if (batch.once(highest).steal[first:last] > 0).any():
+        if (batch.once(highest_values).steal[first:last] > 0).any():
             stolen = batch.values["steal"][first:last] > 0
-            times = np.where(stolen, batch.time_ns[first:last, None], -ROBBED_NS)
+            times = np.where(stolen, batch.time_ns[first:last, None], -AFTER_STEAL_NS)
             self._robbed_ns = np.maximum(self._robbed_ns, times.max(axis=0))
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
@@ -89,7 +89,7 @@ class Standstill:
             moved = data.sample.delta.tables[self._entries.block].increments
             guessed = ENTRY_S * moved[:, self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
-        robbed = self._guest | (data.time_ns - self._robbed_ns < ROBBED_NS)
+        robbed = self._guest | (data.time_ns - self._robbed_ns < AFTER_STEAL_NS)
         error = [
             np.where(unknown, 0.0, np.minimum(guessed, idle_s)),
             np.full(len(idle), MAX_READ_S),
@@ -122,7 +122,7 @@ class Thermal:
             _StatusBits(column, cause, column.first + 1 + np.array(bits), column.scope == "core")
             for key in STATUS_COUNTERS
             if (column := columns.get(key)) is not None
-            for cause, names in enumerate(HOT.values())
+            for cause, names in enumerate(HEAT_BITS.values())
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
         ]
         self.is_available = bool(self._status)
@@ -140,7 +140,7 @@ class Thermal:
     def shares(self, data: DetectorInput) -> Floats:
         """Returns (HOT, cores): the share of the polls in this sample that found the cause; NaN
         where there were no polls."""
-        result = np.full((len(HOT), len(data.cores.lists)), np.nan)
+        result = np.full((len(HEAT_BITS), len(data.cores.lists)), np.nan)
         for status in self._status:
             moved = data.sample.delta.tables[status.column.block].increments
             polls = moved[:, status.column.first]
@@ -179,7 +179,7 @@ class Modulation:
         bits = np.where(known, level, 0).astype(int)
         duty = (bits & 15) / 16
         # A duty of 0 is reserved and undocumented.
-        asked = np.where((bits & MODULATED != 0) & (duty > 0), 1 - duty, 0.0)
+        asked = np.where((bits & MODULATION_BIT != 0) & (duty > 0), 1 - duty, 0.0)
         return np.where(known, asked, np.nan)
 
 
@@ -203,14 +203,14 @@ MIN_EXPLAINED = 0.5
 """Share of the loss that a marker must explain to be its cause."""
 TRANSITION_S = 8.5e-6
 """Time in s for which a core of the Skylake generation stands still when its clock changes."""
-CHANGES = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
-STEP_HZ = 100e6
+CLOCK_CHANGES_KEY = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
+CLOCK_STEP_HZ = 100e6
 """Step in Hz between two clocks of an Intel core since Sandy Bridge. Other cores have finer
 steps."""
-MIN_BETWEEN = 0.1
+MIN_STEP_DISTANCE = 0.1
 """Share of a step. If the mean clock of a core is at least this far from both neighbouring steps,
 the core has changed its clock."""
-MIN_HDC = 0.02
+MIN_HDC_SHARE = 0.02
 """Share of the reference cycles by which MPERF must exceed them. MPERF may tick at the nameplate
 frequency, which differs from the TSC by up to a per cent."""
 MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
@@ -226,20 +226,20 @@ READ, STEAL = 3, 4
 """Indices of two errors in Sums."""
 
 
-class Sign(NamedTuple):
+class Marker(NamedTuple):
     cause: str
     counted: bool = True
     """Whether the marker counts what `belief.COUNTED` says, and not something that goes with it."""
 
 
-SIGNS = {
-    "modulation": Sign("modulation"),
-    "thermal": Sign("modulation", counted=False),
-    "hdc": Sign("hdc"),
-    "smi": Sign("smm"),
-    "simd": Sign("simd"),
-    "pcu": Sign("clock-change"),
-    "between": Sign("clock-change", counted=False),
+MARKERS = {
+    "modulation": Marker("modulation"),
+    "thermal": Marker("modulation", counted=False),
+    "hdc": Marker("hdc"),
+    "smi": Marker("smm"),
+    "simd": Marker("simd"),
+    "pcu": Marker("clock-change"),
+    "between": Marker("clock-change", counted=False),
 }
 """The cause that each marker shows, in the order in which the markers are checked."""
 
@@ -250,21 +250,21 @@ class Halts:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters = reader.counters
         self.is_available = bool(reader.evaluator.chosen["involuntary"])
-        self._standstill, self._signs = Standstill(reader), Signs(reader)
+        self._standstill, self._signs = Standstill(reader), Markers(reader)
         self._names = reader.single_cpus
         sample_ns = reader.hello.sample_ns
         self._halts = ShareEpisodes(
             episodes, "involuntary-halt", HALT_START, HALT_END, sample_ns, after=MIN_SAMPLES,
             pause_ns=PAUSE_NS,
         )  # fmt: skip
-        self._gap_ns = gap_ns(sample_ns)
+        self._gap_ns = max_gap_ns(sample_ns)
         self._packet: tuple[int, Sums] | None = None
         """Start of the samples that are being joined, and their sums; None if there are none."""
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         due = first
         if self._halts.is_quiet and self._packet is None:
-            due = first_true(batch.once(highest).involuntary >= HALT_START, first, last)
+            due = first_true(batch.once(highest_values).involuntary >= HALT_START, first, last)
         self._standstill.note_steal(batch, first, due)
         return due
 
@@ -310,11 +310,11 @@ def _describe(halt: ShareEpisode) -> None:
     # Later samples may have gained by errors what the first ones lost.
     span_s, lost_s = np.maximum(sums[[1, LOST_S]], 0.0).tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
-    explained = dict(zip(SIGNS, shares.tolist(), strict=True))
+    explained = dict(zip(MARKERS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
     episode = halt.episode
     episode.depth = lost_s / span_s
-    sign = SIGNS[cause] if cause else Sign("unknown")
+    sign = MARKERS[cause] if cause else Marker("unknown")
     episode.cause = sign.cause
     error_s = float(sums[ERRORS:SMIS].sum())
     episode.confidence = confidence(
@@ -328,7 +328,7 @@ def _describe(halt: ShareEpisode) -> None:
         if cause == "smi":
             evidence["each_SMI_s"] = round(lost_s / smis, 6)
     if episode.cause in {"clock-change", "unknown"}:
-        evidence[CHANGES] = round(episode.depth / TRANSITION_S)
+        evidence[CLOCK_CHANGES_KEY] = round(episode.depth / TRANSITION_S)
     errors = sums[ERRORS:SMIS] / span_s
     evidence["error_share"] = round(float(errors.sum()), 5)
     for name, share in zip(("idle", "reading", "steal"), errors.tolist(), strict=True):
@@ -336,7 +336,7 @@ def _describe(halt: ShareEpisode) -> None:
     episode.evidence = dict(evidence)
 
 
-class Signs:
+class Markers:
     """Markers of the possible causes, each as the seconds of standstill that it explains."""
 
     def __init__(self, reader: SampleReader) -> None:
@@ -344,8 +344,8 @@ class Signs:
         self._rows = len(hello.topology)
         self._package = packages(hello)
         intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
-        base = hello.base_hz.hz / STEP_HZ if hello.base_hz else 0.5
-        self._steps = intel and abs(base - round(base)) < MIN_BETWEEN
+        base = hello.base_hz.hz / CLOCK_STEP_HZ if hello.base_hz else 0.5
+        self._steps = intel and abs(base - round(base)) < MIN_STEP_DISTANCE
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
 
     def explained(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
@@ -363,18 +363,18 @@ class Signs:
             busy = share[np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)]
             all_s = span_s * (busy.min() if len(busy) else 0.0)
             smi_s = all_s / self._moved(data, "smi")
-            steps = values["busy_hz"] / STEP_HZ
-            between = self._steps & (np.abs(steps - np.rint(steps)) >= MIN_BETWEEN)
+            steps = values["busy_hz"] / CLOCK_STEP_HZ
+            between = self._steps & (np.abs(steps - np.rint(steps)) >= MIN_STEP_DISTANCE)
             seconds = {
                 "thermal": lost_s * hot,
                 "modulation": span_s * self._modulation.shares(data),
-                "hdc": span_s * np.where(ahead >= MIN_HDC * ref, ahead, 0.0),
+                "hdc": span_s * np.where(ahead >= MIN_HDC_SHARE * ref, ahead, 0.0),
                 "smi": np.where((smi_s >= MIN_SMI_S) & (smi_s <= MAX_SMI_S), all_s, 0.0),
                 "simd": self._moved(data, "license_throttle") / values["busy_hz"],
                 "pcu": span_s * self._transition_share(data),
                 "between": lost_s * between,
             }
-        table = np.array([seconds[key] for key in SIGNS])
+        table = np.array([seconds[key] for key in MARKERS])
         return np.where(np.isfinite(table), table, 0.0)
 
     def _moved(self, data: DetectorInput, key: str) -> Floats:
@@ -414,7 +414,7 @@ USUAL_S = 60.0
 MIN_DEVIATIONS = 4.0
 """Standard deviations of the usual number of ticks by which ticks must exceed it. Some hosts take a
 few per cent of the time throughout, in ticks that are close to each other by chance."""
-MIN_USUAL = 0.005
+MIN_USUAL_SHARE = 0.005
 """Usual share that is given as evidence."""
 STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 """Time in ns without a tick after which the share is below STEAL_END."""
@@ -443,7 +443,7 @@ class Steals:
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._steals.running:
             return first
-        return first_true(batch.once(highest).stolen_s > 0, first, last)
+        return first_true(batch.once(highest_values).stolen_s > 0, first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -482,7 +482,7 @@ class Steals:
                 steal.episode.cause = "hypervisor"
                 steal.episode.confidence = confidence("steal", "hypervisor")
                 steal.episode.start_ns = int(self._start_ns[steal.members].min())
-                if (usual := float(usual_before[steal.members].mean())) >= MIN_USUAL:
+                if (usual := float(usual_before[steal.members].mean())) >= MIN_USUAL_SHARE:
                     steal.episode.evidence = {"usual_share": round(usual, 3)}
             ticks = float(self._ticks[steal.members].sum())
             steal.episode.evidence |= {"ticks": round(ticks), "tick_s": TICK_S}
@@ -508,7 +508,7 @@ class Smis:
         self._cpus = np.array([row.cpu for row in reader.hello.topology])
         self._column = reader.counters.columns.get("smi")
         self.is_available = self._column is not None
-        self._gap_ns = gap_ns(reader.hello.sample_ns)
+        self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0

@@ -14,13 +14,13 @@ from perftop.detect.engine import (
     ShareEpisodes,
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
-from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
+from perftop.detect.standstill import HEAT_BITS, Modulation, Standstill, Thermal
 from perftop.model.belief import confidence
 from perftop.model.cores import Cores
 from perftop.model.kinds import KERNEL, Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
-CAUSES = (*HOT, "modulation")
+CAUSES = (*HEAT_BITS, "modulation")
 START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time, at which an episode starts and below which it ends. From START on, a
 status counts as the cause of a drop."""
@@ -30,7 +30,7 @@ same cause."""
 LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
 """Indices in the sums of an episode: seconds lost, their time base, the share that modulation asked
 for, and the share of each cause."""
-BOOKED = "package_throttled_s", "core_throttled_s"
+KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
 """Counters of throttled time that the kernel accumulates. The order matters: time that was reported
 for a package is not reported again for its cores."""
 
@@ -42,7 +42,7 @@ class Throttles:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
-        self._booked = BookedThrottling(reader, episodes)
+        self._booked = KernelThrottling(reader, episodes)
         polled = self._thermal.is_available or self._modulation.is_available
         self.is_available = polled or self._booked.is_available
         self._by_kernel = self._booked.is_available and not self._thermal.is_available
@@ -93,7 +93,7 @@ class Throttles:
         for episode in self._episodes.of_kind("turbo-drop"):
             members = cores.with_cpus(episode.cpus)
             dropping |= members
-            if episode.cause in HOT:
+            if episode.cause in HEAT_BITS:
                 dropping |= np.isin(cores.package, cores.package[members])
         return dropping
 
@@ -117,14 +117,14 @@ def _describe(throttle: ShareEpisode) -> None:
         episode.depth = asked if asked > 0 else None
 
 
-class BookedThrottling:
+class KernelThrottling:
     """Detects throttling in streams without polled status bits. There only the kernel counts
     throttling, as time, and adds all of it to a counter when the throttling is over. So these
     episodes have already ended."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
-        columns = (reader.counters.columns.get(key) for key in BOOKED)
+        columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
         self._columns = [column for column in columns if column is not None]
         self.is_available = bool(self._columns)
         """Whether the kernel of this stream counts such time."""

@@ -22,25 +22,25 @@ from perftop.base.arrays import (
     any_by_sample,
     distinct,
     first_true,
-    latest,
+    latest_known,
 )
 from perftop.detect.engine import (
     PAUSE_NS,
+    AllowedPauses,
     DetectorInput,
     OpenEpisodes,
-    Patience,
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
-    gap_ns,
-    ran,
+    cycles_and_time,
+    max_gap_ns,
     util,
 )
 from perftop.detect.low_clock_causes import (
-    COUNTED,
-    LEVELS,
+    LICENSE_COUNTERS,
     MIN_ACTIVE_SHARE,
-    Case,
+    USED_COUNTERS,
+    DropCase,
     Facts,
     Tally,
     evidence,
@@ -50,7 +50,7 @@ from perftop.model.belief import confidence
 from perftop.model.cores import Cores
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
-from perftop.model.kinds import BASE_CLOCK, CAPS, Cap, Episode, Level
+from perftop.model.kinds import BASE_CLOCK, CLOCK_CAPS, Cap, Episode, Level
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
@@ -103,7 +103,7 @@ class _DropSample:
     clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
     key: Ints  # twice the group, plus 1 where a cap limits the clock
     cap_hz: Floats
-    cap: Ints  # index in kinds.CAPS
+    cap: Ints  # index in kinds.CLOCK_CAPS
     sums: Floats
     scaled: Bools
     """Cores whose counts were scaled up, because their events took turns."""
@@ -130,7 +130,7 @@ class _Drop(ShareEpisode):
     """Total length in ns of the pauses after which the drop appeared again."""
 
 
-class _Working(NamedTuple):
+class _CorePast(NamedTuple):
     """The past of each core, before the first of some samples and after each, (1 + samples,
     cores)."""
 
@@ -143,9 +143,9 @@ class _Working(NamedTuple):
     util: Floats
     """Utilisation as last read; NaN: never read."""
 
-    def after(self, samples: int) -> _Working:
+    def after(self, samples: int) -> _CorePast:
         """Returns the state after so many of the samples."""
-        return _Working(*(part[samples] for part in self))
+        return _CorePast(*(part[samples] for part in self))
 
 
 def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
@@ -154,12 +154,12 @@ def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
     return np.asarray(cores.max_of_threads(scaled.astype(float)) > 0)
 
 
-def _some_ceiling(batch: SampleBatch) -> Bools:
+def _has_ceiling(batch: SampleBatch) -> Bools:
     """Returns, by sample, whether the ceiling of any core is known."""
     return any_by_sample(~np.isnan(batch.ceilings.low_hz))
 
 
-def _decayed(before: Floats, values: Floats, samples: float) -> Floats:
+def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
     """Returns a mean with more values, (samples, cores), whose weight is divided by e after so many
     samples. Unknown values leave it unchanged."""
     values = np.where(np.isfinite(values), values, before)
@@ -173,8 +173,8 @@ class Drops:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._reader = reader
         self.is_available = reader.turbo.has_tables
-        self._tally = Tally(reader.counters, COUNTED)
-        patience = Patience(PAUSE_NS, gap_ns(reader.hello.sample_ns))
+        self._tally = Tally(reader.counters, USED_COUNTERS)
+        patience = AllowedPauses(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
         self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, patience)
         self._highest_limit_w = np.full(len(reader.hello.packages), np.nan)
         """The highest power limit so far, by package; NaN where it is not known."""
@@ -183,7 +183,7 @@ class Drops:
     def _regroup(self, cores: Cores) -> None:
         """Uses a new core list: re-attaches running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
-        self._past = _Working(
+        self._past = _CorePast(
             np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS),
             np.full(count, np.nan), np.full(count, np.nan),
         )  # fmt: skip
@@ -206,12 +206,12 @@ class Drops:
         if (limits_w := batch.once(self._power_limits_w)) is not None and first < last:
             highest_w = np.fmax.reduce(limits_w[first:last])
             self._highest_limit_w = np.fmax(self._highest_limit_w, highest_w)
-        some_ceiling, at = batch.once(_some_ceiling), first
+        some_ceiling, at = batch.once(_has_ceiling), first
         while at < last:
             end = first_true(some_ceiling != some_ceiling[at], at, last)
             if some_ceiling[at]:  # samples without any ceiling are left out
                 part = slice(at, end)
-                cycles, run_s = batch.once(ran)[part].swapaxes(0, 1)
+                cycles, run_s = batch.once(cycles_and_time)[part].swapaxes(0, 1)
                 ceiling_hz, spans_ns = batch.ceilings.low_hz[part], batch.time_ns - batch.since_ns
                 past, ceiling, known, low = self._compare(
                     batch.once(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
@@ -232,10 +232,10 @@ class Drops:
             return
         share = np.divide(cycles, allowed, out=np.full(cycles.shape, np.nan), where=known)
         steps = np.diff(np.concatenate([self._last_share[None], share]), axis=0)
-        self._variance = _decayed(
+        self._variance = _decayed_mean(
             self._variance, np.minimum(steps**2, DROP_START**2) / 2, NOISE_SAMPLES
         )
-        self._mean_share = _decayed(self._mean_share, share, MEAN_SAMPLES)
+        self._mean_share = _decayed_mean(self._mean_share, share, MEAN_SAMPLES)
         self._last_share = share[-1]
 
     def _power_limits_w(self, batch: SampleBatch) -> Floats | None:
@@ -246,7 +246,7 @@ class Drops:
         """Returns the episodes that this sample ended."""
         if data.cores is not self._cores:
             self._regroup(data.cores)
-        if not self._drops.running and not data.sample.part(_some_ceiling):
+        if not self._drops.running and not data.sample.part(_has_ceiling):
             return []
         cycles, run_s = data.ran()
         ceiling_hz = data.sample.ceilings.low_hz
@@ -255,7 +255,7 @@ class Drops:
 
     def _compare(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
-    ) -> tuple[_Working, Floats, Bools, Bools]:
+    ) -> tuple[_CorePast, Floats, Bools, Bools]:
         """Returns, for some samples, the past of each core; the ceiling in Hz that counts, 0 where
         unknown; whether the clock of a core can be compared with it; and whether the clock is lower
         by DROP_END. Arrays are (samples, cores)."""
@@ -265,11 +265,11 @@ class Drops:
         ends_ns = np.concatenate([[0], np.cumsum(spans_ns)])
         count = np.where(rested == 0, past.awake + number, number - rested)
         lasted_ns = ends_ns[1:, None] - np.where(rested == 0, -past.awake_ns, ends_ns[rested])
-        past = _Working(
+        past = _CorePast(
             np.concatenate([past.awake[None], count]),
             np.concatenate([past.awake_ns[None], lasted_ns]),
-            latest(past.ceiling_hz, ceiling_hz, np.isfinite(ceiling_hz)),
-            latest(past.util, busy, np.isfinite(busy)),
+            latest_known(past.ceiling_hz, ceiling_hz, np.isfinite(ceiling_hz)),
+            latest_known(past.util, busy, np.isfinite(busy)),
         )
         # Use the lower of this ceiling and the last: the change may have been anywhere in the
         # sample.
@@ -357,12 +357,14 @@ class Drops:
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
         cap = (
-            Cap([*CAPS][sample.cap[first]], float(sample.cap_hz[first])) if drop.group % 2 else None
+            Cap([*CLOCK_CAPS][sample.cap[first]], float(sample.cap_hz[first]))
+            if drop.group % 2
+            else None
         )
         guest = self._reader.hello.virtualisation is not None
         drop.scaled |= bool((sample.scaled & cores).any())
         governor = self._reader.hello.settings.get("governor", "")
-        case = Case(Facts(self._tally, drop.facts), cap, guest, governor, drop.scaled)
+        case = DropCase(Facts(self._tally, drop.facts), cap, guest, governor, drop.scaled)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)
@@ -429,7 +431,7 @@ class Licenses:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
-        self._levels = [key for key in LEVELS if key in reader.counters.columns]
+        self._levels = [key for key in LICENSE_COUNTERS if key in reader.counters.columns]
         self.is_available = bool(self._levels)
         self._licenses = ShareEpisodes(
             episodes, "license", LICENSE_START, LICENSE_END, reader.hello.sample_ns,

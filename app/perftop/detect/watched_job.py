@@ -15,7 +15,7 @@ from perftop.detect.engine import (
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
-    with_tasks,
+    has_task_records,
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.belief import confidence
@@ -23,8 +23,8 @@ from perftop.model.kinds import CrowdedCpu, Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import (
-    KEPT_NS,
-    STOPPED_BY,
+    DIFFERENCE_NS,
+    STOP_REASONS,
     Quota,
     Quotas,
     RunningTasks,
@@ -55,7 +55,7 @@ NEWEST_WEIGHT = 0.1
 average covers about a second."""
 
 
-class Scheduler:
+class JobWaits:
     """Detects waits of the job's threads in run queues."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks,
@@ -148,7 +148,7 @@ class Scheduler:
         thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
-            activity = thread.activity(KEPT_NS)
+            activity = thread.activity(DIFFERENCE_NS)
             if activity.run_s > 0 and activity.elapsed_s > 0:
                 ran.setdefault(thread.cpu, []).append(activity.run_s / activity.elapsed_s)
         crowded = [cpu for cpu in cpus if sum(sorted(ran.get(cpu, ()))[:-1]) >= MIN_TASK_SHARE]
@@ -167,7 +167,7 @@ class _Clock:
     ceiling_hz: float
 
 
-class Budget:
+class TurboBudget:
     """Detects the clock that a job loses because others work in its package. Turbo allows a lower
     clock with every core that wakes up, and all cores share the power budget. Positions are
     packages."""
@@ -278,7 +278,7 @@ MIN_ACTIVE = 0.05
 """Minimum share of the time that a thread ran or waited before it was stopped."""
 
 
-class Stops:
+class JobStops:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, job: WatchedJob) -> None:
         self._job, self._position = job, reader.position
         self._stops = RecordEpisodes(reader, episodes, "stopped", 0.0, 0.0)
@@ -293,10 +293,10 @@ class Stops:
             return []
         threads, self._states = self._job.threads, self._states | self._job.states
         self._states = {tid: state for tid, state in self._states.items() if tid in threads}
-        stopped = [tid for tid, state in self._states.items() if state in STOPPED_BY]
+        stopped = [tid for tid, state in self._states.items() if state in STOP_REASONS]
         before, self._activity = self._activity, {}
         for tid in stopped:
-            past = threads[tid].activity(KEPT_NS)
+            past = threads[tid].activity(DIFFERENCE_NS)
             wanted_s = past.run_s + (0.0 if isnan(past.wait_s) else past.wait_s)
             share = wanted_s / past.elapsed_s if past.elapsed_s else 1.0
             self._activity[tid] = before.get(tid, min(1.0, share))
@@ -308,7 +308,7 @@ class Stops:
             assert stop is not None
             stop.episode.cpus = sorted({*stop.episode.cpus, *cpus})
             stop.episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(stop.episode.cpus)))
-            by = STOPPED_BY[self._states[losers[0]]]
+            by = STOP_REASONS[self._states[losers[0]]]
             stop.episode.evidence = {"stopped_by": by, "threads": len(losers)}
         return self._stops.close()
 
@@ -351,7 +351,7 @@ class QuotaStops:
         return max(stopped, default=0.0)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.once(with_tasks), first, last)
+        return first_true(batch.once(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""

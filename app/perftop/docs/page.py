@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
 
-from perftop.base.text import in_ascii
+from perftop.base.text import ascii_line
 
 Kind = Literal["heading", "paragraph", "item", "table", "code"]
 _PARAGRAPH_END = re.compile(r"#+ |- |\||```|!\[|$")
@@ -116,7 +116,7 @@ def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
             output.append("")
         output += _block_lines(block, room, colour=colour)
         previous_kind = block.kind
-    return output if unicode else [in_ascii(line) for line in output]
+    return output if unicode else [ascii_line(line) for line in output]
 
 
 def _block_lines(block: Block, room: int, *, colour: bool) -> list[str]:

@@ -17,10 +17,10 @@ from perftop.draw.strips import join_cells
 
 # --- Bars as runs of text. All functions are pure; every bar has exactly the requested width.
 
-_SMT = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
+_SMT_SHAPES = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
 """Shapes and styles of SMT states in a bar. The colours are a step darker than those in legends,
 so that red stands out most."""
-_ACCOUNT = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
+_ACCOUNT_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
 
 
 def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
@@ -52,13 +52,13 @@ def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Seque
 def smt(states: Sequence[float], width: int) -> list[Run]:
     """Returns the bar of a core's four states, given in the order neither, lp0, lp1, both."""
     _, lp0, lp1, both = states
-    return stacked((both, lp0, lp1), _SMT, width)
+    return stacked((both, lp0, lp1), _SMT_SHAPES, width)
 
 
 def single_thread(share: float, width: int, thread: int | None) -> list[Run]:
     """Returns the bar of a core on which only one thread is online: full cells if the core has no
     other thread (`thread` is None), else half cells."""
-    shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT[1 + min(thread, 1)]
+    shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT_SHAPES[1 + min(thread, 1)]
     return stacked((share,), (shape,), width)
 
 
@@ -67,19 +67,21 @@ def bounded_smt(lower_bounds: Sequence[float], width: int) -> list[Run]:
     undetermined remainder as `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in lower_bounds)
     undetermined = 1 - neither - lp0 - lp1 - both
-    return stacked((both, lp0, lp1, undetermined), (*_SMT, (theme.UNKNOWN, "unknown")), width)
+    return stacked(
+        (both, lp0, lp1, undetermined), (*_SMT_SHAPES, (theme.UNKNOWN, "unknown")), width
+    )
 
 
 def slots(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
     """Returns the bar of issue slots: slots whose instruction retired, slots that the front end
     left empty, and slots discarded after wrong speculation. The remainder are slots that the back
     end blocked."""
-    return stacked((retiring, frontend, speculation), _ACCOUNT, width)
+    return stacked((retiring, frontend, speculation), _ACCOUNT_SHAPES, width)
 
 
 def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     """Returns the bar of a CPU's user, kernel and steal shares, as accounted by the system."""
-    return stacked((user, kernel, steal), _ACCOUNT, width)
+    return stacked((user, kernel, steal), _ACCOUNT_SHAPES, width)
 
 
 # --- Lines and areas of braille dots. A cell is four dots high and two dots wide, so it shows two
@@ -249,7 +251,7 @@ def level(step: int, *, ascii_: bool) -> Run:
     share."""
     if not step:
         return " ", "text"
-    levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
+    levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
     return levels[max(1, round(8 * step / theme.HEAT))], f"field{step - 1}"
 
 
@@ -280,7 +282,7 @@ def lost_cells(cells: Codes, first: int) -> Codes:
 def columns(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
     """Returns the runs for a line of cells from `heights`, in the style `key`; cells during which
     an episode ran are red."""
-    levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
+    levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
     return tuple(
         [
             ("".join([levels[cell & 15] for cell in column_cells]), "alarm" if is_lost else key)

@@ -26,7 +26,7 @@ from perftop.draw import theme
 from perftop.draw.cells import CodePoints, codes_of, dot_rows
 from perftop.draw.columns import Run
 from perftop.draw.strips import runs_of
-from perftop.draw.theme import AREAS, GRADES
+from perftop.draw.theme import AREA_STEPS, AREAS
 
 
 class Column(NamedTuple):
@@ -61,9 +61,9 @@ def rows_of(columns: Sequence[Column]) -> list[list[Run]]:
     return [runs_of(signs[y :: len(lines)], line) for y, line in enumerate(lines)]
 
 
-def grade(row: int, rows: int) -> int:
+def colour_step(row: int, rows: int) -> int:
     """Returns the colour step of a row of an area; rows are counted from the base of the area."""
-    return int((row + 0.5) * GRADES / rows)
+    return int((row + 0.5) * AREA_STEPS / rows)
 
 
 # --- stacked areas
@@ -72,14 +72,14 @@ SIGNIFICANT_STEAL = 0.004
 """Minimum share of steal that is always drawn, however few rows the chart has."""
 OUTSIDE_EPISODES, AFTER_EPISODE, DURING_EPISODE = 0, 1, 2
 """Kind of a column's steal: outside episodes, during an ended episode, during a running one."""
-_SIGN_ROWS = 8
+_MIN_ROWS_FOR_SIGN = 8
 """Minimum rows of a chart in which cells full of steal show the steal sign during an episode."""
-_HANGING = " ▁▂▃▀▅▆▔█"
+_UPPER_BLOCKS = " ▁▂▃▀▅▆▔█"
 """Characters that leave the lower part of the cell to the background, indexed by the height of that
 part in eighths. Only the heights in _SHAPES have such a character; the others are placeholders."""
 _SHAPES = frozenset({4, 7})
-"""Heights, in eighths, for which a character of _HANGING is used, in the colour of the upper part.
-This leaves no seams in terminals whose glyphs do not fill the cell."""
+"""Heights, in eighths, for which a character of _UPPER_BLOCKS is used, in the colour of the upper
+part. This leaves no seams in terminals whose glyphs do not fill the cell."""
 _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _MAX_CACHED = 4096
 """Maximum number of cached columns, and of cached cells, for each kind of chart."""
@@ -104,7 +104,7 @@ def two_kinds(
     return lower, upper, sum(parts[:upper]) if lower != upper else 8
 
 
-def _in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
+def _eighths_in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
     """Returns the eighths of each kind in the cell of a row; rows are counted from the base.
     `ends`: the upper ends of the kinds, in eighths from the base."""
     tops = [min(max(end - 8 * row, 0), 8) for end in ends]
@@ -139,21 +139,21 @@ def _account(user: int, busy: int, steal_height: int, heat: int, rows: int, look
     ends = user, busy, 8 * rows - steal_height, 8 * rows
     cell = _account_cell if look == "colour" else _account_shape
     return Column.of(
-        cell(_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows))
+        cell(_eighths_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows))
     )
 
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Look) -> Run:
     lower, upper, level = two_kinds(parts, "weak" if heat == OUTSIDE_EPISODES else "firm")
-    step = grade(row, rows)
+    step = colour_step(row, rows)
     names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[heat]
     below, above = names[lower], names[upper]
     if lower != upper:
         if (lower, upper, heat) == (_IDLE, _STEAL, OUTSIDE_EPISODES) and level in _SHAPES:
-            return _HANGING[level], above
+            return _UPPER_BLOCKS[level], above
         return theme.LEVELS[level], f"{below or 'ground'}/{above}" if above else below
-    if lower == _STEAL and heat != OUTSIDE_EPISODES and rows >= _SIGN_ROWS:
+    if lower == _STEAL and heat != OUTSIDE_EPISODES and rows >= _MIN_ROWS_FOR_SIGN:
         return theme.STEAL, "alarm/hot-back" if heat == DURING_EPISODE else "over/over-back"
     return (" ", "text") if lower == _IDLE else (theme.LEVELS[8], below)
 
@@ -181,7 +181,7 @@ def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
 @lru_cache(maxsize=_MAX_CACHED)
 def _takers(ends: tuple[int, ...], rows: int, look: Look) -> Column:
     return Column.of(
-        _taker_cell(_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
+        _taker_cell(_eighths_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
     )
 
 
@@ -216,7 +216,7 @@ def _account_shape(parts: Sequence[int], heat: int, row: int, rows: int, look: L
             kind = _KERNEL if system > user else _USER
         elif lost and idle + lost == 8:
             sign, kind = theme.STEAL_EDGE, _STEAL
-    step = grade(row, rows)
+    step = colour_step(row, rows)
     stolen = "steal", "over", "alarm"
     return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
 
@@ -243,8 +243,8 @@ def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, lo
         return Column(" " * (2 * half_rows), ("text",) * (2 * half_rows))
     cell = _half_cell if look == "colour" else _half_shape
     above, below = (
-        [cell(_in_cell((both, undetermined, height, 8 * half_rows), row), grade(row, half_rows),
-              look, is_upper=is_upper)
+        [cell(_eighths_in_cell((both, undetermined, height, 8 * half_rows), row),
+              colour_step(row, half_rows), look, is_upper=is_upper)
          for row in range(half_rows)]
         for height, is_upper in ((lp0, True), (lp1, False))
     )  # fmt: skip
@@ -262,7 +262,7 @@ def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, is_upper: bool) ->
         return theme.LEVELS[level], f"{near}/{far}" if far else near
     level = 8 - level  # blocks grow from the bottom, so the far kind is the foreground here
     if not far and level in _SHAPES:
-        return _HANGING[level], near
+        return _UPPER_BLOCKS[level], near
     return theme.LEVELS[level], f"{far or 'ground'}/{near}"
 
 
@@ -290,7 +290,7 @@ def _cell_dots(look: Look) -> tuple[int, int]:
     return braille.CELL_DOT_ROWS, braille.CELL_DOT_COLUMNS
 
 
-def _kinds_of_dots(columns: Floats, look: Look) -> Floats:
+def _drawn_columns(columns: Floats, look: Look) -> Floats:
     """Returns the columns that are drawn: all of them, or in ASCII only the newer column of each
     pair."""
     return columns[1::2] if look == "ascii" else columns
@@ -302,9 +302,9 @@ def _worst_of_cells(kinds: Floats) -> list[int]:
     return worst_kinds
 
 
-GAPS = ("unknown", "power", "heat", "licence", "ramp", "policy")
+GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
 """Causes of a clock below its ceiling. The index of a cause is added to LOSING or to ENDED."""
-ENDED = LOSING + len(GAPS)
+ENDED_GAP = LOSING + len(GAP_CAUSES)
 """State of a column during an ended episode, if its cause is the first of GAPS."""
 GAP_SIGNS = "▒▼■◊╱▽"
 """Signs of the causes in GAPS, in the same order."""
@@ -341,12 +341,12 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
         return Column.of([(" ", "text")] * (rows - 1) + [floor])
     if state == AWAKE and ceiling - hz < MIN_UNEXPLAINED:
         ceiling = hz
-    cause = 0 if state < LOSING else (state - LOSING) % len(GAPS)
-    gap = f"{'' if LOSING <= state < ENDED else '~'}gap-{GAPS[cause]}"
+    cause = 0 if state < LOSING else (state - LOSING) % len(GAP_CAUSES)
+    gap = f"{'' if LOSING <= state < ENDED_GAP else '~'}gap-{GAP_CAUSES[cause]}"
     cells = []
     for row in reversed(range(rows)):
-        green, lost, _ = _in_cell((hz, ceiling, 8 * rows), row)
-        key = f"clock-{grade(row, rows)}"
+        green, lost, _ = _eighths_in_cell((hz, ceiling, 8 * rows), row)
+        key = f"clock-{colour_step(row, rows)}"
         if look != "colour":
             full = theme.USER if look != "ascii" else "#"
             sign, style = (full, "clock") if green >= 4 else (GAP_SIGNS[cause], "alarm")
@@ -370,8 +370,8 @@ def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[li
         x = 0
         for signs, key in line:
             cells, cause = len(signs), key.removeprefix("~").removeprefix("gap-")
-            if cause in GAPS and set(signs) == {theme.LEVELS[8]}:
-                text = f"{GAP_SIGNS[GAPS.index(cause)]} −{losses[x + cells // 2]:.2f}"
+            if cause in GAP_CAUSES and set(signs) == {theme.LEVELS[8]}:
+                text = f"{GAP_SIGNS[GAP_CAUSES.index(cause)]} −{losses[x + cells // 2]:.2f}"
                 text = text if cells > len(text) else text[0]
                 runs += [(text, f"bright/{key}"), (signs[len(text) :], key)]
             else:
@@ -390,7 +390,7 @@ def clock(
     is drawn as dots in the rows below. Columns that are LOSING have their own background."""
     cell_rows, cell_columns = _cell_dots(look)
     dots, thickness, (low, high) = cell_rows * (rows - 1), 1 if look == "ascii" else 2, ends
-    hz, ceiling, _ = _kinds_of_dots(columns, look).T
+    hz, ceiling, _ = _drawn_columns(columns, look).T
     dot_row = dot_rows(hz, low, high, dots - thickness + 1)
     previous_row = np.concatenate([[-1], dot_row[:-1]])
     lead = np.where((previous_row >= 0) & (dot_row >= 0), previous_row, dot_row)
@@ -447,7 +447,7 @@ def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list
     """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
     AWAKE or LOSING. Columns that are LOSING are red."""
     cell_rows, cell_columns = _cell_dots(look)
-    values = np.nan_to_num(_kinds_of_dots(columns, look)[:, 0], posinf=0.0)
+    values = np.nan_to_num(_drawn_columns(columns, look)[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (cell_rows * rows) + 0.5).astype(int)
     heights = np.where(values > 0, np.maximum(dots, 1), 0).tolist()
     kinds = _worst_of_cells(columns[:, 1])
@@ -468,19 +468,19 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
             sign = braille.ASCII_AREA[parts[0]]
         else:
             sign = braille.sign(*((1 << cell_rows) - (1 << cell_rows - part) for part in parts))
-        key = f"{'loss' if is_losing else 'ipc'}-{grade(row, rows)}"
+        key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
         cells.append((sign, key if sign != " " else "text"))
     return Column.of(cells)
 
 
 # --- charts as arrays of cells
 
-KEYS = ("text", "dim", "clock", *(f"{area}-{i}" for area in AREAS for i in range(GRADES)))
+STYLE_KEYS = ("text", "dim", "clock", *(f"{area}-{i}" for area in AREAS for i in range(AREA_STEPS)))
 """Styles that cells of a `Chart` can have."""
-_KEY_INDEX = {key: i for i, key in enumerate(KEYS)}
+_KEY_INDEX = {key: i for i, key in enumerate(STYLE_KEYS)}
 
 
-def key(name: str) -> int:
+def style_index(name: str) -> int:
     """Returns the position of a style in KEYS, for callers that colour columns."""
     return _KEY_INDEX[name]
 
@@ -501,7 +501,7 @@ class Chart:
         """Returns the cells of the chart, column by column."""
         cells = zip(self.codes.T.tolist(), self.keys.T.tolist(), strict=True)
         return [
-            Column("".join(map(chr, codes)), tuple([KEYS[key] for key in keys]))
+            Column("".join(map(chr, codes)), tuple([STYLE_KEYS[key] for key in keys]))
             for codes, keys in cells
         ]
 
@@ -510,13 +510,13 @@ def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Char
     """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: one of
     AREAS, whose colours change from line to line. A share of 0 is a thin line; an unknown share is
     blank."""
-    ramp = codes_of(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
+    ramp = codes_of(theme.ASCII_LEVELS if ascii_ else theme.LEVELS)
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * is_known
     eighths_below = 8 * np.arange(lines - 1, -1, -1)[:, None]
     level = np.clip(eighths - eighths_below, 0, 8)
-    grades = [[grade(row, lines)] for row in reversed(range(lines))]
+    grades = [[colour_step(row, lines)] for row in reversed(range(lines))]
     colours = _KEY_INDEX[f"{name}-0"] + np.array(grades)
     return Chart(ramp[level], np.where(level > 0, colours, _KEY_INDEX["text"]))
 
@@ -547,7 +547,7 @@ def graph(
 _RULE = "│"
 
 
-def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
+def with_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
     """Returns the chart with vertical rules added below its line. `rules`: the word at the foot of
     each rule, by column from the left. Each word is one line below the previous word; a word that
     would cover other cells is left out."""
@@ -570,14 +570,14 @@ def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
 
 # --- scales
 
-RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+IPC_SCALE_ENDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 """Possible upper ends of a scale of instructions per cycle."""
 
-ANY = tuple(multiple * 10.0**power for power in range(13) for multiple in (1, 2, 5))
+SCALE_ENDS = tuple(multiple * 10.0**power for power in range(13) for multiple in (1, 2, 5))
 """Possible upper ends of a scale for numbers of any size."""
 
 
-STEPS = (1.0, 2.0, 2.5, 5.0)
+TICK_STEPS = (1.0, 2.0, 2.5, 5.0)
 """Readable distances between the marks of a scale, as multiples of a power of ten."""
 
 
@@ -586,7 +586,7 @@ def tick_step(span: float, max_steps: int) -> float:
     `max_steps` parts."""
     min_step = span / max(1, max_steps)
     power = 10.0 ** floor(log10(min_step))
-    return next((s * power for s in STEPS if s * power >= min_step * (1 - 1e-9)), 10 * power)
+    return next((s * power for s in TICK_STEPS if s * power >= min_step * (1 - 1e-9)), 10 * power)
 
 
 def axis_span(

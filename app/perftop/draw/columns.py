@@ -1,9 +1,9 @@
 """Columns and their cells, for every table: on the screen, in a panel, or in plain text.
 
 A column declares its heading, its width and how its numbers are printed. `fitted` chooses the
-columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and `line`
-join cells into lines. A cell is a run: text and the name of a style, which names the meaning of the
-text, never its colour. `text_of` turns a line into plain text."""
+columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and
+`columns_line` join cells into lines. A cell is a run: text and the name of a style, which names the
+meaning of the text, never its colour. `text_of` turns a line into plain text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Run = tuple[str, str]
 ELLIPSIS = "…"
 AT_REST = "·"
 """Shown in place of a number that describes running time, if the CPU hardly ran."""
-UNKNOWN = MISSING, "–"
+UNKNOWN_TEXTS = MISSING, "–"
 """Texts for an unknown number: the normal one, and a shorter one for narrow cells."""
-NARROW = 4
+MAX_NARROW_WIDTH = 4
 """Width in cells, including the gap, below which a column is too narrow for `n/a`."""
 DOUBTED_SIGN, ESTIMATED_SIGN = "≁", "≈"
 """Prefixes of numbers: from a suspect counter, and from an event that shared hardware counters with
@@ -89,7 +89,7 @@ class Column:
             return AT_REST, "faint"
         number = value * self.scale
         if isnan(number):
-            text, style = UNKNOWN[self.width < NARROW], "faint"
+            text, style = UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH], "faint"
         else:
             text = prefixed(value) if self.prefixed else f"{number:z.{self.digits}f}"
         if estimated:
@@ -100,7 +100,7 @@ class Column:
         """Returns the cells of right-aligned numbers without SI prefixes, as `cell` and `place`
         would give them one by one."""
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
-        unknown: Run = self.place(UNKNOWN[self.width < NARROW]), "faint"
+        unknown: Run = self.place(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
         return [
             unknown if isnan(number := value * scale) else (format(number, spec), style)
             for value, style in zip(values, styles, strict=True)
@@ -153,7 +153,7 @@ def fitted(columns: Iterable[Column], width: int) -> list[Column]:
     return fitted_columns
 
 
-def by_content(column: Column, texts: Iterable[str]) -> Column:
+def fit_to_texts(column: Column, texts: Iterable[str]) -> Column:
     """Returns the column, wide enough for its heading and for the longest of these texts."""
     longest = max((len(text) for text in texts), default=0)
     return replace(column, width=column.gap + max(len(column.heading), longest))
@@ -186,7 +186,7 @@ def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = F
     return runs
 
 
-def line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
+def columns_line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
     """Returns a line made of these cells, each padded to its column."""
     runs: list[Run] = []
     for column, cell in zip(columns, cells, strict=True):

@@ -17,13 +17,13 @@ Line = tuple[list[Run], theme.Mood]
 """A line of the screen: its runs, and its mood, which chooses the background."""
 BLANK: Line = ([], "calm")
 
-_GROUNDED = frozenset({"label", "badge", "paused", "lost"})
+_WITH_BACKGROUND = frozenset({"label", "badge", "paused", "lost"})
 """Styles with their own background; every style of the form `upper/lower` has one too."""
 
 
-def grounded(key: str) -> bool:
+def has_own_background(key: str) -> bool:
     """Returns whether the style has its own background instead of the line's."""
-    return key in _GROUNDED or "/" in key
+    return key in _WITH_BACKGROUND or "/" in key
 
 
 def text(runs: Iterable[Run]) -> str:
@@ -81,14 +81,19 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
         cells_left -= len(part)
         # A space looks the same in all styles with the same background.
         if style == key or (
-            part.isspace() and not (grounded(key) or grounded(style) or _borrowed(open_text))
+            part.isspace()
+            and not (
+                has_own_background(key)
+                or has_own_background(style)
+                or _ends_in_fallback_font(open_text)
+            )
         ):
             open_text += part
         elif part:
             if open_text:
                 merged_runs.append((open_text, key))
             open_text, key = part, style
-    if grounded(key) or (cells_left > 0 and _borrowed(open_text)):
+    if has_own_background(key) or (cells_left > 0 and _ends_in_fallback_font(open_text)):
         merged_runs.append((open_text, key))
         open_text, key = "", "text"
     merged_runs.append((open_text + " " * cells_left, key))
@@ -97,7 +102,7 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
     ]
 
 
-def _borrowed(text: str) -> bool:
+def _ends_in_fallback_font(text: str) -> bool:
     """Returns whether the text ends with a character that browsers draw in a fallback font. Only
     the total width of such a run is right, so blanks in the same run would shift the text before
     the blanks."""
@@ -149,7 +154,7 @@ def overlaid(
 
 
 @lru_cache(maxsize=4096)
-def foreign(value: object) -> str:
+def safe_cells(value: object) -> str:
     """Returns untrusted text made safe to draw: without control characters, and with every
     character one cell wide."""
     raw = str(value)
@@ -168,12 +173,12 @@ Piece = tuple[int, list[Run]]
 """The rank of a part of a line, and its runs. Rank 0 is the most important."""
 
 
-def shed(pieces: list[Piece], size: int, gap: int) -> list[Run]:
+def fit_line(pieces: list[Piece], size: int, gap: int) -> list[Run]:
     """Returns a line of the pieces that fit into `size` cells, with gaps between them."""
-    return gapped([runs for _, runs in fitting(pieces, size + gap, gap)], gap)
+    return join_with_gaps([runs for _, runs in pieces_that_fit(pieces, size + gap, gap)], gap)
 
 
-def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
+def pieces_that_fit(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
     """Returns the pieces that fit into `room` cells if a gap follows each piece. Pieces are tried
     by rank, and each piece that still fits is kept."""
     cells = [width(runs) + gap for _, runs in pieces]
@@ -187,7 +192,7 @@ def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
     return [pieces[i] for i in sorted(kept_indexes)]
 
 
-def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
+def join_with_gaps(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
     """Returns the pieces as one line, with `gap` cells between them."""
     line: list[Run] = []
     for i, runs in enumerate(pieces):

@@ -60,7 +60,7 @@ _DARK = _GREY | {
     "task0": "#4a8bd8", "task1": "#9f79d8", "task2": "#3f9fa6",
     "task3": "#3f9d6d", "task4": "#a9b544", "task5": "#6e7681",
 }  # fmt: skip
-_SAFE = _GREY | {
+_COLOUR_BLIND = _GREY | {
     "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
     "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#8fa3ad", "ipc": "#5c7f96",
     "taker": "#dca6a2", "bar-both": "#dccf55", "bar-lp0": "#3a80e0", "bar-lp1": "#cfa8c9",
@@ -99,7 +99,7 @@ PALETTES = {
         "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False,
     ),
     "perftop-safe": Palette(  # never distinguishes red from green only
-        _SAFE,
+        _COLOUR_BLIND,
         ("#012a52", "#1f3b60", "#354d6f", "#4b5f7b", "#66717f", "#7f8383",
          "#979483", "#b0a581", "#c8b67d", "#dcc87b", "#f0d978", "#ffeb74"),
         "#0d1117", "#1a212b", "#27171c", "#3a1f24",
@@ -112,7 +112,7 @@ PALETTES = {
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
-_GROUNDED = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
+_WITH_BACKGROUND = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Styles with their own background, and the key of the background's colour."""
 _STALE_SHARE = 0.55
 """How far a stale line is blended towards the background, once it is grey: by half of this share,
@@ -169,9 +169,9 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
     colors |= {f"field{i}": color for i, color in enumerate(_field(palette))}
     colors |= area_colours(name)
-    colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTERS
+    colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTER_COLOURS
     table = (_terminal_styles if palette.ansi else _mixed_styles)(palette, colors, mood)
-    for key, color in _GROUNDED.items():
+    for key, color in _WITH_BACKGROUND.items():
         ink = "black" if palette.ansi else palette.ground
         table[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
     table["mark"] = table["key"]
@@ -186,11 +186,11 @@ def _field(palette: Palette) -> Sequence[str]:
     return [ground.blend(field, (step + 1) / HEAT).hex for step in range(HEAT)]
 
 
-_LETTERS = {"black": "#000000", "white": "#ffffff"}
+_LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
 """Colours of letters; on every step of a ramp, one of the two is readable."""
 
 
-def letters(name: str) -> tuple[str, ...]:
+def letter_styles(name: str) -> tuple[str, ...]:
     """Returns the style key of letters on each step of the heat ramp, in the form `upper/lower`."""
     palette = PALETTES[name]
     is_deep = [color == "blue" if palette.ansi else _is_deep(color) for color in palette.heat]
@@ -242,7 +242,7 @@ def _muted(color: str, ground: str) -> str:
 
 # --- areas of charts
 
-GRADES = 12
+AREA_STEPS = 12
 """Number of colour steps of an area, from its base outwards, for example `user-0` to `user-11`. The
 steps show where a large area begins. Their colours are between the background and the bars of the
 same meaning, so that red stands out."""
@@ -286,7 +286,8 @@ _AREA_COLOURS = {
     "perftop-ansi": _ANSI_AREAS,
 }  # fmt: skip
 AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")
-"""Keys of the areas, which have GRADES colours; other keys in these tables have a single colour."""
+"""Keys of the areas, which have AREA_STEPS colours; other keys in these tables have a single
+colour."""
 
 
 def area_colours(theme: str) -> dict[str, str]:
@@ -294,7 +295,7 @@ def area_colours(theme: str) -> dict[str, str]:
     table = _AREA_COLOURS[theme]
     area_table = {key: ends[0] for key, ends in table.items() if key not in AREAS}
     for key in AREAS:
-        for step in range(GRADES):
+        for step in range(AREA_STEPS):
             area_table[f"{key}-{step}"] = _step(table[key], step)
     return area_table
 
@@ -303,18 +304,18 @@ def _step(end_colours: tuple[str, ...], step: int) -> str:
     if len(end_colours) == 1:
         return end_colours[0]
     low, high = map(Color.parse, end_colours)
-    return low.blend(high, (step + 0.5) / GRADES).hex
+    return low.blend(high, (step + 0.5) / AREA_STEPS).hex
 
 
 # --- terminals with 256 colours
 
-_CUBE = (0, 95, 135, 175, 215, 255)
+_CUBE_LEVELS = (0, 95, 135, 175, 215, 255)
 """The levels of red, green and blue in the 6 x 6 x 6 cube of a 256-colour terminal. Only the cube
 and the 24 greys are used, because users can redefine the first 16 colours."""
 _GREYS = range(232, 256)
-Triple = tuple[int, int, int]
+Rgb = tuple[int, int, int]
 """Red, green and blue, 0 to 255."""
-_GROUNDS = {
+_BACKGROUND_COLOURS = {
     "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236,
     "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,
 }  # fmt: skip
@@ -332,10 +333,12 @@ def to_256_colours(style: Style) -> Style:
 @lru_cache(maxsize=512)
 def nearest_256(color: str) -> int:
     """Returns the number of the terminal colour that looks most like `color` (`#rrggbb`)."""
-    if color in _GROUNDS:
-        return _GROUNDS[color]
+    if color in _BACKGROUND_COLOURS:
+        return _BACKGROUND_COLOURS[color]
     rgb = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
-    nearest_steps = (sorted(range(6), key=lambda i: abs(_CUBE[i] - part))[:2] for part in rgb)
+    nearest_steps = (
+        sorted(range(6), key=lambda i: abs(_CUBE_LEVELS[i] - part))[:2] for part in rgb
+    )
     cube = [16 + 36 * r + 6 * g + b for r, g, b in itertools.product(*nearest_steps)]
     perceived = _oklab(rgb)
     nearest: int = min(
@@ -344,17 +347,17 @@ def nearest_256(color: str) -> int:
     return nearest
 
 
-def rgb_256(number: int) -> Triple:
+def rgb_256(number: int) -> Rgb:
     """Returns red, green and blue of one of the terminal's fixed colours."""
     if number in _GREYS:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey
     r, remainder = divmod(number - 16, 36)
-    return _CUBE[r], _CUBE[remainder // 6], _CUBE[remainder % 6]
+    return _CUBE_LEVELS[r], _CUBE_LEVELS[remainder // 6], _CUBE_LEVELS[remainder % 6]
 
 
 @lru_cache(maxsize=1024)
-def _oklab(color: Triple) -> tuple[float, float, float]:
+def _oklab(color: Rgb) -> tuple[float, float, float]:
     """Returns the colour in Oklab: lightness, green to red, and blue to yellow. Source: Ottosson,
     "A perceptual color space for image processing", 2020."""
     r, g, b = (part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
@@ -382,4 +385,4 @@ CHOSEN_SIGN, RULE, STEP, TAKEN_BY = "▌", "─", "┴", "◂"
 CURSOR = "▸", "◂"
 """Marks to the left and right of the selected cell, in views with several cells in a line."""
 LEVELS = " ▁▂▃▄▅▆▇█"
-LEVELS_PLAIN = " .:-=+*%@"
+ASCII_LEVELS = " .:-=+*%@"

@@ -78,7 +78,7 @@ class Counters:
         self.hello = hello
         self.columns: dict[str, BlockCounter] = {}
         for block in hello.blocks:
-            for first, counter in wire.placed(block.counters):
+            for first, counter in wire.with_columns(block.counters):
                 column = BlockCounter(counter, block.name, block.scope, first)
                 self.columns.setdefault(counter.key, column)
         rate = hello.tsc_hz.hz if hello.tsc_hz else float("nan")

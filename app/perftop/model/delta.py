@@ -52,7 +52,7 @@ class Doubt(IntEnum):
 
 MIN_REDUCED_SAMPLES = 16
 """Number of sums from which numpy adds up samples one after another; it adds up fewer in pairs."""
-LASTING = np.isin(
+IS_LASTING = np.isin(
     np.arange(256),
     [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS, Doubt.IDLE],
 )
@@ -73,7 +73,7 @@ def add_samples(total: Floats, samples: Floats) -> Floats:
 def with_lasting(new_codes: Codes, previous: Codes) -> Codes:
     """Returns the codes that apply to a sample: its own, or else the lasting codes of the sample
     before it."""
-    return np.where((new_codes == 0) & LASTING[previous], previous, new_codes)
+    return np.where((new_codes == 0) & IS_LASTING[previous], previous, new_codes)
 
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:

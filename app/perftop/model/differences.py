@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints, Words, latest
+from perftop.base.arrays import Bools, Floats, Ints, Words, latest_known
 from perftop.model.delta import BlockPlace, BlockPlaces, Delta, Doubt
 
 MAX_HZ = 10e9
@@ -50,8 +50,8 @@ PERF_TIMES = ("perf_enabled_s", "perf_running_s")
 MAX_WAIT_S = 0.25
 """Time in s for which a row waits for a turn of its group if other counters are in the same row.
 After that, the counts of the group are unknown and the others are used."""
-USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
-SAMPLED_ONLY = np.uint64(wire.ROW_SAMPLED)
+USELESS_ROW = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
+SAMPLED_ROW = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
 WORD_BITS = 64
 """Columns per word of validity bits."""
@@ -149,7 +149,7 @@ class Differences:
         is_sampled = readings.sampled
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
-            is_read &= readings.flags & USELESS == 0
+            is_read &= readings.flags & USELESS_ROW == 0
         if (rows := self._places.stamps) is not None:
             stamps = readings.head[:, rows, 0]
             distance = np.abs((stamps - stamps.take(self._leader, axis=1)).view(np.int64))
@@ -164,7 +164,7 @@ class Differences:
         rows have other counters, siblings wait together, so that their spans stay the same."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = now.values[:, block.running]
-        before = latest(baseline.values[block.running], values, ours)[:-1]
+        before = latest_known(baseline.values[block.running], values, ours)[:-1]
         stalled = ours & now.valid[:, block.running] & (values == before)
         if not np.count_nonzero(stalled):
             return
@@ -374,7 +374,7 @@ class _Unpacker:
         if self._present is None or self._present[0] != present:
             blocks = np.frombuffer(present, bool).reshape(count, -1)
             rows: Bools = np.repeat(blocks, [p.count for p in self._places.blocks], axis=1)
-            self._present = present, rows, np.where(rows, SAMPLED_ONLY, np.uint64(0))
+            self._present = present, rows, np.where(rows, SAMPLED_ROW, np.uint64(0))
         return self._present[1:]
 
     def _validity(self, words: Sequence[bytes], rows: Bools) -> tuple[Bools, Bools]:

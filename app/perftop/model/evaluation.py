@@ -50,7 +50,7 @@ class Registry:
         self.is_sum = np.array([metric.is_sum for metric in self.metrics.values()])
 
 
-STATIC = Registry()
+STATIC_METRICS = Registry()
 """The metrics that every stream has."""
 
 
@@ -186,7 +186,7 @@ class Values:
 
     def __init__(
         self, top: Floats, bottom: Floats, values: Floats | None = None,
-        registry: Registry = STATIC,
+        registry: Registry = STATIC_METRICS,
     ) -> None:  # fmt: skip
         self.registry = registry
         self.top, self.bottom = top, bottom
@@ -286,7 +286,9 @@ MIN_SETTLED_NS = 100_000_000
 it."""
 
 
-def settled_steal(stolen_s: Floats, wanted_s: Floats, carried_s: Floats) -> tuple[Floats, Floats]:
+def distribute_steal(
+    stolen_s: Floats, wanted_s: Floats, carried_s: Floats
+) -> tuple[Floats, Floats]:
     """Distributes ticks of steal over samples that are not much longer than a tick. A tick covers
     time of the samples before it, too, so a sample can have more than the CPU wanted; the rest
     counts in the next samples. Arrays are (samples, CPUs). Returns the stolen seconds of each
@@ -308,7 +310,7 @@ def lost_time(
     """Returns the lost time of each CPU. `ceiling_hz`: by position of the CPU, the lowest clock
     that turbo may have allowed; NaN where unknown. `estimated`: CPUs whose halts are left out,
     because their counts are estimates. `settle`: distributes stolen seconds over short samples, as
-    `settled_steal` does; None: the samples are long."""
+    `distribute_steal` does; None: the samples are long."""
     top, bottom = values.top, values.bottom
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare_share = values["idle"] + np.where(np.isnan(poll), 0.0, poll)

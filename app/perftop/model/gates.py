@@ -35,7 +35,7 @@ from perftop.model.smt import (
     mean_known,
 )
 
-SLACK = 0.01
+SLACK_SHARE = 0.01
 """Share of the span by which two counts may differ. Serial reads of real siblings missed the bounds
 by 0.6 %."""
 MIN_BUSY_S = 0.02
@@ -49,7 +49,7 @@ MAX_CLOCK_DIFFERENCE = 0.02
 differences."""
 SLOT_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
 """Counters of the four uses of an issue slot. Each slot counts for exactly one of them."""
-CHECKED = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *SLOT_KEYS}
+CHECKED_KEYS = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *SLOT_KEYS}
 WITNESSES = {
     "ref": ("cycles", "mperf"), "cycles": ("ref", "aperf"), "instructions": ("cycles",),
     "kernel_cycles": ("cycles",), "kernel_instructions": ("instructions",),
@@ -82,7 +82,7 @@ class Gates:
         self._clock_agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
         """Whether the stream has two accounts of idle time."""
-        self._is_needed = self._traced or not CHECKED.isdisjoint(counters.key_at)
+        self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_at)
         """Whether the stream has any counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
@@ -102,7 +102,9 @@ class Gates:
         for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
             increments = samples.increments(part)
             if increments is not None and whole is not None:
-                samples.doubt(part, Doubt.ABOVE, increments > whole * (1 + SLACK) + samples.slack)
+                samples.doubt(
+                    part, Doubt.ABOVE, increments > whole * (1 + SLACK_SHARE) + samples.slack
+                )
         slots = samples.increments("slots")
         ways = [moved for key in SLOT_KEYS if (moved := samples.increments(key)) is not None]
         if slots is not None and len(ways) == len(SLOT_KEYS):
@@ -150,7 +152,7 @@ class _CheckedSamples:
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
         """TSC ticks of each span."""
-        self.slack: Floats = (SLACK + table.reads) * self.ticks
+        self.slack: Floats = (SLACK_SHARE + table.reads) * self.ticks
         """TSC ticks by which two counts of the span may differ."""
         hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         self.worked_ticks = MIN_WORKED_S * hz

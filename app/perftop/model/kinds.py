@@ -263,13 +263,15 @@ class Cause:
     """Recorded settings and states of the machine that can be the cause."""
 
 
-_CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
+_POWER_CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
 
 CAUSES: dict[str, Cause] = {
     cause.key: cause
     for cause in (
-        Cause("power-pl1", "power limit PL1", "Power limit PL1", "PL1", _CAP, ("power_limit_w",)),
-        Cause("power-pl2", "power limit PL2", "Power limit PL2", "PL2", _CAP, ("power_limit2_w",)),
+        Cause("power-pl1", "power limit PL1", "Power limit PL1", "PL1", _POWER_CAP,
+              ("power_limit_w",)),
+        Cause("power-pl2", "power limit PL2", "Power limit PL2", "PL2", _POWER_CAP,
+              ("power_limit2_w",)),
         Cause("power-ppt", "power limit PPT", "Power limit PPT", "PPT",
               "the power limit (PPT, cTDP) in the firmware's setup"),
         Cause("current", "current limit", "The current limit", "current"),
@@ -420,7 +422,7 @@ COSTLY_SETTINGS = (
         "MB in /sys/fs/resctrl/GROUP/schemata; keep siblings in one group", of_kernel=False,
     ),
 )  # fmt: skip
-CAPS: dict[str, tuple[str, str]] = {
+CLOCK_CAPS: dict[str, tuple[str, str]] = {
     "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),
     "turbo off": ("Disabled turbo", "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo"),
     "turbo off, config-TDP": ("Disabled turbo (config-TDP)", ""),
@@ -441,13 +443,13 @@ def cause_of(key: str) -> Cause:
 # numbers, whose keys name the unit, and as the types below. `output/sentences.py` turns the
 # evidence into text.
 
-_ORDER = [*KINDS]
+_KIND_ORDER = [*KINDS]
 
 
 def rank(kind: str) -> int:
     """Returns the position of a kind in order of severity, the worst first. Unknown kinds come
     last."""
-    return _ORDER.index(kind) if kind in KINDS else len(_ORDER)
+    return _KIND_ORDER.index(kind) if kind in KINDS else len(_KIND_ORDER)
 
 
 @dataclass(slots=True)
@@ -486,7 +488,7 @@ class Episode:
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9
 
 
-OUTSIDE = "outside the CPU"
+OUTSIDE_CPU = "outside the CPU"
 """The origin of a PROCHOT signal that is not due to the CPU's own heat."""
 BASE_CLOCK = "base"
 """The ceiling is the base clock, because no turbo table is known."""
@@ -519,8 +521,8 @@ class Level(NamedTuple):
 
 
 class Cap(NamedTuple):
-    """A clock limit that a user or program set: its name in model.kinds.CAPS, and its clock in
-    Hz."""
+    """A clock limit that a user or program set: its name in model.kinds.CLOCK_CAPS, and its clock
+    in Hz."""
 
     by: str
     hz: float

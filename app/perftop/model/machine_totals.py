@@ -9,7 +9,7 @@ import numpy as np
 
 from perfprobe.wire import Cpu
 from perftop.base.arrays import Floats, Ints
-from perftop.base.text import safe
+from perftop.base.text import safe_text
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.kinds import GroupTraffic
@@ -77,8 +77,8 @@ class BestTraffic:
         return np.minimum(rate / np.where(self.rate > 0, self.rate, np.nan), 1.0)
 
 
-RECORD = "l3_groups"
-DEFAULT = "(default)"
+L3_RECORD = "l3_groups"
+DEFAULT_GROUP = "(default)"
 """Name of the group of all tasks that are in no other group."""
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
 """Maximum number of groups kept, of characters of a name, and of groups listed as evidence."""
@@ -99,14 +99,14 @@ class L3Groups:
     def take(self, records: Mapping[str, object], time_ns: int) -> None:
         """Reads the records of a frame, which are untrusted."""
         self._now_ns = time_ns
-        record = records.get(RECORD)
+        record = records.get(L3_RECORD)
         if not isinstance(record, dict):
             return
         values: dict[tuple[str, int], int] = {}
         for group, rows in list(record.items())[:MAX_L3_GROUPS]:
             if not isinstance(group, str) or not isinstance(rows, list):
                 continue
-            name = safe(group, MAX_NAME_LENGTH) if group else DEFAULT
+            name = safe_text(group, MAX_NAME_LENGTH) if group else DEFAULT_GROUP
             for row in rows[:MAX_L3_GROUPS]:
                 match row:
                     case [int(l3), int(increments)] if increments >= 0:
@@ -139,14 +139,18 @@ class L3Groups:
 # --- Power, temperature, memory traffic, pressure, load and interrupts of the machine, and of each
 # package, core and L3 that has counters for them.
 
-NAMES = {key: number.counter for key, number in MACHINE.items()}
+COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
 """Numbers of the machine, each with its counter."""
-OF_PACKAGE = tuple(key.removeprefix("package_") for key in PACKAGE)
+PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
 """Those numbers of the machine that each package has too."""
-OF_L3 = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
+L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
 """Numbers of an L3, by their name in a line of JSON, each with its counter."""
-OF_BEST = "memory_of_best"
-MEMORY = {name: key for name, key in NAMES.items() if key in TRAFFIC_KEYS and name != OF_BEST}
+OF_BEST_NAME = "memory_of_best"
+MEMORY_COUNTERS = {
+    name: key
+    for name, key in COUNTER_BY_NAME.items()
+    if key in TRAFFIC_KEYS and name != OF_BEST_NAME
+}
 """Memory traffic: reads and writes, each with its counter."""
 CORE_ENERGY = CORE["core_power_w"].counter
 TRACED = (
@@ -168,7 +172,9 @@ class MachineTotals:
 
     def __init__(self, counters: Counters, best: BestTraffic) -> None:
         self._counters, self._best_traffic = counters, best
-        self._names = [(name, key) for name, key in NAMES.items() if key in counters.columns]
+        self._names = [
+            (name, key) for name, key in COUNTER_BY_NAME.items() if key in counters.columns
+        ]
         self._cores, self._topology = len(counters.hello.cores), counters.hello.topology
         self._machine_keys: list[str] = []
         """Counters with several columns. The rows of all other counters are computed together, in
@@ -176,7 +182,7 @@ class MachineTotals:
         self._rows: list[tuple[str, slice]] = []
         ticks, increments, units_per_second = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
         first = 0
-        for key in dict.fromkeys([*NAMES.values(), CORE_ENERGY, *OF_L3.values()]):
+        for key in dict.fromkeys([*COUNTER_BY_NAME.values(), CORE_ENERGY, *L3_COUNTERS.values()]):
             column = counters.columns.get(key)
             if column is None:
                 continue
@@ -194,7 +200,8 @@ class MachineTotals:
         )
 
     def rates(self, delta: Delta) -> Rates:
-        """Returns the rates of all counters of NAMES, OF_L3 and CORE_ENERGY that the stream has."""
+        """Returns the rates of all counters of NAMES, L3_COUNTERS and CORE_ENERGY that the stream
+        has."""
         increments, span = (
             delta.take(self._increment_places),
             delta.take(self._ticks) / self._units_per_second,
@@ -210,9 +217,9 @@ class MachineTotals:
         """Returns the numbers of the machine. A sum is NaN if one of its parts is NaN."""
         numbers: dict[str, float] = {}
         for name, key in self._names:
-            if name == OF_BEST:
-                if {*MEMORY} <= numbers.keys():
-                    total = sum(numbers[name] for name in MEMORY)
+            if name == OF_BEST_NAME:
+                if {*MEMORY_COUNTERS} <= numbers.keys():
+                    total = sum(numbers[name] for name in MEMORY_COUNTERS)
                     numbers[name] = min(1.0, total / float(self._best_traffic.rate.sum() or np.nan))
                 continue
             by_row = rates.get(key)
@@ -226,12 +233,16 @@ class MachineTotals:
         return numbers
 
     def by_package(self, rates: Rates) -> dict[str, Floats]:
-        """Returns the numbers of OF_PACKAGE, by package in the order of hello."""
-        own_names = [name for name in OF_PACKAGE if name != OF_BEST]
-        numbers = {name: rates[NAMES[name]] for name in own_names if NAMES[name] in rates}
-        if {*MEMORY} <= numbers.keys():
-            read_bytes, written_bytes = (numbers[name] for name in MEMORY)
-            numbers[OF_BEST] = self._best_traffic.share(read_bytes + written_bytes)
+        """Returns the numbers of PACKAGE_NAMES, by package in the order of hello."""
+        own_names = [name for name in PACKAGE_NAMES if name != OF_BEST_NAME]
+        numbers = {
+            name: rates[COUNTER_BY_NAME[name]]
+            for name in own_names
+            if COUNTER_BY_NAME[name] in rates
+        }
+        if {*MEMORY_COUNTERS} <= numbers.keys():
+            read_bytes, written_bytes = (numbers[name] for name in MEMORY_COUNTERS)
+            numbers[OF_BEST_NAME] = self._best_traffic.share(read_bytes + written_bytes)
         return numbers
 
     def by_core(self, rates: Rates, rows: Ints) -> Floats:
@@ -247,7 +258,7 @@ class MachineTotals:
         is counted. Zero traffic while a CPU is busy counts as unknown, because some monitors are
         known to be dead."""
         numbers, topology = {}, self._topology
-        for name, key in OF_L3.items():
+        for name, key in L3_COUNTERS.items():
             by_cpu = rates.get(key)
             if by_cpu is None or len(by_cpu) != len(topology):
                 continue

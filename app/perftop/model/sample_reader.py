@@ -26,8 +26,8 @@ from perftop.model.evaluation import (
     Evaluator,
     Lost,
     Values,
+    distribute_steal,
     lost_time,
-    settled_steal,
     write_lost,
 )
 from perftop.model.gates import Gates, SiblingGates
@@ -187,7 +187,7 @@ class SampleReader:
         """(CPUs, counters): mask of the counters whose registers another program uses, according to
         the notes of the probe."""
         self._carried_s: Floats = np.zeros(len(hello.topology))
-        """Stolen seconds of each CPU that later samples count; see `settled_steal`."""
+        """Stolen seconds of each CPU that later samples count; see `distribute_steal`."""
         self._was_read: Bools | bool = False
         """Mask of the values that were ever read, or one answer for all of them."""
         self._has_started = False
@@ -352,7 +352,7 @@ class SampleReader:
         return np.flatnonzero((unread & was_read[:-1]).any(axis=1))
 
     def _settle_steal(self, stolen_s: Floats, wanted_s: Floats) -> Floats:
-        settled_s, self._carried_s = settled_steal(stolen_s, wanted_s, self._carried_s)
+        settled_s, self._carried_s = distribute_steal(stolen_s, wanted_s, self._carried_s)
         return settled_s
 
     def _without_suspects(self, delta: Delta, doubted: Ints) -> Delta:

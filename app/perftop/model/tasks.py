@@ -11,7 +11,7 @@ from itertools import zip_longest
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
-from perftop.base.text import safe
+from perftop.base.text import safe_text
 
 # --- tasks and the watched job
 
@@ -23,7 +23,7 @@ MAX_THREADS = 1024
 """Maximum number of threads kept from a record; a probe sends fewer."""
 MAX_POINTS = 256
 """Maximum number of points kept for a thread; this limit matters only if samples are short."""
-KEPT_NS = 2_000_000_000
+DIFFERENCE_NS = 2_000_000_000
 """Time in ns over which differences of threads are taken: longer than the probe takes to scan all
 threads."""
 
@@ -187,7 +187,7 @@ class RunningTasks:
         return self._snapshot.tasks_on(str(cpu))
 
 
-STOPPED_BY = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
+STOP_REASONS = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
 """The reason why a thread is stopped, by its state."""
 
 
@@ -302,7 +302,7 @@ class WatchedJob:
         for tid, sums in list(threads.items())[:MAX_THREADS]:
             if _is_id(tid):
                 self._add(int(tid), sums, time_ns)
-        gone_ns = time_ns - KEPT_NS
+        gone_ns = time_ns - DIFFERENCE_NS
         self.threads = {n: t for n, t in self.threads.items() if t.points[-1].time_ns > gone_ns}
         return True
 
@@ -317,7 +317,7 @@ class WatchedJob:
         if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new thread
             thread = self.threads[tid] = Thread(tid, pid)
         thread.comm, thread.cpu = safe_name(comm), cpu
-        while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - KEPT_NS:
+        while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - DIFFERENCE_NS:
             thread.points.popleft()
         thread.points.append(_Point(time_ns, run, wait, slept, pushed))
         self.last_threads.append(thread)
@@ -331,7 +331,7 @@ class WatchedJob:
 
     def cpus(self) -> set[int]:
         """Returns the CPUs on which threads of the job ran in the last 2 s."""
-        return {t.cpu for t in self.threads.values() if t.activity(KEPT_NS).run_s > 0}
+        return {t.cpu for t in self.threads.values() if t.activity(DIFFERENCE_NS).run_s > 0}
 
 
 def _disk_waits(record: object) -> dict[int, int]:
@@ -441,7 +441,9 @@ class Quotas:
                     return
                 if group not in self.by_group and len(self.by_group) >= MAX_GROUPS:
                     return
-                quota = self.by_group.setdefault(group, Quota(safe(group, MAX_PATH), float(cpus)))
+                quota = self.by_group.setdefault(
+                    group, Quota(safe_text(group, MAX_PATH), float(cpus))
+                )
                 quota.take(float(cpus), (periods, throttled, us))
 
     def copy(self) -> Quotas:

@@ -21,7 +21,7 @@ from perftop.model.cores import Cores, with_extra_column
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.differences import MAX_HZ
-from perftop.model.kinds import CAPS
+from perftop.model.kinds import CLOCK_CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters with the exact ceiling of a package. Hybrids have one for each core type; the counter's
@@ -57,7 +57,7 @@ class Caps:
     """The lowest clock limit that a user or program set, by position of the core."""
 
     hz: Floats  # infinite: no limit
-    by: Ints  # index in kinds.CAPS
+    by: Ints  # index in kinds.CLOCK_CAPS
 
 
 class Turbo:
@@ -221,7 +221,7 @@ class Turbo:
             "turbo off, config-TDP": np.where(turbo_is_off | disabled, configured_hz, np.nan),
             "max_perf_pct": share * top_hz,
         }
-        limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CAPS])
+        limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CLOCK_CAPS])
         return Caps(limits.min(axis=0), limits.argmin(axis=0))
 
 

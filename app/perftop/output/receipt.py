@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from perftop.base.text import safe
+from perftop.base.text import safe_text
 from perftop.draw.columns import Column
 from perftop.output.stat_table import table_line
 from perftop.session.run_phases import RunPhase
@@ -66,9 +66,9 @@ def lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
         if sum(times[index] for times in spent_s) >= MIN_SHOWN_S
     ]  # fmt: skip
     signs = [use.sign if unicode else use.ascii_sign for use in TIME_USES]
-    cells = _shares([phase.elapsed_s for phase in phases], WIDTH)
+    cells = _cells_of_parts([phase.elapsed_s for phase in phases], WIDTH)
     bar = "".join(
-        "".join(sign * n for sign, n in zip(signs, _shares(times, count), strict=True))
+        "".join(sign * n for sign, n in zip(signs, _cells_of_parts(times, count), strict=True))
         for times, count in zip(spent_s, cells, strict=True)
     )
     legend = "   ".join(f"{2 * signs[index]} {TIME_USES[index].words}" for index in shown_uses)
@@ -78,7 +78,7 @@ def lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     ]  # fmt: skip
 
 
-def _shares(parts: Sequence[float], cells: int) -> list[int]:
+def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
     """Returns `cells` cells divided in proportion to `parts`."""
     total = sum(parts)
     if total <= 0:
@@ -93,7 +93,7 @@ def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -
     first, rule, last = "├─┤" if unicode else "|-|"
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
-        name = safe(phase.label, MAX_NAME)
+        name = safe_text(phase.label, MAX_NAME)
         duration = _seconds(phase.elapsed_s)
         texts = f" {name} {duration} ", f" {name} "
         text = next((text for text in texts if len(text) + 2 <= count), "")
@@ -111,9 +111,11 @@ def _table(
     rows = ["", table_line(columns, [*headings, "largest taker"])]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest()
-        largest = f"{safe(program, MAX_NAME)} {_seconds(run_s)}" if run_s >= MIN_SHOWN_S else ""
+        largest = (
+            f"{safe_text(program, MAX_NAME)} {_seconds(run_s)}" if run_s >= MIN_SHOWN_S else ""
+        )
         seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in shown_uses))]
-        rows.append(table_line(columns, [safe(phase.label, MAX_NAME), *seconds, largest]))
+        rows.append(table_line(columns, [safe_text(phase.label, MAX_NAME), *seconds, largest]))
     sums = [sum(phase.elapsed_s for phase in phases)]
     sums += [sum(times[index] for times in spent_s) for index in shown_uses]
     return [*rows, table_line(columns, ["all", *map(_seconds, sums), ""])]

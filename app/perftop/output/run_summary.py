@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import ranges, safe
+from perftop.base.text import ranges, safe_text
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.stat_json import Line, json_number
-from perftop.output.waiting import run_beside
+from perftop.output.waiting import run_times_beside
 from perftop.process.command_window import Bounds, CommandWindow
 from perftop.session.interval import Distribution, Interval
-from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
+from perftop.session.missing import BOUNDS_REASON, UNREAD_REASON, why_no_states, why_unknown
 from perftop.session.session import Session
-from perftop.session.task_times import ANYWHERE, JobFootprint
+from perftop.session.task_times import UNKNOWN_CPU, JobFootprint
 
 # --- The state of a machine: hardware and settings in which two measurements can differ from the
 # start. Keys and values are those of the JSON output; the tables in this module translate them into
@@ -57,7 +57,7 @@ SETTING_NAMES = {
 }
 """Labels of the states by key, the most important first. A state that is not listed has its key as
 its label."""
-_SHOWS: dict[str, Callable[[float], str]] = {
+_VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "power_limit_w": "{:g} W".format,
     "power_limit2_w": "{:g} W".format,
     "max_perf_pct": "{:g} %".format,
@@ -69,7 +69,7 @@ _SHOWS: dict[str, Callable[[float], str]] = {
 are."""
 
 
-def label(key: str) -> str:
+def setting_label(key: str) -> str:
     return SETTING_NAMES.get(key) or key.replace("_", " ")
 
 
@@ -78,8 +78,10 @@ def value_text(key: str, value: object) -> str:
     if value is None:
         return "n/a"
     if isinstance(value, int | float):
-        return _SHOWS.get(key, "{}".format if key in SETTING_NAMES else "{:g}".format)(value)
-    text = safe(str(value), MAX_SHOWN_LENGTH)
+        return _VALUE_FORMATS.get(key, "{}".format if key in SETTING_NAMES else "{:g}".format)(
+            value
+        )
+    text = safe_text(str(value), MAX_SHOWN_LENGTH)
     return text.partition("-")[0] if key == "boot_id" else text
 
 
@@ -90,7 +92,7 @@ def is_different(a: object, b: object) -> bool:
     return a != b
 
 
-def state(session: Session) -> Line:
+def machine_state(session: Session) -> Line:
     """Returns the states by key, without unknown ones. Power and clock limits are means over the
     run."""
     hello = session.hello
@@ -108,7 +110,8 @@ def state(session: Session) -> Line:
         "packages": len(hello.packages), "source": hello.source,
         "base_hz": json_number(hello.base_hz.hz) if hello.base_hz else None,
         "sample_s": hello.sample_ns / 1e9,
-        **{safe(key, MAX_SHOWN_LENGTH): safe(value, MAX_VALUE_LENGTH) for key, value in settings},
+        **{safe_text(key, MAX_SHOWN_LENGTH): safe_text(value, MAX_VALUE_LENGTH)
+           for key, value in settings},
         **_gauges(session),
     }  # fmt: skip
     return {key: value for key, value in states.items() if value is not None}
@@ -182,19 +185,19 @@ def summary_line(
 ) -> Line:  # fmt: skip
     whole, extremes = session.run_interval(), session.distribution.finish()
     machine = {
-        key: _measure(whole.values.mean(key, session.shown), extremes.machine(key))
+        key: _measure_json(whole.values.mean(key, session.shown), extremes.machine(key))
         for key in session.evaluator.metrics
     }
     line: Line = {
         "type": "summary",
         "elapsed_s": json_number(elapsed_s),
         "run": run,
-        **_job(session, whole, extremes, footprint),
+        **_job_line(session, whole, extremes, footprint),
         "machine": machine,
-        "cpus": [_cpu(session, whole, extremes, row) for row in session.shown],
-        "cores": [_core(session, whole, extremes, core) for core in session.shown_cores()],
+        "cpus": [_cpu_line(session, whole, extremes, row) for row in session.shown],
+        "cores": [_core_line(session, whole, extremes, core) for core in session.shown_cores()],
         "episodes": counted,
-        "state": state(session),
+        "state": machine_state(session),
         "energy_j": json_number(_energy_j(session, "energy_j")),
         "energy_dram_j": json_number(_energy_j(session, "energy_ram_j")),
         "totals": _totals(session, whole),
@@ -209,7 +212,7 @@ def summary_line(
         del line["others"]
     why = _reasons(session, whole, session.shown, machine)
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
-        why["energy_j"] = UNREAD
+        why["energy_j"] = UNREAD_REASON
     return line | {"why": why} if why else line
 
 
@@ -239,7 +242,7 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
         return None
     run_s_by_cpu: dict[tuple[int, str], dict[int, float]] = {}
     for (pid, comm, cpu), times in session.run_times.tasks.items():
-        if cpu != ANYWHERE and pid not in footprint.pids and comm not in OWN_PROGRAMS:
+        if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in OWN_PROGRAMS:
             run_s_by_cpu.setdefault((pid, comm), {})[cpu] = times.run_s
     run_s = {who: sum(by_cpu.values()) for who, by_cpu in run_s_by_cpu.items()}
     most: Line | None = None
@@ -250,7 +253,7 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
     return {"cpus": json_number(sum(run_s.values()) / seen_s), "most": most}
 
 
-def _job(
+def _job_line(
     session: Session, whole: Interval, extremes: Distribution, footprint: JobFootprint | None
 ) -> Line:
     """Returns the measures of the CPUs on which the command was seen to run, and of the other
@@ -259,10 +262,10 @@ def _job(
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
         return {"job": None, "rest": None}
-    ran_s = run_beside(session.run_times.tasks, cpus, footprint.pids)
+    ran_s = run_times_beside(session.run_times.tasks, cpus, footprint.pids)
     neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
     spent = session.run_times.job_time()
-    job = _group(session, whole, extremes, rows) | {
+    job = _group_line(session, whole, extremes, rows) | {
         "seen_s": json_number(footprint.seen_s), "waited_s": json_number(footprint.waited_s),
         "longest_wait_s": None if spent is None
         else json_number(session.run_times.longest_wait_s),
@@ -275,7 +278,7 @@ def _job(
     other_rows = [row for row in session.shown if row not in rows and session.online[row]]
     return {
         "job": job,
-        "rest": _group(session, whole, extremes, other_rows) if other_rows else None,
+        "rest": _group_line(session, whole, extremes, other_rows) if other_rows else None,
     }
 
 
@@ -313,7 +316,7 @@ def _energy_j(session: Session, key: str) -> float:
 # --- measures of CPUs and cores
 
 
-def _measure(mean: float, extremes: dict[str, float]) -> Line | None:
+def _measure_json(mean: float, extremes: dict[str, float]) -> Line | None:
     if not math.isfinite(mean):
         return None
     spans = {"min": extremes["min"], "mean": mean, "max": extremes["max"], "p5": extremes["p5"]}
@@ -329,28 +332,28 @@ def _reasons(
     return {key: why_unknown(session, whole, [*rows], key) for key in missing_keys}
 
 
-def _group(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
+def _group_line(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in session.evaluator.metrics:
-        line[key] = _measure(whole.values.mean(key, rows), extremes.group(key, rows))
+        line[key] = _measure_json(whole.values.mean(key, rows), extremes.group(key, rows))
     why = _reasons(session, whole, rows, line)
     return line | {"why": why} if why else line
 
 
-def _cpu(session: Session, whole: Interval, extremes: Distribution, row: int) -> Line:
+def _cpu_line(session: Session, whole: Interval, extremes: Distribution, row: int) -> Line:
     line: Line = {"cpu": session.topology[row].cpu}
     for key in session.evaluator.metrics:
-        line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
+        line[key] = _measure_json(float(whole.values[key][row]), extremes.cpu(key, row))
     why = _reasons(session, whole, [row], line)
     return line | {"why": why} if why else line
 
 
-def _core(session: Session, whole: Interval, extremes: Distribution, core: int) -> Line:
+def _core_line(session: Session, whole: Interval, extremes: Distribution, core: int) -> Line:
     first = session.topology[session.position[session.cores[core][0]]]
     method, means = extremes.split(whole.split, core)
-    smt = {state: _measure(means[state], extremes.core(state, core)) for state in STATES}
+    smt = {state: _measure_json(means[state], extremes.core(state, core)) for state in STATES}
     line: Line = {"package": first.package, "core": first.core, "smt": smt, "smt_method": method}
     is_missing = {"smt": None in smt.values(), "smt_method": method is None}
-    why = {"smt": BOUNDS} if method == "bounds" else why_no_states(session, whole, core)
+    why = {"smt": BOUNDS_REASON} if method == "bounds" else why_no_states(session, whole, core)
     why = {key: reason for key, reason in why.items() if is_missing.get(key)}
     return line | {"why": why} if why else line

@@ -15,11 +15,19 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from perftop.base.text import length, percent, ranges, rough, safe, short_duration, time_of_day
+from perftop.base.text import (
+    long_duration,
+    percent,
+    ranges,
+    safe_text,
+    short_duration,
+    time_of_day,
+    whole_percent,
+)
 from perftop.model.kinds import (
-    CAPS,
+    CLOCK_CAPS,
     KINDS,
-    OUTSIDE,
+    OUTSIDE_CPU,
     Bit,
     Cap,
     CrowdedCpu,
@@ -111,7 +119,7 @@ MIN_LOSS_SHARE = 0.0005
 """Minimum lost share that is reported; a smaller one would be shown as 0.0 %."""
 
 
-def depth(kind: str, value: float | None) -> str:
+def depth_text(kind: str, value: float | None) -> str:
     """Returns the depth of an episode of this kind with sign and unit; '' if it was not
     measured."""
     unit = KINDS[kind].depth if kind in KINDS else "share"
@@ -138,7 +146,7 @@ def loss_text(episode: Episode) -> str:
     return f"{f'{100 * value:.{digits}f}'.removesuffix('.0')} %"
 
 
-def clocks(episodes: Iterable[Episode]) -> str:
+def clocks_text(episodes: Iterable[Episode]) -> str:
     """Returns mean clock and ceiling, such as "2.78 of 3.40 GHz", weighted with the duration and
     the number of CPUs of each episode; '' if they were not measured."""
     weighted = [
@@ -154,7 +162,7 @@ def clocks(episodes: Iterable[Episode]) -> str:
     return f"{busy_hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
 
 
-def cause(kind: str, name: str) -> str:
+def cause_name(kind: str, name: str) -> str:
     """Returns the name of a cause; '' if the kind implies the cause."""
     unnamed = name == "unknown" and kind in {"ramp", "smi", "online", "offline"}
     return "" if unnamed else cause_of(name).name
@@ -166,15 +174,15 @@ def as_clause(subject: str) -> str:
     return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]
 
 
-def subject(episode: Episode) -> str:
+def subject_of(episode: Episode) -> str:
     """Returns the cause as the subject of a sentence, with details from the evidence."""
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
     if episode.cause == "policy" and isinstance(cap, Cap):
-        return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
-    if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE:
+        return CLOCK_CAPS[cap.by][0] if cap.by in CLOCK_CAPS else f"The limit {cap.by}"
+    if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE_CPU:
         return "A PROCHOT signal from outside"
     if governor := episode.evidence.get("governor"):
-        return f"The governor {safe(governor, MAX_OWNER)}"
+        return f"The governor {safe_text(governor, MAX_OWNER)}"
     if by := episode.evidence.get("stopped_by"):
         return f"{by[0].upper()}{by[1:]}"
     name = cause_of(episode.cause).subject or cause_of("unknown").subject
@@ -231,7 +239,7 @@ def text(parts: Sequence[Part]) -> str:
 _FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
 _NUMBERS = frozenset({"{clocks}", "{lost}", "{climb}"})
 """If one of these fields is known, the sentence contains at least one of them."""
-_FEW_WORDS = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
+_FALLBACK_PHRASES = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
               "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
 """Fallback phrases for all kinds, used if no sentence fits."""
 _NAME_SIZES = 15, 9
@@ -257,7 +265,7 @@ def sentence(
     phrases = [p for p in kind_of(worst).sentences if _fields_of(p) <= known_fields]
     numbers = known_fields & _NUMBERS
     with_number = [p for p in phrases if not numbers.isdisjoint(_fields_of(p))]
-    short_phrases = [p for p in _FEW_WORDS if _fields_of(p) <= known_fields]
+    short_phrases = [p for p in _FALLBACK_PHRASES if _fields_of(p) <= known_fields]
     candidates = [
         *product(with_number or phrases, by_size, [when, ""] if when else [""]),
         *product(short_phrases, by_size[:1], [""]),
@@ -305,14 +313,14 @@ def _fields(
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     place = short_place_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
-    evidence, amount, kind = worst.evidence, loss_text(worst), group(worst)[0]
+    evidence, amount, kind = worst.evidence, loss_text(worst), group_key(worst)[0]
     fields = {
         "{kind}": Part(kind),
         "{where}": Part(place),
         "{its}": Part("their" if several else "its"),
         "{is}": Part(("were" if over else "are") if several else "was" if over else "is"),
         "{counters}": Part(_names(worst.cause.split(", "), len(worst.cause)), "name"),
-        "{cause}": Part(subject(worst)),
+        "{cause}": Part(subject_of(worst)),
     }
     if (short := cause_of(worst.cause).short_text) not in {"", kind}:
         fields["{short}"] = Part(short)
@@ -320,7 +328,7 @@ def _fields(
         fields["{lost}"] = Part(amount, "lost")
     elif worst.depth is not None and worst.kind == "throttle":
         fields["{nothing}"] = Part("without measured loss")
-    if amount and (pair := clocks(episodes)):
+    if amount and (pair := clocks_text(episodes)):
         fields["{clocks}"] = Part(pair, "lost")
     if isinstance(simd := evidence.get("simd"), Level):
         fields["{level}"] = Part(str(simd.number))
@@ -371,7 +379,7 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # an episode may have begun after the displayed time
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
-    so_far, whole = (length(ns - start_ns) for ns in (min(now_ns, end_ns), end_ns))
+    so_far, whole = (long_duration(ns - start_ns) for ns in (min(now_ns, end_ns), end_ns))
     if so_far != whole:
         return f"for {so_far} of {whole}"
     runs = any(e.end_ns is None for e in episodes)
@@ -386,14 +394,14 @@ STEAL_CAUSE = "steal", "hypervisor"
 """The group of episodes of steal by the hypervisor, which two detectors report."""
 
 
-def group(episode: Episode) -> tuple[str, str]:
+def group_key(episode: Episode) -> tuple[str, str]:
     """Returns the group of an episode. Episodes of one group share a sentence."""
     kind_and_cause = episode.kind, episode.cause
     is_steal = episode.kind == "steal" or kind_and_cause == ("neighbour", STEAL_CAUSE[1])
     return STEAL_CAUSE if is_steal else kind_and_cause
 
 
-def cost(episodes: Iterable[Episode]) -> float:
+def total_cost(episodes: Iterable[Episode]) -> float:
     """Returns the cost of all episodes together, in CPUs. If a CPU loses in several episodes, only
     its largest loss counts."""
     by_cpu: dict[int, float] = {}
@@ -409,14 +417,14 @@ def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
     earliest episode."""
     groups: dict[tuple[str, str], list[Episode]] = {}
     for episode in sorted(unique_losses([*episodes]), key=lambda e: (rank(e.kind), e.start_ns)):
-        groups.setdefault(group(episode), []).append(episode)
-    return sorted(groups.values(), key=lambda g: (-cost(g), rank(g[0].kind), g[0].start_ns))
+        groups.setdefault(group_key(episode), []).append(episode)
+    return sorted(groups.values(), key=lambda g: (-total_cost(g), rank(g[0].kind), g[0].start_ns))
 
 
 def _covering_kind(episode: Episode) -> str:
     """Returns the kind of episode that reports the same lost time, found by another detector; '' if
     there is none."""
-    if group(episode) == STEAL_CAUSE:
+    if group_key(episode) == STEAL_CAUSE:
         return "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
     is_modulation = (episode.kind, episode.cause) == ("involuntary-halt", "modulation")
     return "throttle" if is_modulation else ""
@@ -459,17 +467,21 @@ def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return line
 
 
-def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
+def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
     """Returns the evidence in one line, without pieces that the cause implies."""
-    return " · ".join(pieces(cause, evidence))
+    return " · ".join(evidence_pieces(cause, evidence))
 
 
-def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
+def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     """Returns the pieces of the evidence as text, the most convincing first."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     keys = [key for key in evidence if key not in limits and key != cause]
-    keys.sort(key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+    keys.sort(
+        key=lambda key: (
+            _MOST_CONVINCING.index(key) if key in _MOST_CONVINCING else len(_MOST_CONVINCING)
+        )
+    )
     texts = []
     for key in keys:
         piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
@@ -493,30 +505,30 @@ def evidence_piece(key: str, value: object) -> str:
 
 _LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
 """By key of the evidence, the key of the limit or reference that is shown with it."""
-_FIRST = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
+_MOST_CONVINCING = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
 """Keys of the most convincing evidence."""
 MAX_NAMES = 4
 """Maximum number of tasks named in one piece of evidence; the other tasks are only counted."""
 
 
-def _polled(polled: PolledBits, name: Callable[[Bit], str]) -> str:
+def _polled_text(polled: PolledBits, name: Callable[[Bit], str]) -> str:
     bits = (f"{name(bit)} in {bit.times:.0f} of {polled.polls:.0f} polls" for bit in polled.bits)
     return ", ".join(bits)
 
 
-def _numbered(bit: Bit) -> str:
+def _bit_name(bit: Bit) -> str:
     plain = f"bit {bit.number}"
     return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
 
 
-def _reasons(polled: PolledBits) -> str:
+def _reasons_text(polled: PolledBits) -> str:
     if not polled.polls:
         return "not available from this source"
-    return _polled(polled, _numbered) or f"none in {polled.polls:.0f} polls"
+    return _polled_text(polled, _bit_name) or f"none in {polled.polls:.0f} polls"
 
 
-def _status(polled: PolledBits) -> str:
-    return _polled(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+def _status_text(polled: PolledBits) -> str:
+    return _polled_text(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
 def _task_names(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
@@ -536,10 +548,10 @@ def _constant(text: str) -> Callable[[Any], str]:
 
 
 def _share(whole: str, before: str = "") -> Callable[[float], str]:
-    return lambda share: f"{before}{rough(share)} of {whole}"
+    return lambda share: f"{before}{whole_percent(share)} of {whole}"
 
 
-def _groups(took: Iterable[GroupTraffic]) -> str:
+def _groups_text(took: Iterable[GroupTraffic]) -> str:
     """Returns the resctrl groups with the memory traffic of each, such as "batch 45.1 GB/s"."""
     return ", ".join(f"{group.group} {group.bytes_per_s / 1e9:.1f} GB/s" for group in took)
 
@@ -548,11 +560,11 @@ _PCU = _share("the power control unit's cycles", "in ")
 _COUNTED_BY_KERNEL = _constant("counted by the kernel")
 _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "cap": ("capped by", lambda cap: f"{cap.by}, {cap.hz / 1e9:.2f} GHz"),
-    "simd": ("SIMD", lambda simd: f"level {simd.number} in {rough(simd.share)} of cycles"),
-    "limit_reasons": ("limit reason", _reasons),
-    "package_thermal": ("package status", _status),
-    "core_thermal": ("core status", _status),
-    "hsmp_limits": ("HSMP limit", _status),
+    "simd": ("SIMD", lambda simd: f"level {simd.number} in {whole_percent(simd.share)} of cycles"),
+    "limit_reasons": ("limit reason", _reasons_text),
+    "package_thermal": ("package status", _status_text),
+    "core_thermal": ("core status", _status_text),
+    "hsmp_limits": ("HSMP limit", _status_text),
     "pstate_limit": ("P-state limit", None),
     "plr_reasons": ("came on (PLR)", lambda seen: ", ".join(
         bit.part or f"bit {bit.number}" for bit in seen.bits)),
@@ -587,7 +599,7 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "ipc": ("IPC", None),
     "ipc_alone": ("IPC alone", None),
     "turbo_drop": ("turbo drop", None),
-    "l3_groups": ("L3 groups", _groups),
+    "l3_groups": ("L3 groups", _groups_text),
     "who": ("who", _task_names),
     "self": ("self", _task_names),
     "rests_on": ("rests on", _constant("steal of /proc/stat, in ticks of 10 ms")),

@@ -20,14 +20,20 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
 from perftop.output.sentences import evidence_json
 from perftop.session.interval import Interval
-from perftop.session.missing import UNREAD, doubt_texts, lasting_reasons, why_absent, why_no_states
+from perftop.session.missing import (
+    UNREAD_REASON,
+    doubt_texts,
+    lasting_reasons,
+    why_absent,
+    why_no_states,
+)
 from perftop.session.session import Session
 
 Line = dict[str, Any]
-NO_WAITS = "the kernel does not report how long they waited"
+NO_WAITS_REASON = "the kernel does not report how long they waited"
 
 
-def text(line: Line) -> str:
+def line_text(line: Line) -> str:
     # Non-ASCII characters occur in strings only, where their escapes are valid JSON.
     return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
@@ -90,25 +96,29 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "elapsed_s": json_number(interval.elapsed_s),
         "skew_s": json_number(interval.skew_s),
         "machine": {
-            name: json_number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
+            name: json_number(interval.machine.get(name, math.nan))
+            for name in machine_totals.COUNTER_BY_NAME
         },
         "packages": [
-            _package(session, interval, package) for package in range(len(session.hello.packages))
+            _package_line(session, interval, package)
+            for package in range(len(session.hello.packages))
         ],
-        **_caches(session, interval),
-        "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
-        "cores": [_core(session, interval, core) for core in session.shown_cores()],
+        **_cache_lines(session, interval),
+        "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.shown],
+        "cores": [_core_line(session, interval, core) for core in session.shown_cores()],
         "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
         "lost": session.lost,
         "late": session.late,
     }
     if interval.watched is not None:
-        line["watched"] = _watched(session, interval.watched)
-    reasons = {name: UNREAD for name, value in interval.machine.items() if not math.isfinite(value)}
+        line["watched"] = _watched_line(session, interval.watched)
+    reasons = {
+        name: UNREAD_REASON for name, value in interval.machine.items() if not math.isfinite(value)
+    }
     return line | {"why": reasons} if reasons else line
 
 
-def _watched(session: Session, activity: ThreadActivity) -> Line:
+def _watched_line(session: Session, activity: ThreadActivity) -> Line:
     """Returns the activity of the watched job in this interval, from the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
@@ -117,15 +127,15 @@ def _watched(session: Session, activity: ThreadActivity) -> Line:
         "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary,
         "sleeps": activity.voluntary,
     }  # fmt: skip
-    return line if math.isfinite(activity.wait_s) else line | {"why": {"wait_s": NO_WAITS}}
+    return line if math.isfinite(activity.wait_s) else line | {"why": {"wait_s": NO_WAITS_REASON}}
 
 
-def _package(session: Session, interval: Interval, index: int) -> Line:
+def _package_line(session: Session, interval: Interval, index: int) -> Line:
     """Returns the numbers of a package. For missing ones, hello has the reasons under the key of
     the machine-wide number."""
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
-    for name in machine_totals.OF_PACKAGE:
+    for name in machine_totals.PACKAGE_NAMES:
         values = interval.packages.get(name)
         line[name] = (
             None if values is None or index >= len(values) else json_number(float(values[index]))
@@ -133,9 +143,9 @@ def _package(session: Session, interval: Interval, index: int) -> Line:
     return line
 
 
-def _caches(session: Session, interval: Interval) -> Line:
+def _cache_lines(session: Session, interval: Interval) -> Line:
     """Returns a row for each L3 cache for which the stream has counters."""
-    columns = [session.counters.columns.get(key) for key in machine_totals.OF_L3.values()]
+    columns = [session.counters.columns.get(key) for key in machine_totals.L3_COUNTERS.values()]
     cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
     rows = [session.position[cpu] for cpu in cpus if cpu in session.position]
     lines: list[Line] = [{"l3": session.topology[row].l3} for row in rows]
@@ -152,7 +162,7 @@ def _multiplier(session: Session, key: str) -> Line:
     return line if factor_before is None else line | {"before": factor_before}
 
 
-def _cpu(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
+def _cpu_line(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
     line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
     why = {}
     for key in session.evaluator.metrics:
@@ -163,7 +173,7 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
         task = ran[0].task
         line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
     line["counts"] = {
-        key: _count(interval, key, row)
+        key: _counted_share(interval, key, row)
         for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
     }
     line["suspect"] = doubt_texts(interval, row)
@@ -191,14 +201,14 @@ def estimates(interval: Interval, row: int) -> dict[str, float]:
     return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
 
 
-def _count(interval: Interval, key: str, row: int) -> int | None:
+def _counted_share(interval: Interval, key: str, row: int) -> int | None:
     increments = interval.counts.get(key)
     if increments is None or not math.isfinite(increments[row]):
         return None
     return int(increments[row])
 
 
-def _core(session: Session, interval: Interval, core: int) -> Line:
+def _core_line(session: Session, interval: Interval, core: int) -> Line:
     cpus = session.cores[core]
     first = session.topology[session.position[cpus[0]]]
     split = interval.split
@@ -210,8 +220,8 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "cpus": cpus,
         "smt": {s: json_number(v) for s, v in split.shares(core).items()},
         "smt_method": split.method[core],
-        "smt_low": _states(split.low[core]) if bounds else None,
-        "smt_high": _states(split.high[core]) if bounds else None,
+        "smt_low": _states_line(split.low[core]) if bounds else None,
+        "smt_high": _states_line(split.high[core]) if bounds else None,
         "active_threads": json_number(float(split.active_threads[core])),
         "turbo_ceiling_hz": json_number(float(interval.ceilings.hz[core])),
         "turbo_ceiling_low_hz": json_number(float(interval.ceilings.low_hz[core])),
@@ -226,7 +236,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
     return line | {"why": why} if why else line
 
 
-def _states(shares: Any) -> Line:
+def _states_line(shares: Any) -> Line:
     return dict(zip(STATES, map(json_number, shares.tolist()), strict=True))
 
 

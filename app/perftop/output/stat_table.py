@@ -6,20 +6,20 @@ import math
 from collections.abc import Sequence
 from math import isnan, nan
 
-from perftop.base.text import GHZ, percent, rough, safe, when
-from perftop.draw.columns import Column, line, text_of
-from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.base.text import GHZ, clock_time, percent, safe_text, whole_percent
+from perftop.draw.columns import Column, columns_line, text_of
+from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.output.stat_json import estimates, multiplexed
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import CpuColumns, is_possible, of_cpus, of_machine
+from perftop.session.values import CpuColumns, cpu_values, is_possible_column, machine_value
 
-USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
-         "kernel_cycles", "kernel_instructions")  # fmt: skip
+DEFAULT_COLUMNS = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal",
+                   "ipc", "kernel_cycles", "kernel_instructions")  # fmt: skip
 """Keys of the default columns: the most useful metrics that fit on one line."""
-SCREENFUL = 24
+SCREEN_LINES = 24
 """Lines between two headings if the height of the terminal is unknown."""
 NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
 """Widths in columns of a CPU's name, a time, the widest range of a state (100..100) and any number.
@@ -38,7 +38,7 @@ def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]
     SMT states of cores are not included: see `has_states`."""
     variants = session.evaluator.chosen
     if asked is None:
-        keys = [key for key in USUAL if variants[key]]
+        keys = [key for key in DEFAULT_COLUMNS if variants[key]]
         keys += [key for key in variants if key.startswith(EVENT) and variants[key]]
     else:
         keys = [*dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})]
@@ -52,7 +52,7 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 def is_known_number(key: str) -> bool:
     """Whether a table can have a column for this key."""
-    return is_possible(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
+    return is_possible_column(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
 
 
 def shown_unit(number: Number) -> str:
@@ -84,7 +84,7 @@ def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -
 def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
     """Returns a line of a table; cells after the last column are appended unpadded."""
     cells = [*cells, *[""] * (len(columns) - len(cells))]
-    runs = line(columns, [(cell, "") for cell in cells[: len(columns)]])
+    runs = columns_line(columns, [(cell, "") for cell in cells[: len(columns)]])
     return text_of([*runs, ("".join(cells[len(columns) :]), "")])
 
 
@@ -98,7 +98,7 @@ class StatTable:
 
     def __init__(
         self, session: Session, asked: Sequence[str] | None = None, *, brief: bool = False,
-        height: int = SCREENFUL,
+        height: int = SCREEN_LINES,
     ) -> None:  # fmt: skip
         self._session, self._brief, self._height = session, brief, height
         self.columns = columns(session, asked)
@@ -126,7 +126,7 @@ class StatTable:
                 placed[place] = Column(placed[place].key, placed[place].heading, width)
             self._placed, self._lines_left = placed, 0
         machine_row = [
-            number_text(number, of_machine(session, interval, number.key))
+            number_text(number, machine_value(session, interval, number.key))
             if number.scope == "machine" or number.key in session.evaluator.metrics else ""
             for number in self.columns
         ]  # fmt: skip
@@ -134,9 +134,9 @@ class StatTable:
             split = interval.split
             cores = [i for i in session.shown_cores() if i < len(split.states)]
             states = [percent(split.mean(state, cores)) for state in STATES[: self._states]]
-            above, rows = [], [[when(interval.time), *machine_row, *states]]
+            above, rows = [], [[clock_time(interval.time), *machine_row, *states]]
         else:
-            above = _above(session, interval)
+            above = _machine_lines(session, interval)
             rows = [["all", *machine_row], *self._rows(interval)]
         titles: list[str] = []
         if self._lines_left < len(above) + len(rows):
@@ -153,7 +153,7 @@ class StatTable:
         """Returns a row for each CPU; the states of a core are in the row of its first CPU."""
         session, rows = self._session, []
         first = {session.cores[i][0]: i for i in session.shown_cores()}
-        values = [of_cpus(session, interval, number.key) for number in self.columns]
+        values = [cpu_values(session, interval, number.key) for number in self.columns]
         for row in session.shown:
             cpu = session.topology[row].cpu
             name = f"~{cpu}" if row in interval.suspect else str(cpu)
@@ -166,18 +166,18 @@ class StatTable:
                 is_of_machine = number.scope == "machine"
                 cell = "" if is_of_machine else number_text(number, float(by_cpu[row]))
                 if number.key in shares:  # the share of time in which the event was counted
-                    cell += f" ({rough(shares[number.key])})"
+                    cell += f" ({whole_percent(shares[number.key])})"
                 cells.append(cell)
             core = first.get(cpu) if self._states else None
-            cells += [""] * self._states if core is None else of_states(interval, core)
+            cells += [""] * self._states if core is None else state_cells(interval, core)
             if self._tasks:
-                task = f"  {safe(self._tabular.task(row, interval), MAX_TASK)}"
+                task = f"  {safe_text(self._tabular.task(row, interval), MAX_TASK)}"
                 cells.append(f"{task:>{STATE_WIDTH}}")
             rows.append(cells)
         return rows
 
 
-def of_states(interval: Interval, core: int) -> list[str]:
+def state_cells(interval: Interval, core: int) -> list[str]:
     split = interval.split
     if split.method[core] != "bounds":
         return [percent(v) for v in split.states[core]]
@@ -190,10 +190,10 @@ def of_states(interval: Interval, core: int) -> list[str]:
 # --- lines above the table
 
 
-def _above(session: Session, interval: Interval) -> list[str]:
+def _machine_lines(session: Session, interval: Interval) -> list[str]:
     """Returns the lines above the table: the time and how reliable the interval is; then the known
     packages, the L3 caches with the most traffic, and the watched job."""
-    time = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
+    time = f"{clock_time(interval.time)}  {interval.elapsed_s:.3f} s"
     if interval.suspect:
         time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
     if shares := multiplexed(interval):
@@ -204,7 +204,8 @@ def _above(session: Session, interval: Interval) -> list[str]:
     for i, cpus in enumerate(session.hello.packages):
         values = {name: float(values[i]) for name, values in interval.packages.items()}
         power, limit, dram, share = (
-            values.get(name, nan) for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST)
+            values.get(name, nan)
+            for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST_NAME)
         )
         parts = []
         if not isnan(power):
@@ -213,7 +214,7 @@ def _above(session: Session, interval: Interval) -> list[str]:
             parts.append(f"{power:.1f}{limit_text} W{dram_text}")
         elif not isnan(dram):
             parts.append(f"{dram:.1f} W for memory")
-        read, written = (values.get(name, nan) / 1e9 for name in MEMORY)
+        read, written = (values.get(name, nan) / 1e9 for name in MEMORY_COUNTERS)
         if not isnan(read + written):
             best_text = "" if isnan(share) else f", {percent(share)} % of the best seen"
             parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best_text}")
@@ -234,7 +235,7 @@ def _above(session: Session, interval: Interval) -> list[str]:
 
     activity, watched_job = interval.watched, session.neighbours.watched_job
     if activity is not None and watched_job.name is not None:
-        job = f"job {safe(watched_job.name, MAX_NAME)}:"
+        job = f"job {safe_text(watched_job.name, MAX_NAME)}:"
         if not watched_job.threads:
             return [*lines, f"{job} no running thread found"]
         text = f"{job} ran {seconds_text(activity.run_s)}"

@@ -15,15 +15,15 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.text import (
     clock_ghz,
-    length,
-    many,
+    clock_time,
+    count_noun,
+    long_duration,
     percent,
     ranges,
-    rough,
-    safe,
+    safe_text,
     scale,
     utf8,
-    when,
+    whole_percent,
 )
 from perftop.draw.columns import Column
 from perftop.model.kinds import KINDS, Episode, cause_of
@@ -32,7 +32,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import WatchedJob
 from perftop.output import receipt
 from perftop.output.run_summary import run_line, state_means, summary_line
-from perftop.output.sentences import evidence, losers, place_text, sentence, text
+from perftop.output.sentences import evidence_text, losers, place_text, sentence, text
 from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import (
     columns,
@@ -51,8 +51,8 @@ from perftop.session.task_times import JobFootprint
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
-SPANS = ("min", "mean", "max", "p5")
-EACH_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
+SPAN_NAMES = ("min", "mean", "max", "p5")
+CPU_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
 MAX_LISTED_CPUS = 8
 """Maximum number of CPUs that the summary of a command lists individually, in four lines each."""
 _GROUPS = {"job": "job CPUs", "rest": "others"}
@@ -63,8 +63,8 @@ tasks."""
 def heading(session: Session) -> list[str]:
     """Returns lines on the machine, and on what cannot be measured there, with the reasons."""
     hello = session.hello
-    cores = many(len(session.shown_cores()), "core")
-    cpus = many(len(session.shown), "CPU")
+    cores = count_noun(len(session.shown_cores()), "core")
+    cpus = count_noun(len(session.shown), "CPU")
     model = hello.identity.name or "unknown CPU"
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
     return lines + [f"# {reason}" for reason in missing_text(session)]
@@ -76,18 +76,18 @@ def episode_line(session: Session, episode: Episode) -> str:
     words = _sentence(session, episode)
     place = place_text(session.topology, episode.cpus, MAX_CPU_LIST) if episode.cpus else ""
     place = place if "(+" in words else ""
-    parts = f"! {words}", place, evidence(episode.cause, episode.evidence)
+    parts = f"! {words}", place, evidence_text(episode.cause, episode.evidence)
     return " · ".join(part for part in parts if part)
 
 
 def _sentence(session: Session, episode: Episode) -> str:
     is_ended = episode.end_ns is not None
     names = () if is_ended else losers(session, [episode], session.tasks)
-    start = when(session.unix(episode.start_ns))
+    start = clock_time(session.unix(episode.start_ns))
     lasted_ns = (episode.end_ns or 0) - episode.start_ns
     time = f"since {start}"
     if is_ended:
-        time = f"for {length(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
+        time = f"for {long_duration(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
     topology, most = session.topology, MAX_SENTENCE
     return text(sentence(topology, [episode], names, over=is_ended, when=time, most=most))
 
@@ -103,14 +103,14 @@ def ending_lines(
     if argv is not None:
         bar = receipt.lines(session.run_phases(), unicode=utf8()) if session.accounts else []
         lines = ["", headline(argv[0], line), "", *bar, *([""] if bar else [])]
-        lines += block(session, argv, line)
+        lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):
         return lines
     elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
-    samples, cpus = many(session.frames - 1, "sample"), many(len(session.shown), "CPU")
+    samples, cpus = count_noun(session.frames - 1, "sample"), count_noun(len(session.shown), "CPU")
     numbers = [number for number in columns(session, asked) if number.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
-    lines += _measures(line, numbers) + _states(line)
+    lines += _measure_lines(line, numbers) + _state_lines(line)
 
     job, run = line["job"], line["run"]
     if job is not None and run is not None:
@@ -141,15 +141,15 @@ def ending_lines(
 # --- tables
 
 
-def _measures(line: Line, numbers: Sequence[Number]) -> list[str]:
+def _measure_lines(line: Line, numbers: Sequence[Number]) -> list[str]:
     """Returns the table of measures, with means over the CPUs that the job ran on and over the
     other CPUs."""
     groups = {title: line[key] for key, title in _GROUPS.items() if line[key] is not None}
     placed = [Column("", "", LABEL_WIDTH)]
-    placed += [Column("", title, SPAN_WIDTH) for title in (*SPANS, *groups)]
+    placed += [Column("", title, SPAN_WIDTH) for title in (*SPAN_NAMES, *groups)]
     lines = [table_line(placed, [column.heading for column in placed])]
     for number in numbers:
-        cells = _spans(number, line["machine"][number.key])
+        cells = _span_cells(number, line["machine"][number.key])
         for group in groups.values():
             measure = group[number.key]
             cells.append(number_text(number, measure["mean"] if measure else None))
@@ -158,11 +158,11 @@ def _measures(line: Line, numbers: Sequence[Number]) -> list[str]:
     return lines
 
 
-def _spans(number: Number, measure: Line | None) -> list[str]:
-    return [number_text(number, measure[span] if measure else None) for span in SPANS]
+def _span_cells(number: Number, measure: Line | None) -> list[str]:
+    return [number_text(number, measure[span] if measure else None) for span in SPAN_NAMES]
 
 
-def _states(line: Line) -> list[str]:
+def _state_lines(line: Line) -> list[str]:
     """Returns the mean of each SMT state over the cores for which it is known."""
     parts, known_cores = [], 0
     for state in STATES:
@@ -170,7 +170,7 @@ def _states(line: Line) -> list[str]:
         if means:
             parts.append(f"{state} {percent(sum(means) / len(means))} %")
             known_cores = max(known_cores, len(means))
-    mean = f"SMT states, mean of {many(known_cores, 'core')}"
+    mean = f"SMT states, mean of {count_noun(known_cores, 'core')}"
     return [f"{mean}: {' · '.join(parts)}"] if parts else []
 
 
@@ -181,18 +181,18 @@ def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[
     if len(cpus) > MAX_LISTED_CPUS and line["job"] is not None:
         cpus = [cpu for cpu in cpus if cpu["cpu"] in line["job"]["cpus"]]
     cpus = cpus[:MAX_LISTED_CPUS]
-    placed = table_columns(EACH_WIDTH, numbers)
+    placed = table_columns(CPU_WIDTH, numbers)
     lines = ["", table_line(placed, ["cpu", *(number.label for number in numbers)])]
     lines.append(table_line(placed, ["", *map(shown_unit, numbers)]))
     for cpu in cpus:
-        by_number = [_spans(number, cpu[number.key]) for number in numbers]
-        for line_index, span in enumerate(SPANS):
+        by_number = [_span_cells(number, cpu[number.key]) for number in numbers]
+        for line_index, span in enumerate(SPAN_NAMES):
             name = f"{cpu['cpu'] if line_index == 0 else ''} {span:>4}"
             lines.append(table_line(placed, [name, *(texts[line_index] for texts in by_number)]))
     if left := len(line["cpus"]) - len(cpus):
-        lines.append(f"  … and {many(left, 'CPU')} more: stat --json has all")
+        lines.append(f"  … and {count_noun(left, 'CPU')} more: stat --json has all")
 
-    placed = table_columns(EACH_WIDTH, (), len(STATES))
+    placed = table_columns(CPU_WIDTH, (), len(STATES))
     titles = ["", table_line(placed, ["core of", *STATES]), table_line(placed, ["", *"%%%%"])]
     listed = {cpu["cpu"] for cpu in cpus}
     for i, states in zip(session.shown_cores(), line["cores"], strict=True):
@@ -200,7 +200,7 @@ def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[
         if listed.isdisjoint(core) or not any(smt.values()):
             continue
         lines, titles = lines + titles, []
-        for line_index, span in enumerate(SPANS):
+        for line_index, span in enumerate(SPAN_NAMES):
             shares = [percent(smt[s][span] if smt[s] else float("nan")) for s in STATES]
             name = f"{ranges(core) if line_index == 0 else ''} {span:>4}"
             lines.append(table_line(placed, [name, *shares]))
@@ -229,7 +229,7 @@ def headline(command: str, line: Line) -> str:
     are of the whole process tree of the command."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
-    name = safe(Path(command).name or command, MAX_NAME)
+    name = safe_text(Path(command).name or command, MAX_NAME)
     text = f"{name} took {'at most ' if run.get('late_s') else ''}{seconds_text(wall_s)}"
     if wall_s < 0.1:
         return f"{text}."
@@ -240,7 +240,7 @@ def headline(command: str, line: Line) -> str:
         wait_text = f"{bound_text} {seconds_text(waited_s)} for a CPU"
         behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
         if behind is not None:
-            wait_text += f", mostly behind {safe(behind['comm'], MAX_NAME)}[{behind['pid']}]"
+            wait_text += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
     if used_s <= ALONE_CPUS * wall_s:
         place = f" on CPU {ranges(job['cpus'])}" if job is not None else ""
         wait_text = f" and waited{wait_text}" if wait_text else ""
@@ -254,7 +254,7 @@ def headline(command: str, line: Line) -> str:
     return f"{text} and {busy_cpus}{wait_text}.{alone_text}"
 
 
-def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
+def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     """Returns lines on the command's times, its CPUs, its waits and the other tasks; unknown items
     are left out. `line`: a summary that contains a run."""
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
@@ -268,7 +268,7 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         work.append(f"{percent(kernel['mean'])} % in the kernel")
     both_mean = state_means(line, "both")
     if sum(both_mean) >= MIN_WAIT_SHARE * len(both_mean) > 0:
-        work.append(f"both threads of a core {rough(sum(both_mean) / len(both_mean))}")
+        work.append(f"both threads of a core {whole_percent(sum(both_mean) / len(both_mean))}")
     waits = ""
     if job is not None:
         times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
@@ -288,14 +288,14 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         # Short-lived processes can be missed.
         run_text = f"at least {other_tasks['cpus']:.1f} CPUs on average"
         if (top := other_tasks["most"]) is not None:
-            name = f"{safe(top['comm'], MAX_NAME)}[{top['pid']}]"
+            name = f"{safe_text(top['comm'], MAX_NAME)}[{top['pid']}]"
             run_text += f"; most: {name}, {top['ran_s']:.1f} s on CPU {ranges(top['cpus'])}"
     texts = {
-        "command": safe(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
+        "command": safe_text(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
-        "CPUs busy": _busy_text(line.get("busy")), "clock": _clock(session, line),
+        "CPUs busy": _busy_text(line.get("busy")), "clock": _clock_line(session, line),
         "work": ", ".join(work), "used": ", ".join(_used_lines(line)), "waits": waits,
-        "others": run_text, "energy": _energy(line),
+        "others": run_text, "energy": _energy_line(line),
     }  # fmt: skip
     lines = [f"{name:<{BLOCK_LABEL}}{part}" if len(name) < BLOCK_LABEL else f"{name}   {part}"
              for name, part in texts.items() if part]  # fmt: skip
@@ -307,7 +307,7 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
 def _busy_text(busy: Line | None) -> str:
     if busy is None:
         return ""
-    who = f" ({safe(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
+    who = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
     spans = (
         (f"all {busy['cpus']} for", "all_s", ""), ("one for", "one_s", who),
         ("between for", "between_s", ""), ("none for", "none_s", ""),
@@ -318,7 +318,7 @@ def _busy_text(busy: Line | None) -> str:
     )
 
 
-def _clock(session: Session, line: Line) -> str:
+def _clock_line(session: Session, line: Line) -> str:
     measure = line["machine"]["busy_hz"]
     if measure is None:
         return ""
@@ -332,7 +332,8 @@ def _clock(session: Session, line: Line) -> str:
     causes = [cause["cause"] for cause in line.get("causes", ()) if cause["kind"] in kinds]
     unknown = cause_of("unknown").subject
     reason = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
-    return f"{clock_ghz(measure['mean'])}{limit} GHz, below it {rough(below)} of the time{reason}"
+    clock = f"{clock_ghz(measure['mean'])}{limit} GHz"
+    return f"{clock}, below it {whole_percent(below)} of the time{reason}"
 
 
 def _used_lines(line: Line) -> list[str]:
@@ -340,24 +341,24 @@ def _used_lines(line: Line) -> list[str]:
     those of the command."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
-        counts = f"{_si(totals['instructions'])} instructions in {_si(totals['cycles'])} cycles"
-        parts.append(f"{counts} on all CPUs")
+        instructions, cycles = _si_text(totals["instructions"]), _si_text(totals["cycles"])
+        parts.append(f"{instructions} instructions in {cycles} cycles on all CPUs")
     if run["switches"] is not None:
-        parts.append(f"{_si(run['switches'])} switches")
+        parts.append(f"{_si_text(run['switches'])} switches")
     if run["page_faults"] is not None:
         disk = f" ({run['disk_faults']} from disk)" if run["disk_faults"] else ""
-        parts.append(f"{_si(run['page_faults'])} page faults{disk}")
+        parts.append(f"{_si_text(run['page_faults'])} page faults{disk}")
     if run["peak_bytes"] is not None:
         parts.append(f"{run['peak_bytes'] / 1e6:.1f} MB in its largest process")
     return parts
 
 
-def _si(value: float) -> str:
+def _si_text(value: float) -> str:
     power, prefix = scale(value)
     return f"{value / 10**power:.3g} {prefix}" if prefix else f"{value:.0f}"
 
 
-def _energy(line: Line) -> str:
+def _energy_line(line: Line) -> str:
     energy_j, elapsed_s = line["energy_j"], line["elapsed_s"]
     own_s, dram_j = line.get("own_cpu_s"), line.get("energy_dram_j")
     if energy_j is None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import isfinite, nan
 
 from perfprobe import wire
-from perftop.base.text import GHZ, length, many, percent, safe, time_of_day, utf8
+from perftop.base.text import GHZ, count_noun, long_duration, percent, safe_text, time_of_day, utf8
 from perftop.draw.columns import Column
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output import receipt
 from perftop.output.run_summary import summary_line
-from perftop.output.sentences import depth, place_text
+from perftop.output.sentences import depth_text, place_text
 from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, Report, report
@@ -52,7 +52,7 @@ class Phase:
 
     @property
     def name(self) -> str:
-        return safe(self.line["label"], MAX_NAME)
+        return safe_text(self.line["label"], MAX_NAME)
 
     def value(self, key: str, name: str = "mean") -> float:
         """Returns a number of the phase, or one of its percentiles; NaN if it is unknown."""
@@ -156,14 +156,14 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     else:
         names = ("mean", *PERCENTILES, "min", "max")
         placed = _columns_of(CELL_WIDTH, *names)
-        lasted = length(round(whole.report.totals.elapsed_s * 1e9))
+        lasted = long_duration(round(whole.report.totals.elapsed_s * 1e9))
         start = time_of_day(whole.line["start"])
         table = [f"from {start} for {lasted}", table_line(placed, ["", *names])]
         for number in numbers:
             cells = [number_text(number, whole.value(number.key, name)) for name in names]
             table.append(table_line(placed, [_label(number), *cells]))
         table += _totals(all_phases, 1)
-    samples = f"{many(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
+    samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
     bar = receipt.lines(session.run_phases(), unicode=utf8())
     return [
         _sentence(phases) if phases else whole.line["answer"], "", *bar, *([""] if bar else []),
@@ -196,7 +196,7 @@ def _label(number: Number) -> str:
     """Returns the name of a number, with its unit right-aligned in the label column."""
     unit = PER_KI if number.key.endswith(PER_KI) else shown_unit(number)
     is_event = number.key not in NUMBERS
-    name = safe(number.label.removesuffix(PER_KI), MAX_EVENT) if is_event else number.words
+    name = safe_text(number.label.removesuffix(PER_KI), MAX_EVENT) if is_event else number.words
     return f"{name:<{LABEL_WIDTH - len(unit)}}{unit}"
 
 
@@ -204,7 +204,7 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
     wide = _columns_of(2 * CELL_WIDTH, *[""] * len(phases))
     names = "mean", "p5"
     placed = _columns_of(CELL_WIDTH, *names * len(phases))
-    labels = (safe(phase.line["label"], 2 * CELL_WIDTH - 1) for phase in phases)
+    labels = (safe_text(phase.line["label"], 2 * CELL_WIDTH - 1) for phase in phases)
     lines = [
         table_line(wide, ["", *labels]),
         table_line(placed, ["", *names * len(phases)]),
@@ -253,7 +253,7 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
                 since = max(session.unix(worst.start_ns), phase.line["start"])
                 parts.append(f"worst {time_of_day(since)}")
                 parts.append(f"on {place_text(session.topology, worst.cpus, 12)}")
-                parts += filter(None, [depth(worst.kind, worst.depth)])
+                parts += filter(None, [depth_text(worst.kind, worst.depth)])
             sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
             name = phase.name if i == 0 else ""
             head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from perftop.base.text import many, ranges, rough, rounded, safe, short_duration
+from perftop.base.text import (
+    brief_duration,
+    count_noun,
+    ranges,
+    safe_text,
+    short_duration,
+    whole_percent,
+)
 from perftop.model.belief import Confidence, confidence
 from perftop.model.kinds import cause_of
 from perftop.model.tasks import MAX_TASKS_PER_CPU
@@ -17,7 +24,7 @@ from perftop.output.sentences import MAX_SENTENCE, place_text, short_place_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Totals
 from perftop.session.session import Session
-from perftop.session.task_times import ANYWHERE, RunTimes, TaskTimes
+from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
 
 MAX_NAME = 15
 MIN_WAIT_SHARE = 0.05
@@ -60,7 +67,7 @@ UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
 @dataclass(frozen=True)
-class Queue:
+class WaitingLoss:
     """The group of tasks that waited most, and the tasks that they waited for."""
 
     text: str
@@ -113,10 +120,10 @@ class _Reason:
     confidence: Confidence
 
 
-def queue(
+def waiting_loss(
     session: Session, job: str | None, totals: Totals | None = None,
     whole: Interval | None = None, *, past: bool = False,
-) -> Queue | None:  # fmt: skip
+) -> WaitingLoss | None:  # fmt: skip
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
     None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
     `whole` and `past` as in `report`."""
@@ -125,17 +132,17 @@ def queue(
     span_s = ((session.now_ns if totals is None else totals.end_ns) - start_ns) / 1e9
     whole = whole or session.run_interval()
     everywhere_tasks = _without_quotas(times, times.tasks)
-    tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != ANYWHERE}
-    waiters = _waiters(session, job, times, tasks)
+    tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != UNKNOWN_CPU}
+    waiters = _find_waiters(session, job, times, tasks)
     if waiters is None:
         return None
-    reason = _reason(session, waiters, tasks, everywhere_tasks, whole, span_s)
+    reason = _find_reason(session, waiters, tasks, everywhere_tasks, whole, span_s)
     name, members, waiting = waiters.name, waiters.members, waiters.waiting
     group, cpus, for_whom = waiters.total, waiters.cpus, reason.for_whom
 
-    comms = [*dict.fromkeys(safe(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
+    comms = [*dict.fromkeys(safe_text(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
     whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
-    who = f"{many(len(members), waiters.what)} of {whose}" if len(members) > 1 else name
+    who = f"{count_noun(len(members), waiters.what)} of {whose}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
     verb = "waited" if past else "waits" if len(waiting) == 1 else "wait"
     after = f"{reason.preposition} "
@@ -154,9 +161,9 @@ def queue(
         evidence.append(f"once for {short_duration(group.longest_s)} or longer")
     if len(waiting) > 1:
         slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
-        evidence.append(f"the slowest {rough(slowest)} of its time")
+        evidence.append(f"the slowest {whole_percent(slowest)} of its time")
     evidence += reason.evidence
-    everyone = _sum(tasks.values())
+    everyone = _sum_times(tasks.values())
     if job is None and everyone.wait_s > 1.1 * group.wait_s:
         evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
     share = percent_of(group.wait_s, group.wanted_s)
@@ -166,23 +173,25 @@ def queue(
     tries = [f"{headline} {end}" if is_everywhere else f"{headline} {end} on {place}"
              for end in ends] or [f"{headline} for {place}"]  # fmt: skip
     is_one = job is None and len(cpus) == 1
-    if is_one and (pair := _pair(tasks, cpus[0], reason.neighbours, waiters.pids)):
+    if is_one and (pair := _named_neighbours(tasks, cpus[0], reason.neighbours, waiters.pids)):
         shared, waited = ("shared", "waited") if past else ("share", "waits")
         tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
-    return Queue(
+    return WaitingLoss(
         f"{who} {verb} {f'{ends[0]} on' if for_whom else 'for'} {place}",
         reason.by if job is not None else name, evidence, reason.hint, cpus, reason.confidence,
         headline, victim_share(group.wait_s, group.wanted_s, span_s),
     )  # fmt: skip
 
 
-def _waiters(session: Session, job: str | None, times: RunTimes, tasks: Tasks) -> _Waiters | None:
+def _find_waiters(
+    session: Session, job: str | None, times: RunTimes, tasks: Tasks
+) -> _Waiters | None:
     """Returns the watched job, or the group of tasks that waited most; None if none waited."""
     members: Mapping[Any, TaskTimes] = _without_quotas(times, times.threads)
     name, what, pids = job or "", "thread", {pid for pid, _ in times.threads}
     if job is None:
-        kin = {(pid, comm): _kin(session, pid, comm) for pid, comm, _ in tasks}
+        kin = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
         waits: dict[tuple[str, ...], float] = {}
         for (pid, comm, _), one in tasks.items():
             waits[kin[pid, comm]] = waits.get(kin[pid, comm], 0.0) + one.wait_s
@@ -192,8 +201,8 @@ def _waiters(session: Session, job: str | None, times: RunTimes, tasks: Tasks) -
             if kin[pid, comm] == worst:
                 by_pid.setdefault((pid, comm), []).append(task)
         pids = {pid for pid, _ in by_pid}
-        members = {key: _sum(parts, key[1]) for key, parts in by_pid.items()}
-        is_vm = worst[0] not in {safe(comm, MAX_NAME) for _, comm in by_pid}
+        members = {key: _sum_times(parts, key[1]) for key, parts in by_pid.items()}
+        is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in by_pid}
         name, what = worst[0], VM_THREAD if is_vm else "task"
     waiting = {
         key: one for key, one in members.items() if one.wait_s > MIN_WAIT_SHARE * one.wanted_s
@@ -204,10 +213,10 @@ def _waiters(session: Session, job: str | None, times: RunTimes, tasks: Tasks) -
             return None
         waiting = {most: members[most]}
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
-    return _Waiters(name, what, pids, members, waiting, _sum(members.values()), cpus)
+    return _Waiters(name, what, pids, members, waiting, _sum_times(members.values()), cpus)
 
 
-def _reason(
+def _find_reason(
     session: Session, waiters: _Waiters, tasks: Tasks, everywhere_tasks: Tasks, whole: Interval,
     span_s: float,
 ) -> _Reason:  # fmt: skip
@@ -215,21 +224,21 @@ def _reason(
     short-lived to be seen, or a CPU that first had to leave an idle state; and how a mask or a
     cpuset kept it from other CPUs. `tasks`: those of `everywhere_tasks` whose CPU is known."""
     cpus, total, members = waiters.cpus, waiters.total, waiters.members
-    ran_s = run_beside(tasks, cpus, waiters.pids)
+    ran_s = run_times_beside(tasks, cpus, waiters.pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
     mutual = len(members) > 1 and any(total.by_cpu[cpu] > MIN_CROWDED_CPUS * span_s for cpu in cpus)
     storm, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
     is_explained = mutual or sum(ran_s.values()) >= least_s
     if not is_explained:
-        storm = _storm(session, everywhere_tasks, cpus, waiters.pids, least_s)
+        storm = _process_storm(session, everywhere_tasks, cpus, waiters.pids, least_s)
     mean_s = total.wait_s / total.switches if total.switches else inf
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     idle = 1 - whole.values.mean("util", rows)
     is_exit = mean_s <= MAX_EXIT_S and total.wait_s >= MIN_WAIT_SHARE * total.wanted_s
     if not is_explained and storm is None and is_exit and idle >= MIN_IDLE_EXITS:
-        evidence = [f"{total.switches} wake-ups, {rounded(mean_s)} each",
-                    f"{place_text(session.topology, cpus)} {rough(idle)} idle"]  # fmt: skip
+        evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
+                    f"{place_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
         exits = ["the end of idle states"]
         hint = cause_of("idle-exit").remedy
         belief = confidence(*WAIT_CAUSE, counted=False)
@@ -250,12 +259,14 @@ def _reason(
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
-    limit, allowed = _allocation(session, stuck)
-    spare = _spare(session, whole, allowed if limit else cpus)
+    limit, allowed = _allowed_cpus(session, stuck)
+    spare = _spare_seconds(session, whole, allowed if limit else cpus)
     if limit:
         count = sum(row.online for row in session.topology)
-        evidence.append(f"may use {len(allowed)} of {many(count, 'CPU')} ({limit})")
-        evidence += [f"CPU {cpu} is {rough(share)} idle" for cpu, share in [*spare.items()][:1]]
+        evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
+        evidence += [
+            f"CPU {cpu} is {whole_percent(share)} idle" for cpu, share in [*spare.items()][:1]
+        ]
     evidence += [f"children of {storm.parent} ran {storm.run_s:.2f} s"] if storm else []
     evidence += [] if for_whom else [UNKNOWN_NEIGHBOUR]
     has_room = any(share > MIN_ROOM for share in spare.values())
@@ -270,14 +281,14 @@ def _reason(
         hint = f"chrt --idle --pid 0 {storm.pid}, whose later children inherit it"
     elif mutual and not has_room:
         usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
-        hint = f"no more than {many(len(usable), 'thread')} at a time, one for each CPU"
+        hint = f"no more than {count_noun(len(usable), 'thread')} at a time, one for each CPU"
         hint += " that it may use" if limit else ""
     belief = confidence(*WAIT_CAUSE, counted=storm is None) if for_whom else "unknown"
     after = "for" if mutual else "behind"
     return _Reason(by, for_whom, evidence, neighbours, after, hint, belief)
 
 
-def _kin(session: Session, pid: int, comm: str) -> tuple[str, ...]:
+def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
     """Returns what tasks of one group have in common: name, user, control group and parent, as far
     as they are known. Tasks that only have the same name are other programs."""
     details = session.details.get(str(pid), {})
@@ -289,8 +300,8 @@ def _task_name(session: Session, pid: int, comm: str) -> str:
     """Returns the name of a task; of threads of QEMU, the name of their VM."""
     command = session.details.get(str(pid), {}).get("command")
     if isinstance(command, str) and (match := _VM.match(command)):
-        return f"VM {safe(match[1], MAX_NAME)}"
-    return safe(comm, MAX_NAME)
+        return f"VM {safe_text(match[1], MAX_NAME)}"
+    return safe_text(comm, MAX_NAME)
 
 
 def _kernel_cause(session: Session, pid: int, comm: str) -> str:
@@ -317,7 +328,7 @@ class Storm:
     run_s: float
 
 
-def _storm(
+def _process_storm(
     session: Session, tasks: Tasks, cpus: Sequence[int], own: Collection[int], least_s: float
 ) -> Storm | None:
     """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
@@ -325,8 +336,8 @@ def _storm(
     online = {row.cpu for row in session.topology if row.online}
     by_parent: dict[int, dict[str, TaskTimes]] = {}
     for (pid, child, cpu), one in tasks.items():
-        mask = _listed(session.details.get(str(pid), {}).get("affinity"), online)
-        if cpu == ANYWHERE and pid not in own and (not mask or not mask.isdisjoint(cpus)):
+        mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
+        if cpu == UNKNOWN_CPU and pid not in own and (not mask or not mask.isdisjoint(cpus)):
             by_parent.setdefault(pid, {})[child] = one
     run_s = {pid: sum(one.run_s for one in parts.values()) for pid, parts in by_parent.items()}
     worst = max(run_s, key=lambda pid: run_s[pid], default=0)
@@ -335,11 +346,11 @@ def _storm(
     parts = by_parent[worst]
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
     comm = next(iter(parts.values())).comm
-    children = f"short-lived {safe(child, MAX_NAME)}" if child else "short-lived children"
-    return Storm(worst, f"{safe(comm, MAX_NAME)}[{worst}]", children, run_s[worst])
+    children = f"short-lived {safe_text(child, MAX_NAME)}" if child else "short-lived children"
+    return Storm(worst, f"{safe_text(comm, MAX_NAME)}[{worst}]", children, run_s[worst])
 
 
-def _pair(
+def _named_neighbours(
     tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
 ) -> list[str]:
     """Returns the names of the two tasks that share a CPU about equally; [] if there are more, or
@@ -351,7 +362,7 @@ def _pair(
     shares = [one.wait_s / one.wanted_s if one.wanted_s else 0.0 for _, _, one in both]
     if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE:
         return []
-    return sorted(f"{safe(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
+    return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
 
 
 def percent_of(lost_s: float, wanted_s: float) -> str:
@@ -375,7 +386,7 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
     return rest
 
 
-def _sum(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
+def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
     run_s, wait_s, longest_s, switches, by_cpu = 0.0, 0.0, 0.0, 0, dict[int, float]()
     for task in times:
         run_s += task.run_s
@@ -386,7 +397,7 @@ def _sum(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
     return TaskTimes(comm, run_s, wait_s, by_cpu, longest_s=longest_s, switches=switches)
 
 
-def run_beside(
+def run_times_beside(
     tasks: Tasks, cpus: Sequence[int], own: Collection[int]
 ) -> dict[tuple[int, str], float]:
     """Returns the seconds that other processes than `own` ran on these CPUs, by PID and name."""
@@ -397,7 +408,7 @@ def run_beside(
     return ran_s
 
 
-def _spare(session: Session, whole: Interval, taken: Collection[int]) -> dict[int, float]:
+def _spare_seconds(session: Session, whole: Interval, taken: Collection[int]) -> dict[int, float]:
     """Returns the idle share of the other CPUs that had room for more work, the idlest first."""
     util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
@@ -406,7 +417,7 @@ def _spare(session: Session, whole: Interval, taken: Collection[int]) -> dict[in
     return dict(sorted(with_room.items(), key=lambda pair: -pair[1]))
 
 
-def _allocation(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
+def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
     """Returns what keeps these processes from some CPUs ("mask" or "cpuset"; '' if nothing does, or
     if that is not known), and the CPUs that they may use."""
     online = {row.cpu for row in session.topology if row.online}
@@ -414,7 +425,7 @@ def _allocation(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
     by_cpuset = True
     for pid in pids:
         details = session.details.get(str(pid), {})
-        mask, cpuset = (_listed(details.get(key), online) for key in ("affinity", "cpuset"))
+        mask, cpuset = (_parse_cpu_list(details.get(key), online) for key in ("affinity", "cpuset"))
         if not mask:
             continue  # only the processes that ran most are described
         allowed |= mask
@@ -424,7 +435,7 @@ def _allocation(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
     return "cpuset" if by_cpuset else "mask", allowed
 
 
-def _listed(text: object, online: set[int]) -> set[int]:
+def _parse_cpu_list(text: object, online: set[int]) -> set[int]:
     """Returns the online CPUs of a list such as 0-3,8; none if it is no such list."""
     found = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
     spans = [(int(first), int(last or first)) for first, last in found]

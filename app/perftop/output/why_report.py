@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import length, many, percent, ranges, rough, safe
+from perftop.base.text import count_noun, long_duration, percent, ranges, safe_text, whole_percent
 from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
-    CAPS,
+    CLOCK_CAPS,
     COSTLY_SETTINGS,
     KINDS,
     LINE_REMEDIES,
@@ -26,24 +26,24 @@ from perftop.model.kinds import (
     Episode,
     cause_of,
 )
-from perftop.model.machine_totals import MEMORY, OF_BEST
-from perftop.model.tasks import STOPPED_BY, owner
+from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
+from perftop.model.tasks import STOP_REASONS, owner
 from perftop.output.sentences import (
     as_clause,
     culprits,
     evidence_json,
+    evidence_pieces,
     losers,
-    pieces,
     sentence,
     text,
 )
-from perftop.output.sentences import subject as cause_subject
-from perftop.output.waiting import MAX_NAME, percent_of, queue, victim_share
+from perftop.output.sentences import subject_of as cause_subject
+from perftop.output.waiting import MAX_NAME, percent_of, victim_share, waiting_loss
 from perftop.session.interval import Interval
 from perftop.session.losses import (
-    QUOTA,
-    STEAL,
-    STOPPED,
+    QUOTA_CAUSE,
+    STEAL_CAUSE,
+    STOPPED_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,
     Cause,
@@ -175,13 +175,15 @@ def report(
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.run_interval()
-    job = name or _job(session, totals.times)
+    job = name or _job_text(session, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = [
         _finding(session, totals, whole, cause, episodes, job, past=past)
         for cause, share in totals.losses.shares().items() if share > 0
     ]  # fmt: skip
-    reasons = names_by_reason(lasting_reasons(session), lambda missing: _NAMES.get(missing.what))
+    reasons = names_by_reason(
+        lasting_reasons(session), lambda missing: _EPISODE_NAMES.get(missing.what)
+    )
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     spent, chosen = totals.times.job_time(), session.evaluator.chosen
     if not totals.times.has_waits:
@@ -201,14 +203,14 @@ def report(
         hides = f"A low clock{outside} would look like slow code here."
     elif not session.reader.turbo.cpus.any():
         hides = "No turbo table is known: clocks are compared with the base clock."
-    checked = checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
+    checked = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
     hints = clues(session, whole, totals.losses)
     return Report(job, totals, findings, checked, hints, unseen, whole, spent, hides, past)
 
 
-_NAMES = {
+_EPISODE_NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
-    "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
+    "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST_NAME: "memory bandwidth",
     "pressure": "waiting for memory",
 }  # fmt: skip
 """By key, names of the numbers without which a cause can go undetected."""
@@ -218,15 +220,15 @@ L3_CAPACITY = ("the share of the L3", "misses of single programs are not counted
 """Losses that no counter shows; reported if everything else was measured."""
 
 
-def _job(session: Session, times: RunTimes) -> str | None:
+def _job_text(session: Session, times: RunTimes) -> str | None:
     """Returns the name of the watched job; None if no job is watched. A job that is watched by its
     PID has the name of most of its threads."""
     name = session.neighbours.watched_job.name
     if name is None or not name.isdecimal():
         is_group = name is not None and name.startswith("/")
-        return None if name is None else safe(owner(name) if is_group else name, MAX_NAME + 1)
+        return None if name is None else safe_text(owner(name) if is_group else name, MAX_NAME + 1)
     names = [thread.comm for thread in times.threads.values()]
-    return safe(max(set(names), key=names.count), MAX_NAME + 1) if names else f"process {name}"
+    return safe_text(max(set(names), key=names.count), MAX_NAME + 1) if names else f"process {name}"
 
 
 # --- one cause
@@ -239,7 +241,7 @@ def _finding(
     now_ns, sums, times = totals.end_ns, totals.losses, totals.times
     span_ns = now_ns - totals.start_ns
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
-    causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL else [cause]
+    causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
     alike = [e for e in episodes if (e.kind, e.cause) in causes]
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
     cpus = [session.topology[row].cpu for row in rows]
@@ -261,9 +263,9 @@ def _finding(
     drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else {"owner", "line"}
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
     finding = Finding(
-        cause, sums.share(cause), float(lost_s.sum()), words, _by(cause, worst), cpus,
-        _acted_s(alike, now_ns, span_ns), running,
-        confidence(*cause) if worst is None else worst.confidence, pieces(cause[1], shown),
+        cause, sums.share(cause), float(lost_s.sum()), words, _blamed(cause, worst), cpus,
+        _active_s(alike, now_ns, span_ns), running,
+        confidence(*cause) if worst is None else worst.confidence, evidence_pieces(cause[1], shown),
         remedy(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
@@ -272,19 +274,22 @@ def _finding(
         if cause[0] == "turbo-drop" and whole.values.mean("util", rows) < MAX_SPARE_UTIL:
             evidence.append("with time to spare, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=evidence)
-    if cause == STEAL:
-        how = confidence(*STEAL, error=TICK_S, effect=finding.lost_s)
-        stolen = f"{lost_s.sum():.2f} s on {many(len(cpus), 'CPU')}"
+    if cause == STEAL_CAUSE:
+        how = confidence(*STEAL_CAUSE, error=TICK_S, effect=finding.lost_s)
+        stolen = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
         if len(cpus) <= MAX_STEAL_CPUS:
             by_cpu = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
             stolen = " and ".join(by_cpu)
-        evidence = [f"steal {stolen}, in {length(span_ns)}"]
+        evidence = [f"steal {stolen}, in {long_duration(span_ns)}"]
         return replace(finding, confidence=how, evidence=evidence)
-    if cause == QUOTA:
+    if cause == QUOTA_CAUSE:
         return _quota_finding(finding, times, job, totals.elapsed_s, past=past)
-    if cause == STOPPED and times.threads:
+    if cause == STOPPED_CAUSE and times.threads:
         return _stopped_finding(finding, times, job)
-    if cause == WAIT_CAUSE and (waits := queue(session, job, totals, whole, past=past)) is not None:
+    if (
+        cause == WAIT_CAUSE
+        and (waits := waiting_loss(session, job, totals, whole, past=past)) is not None
+    ):
         for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
             finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
@@ -307,9 +312,9 @@ def _quota_finding(
     worst = throttled[0]
     quota = worst.quota
     names = Counter(tasks[key].comm for key in worst.keys)
-    who = job or safe(names.most_common(1)[0][0], MAX_NAME)
+    who = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
-    owner = "" if quota.owner == who else f" of {safe(quota.owner, MAX_OWNER)}"
+    owner = "" if quota.owner == who else f" of {safe_text(quota.owner, MAX_OWNER)}"
     whose = owner and f" (quota{owner})"
     evidence = [f"{who} stood still {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
@@ -317,14 +322,14 @@ def _quota_finding(
             f"throttled in {percent(quota.throttled_count / quota.period_count)} % of periods"
         )
     if len(throttled) > 1:
-        evidence.append(f"{many(len(throttled) - 1, 'more group')} too")
+        evidence.append(f"{count_noun(len(throttled) - 1, 'more group')} too")
     details = {"group": quota.group, "owner": quota.owner, "cpus": quota.cpus,
                "periods": quota.period_count, "throttled_periods": quota.throttled_count,
                "throttled_s": round(quota.throttled_s, 3)}  # fmt: skip
     return replace(
         finding, text=f"{who} may use no more than {allowed}{whose}",
         by=f"its CPU quota of {allowed}" if job is not None else who,
-        evidence=evidence, confidence=confidence(*QUOTA), details=details,
+        evidence=evidence, confidence=confidence(*QUOTA_CAUSE), details=details,
         headline=f"{who} {'lost' if past else 'loses'} {percent_of(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, span_s),
@@ -336,22 +341,22 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     longest."""
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
-    state = max(STOPPED_BY, key=lambda letter: worst.by_state.get(letter, 0.0))
-    who, by = safe(worst.comm, MAX_NAME), STOPPED_BY[state]
+    state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
+    who, by = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
     who = job if job is not None and len(threads) == 1 else who
     others = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
     seen = "D, its group is frozen" if state == "F" else state
-    evidence = [f"state of {safe(worst.comm, MAX_NAME)}[{pid}]: {seen}"]
-    evidence += [f"{many(others, 'more thread')} too"] if others else []
+    evidence = [f"state of {safe_text(worst.comm, MAX_NAME)}[{pid}]: {seen}"]
+    evidence += [f"{count_noun(others, 'more thread')} too"] if others else []
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
     text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({by})"
     return replace(
         finding, text=text, by=by, evidence=evidence, hint=fixes[state],
-        confidence=confidence(*STOPPED), is_running=False, headline=text,
+        confidence=confidence(*STOPPED_CAUSE), is_running=False, headline=text,
     )  # fmt: skip
 
 
-def _by(cause: Cause, worst: Episode | None) -> str:
+def _blamed(cause: Cause, worst: Episode | None) -> str:
     kind, name = cause
     if worst is not None and (who := culprits(worst)):
         return who[0].comm
@@ -369,7 +374,7 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
     """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
     costliest episode of the cause."""
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
-        return CAPS[cap.by][1] if cap.by in CAPS else cause_of("policy").remedy
+        return CLOCK_CAPS[cap.by][1] if cap.by in CLOCK_CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
         here = ", ".join(session.hints.managers[:2])
         by = f"{here} here or the BMC" if here else "thermald, the BMC, a power manager"
@@ -389,7 +394,7 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
     return cause_of(cause[1]).remedy
 
 
-def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
+def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
     """Returns the seconds of the last `span_ns` in which at least one of the episodes was active;
     None without episodes."""
     if not episodes:
@@ -422,10 +427,12 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
         )
         kernel = system / util if util > 0 else nan
     for setting in COSTLY_SETTINGS:
-        value = safe(session.hello.settings.get(setting.key, ""), MAX_OWNER)
+        value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
         is_slow = kernel >= MIN_KERNEL_SHARE or not setting.of_kernel
         if value and (not setting.values or value in setting.values) and is_slow:
-            share = f"{rough(kernel)} of the time is in the kernel, with " * setting.of_kernel
+            share = (
+                f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.of_kernel
+            )
             result.append(Clue(setting.key, share + setting.text.format(value), setting.remedy))
     return result
 
@@ -436,7 +443,7 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
 
 
-def checks(
+def other_checks(
     session: Session, totals: Totals, whole: Interval, episodes: Sequence[Episode], *,
     is_whole_run: bool = True,
 ) -> list[Check]:  # fmt: skip
@@ -467,36 +474,36 @@ def checks(
         nan if irq[0] is None or irq[1] is None else _mean_of_job(session, sums, irq[0] + irq[1])
     )
     if is_whole_run and isfinite(taken):
-        small, causes = _small(taken), of_kinds("interrupt")
+        small, causes = _small_share_text(taken), of_kinds("interrupt")
         brief = f"interrupts ({small})"
         add("interrupts", "interrupts", f"{small} of time", brief, *causes, measured=taken)
     pressure = whole.machine.get("pressure_memory", nan)
     if isfinite(pressure):
-        small, causes = _small(pressure), of_kinds("memory-stall")
+        small, causes = _small_share_text(pressure), of_kinds("memory-stall")
         brief = f"waiting for memory ({small})"
         seen = f"{small} of time"
         add("memory-stalls", "tasks waiting for memory", seen, brief, *causes, measured=pressure)
     halts = whole.values.mean("involuntary", session.shown)
     if chosen["involuntary"] and np.isfinite(halts):
-        small, causes = _small(halts), of_kinds("involuntary-halt", "throttle")
+        small, causes = _small_share_text(halts), of_kinds("involuntary-halt", "throttle")
         smi, seen = whole.counts.get("smi"), f"{small} of all time"
         if smi is not None and np.isfinite(smi).any():
-            seen = many(int(np.nanmax(smi)), "SMI")
+            seen = count_noun(int(np.nanmax(smi)), "SMI")
         brief = f"involuntary halts ({small})"
         add("halts", "involuntary halts", seen, brief, *causes, measured=halts)
     if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
         seen = "none ran slower than it ran alone"
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
-    if OF_BEST in whole.machine and chosen["ipc"]:
-        moved = sum(whole.machine[name] for name in MEMORY) / 1e9
+    if OF_BEST_NAME in whole.machine and chosen["ipc"]:
+        moved = sum(whole.machine[name] for name in MEMORY_COUNTERS) / 1e9
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
         add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
     stolen = whole.values.mean("steal", session.shown)
     if chosen["steal"] and isfinite(stolen):
-        small = _small(stolen)
+        small = _small_share_text(stolen)
         seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
-        add("steal", "steal", seen, f"steal ({small})", STEAL)
+        add("steal", "steal", seen, f"steal ({small})", STEAL_CAUSE)
     heat = whole.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
@@ -514,7 +521,7 @@ def _mean_of_job(session: Session, sums: LossSums, by_cpu: Floats) -> float:
     return float(np.average(by_cpu[known], weights=weights[known])) if known.any() else nan
 
 
-def _small(share: float) -> str:
+def _small_share_text(share: float) -> str:
     return f"{100 * share:.{2 if share < 0.001 else 1}f} %"
 
 
@@ -531,4 +538,4 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
         return ""
     clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
     active = len({int(cores.of_cpu[row]) for row in rows})
-    return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {many(active, 'core')} active"
+    return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"

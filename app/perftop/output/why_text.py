@@ -8,16 +8,16 @@ from math import isfinite
 from typing import Literal, NamedTuple
 
 from perftop.base.text import (
-    folded,
-    hundredths,
-    length,
-    many,
-    on_terminal,
+    count_noun,
+    long_duration,
     percent,
     printable,
-    rough,
+    terminal_text,
     time_of_day,
-    wrapped,
+    two_decimals,
+    whole_percent,
+    wrap_indented,
+    wrap_text,
 )
 from perftop.model.belief import COUNTED
 from perftop.model.kinds import KINDS
@@ -25,7 +25,7 @@ from perftop.output.receipt import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.output.stat_json import Line, json_number
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, MIN_WHOLE_SHARE, Finding, Report
-from perftop.session.losses import STEAL
+from perftop.session.losses import STEAL_CAUSE
 from perftop.session.session import Session
 
 WIDTH = 78
@@ -58,7 +58,7 @@ def answer(session: Session, report: Report) -> str:
         why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
         return f"Whether {who} had work is not known: {why}."
     if not isfinite(whole):
-        idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
+        idle = f"{who} used no CPU time" if report.job else f"{_capitalised(machine)} was idle"
         return _first_fitting([f"{idle}, so nothing could be lost.{blind}"])
     loses, takes = ("lost", "took") if report.is_over else ("loses", "takes")
     if not report.named_findings:
@@ -76,34 +76,37 @@ def answer(session: Session, report: Report) -> str:
             second = finding
     place = short_place_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
     place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
-    if report.job is None and (first.cause == STEAL or first.headline):
-        text = first.headline or f"The hypervisor {takes} {_much(share)} of {machine}'s time{place}"
+    if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
+        text = (
+            first.headline
+            or f"The hypervisor {takes} {_share_text(share)} of {machine}'s time{place}"
+        )
         rest = sum(finding.share for finding in report.named_findings if finding.by != first.by)
         take = "took" if report.is_over else "take"
-        more = f"; other causes {take} {_much(rest)}" if rest >= MIN_SHARE else ""
+        more = f"; other causes {take} {_share_text(rest)}" if rest >= MIN_SHARE else ""
         return _first_fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
     wanted_s, elapsed_s = report.sums.whole_s, report.totals.elapsed_s
     if report.job and wanted_s < MIN_WANTED_SHARE * elapsed_s:
-        wanted, elapsed = (length(round(seconds * 1e9)) for seconds in (wanted_s, elapsed_s))
+        wanted, elapsed = (long_duration(round(seconds * 1e9)) for seconds in (wanted_s, elapsed_s))
         text = (
             f"{who} {'wanted' if report.is_over else 'wants'} a CPU for only {wanted} of {elapsed}"
         )
-        most = f"{text}, and {loses} {_much(share)} of that to {first.by}"
+        most = f"{text}, and {loses} {_share_text(share)} of that to {first.by}"
         return _first_fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
-    text = f"{_capital(who)} {loses} {_much(share)} of its {first.unit} to {first.by}"
+    text = f"{_capitalised(who)} {loses} {_share_text(share)} of its {first.unit} to {first.by}"
     tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:
         of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
-        and_second = f"and {_much(second.share)}{of_unit} to {second.by}."
+        and_second = f"and {_share_text(second.share)}{of_unit} to {second.by}."
         tries = [f"{text}{place} {and_second}", f"{text} {and_second}", *tries]
     return _first_fitting(tries)
 
 
-def _much(share: float) -> str:
+def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0195 else f"{percent(share)} %"
 
 
-def _capital(who: str) -> str:
+def _capitalised(who: str) -> str:
     """Capitalises the start of a sentence, unless it is the name of a program."""
     return who[0].upper() + who[1:] if who.startswith("this ") else who
 
@@ -133,7 +136,7 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
     drawn = []
     for row in rows(session, report):
         line = "".join(
-            on_terminal(part.text, _ANSI.get(part.role, "") if colour else "", unicode=unicode)
+            terminal_text(part.text, _ANSI.get(part.role, "") if colour else "", unicode=unicode)
             for part in row
         )
         drawn.append(line if colour else line.rstrip())
@@ -146,57 +149,57 @@ def rows(session: Session, report: Report) -> list[TextLine]:
     if report.named_findings:
         rows.append([Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
         for finding in report.named_findings[:MAX_CAUSES]:
-            rows += _finding(finding, report.totals.elapsed_s)
+            rows += _finding_lines(finding, report.totals.elapsed_s)
         if more := report.named_findings[MAX_CAUSES:]:
             rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
         least = report.named_findings[-1].share
         ruled_out = ", ".join(check.brief for check in report.checks if check.is_ruled_out(least))
-        rows += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
+        rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
     else:
-        rows += [*_healthy(session, report), []]
+        rows += [*_healthy_lines(session, report), []]
     for clue in report.clues:
-        rows += _labelled("clue", clue.text)
+        rows += _labelled_lines("clue", clue.text)
         rows += [[Part(f"{'':{LABEL_WIDTH}}{'try:':<10}", "dim"), Part(line, "try")]
-                 for line in folded(clue.hint, WIDTH - LABEL_WIDTH - 10)]  # fmt: skip
+                 for line in wrap_text(clue.hint, WIDTH - LABEL_WIDTH - 10)]  # fmt: skip
     if report.job_time is not None:
-        rows += _labelled("spent", spent_text(report.job_time), "dim")
+        rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
         text = f"{what}: {why}" + (f" ({fix})" if fix else "")
-        rows += _labelled("not seen" if i == 0 else "", text)
+        rows += _labelled_lines("not seen" if i == 0 else "", text)
     if report.confusion:
-        rows += _labelled("", report.confusion)
-    return rows + _labelled("seen", _basis(session, report), "dim")
+        rows += _labelled_lines("", report.confusion)
+    return rows + _labelled_lines("seen", _basis_sentence(session, report), "dim")
 
 
-def _finding(finding: Finding, elapsed_s: float) -> list[TextLine]:
+def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     role: Role = "lost" if finding.is_running else "text"
     end = ""
     if finding.for_s is not None:
         is_always = finding.for_s >= MIN_WHOLE_SHARE * elapsed_s
-        end = length(round((elapsed_s if is_always else finding.for_s) * 1e9))
+        end = long_duration(round((elapsed_s if is_always else finding.for_s) * 1e9))
         end = f"all {end}" if is_always else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
-    first, *rest = folded(finding.text, room) or [""]
+    first, *rest = wrap_text(finding.text, room) or [""]
     sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
     head = [Part(f"{sign} {percent(finding.share):>4} %", role), Part("  " + first)]
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     label = f"{'':{INDENT}}{finding.confidence + ':':<10}"
     counted = COUNTED.get(finding.cause)
     basis = "no counter names a limit" if counted is None else counted.what
-    evidence = folded(
+    evidence = wrap_text(
         ", ".join(finding.evidence) or basis, WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
     rows += [[Part(line, "dim")] for line in evidence]
     if finding.hint:
-        hint = wrapped(finding.hint, WIDTH - len(label), 0)
+        hint = wrap_indented(finding.hint, WIDTH - len(label), 0)
         for name, line in zip_longest(("try:",), hint, fillvalue=""):
             rows.append([Part(f"{'':{INDENT}}{name:<10}", "dim"), Part(line, "try")])
     return rows
 
 
-def _healthy(session: Session, report: Report) -> list[TextLine]:
+def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
     """Returns rows for a report without a costly cause: the measured losses, and how busy the
     machine was."""
     rows: list[TextLine] = []
@@ -206,7 +209,7 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
         if check.looked_for:
             share = f"{percent(check.share):>5} %"
             rows.append([Part(f"{share}  {check.looked_for:<28}{check.result}")])
-    if works := _works(session, report):
+    if works := _working_sentence(session, report):
         rows += [[], [Part(works)]]
     if isfinite(report.sums.lost_ratio):
         rows.append([Part("If a program is still slow, the cause is in its own code: "),
@@ -214,7 +217,7 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
     return rows
 
 
-def _works(session: Session, report: Report) -> str:
+def _working_sentence(session: Session, report: Report) -> str:
     """Returns a sentence on how busy the machine was; '' if that is unknown."""
     whole = report.interval
     util, ipc, kernel = (
@@ -225,13 +228,13 @@ def _works(session: Session, report: Report) -> str:
         return ""
 
     def share(value: float) -> str:
-        return rough(value) if value >= 0.095 else f"{percent(value)} %"
+        return whole_percent(value) if value >= 0.095 else f"{percent(value)} %"
 
     parts = [f"{share(util)} busy"]
-    parts += [f"IPC {hundredths(ipc)}"] if isfinite(ipc) else []
+    parts += [f"IPC {two_decimals(ipc)}"] if isfinite(ipc) else []
     parts += [f"{share(kernel)} in the kernel"] if isfinite(kernel) else []
     if isfinite(both) and any(len(core) > 1 for core in session.cores):
-        parts.append(f"both threads of a core {rough(both)}")
+        parts.append(f"both threads of a core {whole_percent(both)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
     if report.job is not None:
         state = "The machine"  # other tasks than the job may be busy, too
@@ -239,28 +242,30 @@ def _works(session: Session, report: Report) -> str:
     return text if len(text) <= WIDTH else text.replace(" of a core", "")
 
 
-def _basis(session: Session, report: Report) -> str:
+def _basis_sentence(session: Session, report: Report) -> str:
     virtualisation = session.hello.virtualisation
     parts = [printable(session.hello.host) or "this machine"]
     if virtualisation:
         parts.append("VM" if virtualisation == "hypervisor" else f"VM ({virtualisation})")
     cores = len(session.shown_cores())
     several = cores < len(session.shown) or not virtualisation
-    parts.append(many(cores, "core") if several else many(len(session.shown), "CPU"))
+    parts.append(count_noun(cores, "core") if several else count_noun(len(session.shown), "CPU"))
     util = report.interval.values.mean("util", session.shown)
-    parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
+    parts += [f"{whole_percent(util)} busy"] if isfinite(util) and not several else []
     end = time_of_day(session.unix(session.now_ns))
     totals = report.totals
-    parts.append(f"{length(round(totals.elapsed_s * 1e9))} to {end}")
-    bad = f"{many(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
-    parts.append(bad if totals.suspect_count else many(totals.sample_count, "good sample"))
+    parts.append(f"{long_duration(round(totals.elapsed_s * 1e9))} to {end}")
+    bad = f"{count_noun(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
+    parts.append(bad if totals.suspect_count else count_noun(totals.sample_count, "good sample"))
     return ", ".join(parts)
 
 
-def _labelled(label: str, text: str, role: Role = "text") -> list[TextLine]:
+def _labelled_lines(label: str, text: str, role: Role = "text") -> list[TextLine]:
     return [
         [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(line, role)]
-        for i, line in enumerate(folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""])
+        for i, line in enumerate(
+            wrap_text(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
+        )
     ]
 
 

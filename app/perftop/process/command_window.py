@@ -27,16 +27,16 @@ from perftop.base.arrays import Bools, Floats
 from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import Link
 
-PATIENCE = 20
+ANSWER_TIMEOUT_S = 20
 """Minimum number of frames to wait for a read of each CPU, before the run and again after it. Under
 load several reads in a row may be interrupted; a CPU that fails more often must not delay all
 others."""
-PATIENCE_NS = 1_000_000_000
+ANSWER_TIMEOUT_NS = 1_000_000_000
 """Minimum time to wait as well, in ns: under load a CPU may miss many short samples."""
-PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """Signals that only we get, and pass on to the command. The terminal sends the others to the
 command as well."""
-HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *PASSED_ON)
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *FORWARDED_SIGNALS)
 ECHO_NS = 500_000_000
 """Time in ns after the command's end in which a signal still counts as the command's: the terminal
 sends it to both, and the command may end before we handle it."""
@@ -45,7 +45,7 @@ LAST_S = 30.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_ARGV = 4096
 """Maximum number of characters kept of a command line."""
-_BAD = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
+_UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,12 @@ class CommandWindow:
             return False
         if self._start.running.done():
             run = self.run
-            return run is not None and number not in PASSED_ON and raw_ns() - run.end_ns < ECHO_NS
-        if number in PASSED_ON:
+            return (
+                run is not None
+                and number not in FORWARDED_SIGNALS
+                and raw_ns() - run.end_ns < ECHO_NS
+            )
+        if number in FORWARDED_SIGNALS:
             self.job.kill(number)
         return True
 
@@ -266,12 +270,14 @@ class CommandWindow:
         times_ns[new] = begun_ns[new]
         is_awaited = self._wanted & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
-        return not is_awaited.any() or (self._frames >= PATIENCE and waited_ns >= PATIENCE_NS)
+        return not is_awaited.any() or (
+            self._frames >= ANSWER_TIMEOUT_S and waited_ns >= ANSWER_TIMEOUT_NS
+        )
 
     def _usable_rows(self, flags: np.ndarray, off: Bools) -> Bools:
         """Mask of the rows that can be used for a difference. A CPU counts only if all CPUs of its
         core were read."""
-        is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _BAD == 0)
+        is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _UNUSABLE_FLAGS == 0)
         is_spoilt = np.zeros(int(self._core.max()) + 1, bool)
         is_spoilt[self._core[~is_usable & ~off]] = True
         read: Bools = is_usable & ~off & ~is_spoilt[self._core]

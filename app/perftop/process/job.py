@@ -28,7 +28,7 @@ from perftop.process.marks import MarkSocket
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
-RESIDENT = "/proc/self/statm"
+MEMORY_FILE = "/proc/self/statm"
 """File with the memory use of this process."""
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores. They are reset to their defaults, because the command would inherit
@@ -40,9 +40,9 @@ CHECK_S = 1.0
 late."""
 POLL_S = 0.01
 """Seconds between two checks for the command's end where no descriptor of it can be had."""
-_STARTED = struct.Struct("=q2d3q")
+_START_MESSAGE = struct.Struct("=q2d3q")
 """Format of the message that the fork writes just before it becomes the command: raw time, and its
-resource use so far, in the order of `_used`."""
+resource use so far, in the order of `_usage_numbers`."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
 """Names of the fields of a run that are not times."""
 
@@ -99,7 +99,7 @@ class Job:
         """Raw time of the start; 0: the process still waits at the gate."""
         self._forked_bytes = _resident_bytes()
         self._before: list[float] = [0.0] * 5
-        """Resource use of the fork before the start, as returned by `_used`."""
+        """Resource use of the fork before the start, as returned by `_usage_numbers`."""
         self._end_ns, self._late_s = 0, 0.0
         self.marks = MarkSocket()
         """Receives the marks that the command sets."""
@@ -140,9 +140,9 @@ class Job:
             os.write(self._gate, b"\n")
         os.close(self._gate)
         self._gate = -1
-        started = os.read(self._reports, _STARTED.size)
-        if len(started) == _STARTED.size:
-            self.start_ns, *self._before = _STARTED.unpack(started)
+        started = os.read(self._reports, _START_MESSAGE.size)
+        if len(started) == _START_MESSAGE.size:
+            self.start_ns, *self._before = _START_MESSAGE.unpack(started)
         else:
             self._error = started  # it failed before that, or was killed
         watcher = threading.Thread(target=self._watch, daemon=True)
@@ -212,7 +212,9 @@ class Job:
         os.close(self._reports)
         failed = os.strerror(int(self._error)) if self._error else None
         status = code if code >= 0 else 128 - code
-        own_use = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
+        own_use = [
+            all_ - before for all_, before in zip(_usage_numbers(used), self._before, strict=True)
+        ]
         user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
         switches, faults, disk_faults = map(int, own_use[2:])
         peak_bytes = used.ru_maxrss * 1024
@@ -238,7 +240,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
+def _usage_numbers(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
     """User and system time, switches, all page faults, and those that waited for a disk."""
     faults = used.ru_minflt + used.ru_majflt
     switches = used.ru_nvcsw + used.ru_nivcsw
@@ -249,7 +251,7 @@ def _resident_bytes() -> int:
     """Resident memory of this process in bytes; if /proc does not have it, its maximum so far; 0 if
     that is refused too."""
     try:
-        with open(RESIDENT, "rb") as file:  # noqa: PTH123 - quick to import
+        with open(MEMORY_FILE, "rb") as file:  # noqa: PTH123 - quick to import
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         with contextlib.suppress(OSError):
@@ -263,16 +265,16 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
     status = NOT_EXECUTABLE
     try:
         if terminal is not None:
-            _move_to(terminal)
+            _start_session(terminal)
         for number in _IGNORED:
             signal.signal(number, signal.SIG_DFL)
-        programs = _programs(argv[0])
+        programs = _program_paths(argv[0])
         if os.read(gate, 1):
             own_use = 0.0, 0.0, 0, 0, 0  # refused: the few ms of the fork count for the command
             with contextlib.suppress(OSError):
-                own_use = _used(resource.getrusage(resource.RUSAGE_SELF))
-            os.write(reports, _STARTED.pack(raw_ns(), *own_use))
-            _become(programs, argv)
+                own_use = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
+            os.write(reports, _START_MESSAGE.pack(raw_ns(), *own_use))
+            _execute_first(programs, argv)
     except OSError as error:
         status = NOT_FOUND if error.errno in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
         os.write(reports, str(error.errno).encode())
@@ -280,7 +282,7 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
         os._exit(status)
 
 
-def _programs(name: str) -> list[str]:
+def _program_paths(name: str) -> list[str]:
     """Candidate paths of the program, by the rules of execvp; several, since some may not be
     executable."""
     if "/" in name:
@@ -289,7 +291,7 @@ def _programs(name: str) -> list[str]:
     return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - quick to import
 
 
-def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:
+def _execute_first(programs: Sequence[str], argv: list[str]) -> NoReturn:
     """Executes the first program that can be executed. If none can, raises the OSError of the last
     one."""
     why = OSError(errno.ENOENT, "")
@@ -301,7 +303,7 @@ def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:
     raise why
 
 
-def _move_to(terminal: int) -> None:
+def _start_session(terminal: int) -> None:
     """Start a session on that terminal, so that signals from its keys and its hangup reach only the
     command."""
     os.setsid()

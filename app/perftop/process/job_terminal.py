@@ -21,7 +21,7 @@ from perftop.base.errors import Failed
 from perftop.process.job import Job
 
 READ_BYTES = 1 << 16
-TURN_BYTES = 1 << 17
+READ_TURN_BYTES = 1 << 17
 """Maximum number of bytes read in one turn, before the event loop continues."""
 PAUSE_S = 0.004
 """Pause in s between two turns. It slows down a program that prints without end, as any terminal
@@ -86,9 +86,9 @@ class JobTerminal:
             os.write(self._ours, keys)
 
     def read(self) -> bytes:
-        """Output since the last read, up to about TURN_BYTES."""
+        """Output since the last read, up to about READ_TURN_BYTES."""
         parts, size = [], 0
-        while size < TURN_BYTES:
+        while size < READ_TURN_BYTES:
             try:
                 data = os.read(self._ours, READ_BYTES)
             except BlockingIOError:

@@ -46,7 +46,7 @@ ANSWER_S = 180.0
 ANSWER_BYTES = 64 << 20
 """Maximum number of bytes of such an answer."""
 READ_BYTES = 1 << 16
-SCHEME = "unix:"
+SOCKET_SCHEME = "unix:"
 """Prefix of the address of a stream that is served at a socket."""
 CONNECT_S = 5.0
 """Longest wait in s for a connection to a socket."""
@@ -87,9 +87,9 @@ class Probe:
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = list(argv)
-        self.host = ssh.host(argv)
+        self.host = ssh.host_of(argv)
         """The machine on which the probe runs, as named for ssh; None: this machine."""
-        self._programs = "msr" in ssh.words(argv)
+        self._programs = "msr" in ssh.probe_words(argv)
         """Whether the probe programs registers."""
         self.failure_raised = False
         """Whether a caller has already raised the failure with which the probe ended."""
@@ -106,7 +106,7 @@ class Probe:
         the terminal's signals reach only us. It ends when its stdin closes, so it never outlives
         us."""
         pipe, self._stderr = subprocess.PIPE, b""
-        with _starting(self._argv):
+        with _start_errors(self._argv):
             self.process = subprocess.Popen(
                 self._argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
                 env=os.environ | ENVIRONMENT,
@@ -205,9 +205,9 @@ class Probe:
         )  # sudo: 128+n
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         if (failed := ssh.failure(self._argv, code, lines)) is not None:
-            if self._programs and isinstance(failed, ssh.Broken):
+            if self._programs and isinstance(failed, ssh.BrokenLink):
                 hint = f"to check its registers: perftop doctor --host {self.host}"
-                return ssh.Broken(f"{failed}; {hint}", failed.status)
+                return ssh.BrokenLink(f"{failed}; {hint}", failed.status)
             return failed
         place = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not signal_number:
@@ -215,7 +215,7 @@ class Probe:
         how = f"ended by signal {signal_number}" if signal_number else "ended"
         left = ""
         if signal_number and self._programs:
-            words = ssh.words(self._argv)
+            words = ssh.probe_words(self._argv)
             more = [f"--host {self.host}"] if self.host else []
             more += ["--sudo"] if words[0] == "sudo" else []
             if "--sysroot" in words:
@@ -268,7 +268,7 @@ class SocketProbe:
     def end_failure(self, cut_bytes: int = 0) -> Failed:
         inside = f", {cut_bytes} bytes into a message" if cut_bytes else ""
         text = f"the server has ended, has all readers it takes, or lets only others in{inside}"
-        return ssh.Broken(f"{self.place}: {text}", UNAVAILABLE)
+        return ssh.BrokenLink(f"{self.place}: {text}", UNAVAILABLE)
 
     def end(self) -> None:
         with suppress(OSError):
@@ -280,8 +280,8 @@ Feed = Probe | SocketProbe
 
 def socket_path(address: str) -> str:
     """The path in `unix:PATH`. Raises Failed."""
-    path = address.removeprefix(SCHEME)
-    if not address.startswith(SCHEME) or not path or "\0" in path:
+    path = address.removeprefix(SOCKET_SCHEME)
+    if not address.startswith(SOCKET_SCHEME) or not path or "\0" in path:
         raise Failed(f"{address}: is no address; readers are served at unix:PATH", USAGE)
     return path
 
@@ -289,12 +289,12 @@ def socket_path(address: str) -> str:
 def start_probe(argv: Sequence[str]) -> Feed:
     """Starts the probe with this command line, or connects to the stream if `unix:PATH` is its only
     word."""
-    served = len(argv) == 1 and argv[0].startswith(SCHEME)
+    served = len(argv) == 1 and argv[0].startswith(SOCKET_SCHEME)
     return SocketProbe(argv[0]) if served else Probe(argv)
 
 
 @contextmanager
-def launched(argv: Sequence[str]) -> Iterator[Feed]:
+def running_probe(argv: Sequence[str]) -> Iterator[Feed]:
     """Starts a probe that ends with the block. Signals that ask perftop to end raise an exception
     in the block, as Ctrl-C does; after the block they are ignored."""
     with Exits() as exits:
@@ -312,12 +312,12 @@ def launched(argv: Sequence[str]) -> Iterator[Feed]:
                 raise failed
 
 
-def ask(argv: Sequence[str]) -> dict[str, Any]:
+def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
     """The answer of a probe that measures once. We always wait for its end, because it restores the
     registers that it programmed. Raises Failed if it does not answer, or not with a JSON object."""
     import json
 
-    with launched(argv) as probe:
+    with running_probe(argv) as probe:
         assert isinstance(probe, Probe)
         with probe.stdout:  # when it is closed, a probe that is writing does not wait for us
             output = probe.read_to_end()
@@ -327,14 +327,14 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
                 probe.failure_raised = True  # the answer has the reason of its exit status
                 return answer
         if probe.host and not probe.process.returncode:
-            fix = ssh.START_FILE.format(host=probe.host)
+            fix = ssh.START_FILE_FIX.format(host=probe.host)
             text = f"{probe.host}: no answer of perfprobe comes from there; {fix}"
             raise Failed(text, UNAVAILABLE)
         raise probe.end_failure()
 
 
 @contextmanager
-def _starting(argv: Sequence[str]) -> Iterator[None]:
+def _start_errors(argv: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:

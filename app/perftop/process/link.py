@@ -31,7 +31,7 @@ LOST_NS = 30_000_000_000
 drops some echoes."""
 RATE_S = 5.0
 """Span in s over which the mean of bytes per second is computed."""
-SLEPT_NS = 1_000_000_000
+MAX_CLOCK_SET_NS = 1_000_000_000
 """Largest difference in ns between wall time and raw time that is attributed to setting the clock;
 a larger one is a sleep of the machine."""
 
@@ -219,7 +219,7 @@ class StreamJoiner:
         assert first_hello is not None
         self._totals = (self._seq + 1, self._lost, self._late)
         apart_ns = (hello.wall_ns - hello.raw_ns) - (first_hello.wall_ns - first_hello.raw_ns)
-        self._slept_ns = max(self._asleep_ns, apart_ns if apart_ns > SLEPT_NS else 0)
+        self._slept_ns = max(self._asleep_ns, apart_ns if apart_ns > MAX_CLOCK_SET_NS else 0)
         rows = ((block.name, hello.rows(block.scope)) for block in hello.blocks)
         self._unread = {name: np.ones(count, bool) for name, count in rows}
         data = {"since_ns": self.now_ns, "why": why}

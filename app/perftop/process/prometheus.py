@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import safe
+from perftop.base.text import safe_text
 
 MAX_BYTES = 32 << 20
 """Maximum number of bytes that a query may receive, with all headers and redirections."""
 MAX_S = 20.0
 """Longest time in s for a query and its answer, with all redirections."""
-QUIET_S = 10.0
+MAX_SILENCE_S = 10.0
 """Longest time in s between two pieces of an answer."""
 MAX_SERIES = 200_000
 MAX_TIME = 1e11
@@ -31,7 +31,7 @@ MAX_VALUE = 1e18
 """Largest value that is accepted, so that sums of values stay finite."""
 MAX_TEXT = 300
 """Maximum number of characters kept of a message from the server."""
-_PIECE = 1 << 16
+_READ_BYTES = 1 << 16
 
 Labels = dict[str, str]
 
@@ -47,7 +47,9 @@ class Server:
         """Raises Failed for an invalid URL."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
-            raise Failed(f"--prometheus {safe(url, 80)}: is no http://HOST[:PORT][/PATH]", USAGE)
+            raise Failed(
+                f"--prometheus {safe_text(url, 80)}: is no http://HOST[:PORT][/PATH]", USAGE
+            )
         self.url = url.rstrip("/")
         self.bytes = 0
         """Bytes received so far."""
@@ -73,7 +75,9 @@ class Server:
                 raise Failed(_refusal(error)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise Failed(f"the server does not answer: {safe(str(reason), MAX_TEXT)}") from None
+            raise Failed(
+                f"the server does not answer: {safe_text(str(reason), MAX_TEXT)}"
+            ) from None
         return _series(answer)
 
     def _read(self, url: str) -> bytes:
@@ -98,7 +102,7 @@ class _Limits:
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise Failed(f"the server's answer took longer than {MAX_S:.0f} s")
-        return min(left_s, QUIET_S)
+        return min(left_s, MAX_SILENCE_S)
 
     def count(self, read: int) -> None:
         self._bytes += read
@@ -136,7 +140,7 @@ class _LimitedReply(http.client.HTTPResponse):
     def __init__(self, limits: _Limits, sock: socket.socket, *arguments: Any, **more: Any) -> None:
         super().__init__(sock, *arguments, **more)
         self.fp.close()
-        self.fp = io.BufferedReader(_LimitedFile(sock, limits), _PIECE)
+        self.fp = io.BufferedReader(_LimitedFile(sock, limits), _READ_BYTES)
 
 
 class _LimitedHandler(urllib.request.AbstractHTTPHandler):
@@ -180,11 +184,11 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     message."""
     message = ""
     try:
-        answer = json.loads(error.read(_PIECE))
+        answer = json.loads(error.read(_READ_BYTES))
         message = str(answer["error"]) if isinstance(answer, dict) else ""
     except (OSError, ValueError, KeyError, RecursionError, http.client.HTTPException):
         pass
-    return f"the server refuses: {safe(message or f'{error.code} {error.reason}', MAX_TEXT)}"
+    return f"the server refuses: {safe_text(message or f'{error.code} {error.reason}', MAX_TEXT)}"
 
 
 def _series(answer: bytes) -> list[Series]:

@@ -26,11 +26,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, ParamSpec, Self, TextIO, TypeVar
 
-from perftop.base.errors import UNAVAILABLE, Failed, cannot, discard
+from perftop.base.errors import UNAVAILABLE, Failed, cannot, discard_writes
 
 P = ParamSpec("P")
 T = TypeVar("T")
-ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+END_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask perftop to end."""
 CHECK_MS = 200
 """Time in ms between two checks for a signal by a waiting write."""
@@ -134,11 +134,11 @@ def on_signal(
     # because it is harmless even without a handler.
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
-    if not set(ENDS).isdisjoint(numbers := list(numbers)):
+    if not set(END_SIGNALS).isdisjoint(numbers := list(numbers)):
         END_REQUEST.reset()
 
     def handle(number: int, _: FrameType | None) -> None:
-        if number in ENDS:
+        if number in END_SIGNALS:
             END_REQUEST.note()
         at_once()
         with suppress(RuntimeError):  # the loop is closed
@@ -148,7 +148,7 @@ def on_signal(
         signal.signal(number, handle)
 
 
-def ignore(numbers: Iterable[int] = ENDS) -> None:
+def ignore(numbers: Iterable[int] = END_SIGNALS) -> None:
     """Ignores signals from now on. Called when only the outcome remains to be reported, which a
     signal would prevent."""
     for number in numbers:
@@ -171,7 +171,7 @@ class Exits:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in ENDS:
+        for number in END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
         return self
@@ -225,7 +225,7 @@ def write_text(out: TextIO, text: str) -> None:
         if room.poll(CHECK_MS):  # PIPE_BUF bytes fit without waiting
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]
         elif END_REQUEST.age_s() > GRACE_S:
-            discard(fd)
+            discard_writes(fd)
             if out is not sys.stderr and sys.stderr is not None:
                 write_text(sys.stderr, "perftop: nobody reads the output: the rest of it is lost\n")
             return

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.wire.outbox import Ended, Outbox
+from perfprobe.wire.outbox import EndedError, Outbox
 from perftop.base.errors import USAGE, Failed
 from perftop.base.files import Untrusted, is_closed_to_others, parent
 
@@ -25,7 +25,7 @@ FIRST_FD, MAX_FDS = 3, 8
 SO_PEERGROUPS = 59
 BACKLOG = 128
 """Maximum number of connections that the kernel queues until they are accepted."""
-FIXES = {
+FIXES_BY_ERRNO = {
     errno.EADDRINUSE: "another program listens there: end it, or give another place",
     errno.EADDRNOTAVAIL: "no interface here has that address",
     errno.EACCES: "no right to it: a port from 1024 on, or a directory of your own",
@@ -36,9 +36,9 @@ _CREDENTIALS = struct.Struct("3i")
 QUEUE_BYTES = 2 << 20
 """Maximum number of bytes that wait for one reader, in addition to those in its socket."""
 MAX_READERS = 64
-STATE = ("taken", "given-back")
+STATE_KINDS = ("taken", "given-back")
 """Kinds of notes that describe a lasting state, so that later readers need them too."""
-MAX_STATE = 4096
+MAX_STATE_NOTES = 4096
 """Maximum number of notes of these kinds that are kept."""
 
 
@@ -83,7 +83,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
             directory_fd, name = stack.enter_context(parent(path))
             if not is_closed_to_others(directory_fd, sticky=True):
                 raise Untrusted("another user can replace it there; use a directory of your own")
-            _clear(directory_fd, name, address)
+            _remove_stale(directory_fd, name, address)
         except OSError as error:
             raise cannot_listen(address, error) from None
         sock = socket.socket(socket.AF_UNIX)
@@ -117,7 +117,7 @@ def _remove(directory_fd: int, name: str, status: os.stat_result) -> None:
             os.unlink(name, dir_fd=directory_fd)
 
 
-def _clear(directory_fd: int, name: str, address: str) -> None:
+def _remove_stale(directory_fd: int, name: str, address: str) -> None:
     """Removes a socket on which nobody listens, such as a killed program leaves."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
@@ -143,7 +143,7 @@ def start_listening(sock: socket.socket, address: str | tuple[object, ...], wher
 def cannot_listen(address: str, error: Exception) -> Failed:
     number = error.errno if isinstance(error, OSError) else None
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    fix = FIXES.get(number or 0)
+    fix = FIXES_BY_ERRNO.get(number or 0)
     return Failed(f"cannot listen on {address}: {why}" + (f"; {fix}" if fix else ""))
 
 
@@ -221,8 +221,8 @@ class Readers:
             self._slept |= "asleep_ns" in message.records
         elif isinstance(message, wire.Note) and message.kind == "hotplug":
             wire.take_hotplug(self._topology, message)
-        elif isinstance(message, wire.Note) and message.kind in STATE:
-            self._state = [*self._state, message][-MAX_STATE:]
+        elif isinstance(message, wire.Note) and message.kind in STATE_KINDS:
+            self._state = [*self._state, message][-MAX_STATE_NOTES:]
         if self._hello is None:
             return
         for peer, outbox in list(self._outboxes.items()):
@@ -256,7 +256,7 @@ class Readers:
         loop = asyncio.get_running_loop()
         try:
             outbox.flush()
-        except Ended:
+        except EndedError:
             self._forget(peer)
             return
         if outbox:  # the reader is slow

@@ -14,19 +14,19 @@ from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.process.launch import SCHEME, Feed, start_probe
+from perftop.process.launch import SOCKET_SCHEME, Feed, start_probe
 from perftop.process.link import Link, StreamJoiner, waits_s
 from perftop.process.signals import in_thread
-from perftop.process.ssh import START_FILE, Broken
+from perftop.process.ssh import START_FILE_FIX, BrokenLink
 
 READ_BYTES = 1 << 18
-MAX_AT_REST = 1 << 15
+MAX_PAUSED_BYTES = 1 << 15
 """If a read returns this many bytes, the next read follows without a pause, so that the pipe, which
 holds at least twice as many, is never full. A dozen CPUs send this many bytes in a second."""
-REST_S = 1.0
+READ_PAUSE_S = 1.0
 """Seconds between two reads while a command runs, for readers that report only at its end. Reading
 each sample as it arrives would take three times as much CPU time while the command runs."""
-LATE_S = 0.01
+ARRIVAL_S = 0.01
 """Time in s from a sample to its arrival; it is rarely longer."""
 HELLO_S = 30.0
 """Longest wait in s for the first message of a probe, which includes connection, login and start,
@@ -54,7 +54,7 @@ class Stream(Protocol):
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 
 
-class _Silence:
+class _SilenceTimer:
     """The time since the last sample. It is too long after two halves of the limit. If perftop
     itself was stopped meanwhile, that is one half, so that what waits in the pipe is read first."""
 
@@ -97,7 +97,7 @@ class ProbeStream:
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
-        silence = _Silence(LOCAL_HELLO_S if self._probe.place is None else HELLO_S)
+        silence = _SilenceTimer(LOCAL_HELLO_S if self._probe.place is None else HELLO_S)
         self._transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
         )
@@ -111,7 +111,7 @@ class ProbeStream:
                 yield messages
             if failed is not None:
                 raise failed
-            if self._rest_s and len(data) < MAX_AT_REST:
+            if self._rest_s and len(data) < MAX_PAUSED_BYTES:
                 await self._rest()
         if not decoder.ended:
             failed = await in_thread(partial(self._probe.end_failure, decoder.cut))
@@ -119,7 +119,7 @@ class ProbeStream:
             raise failed
 
     async def _read(
-        self, stdout: asyncio.StreamReader, hello: wire.Hello | None, silence: _Silence
+        self, stdout: asyncio.StreamReader, hello: wire.Hello | None, silence: _SilenceTimer
     ) -> bytes:
         """Returns what has arrived; b"" at the end. Raises Failed if the wait is too long, also if
         bytes arrive that complete no sample."""
@@ -137,9 +137,9 @@ class ProbeStream:
         """Raises Failed after a silence, unless the probe is on this machine and not awaited."""
         place, span = self._probe.place, f"for {limit_s:.0f} s"
         if place is not None and hello is None:
-            raise Broken(f"{place}: it is connected, but nothing has come {span}", UNAVAILABLE)
+            raise BrokenLink(f"{place}: it is connected, but nothing has come {span}", UNAVAILABLE)
         if place is not None:
-            raise Broken(f"{place}: no sample has come {span}", UNAVAILABLE)
+            raise BrokenLink(f"{place}: no sample has come {span}", UNAVAILABLE)
         if hello is None or self.is_awaited():
             tail = "" if hello is None else "; the measurement is incomplete"
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
@@ -149,7 +149,7 @@ class ProbeStream:
         Between two reads the probe's output waits in the pipe. If this is called when a sample has
         arrived, reads follow just after samples."""
         self._rest_s = seconds
-        self._due_s = asyncio.get_running_loop().time() + seconds + LATE_S
+        self._due_s = asyncio.get_running_loop().time() + seconds + ARRIVAL_S
         if not seconds:
             self._hurry.set()
 
@@ -195,8 +195,8 @@ def _decode(
     except wire.WireError as error:
         if place is not None and decoder.hello is None:
             text = f"{place}: no stream of perfprobe comes from there: {error}"
-            fix = f"; {START_FILE.format(host=place)}"
-            return Failed(text + ("" if place.startswith(SCHEME) else fix), UNAVAILABLE)
+            fix = f"; {START_FILE_FIX.format(host=place)}"
+            return Failed(text + ("" if place.startswith(SOCKET_SCHEME) else fix), UNAVAILABLE)
         prefix = f"{place}: " if place else ""
         return Failed(f"{prefix}the probe sent unreadable data: {error}, at byte {decoder.offset}")
     return None
@@ -279,7 +279,9 @@ class LinkedStream:
     def _broken(self, failed: Failed) -> None:
         """Marks the link as broken. Raises the failure if a new attempt would be useless, because
         no hello was ever received or the stream was invalid."""
-        fatal = isinstance(failed, StreamEnded) or (self._is_up and not isinstance(failed, Broken))
+        fatal = isinstance(failed, StreamEnded) or (
+            self._is_up and not isinstance(failed, BrokenLink)
+        )
         if self._joiner.hello is None or fatal:
             raise failed
         if self.link.is_over:
@@ -307,7 +309,7 @@ async def open_stream(probe: Feed, *, restarts: bool = False) -> AsyncIterator[S
     was restarted."""
     place = probe.place
     stream = LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
-    async with _closing(stream):
+    async with _closed_after(stream):
         yield stream
 
 
@@ -318,7 +320,7 @@ async def open_connection(
     """The stream of a single connection, for readers that reconnect by themselves: the stream ends
     when the connection breaks. `count` is called with the number of bytes of each read."""
     stream = ProbeStream(start_probe(argv), count)
-    async with _closing(stream):
+    async with _closed_after(stream):
         yield stream
 
 
@@ -329,7 +331,7 @@ async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
 
 
 @asynccontextmanager
-async def _closing(stream: LinkedStream | ProbeStream) -> AsyncIterator[None]:
+async def _closed_after(stream: LinkedStream | ProbeStream) -> AsyncIterator[None]:
     try:
         yield
     except Failed as failed:
@@ -375,7 +377,7 @@ async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
     """Read a machine's stream, and open it again whenever it has ended."""
     waits = waits_s()
     while True:
-        turn = _StartTurn(turns)
+        turn = _StartPermit(turns)
         try:
             await _read(member, turn)
         except Failed as failed:
@@ -393,7 +395,7 @@ async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
         await asyncio.sleep(wait_s)
 
 
-async def _read(member: Member, turn: _StartTurn) -> None:
+async def _read(member: Member, turn: _StartPermit) -> None:
     """Read a stream to its end. Raises Failed, WireError, or TimeoutError if no message arrives in
     time."""
     await turn.acquire()
@@ -407,7 +409,7 @@ async def _read(member: Member, turn: _StartTurn) -> None:
         raise Failed("the probe there has ended")
 
 
-class _StartTurn:
+class _StartPermit:
     """The permission to start, which at most MAX_STARTING machines have at the same time. It ends
     with the first message, or after START_S."""
 

@@ -25,11 +25,11 @@ COMPRESSION_LEVEL = 1
 
 MAX_OVERHEAD_BYTES = 1 << 22
 """Maximum size of a packed message without its blocks, in bytes."""
-INDEX = "index"
+INDEX_KIND = "index"
 """Kind of the last note of a file. Its data has the offset and the first time of each block. The
 last bytes of the file are the offset of this note, by which it is found."""
 TimedMessage = wire.Frame | wire.Note
-_DAMAGE = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
+_DAMAGE_ERRORS = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
 
 
 class Recorder:
@@ -72,7 +72,7 @@ class Recorder:
     def end(self) -> None:
         """Writes the index. No message may be written after the index."""
         data = {"blocks": self._blocks.tobytes(), "at": self.bytes.to_bytes(8, "little")}
-        self._put(wire.Note(INDEX, self._last_ns, "recorder", data))
+        self._put(wire.Note(INDEX_KIND, self._last_ns, "recorder", data))
 
     def _put(self, message: wire.Message) -> None:
         data = wire.encode(message)
@@ -107,11 +107,11 @@ class Unpacking:
             damage = None
             try:
                 inflated_messages.extend(map(self._inflate_message, run))  # up to the damaged one
-            except _DAMAGE as error:
+            except _DAMAGE_ERRORS as error:
                 damage = error
             try:
                 messages: Iterable[TimedMessage] = self._packer.unpacks(inflated_messages)
-            except _DAMAGE:
+            except _DAMAGE_ERRORS:
                 messages = map(self._packer.unpack, inflated_messages)  # up to the damaged one
             for packed, message in zip(run, messages, strict=False):
                 _check_types(message)
@@ -121,7 +121,7 @@ class Unpacking:
                 yield message
             if damage is not None:
                 raise damage
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             self._packer = None
             raise wire.WireError(f"a damaged packed message ({error})") from None
 
@@ -166,7 +166,7 @@ class Reader:
 
     def feed(self, data: wire.Bytes) -> Iterator[wire.Message]:
         for message in self.decoder.feed(data):
-            index = isinstance(message, wire.Note) and message.kind == INDEX
+            index = isinstance(message, wire.Note) and message.kind == INDEX_KIND
             self.has_end = index or isinstance(message, wire.Bye)
             if isinstance(message, wire.Hello):
                 self._unpacking = Unpacking(message)

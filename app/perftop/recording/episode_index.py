@@ -36,7 +36,7 @@ from perftop.recording.file import AnyRecording, open_recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
-KIND, PROGRESS, COMPLETED = "episode", "progress", "complete"
+KIND, PROGRESS_KIND, COMPLETED_KIND = "episode", "progress", "complete"
 """Kinds of notes: an episode, the time up to which the recording was read, and the end of the
 pass."""
 PROGRESS_S = 0.2
@@ -57,15 +57,15 @@ FINGERPRINT_BYTES = 1 << 16
 name of its cache entry depends on."""
 _NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
 """Names of entries, and of unfinished entries."""
-_EVIDENCE: dict[str, type[Any]] = {
+_EVIDENCE_TYPES: dict[str, type[Any]] = {
     name: cls for name, cls in vars(kinds).items() if getattr(cls, "__bases__", ()) == (tuple,)
 }
 """Types of evidence, by name."""
-_CONTAINERS: dict[str, type[Any]] = {"list": list, "tuple": tuple}
+_CONTAINER_TYPES: dict[str, type[Any]] = {"list": list, "tuple": tuple}
 _CONFIDENCE = "measured", "inferred", "unknown"
 
 
-async def follow(
+async def fill_episodes(
     path: Path, hello: wire.Hello, episodes: RecordingEpisodes
 ) -> AsyncGenerator[None]:
     """Fills `episodes`, from the cache if it has this recording; yields whenever there are more.
@@ -126,7 +126,7 @@ def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes
             episodes.add(from_note(message))
         else:
             episodes.until_ns = message.time_ns
-            episodes.is_complete = message.kind == COMPLETED
+            episodes.is_complete = message.kind == COMPLETED_KIND
 
 
 # --- the pass
@@ -150,12 +150,12 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
         last_mark = new_marks[-1] if new_marks else last_mark
         if time.monotonic() > due_s:
             due_s = time.monotonic() + PROGRESS_S
-            yield wire.Note(PROGRESS, session.now_ns, "perftop")
+            yield wire.Note(PROGRESS_KIND, session.now_ns, "perftop")
     yield from map(to_note, session.running)
-    yield wire.Note(COMPLETED, session.now_ns, "perftop")
+    yield wire.Note(COMPLETED_KIND, session.now_ns, "perftop")
 
 
-def run(path: Path, output: BinaryIO) -> None:
+def write_index(path: Path, output: BinaryIO) -> None:
     """Writes the notes to `output` and to the cache."""
     entry_name, encoded = cache_name(path), bytearray()
     with open_recording(path) as recording:
@@ -205,7 +205,7 @@ def _code_time() -> str:
 def cached_index(recording: Path) -> bytes | None:
     """Content of the recording's cache entry; None: there is no usable entry."""
     name = cache_name(recording)
-    return None if name is None else files.own_content(cache_directory() / name, MAX_BYTES)
+    return None if name is None else files.read_own_file(cache_directory() / name, MAX_BYTES)
 
 
 def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | bytearray) -> None:
@@ -280,9 +280,9 @@ def _from_plain(value: Any) -> Any:
         return value
     name, *parts = value
     values = [*map(_from_plain, parts)]
-    if name in _CONTAINERS:
-        return _CONTAINERS[name](values)
-    cls = _EVIDENCE[name]
+    if name in _CONTAINER_TYPES:
+        return _CONTAINER_TYPES[name](values)
+    cls = _EVIDENCE_TYPES[name]
     hints = typing.get_type_hints(cls)
     if len(values) != len(hints) or not all(map(_fits_type, values, hints.values())):
         raise ValueError(name)
@@ -301,7 +301,7 @@ def _fits_type(value: Any, hint: Any) -> bool:
 def main() -> None:
     os.nice(NICENESS)
     with contextlib.suppress(BrokenPipeError):
-        run(Path(sys.argv[1]), sys.stdout.buffer)
+        write_index(Path(sys.argv[1]), sys.stdout.buffer)
 
 
 if __name__ == "__main__":

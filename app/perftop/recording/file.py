@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
-from perftop.base.text import many
-from perftop.recording.codec import BLOCK_MESSAGES, INDEX, Reader, TimedMessage, Unpacking
+from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
+from perftop.base.text import count_noun
+from perftop.recording.codec import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacking
 
 WINDOW_BYTES = 1 << 20
 """Number of bytes of a file that are read at once."""
@@ -37,11 +37,11 @@ TAIL_BYTES = 32
 UNFINISHED_SUFFIX = ".part"
 MAX_PARTS = 4096
 """Maximum number of parts of a directory that are opened; the newest are."""
-UNCHECKED = "not checked for damage: an older version wrote it, without checksums"
+UNCHECKED_NOTICE = "not checked for damage: an older version wrote it, without checksums"
 """Notice of a recording that is not `checked`."""
-STILL_WRITTEN = "still being written: this is what was in it when it was opened"
+STILL_WRITTEN_NOTICE = "still being written: this is what was in it when it was opened"
 """Notice of a recording that is `growing`."""
-_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+_LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Number of bytes of the length of a message, by the first byte of the message."""
 
 
@@ -88,7 +88,7 @@ class Recording:
             return None
         more = len(self._damages) - 1
         first = self._damages[min(self._damages)]
-        return f"{first}; and in {many(more, 'more place')}" if more else first
+        return f"{first}; and in {count_noun(more, 'more place')}" if more else first
 
     @property
     def first_ns(self) -> int:
@@ -141,7 +141,7 @@ class Recording:
             except wire.WireError as error:
                 damage, other, ended, offset = error, None, True, offsets[0]
             if isinstance(other, wire.Frame) or (
-                isinstance(other, wire.Note) and other.kind != INDEX
+                isinstance(other, wire.Note) and other.kind != INDEX_KIND
             ):
                 yield other
                 newest_ns = other.time_ns
@@ -180,7 +180,7 @@ class Recording:
         head = (
             self._bytes(offset, 5) if offset < self.size else b""
         )  # the file may have grown since
-        width = _WIDTHS.get(head[0]) if head else 0
+        width = _LENGTH_BYTES.get(head[0]) if head else 0
         if width is None:
             raise wire.WireError("not a message")
         length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
@@ -210,7 +210,7 @@ class Recording:
         except wire.WireError:
             return None
         note = messages[0] if len(messages) == 1 and not decoder.cut else None
-        if not isinstance(note, wire.Note) or note.kind != INDEX:
+        if not isinstance(note, wire.Note) or note.kind != INDEX_KIND:
             return None
         blocks, data = array("Q"), note.data.get("blocks")
         if isinstance(data, bytes) and len(data) % 16 == 0:
@@ -266,7 +266,7 @@ class Recording:
             else:
                 break
         fields = _fields(last)
-        has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
+        has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX_KIND
         if offset == self.size and not has_end and not self.is_growing:
             self._damages[offset] = f"cut at byte {offset}: it has no end"
         return blocks
@@ -275,7 +275,7 @@ class Recording:
         """Offset of the first frame after this offset that is not packed; None: there is none."""
         while len(data := self._bytes(offset, WINDOW_BYTES)) > PREFIX_BYTES:
             start = data.find(FRAME_START, PREFIX_BYTES)
-            for first, width in _WIDTHS.items():
+            for first, width in _LENGTH_BYTES.items():
                 head = start - 1 - width
                 if start >= 0 and data[head] == first:
                     length = int.from_bytes(data[head + 1 : start], "big")
@@ -313,7 +313,7 @@ def _not_a_recording(name: object, reason: object) -> Failed:
 
 def _fields(prefix: bytes) -> dict[str, object]:
     """The fields of a message that its first bytes contain."""
-    width = _WIDTHS.get(prefix[0]) if prefix else None
+    width = _LENGTH_BYTES.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 
 
@@ -480,10 +480,10 @@ def report_damage(name: object, source: Source) -> int:
     """Reports damage in a source that was read, and whether it is still being written. Returns the
     exit status."""
     if source.is_growing:
-        complain(f"{name}: {STILL_WRITTEN}")
+        print_error(f"{name}: {STILL_WRITTEN_NOTICE}")
     if source.damage is None:
         return 0
-    complain(f"{name}: {source.damage}")
+    print_error(f"{name}: {source.damage}")
     return DAMAGED
 
 

@@ -25,19 +25,19 @@ from perftop.session.session import MAX_BATCH, Session
 if TYPE_CHECKING:
     from perftop.session.interval import Interval
 
-WARM_NS = 30_000_000_000
+WARM_UP_NS = 30_000_000_000
 """Time in ns that is read before the target of a jump: three times what the slowest detector needs.
 So numbers and episodes are those of a session that was running from the start; only the starts and
 stops of siblings are counted in these seconds alone."""
-NEAR_NS = 2 * WARM_NS
+MAX_READ_ON_NS = 2 * WARM_UP_NS
 """Time ahead, in ns, up to which it is faster to read on than to enter the file again."""
-END_NS = 1 << 63
+AFTER_END_NS = 1 << 63
 """A time after all messages."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
 """Playing speeds, as multiples of the original speed; the last: as fast as the file can be read."""
 BATCH_S = 0.05
 """Longest time in s for which a seek reads before keys are handled."""
-BREATH_S = 0.005
+SEEK_PAUSE_S = 0.005
 """Pause in s between two batches of a seek, for keys and the screen."""
 
 
@@ -99,7 +99,7 @@ class Playback:
     def sample(self) -> None:
         """Read on to the end of the next sample."""
         ends_ns = self.ends_ns
-        for message in self.until(END_NS):
+        for message in self.until(AFTER_END_NS):
             self.session.apply(message)
             if self.ends_ns != ends_ns:
                 return
@@ -179,8 +179,8 @@ class Seeker:
         ends_ns = None if playback is None else playback.ends_ns
         if playback is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             return playback
-        if playback is None or not 0 <= time_ns - playback.session.now_ns <= NEAR_NS:
-            playback = Playback(self.recording, time_ns - WARM_NS, self.found)
+        if playback is None or not 0 <= time_ns - playback.session.now_ns <= MAX_READ_ON_NS:
+            playback = Playback(self.recording, time_ns - WARM_UP_NS, self.found)
         await self._read(playback, time_ns)
         return playback
 
@@ -191,7 +191,7 @@ class Seeker:
         is -1, of the last one before it, and a playback that has read up to there. None: there is
         none."""
         session = playback.session
-        episodes = navigation.reachable(session, cpus)
+        episodes = navigation.reachable_episodes(session, cpus)
         moments = {navigation.moment_of(session, episode, filter_episodes) for episode in episodes}
         for time_ns in sorted(
             (ns for ns in moments if (ns - filter_episodes.time_ns) * by > 0), reverse=by < 0
@@ -209,7 +209,7 @@ class Seeker:
         if (begin_ns := history.begin_ns) is None:
             return
         longer_playback = Playback(
-            self.recording, since_ns - WARM_NS, self.found, history.free_bytes
+            self.recording, since_ns - WARM_UP_NS, self.found, history.free_bytes
         )
         await self._read(longer_playback, begin_ns, gently=True)
         history.prepend(longer_playback.session.past)
@@ -224,7 +224,7 @@ class Seeker:
                 pass
             if gently or self.clock() > end_s:
                 self.progress(messages[-1].time_ns)
-                await asyncio.sleep(BREATH_S)
+                await asyncio.sleep(SEEK_PAUSE_S)
                 end_s = self.clock() + BATCH_S
         if playback.ends_ns is None:
             playback.sample()

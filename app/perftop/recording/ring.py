@@ -27,18 +27,18 @@ from perfprobe import wire
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
-from perftop.base.text import length, many
+from perftop.base.text import count_noun, long_duration
 from perftop.model.kinds import Episode
 from perftop.recording.codec import TimedMessage
 from perftop.recording.file import UNFINISHED_SUFFIX
-from perftop.recording.writer import Writer, cannot, size
+from perftop.recording.writer import Writer, size_text, write_failure
 from perftop.session.session import Session
 
 KEPT_DIRECTORY = "kept"
-BY_HAND, PREVIOUS_RUN = "by-hand", "before"
+KEPT_BY_USER, PREVIOUS_RUN = "by-hand", "before"
 """Suffixes of the names of kept recordings: those kept by the user, which are never removed, and
 those left by the last run."""
-PARTS = 30
+PART_COUNT = 30
 """Number of parts of a ring."""
 MIN_PART_NS, MAX_PART_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part, in ns."""
@@ -48,7 +48,7 @@ _PART = re.compile(rf"[0-9]{{6,}}{re.escape(UNFINISHED_SUFFIX)}")
 _KEPT_NAME = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
 """Names of kept recordings. A file with another name, a link, or a file of another user is neither
 counted nor removed."""
-AROUND_NS = 30_000_000_000
+KEEP_MARGIN_NS = 30_000_000_000
 """Time in ns that is kept before and after an episode."""
 KeepRequest = tuple[str, int, int]
 """Kind of an episode, and the raw times between which everything must be kept."""
@@ -65,7 +65,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class _Keep:
+class _KeptRecording:
     """A recording that is being kept; new parts that start before `until_ns` are added to it."""
 
     name: str
@@ -83,10 +83,10 @@ class Ring:
         self.news: list[str] = []
         """Messages for the user; whoever shows them removes them."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
-        self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PARTS))
+        self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PART_COUNT))
         self._topology = {row.cpu: row for row in hello.topology}
         self._parts: deque[_Part] = deque()
-        self._keep: _Keep | None = None
+        self._keep: _KeptRecording | None = None
         self._kept: dict[str, _Sizes] = {}
         """The parts of each kept recording, by its name."""
         self._writer: Writer | None = None
@@ -94,10 +94,10 @@ class Ring:
         self._is_full = False
         self._final_extent = ""
         try:
-            self._directory = _locked(path)
+            self._directory = _locked_directory(path)
             self._keep_leftovers()
         except OSError as error:
-            raise cannot(path, error) from None
+            raise write_failure(path, error) from None
 
     @property
     def bytes(self) -> int:
@@ -109,8 +109,9 @@ class Ring:
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
-        total = size(self._total_bytes())
-        return f"the last {length(lasted_ns)} of {self.frames} frames, {total} with what was kept,"
+        total = size_text(self._total_bytes())
+        last = long_duration(lasted_ns)
+        return f"the last {last} of {self.frames} frames, {total} with what was kept,"
 
     def write(self, message: TimedMessage) -> None:
         """Raises Failed; the earlier parts in the directory are complete then."""
@@ -120,7 +121,9 @@ class Ring:
             self.is_open = False
             complete_parts = [self._directory.stat(part.name) for part in [*self._parts][:-1]]
             part_count = len(complete_parts) - complete_parts.count(None)
-            other_parts = f", beside {many(part_count, 'part')} before it" if part_count else ""
+            other_parts = (
+                f", beside {count_noun(part_count, 'part')} before it" if part_count else ""
+            )
             raise Failed(f"{failed}{other_parts}") from None
 
     def _write(self, message: TimedMessage) -> None:
@@ -146,7 +149,7 @@ class Ring:
 
     def keep(self) -> None:
         """Keeps the present parts permanently."""
-        self._link_parts(BY_HAND, 0)
+        self._link_parts(KEPT_BY_USER, 0)
 
     def keep_around(self, name: str, since_ns: int, until_ns: int) -> None:
         """Keeps everything between these raw times, and up to one part more at both ends.
@@ -163,7 +166,7 @@ class Ring:
             if since_ns > now_ns:
                 return
         kept = self._link_parts(name, since_ns)
-        self._keep = None if kept is None else _Keep(kept, since_ns, until_ns)
+        self._keep = None if kept is None else _KeptRecording(kept, since_ns, until_ns)
 
     # --- parts
 
@@ -195,7 +198,7 @@ class Ring:
                 self._drop()
             self._remove_excess()
         except OSError as error:
-            raise cannot(self.path, error) from None
+            raise write_failure(self.path, error) from None
 
     def _drop(self) -> _Sizes:
         """Removes the oldest part of the ring; returns it."""
@@ -213,7 +216,7 @@ class Ring:
         """Reduces the directory to its maximum size: removes automatically kept recordings, the
         oldest first, then the oldest parts."""
         directories = self._sizes()
-        total = sum(_merged(directories).values())
+        total = sum(_merged_sizes(directories).values())
         if total <= self._max_bytes:
             return
         links = Counter(chain.from_iterable(directories))
@@ -228,7 +231,7 @@ class Ring:
                 total -= 0 if links[inode] else bytes_removed
             if not self._is_full:
                 self._is_full = True
-                limit = f"the limit of {size(self._max_bytes)} is reached (--max-size)"
+                limit = f"the limit of {size_text(self._max_bytes)} is reached (--max-size)"
                 self.news.append(f"{limit}: the oldest data are removed")
 
     def _remove_oldest(self) -> _Sizes | None:
@@ -236,7 +239,7 @@ class Ring:
         no such recording."""
         current = None if self._keep is None else self._keep.name
         for name in sorted(self._kept):
-            by_hand = Path(name).stem.rstrip("-0123456789").endswith(BY_HAND)
+            by_hand = Path(name).stem.rstrip("-0123456789").endswith(KEPT_BY_USER)
             if not self._kept[name] or name == current or by_hand:
                 continue
             with (
@@ -271,7 +274,7 @@ class Ring:
 
     def _total_bytes(self) -> int:
         """Size of all parts in bytes. A part that is also kept counts only once."""
-        return sum(_merged(self._sizes()).values())
+        return sum(_merged_sizes(self._sizes()).values())
 
     # --- keeping
 
@@ -321,14 +324,14 @@ def _part_sizes(directory: OwnDirectory) -> _Sizes:
     return {part.st_ino: part.st_size for part in directory.files(_PART).values()}
 
 
-def _merged(directories: Iterable[_Sizes]) -> _Sizes:
+def _merged_sizes(directories: Iterable[_Sizes]) -> _Sizes:
     sizes: _Sizes = {}
     for parts in directories:
         sizes.update(parts)
     return sizes
 
 
-def _locked(path: Path) -> OwnDirectory:
+def _locked_directory(path: Path) -> OwnDirectory:
     """The directory, created if it is missing, and locked against other writers. Raises Failed."""
     directory = _open_directory(path, make=True)
     try:
@@ -359,7 +362,7 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
         except NotADirectoryError:
             is_ring = False
         except OSError as error:
-            raise cannot(path, error) from None
+            raise write_failure(path, error) from None
         if not is_ring:
             raise Failed(f"cannot record to {path}: --ring needs a directory of its own there")
         stack.pop_all()
@@ -384,6 +387,6 @@ class Triggers:
     def _keep_requests(self, episode: Episode, now_ns: int) -> Iterator[KeepRequest]:
         end_ns = now_ns if episode.end_ns is None else episode.end_ns
         last_ns = min(end_ns, episode.start_ns + self._longest_ns)
-        yield episode.kind, episode.start_ns - AROUND_NS, last_ns + AROUND_NS
+        yield episode.kind, episode.start_ns - KEEP_MARGIN_NS, last_ns + KEEP_MARGIN_NS
         if episode.end_ns is not None and last_ns < end_ns:
-            yield episode.kind, end_ns - AROUND_NS, end_ns + AROUND_NS
+            yield episode.kind, end_ns - KEEP_MARGIN_NS, end_ns + KEEP_MARGIN_NS

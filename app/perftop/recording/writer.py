@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from perfprobe import wire
 from perftop.base import errors, files
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import length
+from perftop.base.text import long_duration
 from perftop.recording.codec import BLOCK_MESSAGES, Recorder, TimedMessage, write_all
 from perftop.session.session import Session
 
@@ -47,7 +47,7 @@ def refuse(path: Path, *, force: bool) -> None:
         if not path.parent.is_dir():
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
     except OSError as error:
-        raise cannot(path, error) from None
+        raise write_failure(path, error) from None
     else:
         if not stat.S_ISREG(status.st_mode):
             raise Failed(f"cannot record to {path}: it exists and is not a file")
@@ -82,12 +82,12 @@ class Writer:
         try:
             if directory is None:
                 with files.parent(path) as (above, name):
-                    self._fd = _created(above, name, force=force)
+                    self._fd = _create_file(above, name, force=force)
             else:
-                self._fd = _created(directory, path.name, force=force)
+                self._fd = _create_file(directory, path.name, force=force)
             self._status = os.fstat(self._fd)
         except OSError as error:
-            raise cannot(path, error) from None
+            raise write_failure(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
         self._waiting_messages: list[TimedMessage] = []
@@ -102,7 +102,7 @@ class Writer:
         except OSError as error:
             os.close(self._fd)
             self.drop()
-            raise cannot(path, error) from None
+            raise write_failure(path, error) from None
 
     @property
     def bytes(self) -> int:
@@ -111,8 +111,10 @@ class Writer:
     @property
     def extent(self) -> str:
         """Text with duration, number of frames and size so far."""
-        duration = length(round(self.now_ns - self._begin_ns, -8))  # sample times vary slightly
-        return f"{duration}, {self.frames} frames, {size(self.bytes)}"
+        duration = long_duration(
+            round(self.now_ns - self._begin_ns, -8)
+        )  # sample times vary slightly
+        return f"{duration}, {self.frames} frames, {size_text(self.bytes)}"
 
     def write(self, message: TimedMessage) -> None:
         if os.fstat(self._fd).st_nlink == 0:  # it could never be read
@@ -192,7 +194,7 @@ class Writer:
             raise Failed(f"cannot go on recording: {reason}; {text}") from None
 
 
-def _created(directory: int, name: str, *, force: bool) -> int:
+def _create_file(directory: int, name: str, *, force: bool) -> int:
     """A descriptor of the new file. Only its owner may read it, as it contains command lines of
     other users."""
     if force:
@@ -202,14 +204,14 @@ def _created(directory: int, name: str, *, force: bool) -> int:
     return os.open(name, flags, files.MODE, dir_fd=directory)
 
 
-def size(count: int) -> str:
+def size_text(count: int) -> str:
     """Size of a file as text: 940 kB, 3.4 MB, 1.20 GB."""
     if count < 10**6:
         return f"{count / 1e3:.0f} kB"
     return f"{count / 1e6:.1f} MB" if count < 10**9 else f"{count / 1e9:.2f} GB"
 
 
-def cannot(path: Path, error: OSError) -> Failed:
+def write_failure(path: Path, error: OSError) -> Failed:
     return errors.cannot(f"record to {path}", error)
 
 
@@ -252,7 +254,7 @@ class ScreenRecorder:
         notice = self._notice if now_s < self._until_s else ""
         if self._thread is None:
             return None, notice
-        return "" if self._thread.failed else size(self._thread.bytes), notice
+        return "" if self._thread.failed else size_text(self._thread.bytes), notice
 
     def clear_notice(self) -> None:
         """Removes the notice; called once the user has read it."""
@@ -332,7 +334,7 @@ class _RecordingThread(threading.Thread):
         except Failed as failed:
             self.failed = str(failed)
         except Exception as error:  # noqa: BLE001 - no mistake of ours may reach the screen
-            self.failed = f"recording has stopped: {errors.report(error)}"
+            self.failed = f"recording has stopped: {errors.save_traceback(error)}"
 
 
 def recording_name(hello: wire.Hello, unix: float) -> Path:

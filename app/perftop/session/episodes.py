@@ -14,7 +14,7 @@ from itertools import takewhile
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.text import length
+from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
 from perftop.model.belief import confidence
 from perftop.model.kinds import Episode
@@ -262,7 +262,7 @@ def gap_text(note: wire.Note) -> str:
     since_ns = note.data.get("since_ns")
     if not isinstance(since_ns, int) or not 0 <= since_ns <= note.time_ns:
         return f"{LINK_GAP_TEXT}some time"
-    return f"{LINK_GAP_TEXT}{length(note.time_ns - since_ns)}"
+    return f"{LINK_GAP_TEXT}{long_duration(note.time_ns - since_ns)}"
 
 
 def warning_text(note: wire.Note) -> str:

@@ -16,12 +16,12 @@ import numpy as np
 
 from perftop.base import text as text_of
 from perftop.base.arrays import Bools, Floats
-from perftop.base.text import did_you_mean, safe
+from perftop.base.text import did_you_mean, safe_text
 from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE_METRICS
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import BY_KEY, by_key, displayed_values
+from perftop.session.values import COLUMNS_BY_KEY, columns_by_key, displayed_values
 
 MAX_LENGTH = 200
 """Maximum number of characters of a filter; a longer text was pasted by mistake."""
@@ -127,11 +127,11 @@ def _next_term(text: str, position: int) -> tuple[_Term, int]:
     negated = len(bangs) % 2 == 1
     if quoted is None and (comparison := _COMPARISON.fullmatch(word)):
         return _Term(_metric_test(comparison, start, negated=negated)), end
-    term = _Term(partial(_runs, quoted, ())) if quoted else _word_term(word, start)
-    return (_Term(partial(_not, term.test), term.is_steady) if negated else term), end
+    term = _Term(partial(_task_test, quoted, ())) if quoted else _word_term(word, start)
+    return (_Term(partial(_inverted, term.test), term.is_steady) if negated else term), end
 
 
-def _not(test: Test, session: Session, interval: Interval | None) -> Bools:
+def _inverted(test: Test, session: Session, interval: Interval | None) -> Bools:
     return ~test(session, interval)
 
 
@@ -148,14 +148,14 @@ def _word_term(word: str, position: int) -> _Term:
         return _Term(partial(_place_test, "cpu", ranges), is_steady=True)
     match = _PREFIX.fullmatch(word)
     if match is None:
-        return _Term(_WORDS.get(word.lower()) or partial(_runs, word, ()))
+        return _Term(_WORD_TESTS.get(word.lower()) or partial(_task_test, word, ()))
     prefix, value, value_position = match[1].lower(), match[2], position + match.start(2)
     if prefix == "type":
         if not value:
             raise FilterError("a core type is missing: type:E", value_position)
         return _Term(partial(_type_test, value.lower()), is_steady=True)
     if prefix == "pid":
-        return _Term(partial(_runs, "", _ranges(value, value_position, "pid:4711")))
+        return _Term(partial(_task_test, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _PLACES:
         known = "known: core pkg die l3 node type pid; or quote it"
         raise FilterError(f"unknown '{_shorten(prefix)}:' ({known})", position)
@@ -209,13 +209,13 @@ class _Unit(NamedTuple):
 _UNITS = {
     "ratio": _Unit({"": -2, "%": -2}, 1e-3, text_of.percent, "80"),
     "Hz": _Unit({"": 9, "ghz": 9, "mhz": 6}, 1e7, text_of.clock_ghz, "2.5GHz"),
-    "1": _Unit({"": 0}, 1e-2, text_of.hundredths, "1.5"),
+    "1": _Unit({"": 0}, 1e-2, text_of.two_decimals, "1.5"),
 }
 _RATE = _Unit({"": 0, "k": 3, "m": 6, "g": 9}, 1e-1, "{:.1f}".format, "10k")
 _NAMES = {metric.label.lower().replace(" ", "_"): key for key, metric in METRICS.items()}
 _NAMES |= {name: name for name in (*METRICS, *STATES)}
-_ORDER = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
-_EQUAL = {"=", "=="}
+_ORDER_OPERATORS = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
+_EQUAL_OPERATORS = {"=", "=="}
 _COMPARISON = re.compile(r"([^<>=]*)([<>=]+)(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
@@ -226,16 +226,20 @@ def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
     if key is None:
         raise _unknown_metric(name, operator, position)
     unit = _UNITS["1"] if key.endswith(PER_KI) else _RATE  # of an event
-    column = BY_KEY.get(key) or RARE_METRICS.get(key)
+    column = COLUMNS_BY_KEY.get(key) or RARE_METRICS.get(key)
     unit = unit if column is None else _UNITS[column.unit]
-    if operator not in _ORDER.keys() | _EQUAL:
+    if operator not in _ORDER_OPERATORS.keys() | _EQUAL_OPERATORS:
         text = f"unknown '{_shorten(operator)}' (try > >= < <= =)"
         raise FilterError(text, position + match.start(2))
     level = _level(number, unit, position + match.start(3), f"{name}{operator}{unit.example}")
-    compare = partial(_as_shown, unit) if operator in _EQUAL else _ORDER[operator]
+    compare = (
+        partial(_equals_as_shown, unit)
+        if operator in _EQUAL_OPERATORS
+        else _ORDER_OPERATORS[operator]
+    )
 
     def test(session: Session, interval: Interval | None) -> Bools:
-        column = by_key(session).get(key)
+        column = columns_by_key(session).get(key)
         if interval is None or column is None:
             return np.zeros(len(session.topology), bool)
         values = displayed_values(column, session, interval)
@@ -266,7 +270,7 @@ def _level(text: str, unit: _Unit, position: int, example: str) -> float:
     return float(f"{match[1]}e{power}")  # 29 % equals 29 / 100 to the last bit
 
 
-def _as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
+def _equals_as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     text = unit.show(level)
     steps = np.abs(values - float(f"{text}e{unit.powers['']}")) / unit.step
     mask: Bools = steps < 0.499
@@ -275,20 +279,20 @@ def _as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     return mask
 
 
-def _online(session: Session, interval: Interval | None) -> Bools:
+def _online_test(session: Session, interval: Interval | None) -> Bools:
     return session.online if interval is None else interval.online
 
 
-def _suspect(session: Session, interval: Interval | None) -> Bools:
+def _suspect_test(session: Session, interval: Interval | None) -> Bools:
     rows = [] if interval is None else list(interval.suspect)
     return np.isin(np.arange(len(session.topology)), rows)
 
 
-_WORDS: dict[str, Test] = {"online": _online, "offline": partial(_not, _online),
-                           "suspect": _suspect}  # fmt: skip
+_WORD_TESTS: dict[str, Test] = {"online": _online_test, "offline": partial(_inverted, _online_test),
+                           "suspect": _suspect_test}  # fmt: skip
 
 
-def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
+def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
     """Mask of the CPUs whose main task has this text in its name, or a pid in these ranges."""
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
@@ -303,4 +307,4 @@ def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) 
 
 def _shorten(text: str) -> str:
     """Typed text made printable and short, for a message."""
-    return safe(text, 16)
+    return safe_text(text, 16)

@@ -26,9 +26,9 @@ MAX_TOGETHER_S = 30.0
 """Ended episodes of one cause that started within this time, in s, become one shared episode."""
 ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
           "episodes", "suspects", "age")  # fmt: skip
-_RISING = frozenset({"name", "clock_hz"})
+_RISING_ORDERS = frozenset({"name", "clock_hz"})
 """Orders in which the lowest value is first."""
-_WORDS = ("silent", "suspect", "episode")
+_STATE_WORDS = ("silent", "suspect", "episode")
 """Words in a filter for states of machines."""
 
 
@@ -86,15 +86,15 @@ class Fleet:
         """The machines that match the filter, sorted: those that do not answer first, then the
         worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
-        matching.sort(key=lambda m: natural(m.name))
+        matching.sort(key=lambda m: natural_key(m.name))
         silent_machines = [m for m in matching if not m.answers]
         answering = [m for m in matching if m.answers]
-        falls = (choice.order not in _RISING) != choice.reverse
+        falls = (choice.order not in _RISING_ORDERS) != choice.reverse
         if choice.order == "name":
             return [*silent_machines, *(answering if not falls else reversed(answering))]
 
         def place(machine: Machine) -> tuple[bool, float]:
-            number = value(machine, choice.order, now)
+            number = order_value(machine, choice.order, now)
             return not isfinite(number), -number if falls else number
 
         return [*silent_machines, *sorted(answering, key=place)]
@@ -121,7 +121,7 @@ class Fleet:
 
     def _merge(self, episodes: Sequence[MachineEpisode]) -> SharedEpisode:
         kind, cause = episodes[0].group
-        names = tuple(sorted({episode.machine for episode in episodes}, key=natural))
+        names = tuple(sorted({episode.machine for episode in episodes}, key=natural_key))
         depths = [episode.depth for episode in episodes if episode.depth is not None]
         ends = [episode.end for episode in episodes]
         machines = (self.machines[name] for name in names if name in self.machines)
@@ -170,7 +170,7 @@ class Fleet:
         return counts
 
 
-def value(machine: Machine, order: str, now: float) -> float:
+def order_value(machine: Machine, order: str, now: float) -> float:
     """The value by which a machine is sorted."""
     if order == "episodes":
         return float(sum(episode.is_wrong for episode in machine.running))
@@ -182,7 +182,7 @@ def value(machine: Machine, order: str, now: float) -> float:
 
 
 @lru_cache(maxsize=8192)
-def natural(name: str) -> tuple[object, ...]:
+def natural_key(name: str) -> tuple[object, ...]:
     """Sort key that puts n9 before n10. Texts and numbers alternate in it, so any two keys can be
     compared."""
     parts: list[object] = []
@@ -202,7 +202,7 @@ def matches(machine: Machine, words: str) -> bool:
     """Whether all words of the filter occur in the machine's name, model, causes or state."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspect_count), bool(running_text))
-    state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
+    state = " ".join(word for word, is_so in zip(_STATE_WORDS, flags, strict=True) if is_so)
     text = f"{machine.name} {machine.model} {running_text} {state}".lower()
     return all(word in text for word in words.lower().split())
 
@@ -211,7 +211,7 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     """The machines, grouped by the part of the name before the last number, in natural order; if no
     name has such a part, all machines form one group."""
     groups: dict[str, list[Machine]] = {}
-    for machine in sorted(machines, key=lambda m: natural(m.name)):
+    for machine in sorted(machines, key=lambda m: natural_key(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
         stem = stem.partition(".")[0].rstrip("0123456789")
         inner = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
@@ -223,7 +223,7 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
 # --- A fleet read from a Prometheus server that scrapes the exporter: the queries, and the
 # machines, histories and episodes in the answers.
 
-NUMBER, BY = "perftop_number", "instance"
+NUMBER_LABEL, INSTANCE = "perftop_number", "instance"
 """The label that names a number in an answer, and the label that names a machine."""
 MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
@@ -255,15 +255,17 @@ class Questions:
         """The query for all numbers of all machines."""
         queries = self._numbers() | {
             "power_w": self._sum("energy_joules_total"),
-            "power_limit_w": f"sum by ({BY}) ({self._selector('power_limit_watts')})",
-            "suspects": f"sum by ({BY}) (increase({self._selector('suspect_samples_total')}"
+            "power_limit_w": f"sum by ({INSTANCE}) ({self._selector('power_limit_watts')})",
+            "suspects": f"sum by ({INSTANCE}) (increase({self._selector('suspect_samples_total')}"
             f"[{self._window}]))",
-            "age": f"time() - max by ({BY}) (timestamp({self._selector('series')}))",
-            "known": f"max by ({BY}) (last_over_time({self._selector('series')}[{LOOKBACK}]))",
+            "age": f"time() - max by ({INSTANCE}) (timestamp({self._selector('series')}))",
+            "known": f"max by ({INSTANCE})"
+            f" (last_over_time({self._selector('series')}[{LOOKBACK}]))",
         }
         smt = self._rate("smt_seconds_total")
-        states = f"sum by ({BY}, state) ({smt}) / on ({BY}) group_left sum by ({BY}) ({smt})"
-        named = f'label_replace({states}, "{NUMBER}", "$1", "state", "(.*)")'
+        whole = f"on ({INSTANCE}) group_left sum by ({INSTANCE}) ({smt})"
+        states = f"sum by ({INSTANCE}, state) ({smt}) / {whole}"
+        named = f'label_replace({states}, "{NUMBER_LABEL}", "$1", "state", "(.*)")'
         return f"{_join_queries(queries)} or {named}"
 
     def past(self) -> str:
@@ -275,7 +277,7 @@ class Questions:
         """The query for the share of the window in which episodes of each kind and cause were
         running."""
         rate = self._rate("episode_seconds_total")
-        return f"max by ({BY}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
+        return f"max by ({INSTANCE}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
 
     def _numbers(self) -> dict[str, str]:
         cpu_seconds = self._sum("cpu_seconds_total")
@@ -284,11 +286,13 @@ class Questions:
             for key, mode in _SHARES.items()
         }
         cycles = self._sum("cycles_total", 'ring="all"')
-        tsc_hz = f"max by ({BY}) ({self._selector('tsc_hertz')})"
+        tsc_hz = f"max by ({INSTANCE}) ({self._selector('tsc_hertz')})"
         queries["clock_hz"] = f"{cycles} / {self._sum('reference_cycles_total')} * {tsc_hz}"
-        queries["ceiling_hz"] = f"avg by ({BY}) ({self._selector('ceiling_hertz')})"
-        below_ceiling = f"sum by ({BY}, package) ({self._rate('below_ceiling_seconds_total')})"
-        queries["below"] = f"clamp_max(max by ({BY}) ({below_ceiling}), 1)"
+        queries["ceiling_hz"] = f"avg by ({INSTANCE}) ({self._selector('ceiling_hertz')})"
+        below_ceiling = (
+            f"sum by ({INSTANCE}, package) ({self._rate('below_ceiling_seconds_total')})"
+        )
+        queries["below"] = f"clamp_max(max by ({INSTANCE}) ({below_ceiling}), 1)"
         return queries
 
     def _selector(self, family: str, *more: str) -> str:
@@ -298,13 +302,14 @@ class Questions:
         return f"rate({self._selector(family, *more)}[{self._window}])"
 
     def _sum(self, family: str, *more: str) -> str:
-        return f"sum by ({BY}) ({self._rate(family, *more)})"
+        return f"sum by ({INSTANCE}) ({self._rate(family, *more)})"
 
 
 def _join_queries(queries: dict[str, str]) -> str:
     """Joins several expressions into one; a label of each series names its number."""
     return " or ".join(
-        f'label_replace({query}, "{NUMBER}", "{key}", "", "")' for key, query in queries.items()
+        f'label_replace({query}, "{NUMBER_LABEL}", "{key}", "", "")'
+        for key, query in queries.items()
     )
 
 
@@ -314,8 +319,8 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
     `previous_machines`."""
     by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
-        if points and (name := labels.get(BY, "")):
-            by_machine.setdefault(name, {})[labels.get(NUMBER, "")] = points[-1][1]
+        if points and (name := labels.get(INSTANCE, "")):
+            by_machine.setdefault(name, {})[labels.get(NUMBER_LABEL, "")] = points[-1][1]
     machines = []
     for name, answer in list(by_machine.items())[:MAX_MACHINES]:
         machine = Machine(name, ("live", "--host", _host(name)))
@@ -342,7 +347,7 @@ def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
     the viewer's time and the server's."""
     by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
-        name, key = labels.get(BY, ""), labels.get(NUMBER, "")
+        name, key = labels.get(INSTANCE, ""), labels.get(NUMBER_LABEL, "")
         if name in fleet.machines and key in UNKNOWN_NUMBERS:
             for time, value in points:
                 by_time.setdefault(name, {}).setdefault(time, {})[key] = value
@@ -357,10 +362,10 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift
     """Add the episodes in the answers to `Questions.episodes` to the fleet. `end`: the server's
     time of the newest step; an episode in that step is running."""
     for labels, points in answers:
-        machine = fleet.machines.get(labels.get(BY, ""))
+        machine = fleet.machines.get(labels.get(INSTANCE, ""))
         if machine is None:
             continue
-        for first, last in _runs([time for time, _ in points], step):
+        for first, last in _unbroken_runs([time for time, _ in points], step):
             is_running = last >= end - step / 2 and machine.answers
             episode = MachineEpisode(
                 machine.name, labels.get("kind", ""), labels.get("cause", "unknown"),
@@ -369,7 +374,7 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift
             (machine.running if is_running else machine.ended).append(episode)
 
 
-def _runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
+def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
     """First and last time of each run of consecutive steps."""
     runs: list[tuple[float, float]] = []
     for time in times:

@@ -26,9 +26,9 @@ from perftop.session.follow import Follower
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
-from perftop.session.values import of_machine
+from perftop.session.values import machine_value
 
-SPAN_S = 10.0
+ROW_SPAN_S = 10.0
 """Seconds covered by the numbers of a row: few enough to follow changes, enough to be readable."""
 PAST_S = 600.0
 """Length of a machine's history, in s."""
@@ -41,11 +41,11 @@ MAX_GAP = 1.6
 points."""
 MAX_SERIES = 8
 """Maximum number of series cached for a machine."""
-TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
+HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
 """Numbers of which a history is kept."""
 MAX_EPISODES = 200
 """Maximum number of ended episodes kept of a machine, the newest."""
-_HARMLESS = frozenset({"ramp", "online"})
+_HARMLESS_KINDS = frozenset({"ramp", "online"})
 """Kinds of episodes that are not a problem."""
 MIN_TASK_CPUS = 0.05
 """Minimum CPU use of the busiest task for its name to be shown, in CPUs."""
@@ -75,9 +75,9 @@ FIELDS: dict[str, Number] = {
     )
 }  # fmt: skip
 """The numbers of a machine in a fleet, by the keys used in the fleet's JSON lines."""
-_OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
+_BUSY_TIME_KEYS = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
 """Numbers that concern busy time: their means over time and machines are weighted with `busy`."""
-_OF_MACHINE = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
+_INTERVAL_KEYS = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
                "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
                "power_limit_w": "power_limit_w"}  # fmt: skip
 """The numbers in FIELDS that every interval has for the machine, with their keys in the
@@ -88,7 +88,9 @@ UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 def read_numbers(session: Session, interval: Interval) -> Numbers:
     """The numbers of a machine in one interval."""
     numbers = dict(UNKNOWN_NUMBERS)
-    numbers |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
+    numbers |= {
+        key: machine_value(session, interval, number) for key, number in _INTERVAL_KEYS.items()
+    }
     cores = session.shown_cores()
     work = np.array([_numbers_of_work(session, interval, core) for core in cores])
     if len(work):
@@ -137,7 +139,7 @@ def mean_numbers(machines: Sequence[Numbers]) -> Numbers:
         total = weights = 0.0
         for numbers in machines:
             value = numbers[key]
-            weight = numbers["busy"] if key in _OF_WORK else 1.0
+            weight = numbers["busy"] if key in _BUSY_TIME_KEYS else 1.0
             if isfinite(value) and isfinite(weight):
                 total += weight * value
                 weights += weight
@@ -168,7 +170,7 @@ class MachineEpisode:
 
     @property
     def is_wrong(self) -> bool:
-        return self.kind not in _HARMLESS
+        return self.kind not in _HARMLESS_KINDS
 
 
 @dataclass(slots=True)
@@ -184,7 +186,7 @@ class Past:
 
     def add(self, time: float, numbers: Numbers) -> None:
         self.times.append(time)
-        self.points.append(array("f", [numbers[key] for key in TRACED]))
+        self.points.append(array("f", [numbers[key] for key in HISTORY_KEYS]))
 
     def series(self, key: str, cells: int, now: float) -> list[float]:
         """Means over `cells` equal parts of the last PAST_S, the newest last; NaN where unknown.
@@ -194,7 +196,7 @@ class Past:
         stamp = int(now // step), int(now // FRESH_S)
         cached = self._series_cache.get((key, cells))
         if cached is None or cached[0] != stamp:
-            means = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
+            means = self._series(HISTORY_KEYS.index(key), cells, step, (stamp[0] + 1) * step)
             if len(self._series_cache) >= MAX_SERIES:
                 self._series_cache.clear()
             cached = self._series_cache[key, cells] = stamp, means
@@ -264,7 +266,7 @@ class Machine:
         """Add the numbers of one interval."""
         recent = self._recent_numbers
         recent.append((now, numbers, suspects))
-        while recent[0][0] <= now - SPAN_S or len(recent) > SPAN_S * 10:
+        while recent[0][0] <= now - ROW_SPAN_S or len(recent) > ROW_SPAN_S * 10:
             recent.popleft()
         self.numbers = mean_numbers([values for _, values, _ in recent])
         self.suspect_count = sum(count for *_, count in recent)

@@ -20,7 +20,7 @@ from perftop.base.arrays import Words
 
 WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
-_BIT = np.uint64(1)
+_UNCHANGED_BIT = np.uint64(1)
 MAX_LAYOUTS = 64
 """Maximum number of layouts kept; no probe sends so many combinations of blocks."""
 MAX_WORDS = 1 << 22
@@ -91,9 +91,9 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
     for code, (width, kind) in enumerate(WIDTHS):
         parts = [data[row[code] : row[code + 1]] for data, row in zip(packed, ends, strict=True)]
         folded[word_widths == width] = np.frombuffer(b"".join(parts), kind)
-    signs = folded & _BIT
+    signs = folded & _UNCHANGED_BIT
     np.negative(signs, out=signs)
-    folded >>= _BIT
+    folded >>= _UNCHANGED_BIT
     folded ^= signs
     folded[0] += previous_words
     return np.add.accumulate(folded, out=folded)
@@ -106,7 +106,7 @@ class Layouts:
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
         self._layouts_by_form: dict[bytes, Layout] = {}
-        self.most_elements = wire.most_elements(len(hello.topology))
+        self.most_elements = wire.max_elements(len(hello.topology))
         """Maximum number of elements in one message."""
         self.nbytes = 0
 
@@ -230,7 +230,7 @@ class Packer:
         messages: list[wire.Frame | wire.Note | None] = [None] * len(packed)
         forms: dict[bytes, dict[int, Any]] = {}
         for index, data in enumerate(packed):
-            body = wire.unpacked(data, self._layouts.most_elements)
+            body = wire.unpack(data, self._layouts.most_elements)
             if isinstance(body[0], str):
                 messages[index] = wire.Note(*body)
             else:

@@ -17,12 +17,12 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
-from perftop.model.evaluation import STATIC, ratio
-from perftop.model.machine_totals import NAMES, SHARED_KEYS, TRACED
+from perftop.model.evaluation import STATIC_METRICS, ratio
+from perftop.model.machine_totals import COUNTER_BY_NAME, SHARED_KEYS, TRACED
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.frame_packing import Layouts, Packer
-from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, Times, Trail
+from perftop.session.history_chunk import CEILING_ROW, WEIGHT_ROW, Chunk, CounterRows, Times, Trail
 from perftop.session.interval import Span
 
 MAX_BYTES = 100_000_000
@@ -39,7 +39,7 @@ MAX_TASKS_AGE_NS = 2_000_000_000
 Message = wire.Frame | wire.Note
 
 
-def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
+def bin_edges(end_ns: int, bin_ns: int, bins: int) -> Times:
     """Edges of bins, in ns; the last bin contains `end_ns`. Edges are multiples of `bin_ns`, so
     that bins stay the same as time advances."""
     last = -(-end_ns // bin_ns)
@@ -60,7 +60,7 @@ class History:
         self._rows = [*range(len(hello.topology))]
         self._metrics: list[str] = []
         """Metrics of this stream, in the order of the trail."""
-        self._registry = STATIC
+        self._registry = STATIC_METRICS
         self._counters: dict[str, CounterRows] = {}
         """Counters of the whole machine by the name of their number, then counters of packages and
         L3s by key, in the order of the trail."""
@@ -164,7 +164,7 @@ class History:
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology
         for name in TRACED:
-            if (column := columns.get(NAMES[name])) is not None:
+            if (column := columns.get(COUNTER_BY_NAME[name])) is not None:
                 self._counters[name] = CounterRows(column, np.zeros(1, int))
         for key in SHARED_KEYS:
             if (column := columns.get(key)) is None:
@@ -271,21 +271,21 @@ class History:
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
-        return self.cores(cores, edges_ns)[..., :WEIGHT]
+        return self.cores(cores, edges_ns)[..., :WEIGHT_ROW]
 
     def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 5): the four columns of `states`, followed by the turbo ceiling in Hz."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             core_sums = chunk.trail.of_cores(cores, samples)
-            hz = core_sums[:, :, CEILING:]
+            hz = core_sums[:, :, CEILING_ROW:]
             moments = chunk.moments()[samples.start : samples.stop + 1]
             weight = np.where(hz > 0, np.diff(moments)[:, None, None], 0).astype(np.float32)
-            return np.concatenate([core_sums[:, :, :CEILING], hz * weight, weight], axis=2)
+            return np.concatenate([core_sums[:, :, :CEILING_ROW], hz * weight, weight], axis=2)
 
-        sums = self._sums(edges_ns, (len(cores), CEILING + 2), part)
-        top = sums[:, :, [*range(WEIGHT), CEILING]]
-        bottom = sums[:, :, [*[WEIGHT] * WEIGHT, CEILING + 1]]
+        sums = self._sums(edges_ns, (len(cores), CEILING_ROW + 2), part)
+        top = sums[:, :, [*range(WEIGHT_ROW), CEILING_ROW]]
+        bottom = sums[:, :, [*[WEIGHT_ROW] * WEIGHT_ROW, CEILING_ROW + 1]]
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.where(bottom > 0, top / bottom, np.nan))
 

@@ -23,11 +23,11 @@ from perftop.model.smt import STATES
 from perftop.session.frame_packing import Packer, records
 
 Times = Ints
-WEIGHT = len(STATES)
-CEILING = WEIGHT + 1
+WEIGHT_ROW = len(STATES)
+CEILING_ROW = WEIGHT_ROW + 1
 """Columns of a core after the seconds in its states: the seconds for which the states are known,
 and the turbo ceiling in Hz."""
-OVERHEAD = 5_500
+CHUNK_OVERHEAD = 5_500
 """Bytes of the objects and array headers of a chunk, in addition to their content."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of frames, and of their bytes, that wait to be packed together: packing many costs
@@ -80,7 +80,7 @@ class Trail:
         """Positions of the rows of the counters in a Delta."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
         # One row more than there are cores: position -1 stands for a core without known values.
-        self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
+        self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING_ROW + 1), np.float32)
 
     @property
     def nbytes(self) -> int:
@@ -104,7 +104,7 @@ class Trail:
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
     def of_cores(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
-        """(samples, cores, CEILING + 1): the values of cores given as lists of CPUs."""
+        """(samples, cores, CEILING_ROW + 1): the values of cores given as lists of CPUs."""
         self.settle()
         return self._cores[samples, self.cores.find(cores)]
 
@@ -149,9 +149,9 @@ class Trail:
             ticks = samples.part(lambda batch: batch.delta.tables["cpu"].ticks)
             weight = self.cores.max_of_threads(ticks / self._stamp_hz)
             cores = self._cores[new_columns, :-1]
-            _write_known(cores[..., :WEIGHT], states * weight[..., None], is_known[..., None])
-            _write_known(cores[..., WEIGHT], weight, is_known)
-            _write_known(cores[..., CEILING], ceiling, np.isfinite(ceiling))
+            _write_known(cores[..., :WEIGHT_ROW], states * weight[..., None], is_known[..., None])
+            _write_known(cores[..., WEIGHT_ROW], weight, is_known)
+            _write_known(cores[..., CEILING_ROW], ceiling, np.isfinite(ceiling))
 
 
 def _write_known(target: Singles, values: Floats, is_known: Bools) -> None:
@@ -203,7 +203,7 @@ class Chunk:
         """Raw time and index, among all messages, of each frame with a record of tasks."""
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Times of the chunk's first and last message."""
-        self._bytes = state.nbytes + trail.nbytes + OVERHEAD
+        self._bytes = state.nbytes + trail.nbytes + CHUNK_OVERHEAD
 
     @property
     def nbytes(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Codes, Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
-from perftop.model.evaluation import LOST_RATIO, STATIC, Values, resting_rows
+from perftop.model.evaluation import LOST_RATIO, STATIC_METRICS, Values, resting_rows
 from perftop.model.numbers import COUNTS, INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
@@ -258,7 +258,7 @@ class Distribution:
         self._methods: list[dict[str, None]] = []
         """All methods used for each core, in the order of their first use."""
         self._waiting_samples = StackedSamples()
-        self._registry = STATIC
+        self._registry = STATIC_METRICS
         self._cores: Cores
         """The cores of the waiting samples."""
 
@@ -354,7 +354,9 @@ class Distribution:
         # float32 may round below the true minimum
         kept_samples = self._kept_samples[: self._count]
         columns = range(0, kept_samples.shape[1], SORTED_COLUMNS)
-        parts = [_p5(kept_samples[:, first : first + SORTED_COLUMNS]) for first in columns]
+        parts = [
+            _five_percent(kept_samples[:, first : first + SORTED_COLUMNS]) for first in columns
+        ]
         p5 = np.fmax(np.concatenate(parts), self._min) if parts else self._min
         self._series = {"min": self._min, "p5": p5, "max": self._max}
         return self
@@ -393,7 +395,7 @@ class Distribution:
         known_rows = self._kept_samples[: self._count, columns]
         known_rows = known_rows[np.isfinite(known_rows)]
         low, high = (self._series[name][columns] for name in ("min", "max"))
-        p5 = float(_p5(known_rows[:, None])[0]) if len(known_rows) else float("nan")
+        p5 = float(_five_percent(known_rows[:, None])[0]) if len(known_rows) else float("nan")
         least = float(np.fmin.reduce(low))
         return {"min": least, "p5": max(p5, least), "max": float(np.fmax.reduce(high))}
 
@@ -429,7 +431,7 @@ class Distribution:
         }
 
 
-def _p5(table: Singles) -> Floats:
+def _five_percent(table: Singles) -> Floats:
     """The fifth percentile of each column, interpolated; NaN for a column without values. Same
     result as np.nanpercentile, which computes one column at a time."""
     sorted_rows = np.sort(table, axis=0)  # NaN is sorted last

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, first_true
-from perftop.base.text import safe
+from perftop.base.text import safe_text
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import Episode
 from perftop.session.episodes import LATE_NS
@@ -37,23 +37,23 @@ from perftop.session.task_times import RunTimes
 
 Cause = tuple[str, str]
 """Kind and cause of the episodes that caused the loss."""
-STEAL: Cause = ("steal", "hypervisor")
+STEAL_CAUSE: Cause = ("steal", "hypervisor")
 WAIT_CAUSE: Cause = ("neighbour", "scheduler")
-QUOTA: Cause = ("quota", "quota")
-STOPPED: Cause = ("stopped", "stopped")
+QUOTA_CAUSE: Cause = ("quota", "quota")
+STOPPED_CAUSE: Cause = ("stopped", "stopped")
 UNEXPLAINED = "other"
 """Cause of a loss that no episode explains."""
-_NAMED_BY: dict[str, tuple[str, ...]] = {
+_NAMING_KINDS: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory"})
-_OF_REST = frozenset({"interrupt", "memory-stall"})
+_REST_KINDS = frozenset({"interrupt", "memory-stall"})
 """Kinds whose episodes have the lost share of the time that is not lost otherwise."""
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns within which the probe reads all threads of a job, in turn."""
-MAX_OPEN = 256
+MAX_UNSETTLED = 256
 """Maximum number of samples that wait to be settled; if there are more, the oldest are settled
 early."""
 
@@ -107,14 +107,14 @@ class LossSums(NamedTuple):
         if not stopped_s.any():
             return self
         stopped_s = np.minimum(stopped_s, self.waited_s)
-        by_cause = {**self.by_cause, QUOTA: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
+        by_cause = {**self.by_cause, QUOTA_CAUSE: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_stops(self, stopped_s: Floats) -> LossSums:
         """Returns the sums with the time for which tasks were stopped, which they wanted, too."""
         if not stopped_s.any():
             return self
-        by_cause = {**self.by_cause, STOPPED: stopped_s}
+        by_cause = {**self.by_cause, STOPPED_CAUSE: stopped_s}
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
     def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
@@ -209,13 +209,13 @@ class Losses:
         """Returns how many of these samples can be added before `settle` may be due."""
         oldest_ns, count = self._oldest_ns(int(since_ns[0]))
         is_late = until_ns - 2 * LATE_NS > oldest_ns
-        is_late |= count + np.arange(1, len(is_late) + 1) > MAX_OPEN
+        is_late |= count + np.arange(1, len(is_late) + 1) > MAX_UNSETTLED
         return min(len(is_late), first_true(is_late) + 1)
 
     def oldest_due_ns(self, now_ns: int) -> int | None:
         """Raw time of the oldest sample to settle now; None: it is too early."""
         oldest_ns, count = self._oldest_ns(now_ns)
-        return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_OPEN else None
+        return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
     def _oldest_ns(self, none_ns: int) -> tuple[int, int]:
         """Returns the start of the oldest open sample in raw ns, or `none_ns`; and their number."""
@@ -228,7 +228,7 @@ class Losses:
         samples = _join_samples(self._open)
         count = len(samples.until_ns)
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
-        settled_count = min(count, max(settled_count, count - MAX_OPEN // 2))
+        settled_count = min(count, max(settled_count, count - MAX_UNSETTLED // 2))
         self._open = [samples.part(settled_count, None)]
         self._open_count = count - settled_count
         self._wanted_s, self._by_cause = self._with(samples.part(0, settled_count), list(episodes))
@@ -267,8 +267,8 @@ class Losses:
     ) -> Iterator[tuple[Cause, Floats]]:
         """Yields causes with the lost seconds of each CPU; a cause may be yielded several times."""
         steal = parts_s[:, LOSS_PARTS.index("steal")]
-        yield STEAL, steal.sum(axis=0)
-        for part, kinds in _NAMED_BY.items():
+        yield STEAL_CAUSE, steal.sum(axis=0)
+        for part, kinds in _NAMING_KINDS.items():
             left_s = parts_s[:, LOSS_PARTS.index(part)].copy()
             named = [episode for kind in kinds for episode in episodes if episode.kind == kind]
             for episode in named:
@@ -282,7 +282,7 @@ class Losses:
         for episode in episodes:
             is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
             is_shared = episode.kind == "neighbour" and episode.cause in _SHARED_RESOURCES
-            if (episode.kind in _OF_REST or is_shared) and not is_counted:
+            if (episode.kind in _REST_KINDS or is_shared) and not is_counted:
                 taken_s = np.where(self._mask(episode, times), rest_s * (episode.depth or 0.0), 0.0)
                 rest_s = rest_s - taken_s
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
@@ -337,7 +337,7 @@ class Totals:
 MAX_NAMES, MAX_NAME_LENGTH = 64, 64
 
 
-class Hints:
+class RecordHints:
     """What records name as a likely reason of losses: messages of the kernel's log, and programs
     that manage power. Records are untrusted: they are checked here, and names are made safe."""
 
@@ -353,9 +353,11 @@ class Hints:
         for message in log if isinstance(log, list) else ():
             match message:
                 case [str() as kind, str() as name, int() as count] if count > 0:
-                    key = kind, safe(name, MAX_NAME_LENGTH)
+                    key = kind, safe_text(name, MAX_NAME_LENGTH)
                     if key in self.messages or len(self.messages) < MAX_NAMES:
                         self.messages[key] = self.messages.get(key, 0) + count
         if isinstance(managers, dict):
             pids = [pid for pid in managers if re.fullmatch("[0-9]{1,10}", str(pid))]
-            self.managers = [f"{safe(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids]
+            self.managers = [
+                f"{safe_text(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids
+            ]

@@ -17,17 +17,19 @@ from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE_
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-UNCOUNTED = "not available from this source"
-CPU_OFF = "the CPU is off"
-TURNS = "other events had the counters throughout"
-ESTIMATED = "other events took turns on the counters, so halts are estimates with large errors"
+UNCOUNTED_REASON = "not available from this source"
+CPU_OFF_REASON = "the CPU is off"
+TURNS_REASON = "other events had the counters throughout"
+ESTIMATED_REASON = (
+    "other events took turns on the counters, so halts are estimates with large errors"
+)
 HOST_ONLY = "the time of guests is not counted, so halts are not known"
-UNREAD = "not read in this interval"
+UNREAD_REASON = "not read in this interval"
 MOSTLY_IDLE = "it had work for less than half of every sample"
 MANY_THREADS = "only neither is known of cores with more than two threads"
-BOUNDS = "only their bounds are known"
-READ_APART = "its CPUs were not read over the same span"
-DOUBTS = {
+BOUNDS_REASON = "only their bounds are known"
+READ_APART_REASON = "its CPUs were not read over the same span"
+DOUBT_TEXTS = {
     Doubt.JUMPED: "changed by more than is possible: overwritten by another program, or misread",
     Doubt.FAST: "ran faster than the TSC",
     Doubt.UNLIKE: "differs from APERF or MPERF: reprogrammed by another program",
@@ -41,12 +43,12 @@ DOUBTS = {
     Doubt.IDLE: "differs from /proc/stat: the kernel's idle transitions were misread",
     Doubt.TAKEN: "its register was changed by another program",
 }
-SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s": "probe_cpu_s",
-          "core_power_w": "energy_core_j"}  # fmt: skip
+SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
+                "probe_cpu_s": "probe_cpu_s", "core_power_w": "energy_core_j"}  # fmt: skip
 """Numbers of a whole run and of cores, each with the key of its counter."""
 _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
                "idle", "steal")  # fmt: skip
-NAMES = {key: NUMBERS[key].words for key in _NAMED_KEYS} | {
+SOUGHT_NAMES = {key: NUMBERS[key].words for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
 """Names of the numbers that users look for, by key, in the order in which they are listed; other
@@ -67,13 +69,15 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     reasons += _metrics(session, missing_by_key)
     columns, named = session.counters.columns, {m.what for m in reasons}
     reasons += [
-        wire.Missing(key, UNCOUNTED) for key in COUNTS if key not in columns and key not in named
+        wire.Missing(key, UNCOUNTED_REASON)
+        for key in COUNTS
+        if key not in columns and key not in named
     ]
-    for name, counter in (machine_totals.NAMES | SUMMED).items():
+    for name, counter in (machine_totals.COUNTER_BY_NAME | SUM_COUNTERS).items():
         if counter not in columns and name not in missing_by_key:
             kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
             reason = missing_by_key.get(counter) or missing_by_key.get(kind)
-            reasons.append(_as_missing(name, reason, UNCOUNTED))
+            reasons.append(_as_missing(name, reason, UNCOUNTED_REASON))
     has_limits = session.reader.turbo.cpus
     if "turbo_ceiling_hz" not in missing_by_key and not has_limits.all():
         rows = zip(session.topology, has_limits, strict=True)
@@ -122,8 +126,8 @@ def doubt_texts(
     """Texts on why counters of a CPU are suspect; `needs`: only these counters."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
-        return [DOUBTS[Doubt.BACKWARDS]]
-    return [f"{key}: {DOUBTS[code]}" for key, code in codes
+        return [DOUBT_TEXTS[Doubt.BACKWARDS]]
+    return [f"{key}: {DOUBT_TEXTS[code]}" for key, code in codes
             if needed_keys is None or key in needed_keys]  # fmt: skip
 
 
@@ -148,22 +152,23 @@ class Reasons:
         return self._reason_cache[key, cpu]
 
     def of_machine(self, key: str) -> str:
-        return _reason_text(self.for_good(key)) or UNREAD
+        return _reason_text(self.for_good(key)) or UNREAD_REASON
 
     def of_l3(self, name: str) -> str:
         """Why a number of L3s is missing, given its name in a line of JSON."""
-        counter = machine_totals.OF_L3[name]
+        counter = machine_totals.L3_COUNTERS[name]
         if counter in self._session.counters.columns:
-            return UNREAD
+            return UNREAD_REASON
         reasons = (
-            _reason_text(self.for_good(key)) for key in (counter, *machine_totals.OF_L3.values())
+            _reason_text(self.for_good(key))
+            for key in (counter, *machine_totals.L3_COUNTERS.values())
         )
-        return next((text for text in reasons if text), UNCOUNTED)
+        return next((text for text in reasons if text), UNCOUNTED_REASON)
 
     def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
         """Why a metric or another number of a CPU is missing; `count`: the counter itself."""
         if not interval.online[row]:
-            return CPU_OFF
+            return CPU_OFF_REASON
         cpu = self._session.topology[row].cpu
         metric = self._session.evaluator.metrics.get(key)
         if metric is not None and not count:
@@ -178,15 +183,15 @@ class Reasons:
     def of_states(self, interval: Interval, row: int) -> str:
         """Why the SMT states of the CPU's core are missing."""
         if not interval.online[row]:
-            return CPU_OFF
+            return CPU_OFF_REASON
         core = int(self._session.reader.cores.of_cpu[row])
         method = interval.split.method[core] if core >= 0 else None
         if method is None:
             return "its core is not known"
         if method == "bounds":
-            return BOUNDS
+            return BOUNDS_REASON
         reason = why_no_states(self._session, interval, core)
-        return next(iter(reason.values()), UNREAD)
+        return next(iter(reason.values()), UNREAD_REASON)
 
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
         """Why a value is missing, in a few words; `bounds`: only bounds of the core's states are
@@ -206,7 +211,7 @@ def _reason_text(missing: wire.Missing | None) -> str:
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     """Why a value is missing in this interval, if the source has it in general."""
     if not interval.online[row]:
-        return CPU_OFF
+        return CPU_OFF_REASON
     metric = session.evaluator.metrics.get(key)
     needed_keys = {key} if metric is None else session.evaluator.needs(key)
     events = [interval.shares[name][row] for name in needed_keys & interval.shares.keys()]
@@ -215,7 +220,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     if suspect_texts := doubt_texts(interval, row, {"tsc", *needed_keys}):
         return "; ".join(suspect_texts)
     if key == "involuntary" and share < MIN_COUNTED_SHARE:
-        return ESTIMATED
+        return ESTIMATED_REASON
     if key == "involuntary" and session.counters.host_only[row]:
         return HOST_ONLY
     if key == lost.LOST_RATIO:
@@ -226,8 +231,8 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     # A row of events without a turn counts as not read.
     unread = math.isnan(interval.values["util"][row])
     if any(s == 0 or (math.isnan(s) and not unread) for s in (share, *events)):
-        return TURNS
-    return UNREAD
+        return TURNS_REASON
+    return UNREAD_REASON
 
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
@@ -263,7 +268,7 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     elif dark is not None or not interval.online[online_rows[0]]:
         text = why_absent(session, interval, online_rows[0] if dark is None else dark, "util")
     else:
-        text = READ_APART
+        text = READ_APART_REASON
     reasons = dict.fromkeys(missing_keys, text)
     if cpus[2:] and is_known_by_key["active_threads"]:
         reasons["smt"] = MANY_THREADS
@@ -297,7 +302,11 @@ def missing_text(session: Session) -> list[str]:
 _MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
 
 
-_BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_totals.OF_BEST}
+_BANDWIDTH = {
+    *machine_totals.MEMORY_COUNTERS,
+    *machine_totals.MEMORY_COUNTERS.values(),
+    machine_totals.OF_BEST_NAME,
+}
 
 
 def _listed_name(missing: wire.Missing) -> str | None:

@@ -7,20 +7,20 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from perftop.base.text import when
+from perftop.base.text import clock_time
 
 if TYPE_CHECKING:
     from perftop.model.kinds import Episode
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
-HINT = "12:03:05, 12:03, -30s or -2m"
+MOMENT_HINT = "12:03:05, 12:03, -30s or -2m"
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
 _SPAN = re.compile(r"([+-])([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
 _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
-def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
+def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     """Marks, and episodes on at least one of these CPUs (None: any CPU), that can be shown."""
     asked_cpus = None if cpus is None else set(cpus)
     return [
@@ -94,7 +94,7 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     elif match := _CLOCK.fullmatch(text):
         hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
         if hour > 23 or minute > 59 or second >= 60:
-            raise ValueError(f"invalid time of day (try {HINT})")
+            raise ValueError(f"invalid time of day (try {MOMENT_HINT})")
         day = time.localtime(last_ns // 10**9)
         for days_ago in (0, 1):
             date = (day.tm_year, day.tm_mon, day.tm_mday - days_ago)
@@ -104,7 +104,9 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
                 break
         end = start + _NS["s" if match[3] else "m"] - 1  # 12:03 is a whole minute
     else:
-        raise ValueError(f"invalid time (try {HINT})")
+        raise ValueError(f"invalid time (try {MOMENT_HINT})")
     if end < first_ns or start > last_ns:
-        raise ValueError(f"history holds {when(first_ns / 1e9)} to {when(last_ns / 1e9)}")
+        raise ValueError(
+            f"history holds {clock_time(first_ns / 1e9)} to {clock_time(last_ns / 1e9)}"
+        )
     return max(start, first_ns)

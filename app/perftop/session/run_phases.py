@@ -89,14 +89,14 @@ def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
         else:
             named_marks.append(mark)
     if named_marks and named_marks[0].time_ns - start.time_ns < MIN_PHASE_NS:
-        return _between([start._replace(label=named_marks[0].label), *named_marks[1:], end])
+        return _phases_between([start._replace(label=named_marks[0].label), *named_marks[1:], end])
     if named_marks:
-        return _between([start._replace(label="before"), *named_marks, end])
+        return _phases_between([start._replace(label="before"), *named_marks, end])
     between = [m for m in moments.periodic if start.time_ns < m.time_ns < end.time_ns]
-    return _by_largest([start, *between, end])
+    return _phases_by_largest([start, *between, end])
 
 
-def _between(moments: Sequence[Moment]) -> list[RunPhase]:
+def _phases_between(moments: Sequence[Moment]) -> list[RunPhase]:
     return [
         RunPhase(first.label or "", first.time_ns, last.time_ns, last.times.since(first.times))
         for first, last in pairwise(moments)
@@ -104,13 +104,13 @@ def _between(moments: Sequence[Moment]) -> list[RunPhase]:
     ]
 
 
-def _by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
+def _phases_by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
     """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
     to the phase before it, or, at the start, to the phase after it. As long as there are more than
     MAX_UNNAMED_PHASES, the shortest phase is joined with its shorter neighbour."""
     edges: list[Moment] = []
     name = ""
-    for phase, moment in zip(_between(moments), moments, strict=False):
+    for phase, moment in zip(_phases_between(moments), moments, strict=False):
         largest, run_s = phase.largest()
         if not edges or (run_s > 0 and name and largest != name):
             edges.append(moment)
@@ -124,4 +124,4 @@ def _by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
             shortest + 1 < len(lengths) and lengths[shortest + 1] < lengths[shortest - 1]
         )
         del edges[shortest + 1 if joins_next else shortest]
-    return [replace(phase, label=phase.largest()[0]) for phase in _between(edges)]
+    return [replace(phase, label=phase.largest()[0]) for phase in _phases_between(edges)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools
-from perftop.base.text import length
+from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
 from perftop.model.differences import asleep_ns
@@ -28,7 +28,7 @@ from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Distribution, Interval, Span, Tasks
-from perftop.session.losses import Cause, Hints, Losses, LossSums, Totals
+from perftop.session.losses import Cause, Losses, LossSums, RecordHints, Totals
 from perftop.session.run_phases import Moment, Moments, RunPhase, phases
 from perftop.session.task_times import BusyCpus, RunTimes
 
@@ -107,7 +107,7 @@ class Session:
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
-        self.hints = Hints()
+        self.hints = RecordHints()
         self.details: dict[str, dict[str, object]] = {}
         """Details of processes, by pid, as received; newest last."""
         self._factors: dict[str, list[float]] = {}
@@ -267,7 +267,7 @@ class Session:
         if now_ns != before_ns:
             self._suspensions = [*self._suspensions, (frame.time_ns, now_ns)][-MAX_MARKS:]
             if self.frames > 1 and now_ns > before_ns:
-                text = episodes.SUSPENDED_TEXT + length(now_ns - before_ns)
+                text = episodes.SUSPENDED_TEXT + long_duration(now_ns - before_ns)
                 self.log.add_mark(frame.time_ns, text)
 
     def _notice_recalibration(self, time_ns: int) -> None:

@@ -20,7 +20,7 @@ from perftop.base.arrays import Floats
 from perftop.model.delta import add_samples
 from perftop.model.tasks import (
     MAX_TASKS_PER_CPU,
-    STOPPED_BY,
+    STOP_REASONS,
     Quota,
     Quotas,
     TaskActivity,
@@ -47,10 +47,10 @@ MAX_FIRST_NS = 1_500_000_000
 MIN_CPU_SHARE = 0.01
 """Minimum share of the job's running time for a CPU to count. The job was on all other CPUs only
 briefly, so they would lower the mean of the CPUs that did the work."""
-HALF_CPU = 0.5
+HALF_A_CPU = 0.5
 """Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
 MAX_NAMES = 256
-ANYWHERE = -1
+UNKNOWN_CPU = -1
 """Replaces the CPU number where the CPUs of a task are unknown."""
 
 K = TypeVar("K")
@@ -108,7 +108,7 @@ class TaskTimes:
     @property
     def stopped_s(self) -> float:
         """Seconds that it was stopped: by a signal, by a debugger, or with its group."""
-        return min(self.rest_s, sum(self.by_state.get(state, 0.0) for state in STOPPED_BY))
+        return min(self.rest_s, sum(self.by_state.get(state, 0.0) for state in STOP_REASONS))
 
     @property
     def stop_loss_s(self) -> float:
@@ -247,7 +247,7 @@ class RunTimes:
         """Times of the threads of the watched job, by process and thread."""
         self.tasks: dict[tuple[int, str, int], TaskTimes] = {}
         """Times of tasks by process, name and CPU. Those of children that ended between two
-        scans have their parent's PID, a child's name and ANYWHERE; `comm` is the parent's."""
+        scans have their parent's PID, a child's name and UNKNOWN_CPU; `comm` is the parent's."""
         self._quotas = Quotas() if quotas is None else quotas
         self._quotas_before = self._quotas.copy()
         self.job_has_waits = False
@@ -290,7 +290,7 @@ class RunTimes:
     def since(self, earlier: RunTimes) -> RunTimes:
         """Returns the times after those of `earlier`, without tasks that did nothing since."""
         later = self._derived(
-            _since(self.threads, earlier.threads), _since(self.tasks, earlier.tasks),
+            _times_since(self.threads, earlier.threads), _times_since(self.tasks, earlier.tasks),
             self.quotas.since(earlier.quotas),
             self.seen_s - earlier.seen_s, self.waiting_s - earlier.waiting_s,
             self.wait_snapshots - earlier.wait_snapshots,
@@ -363,9 +363,9 @@ class RunTimes:
                 waited_s[index] += wait_s
                 is_waiting |= wait >= MIN_WAIT
         for parent, child in snapshot.short_lived():
-            key, run_s = (parent.pid, child, ANYWHERE), min(parent.share, len(ran_s)) * span_s
+            key, run_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, len(ran_s)) * span_s
             children = self.tasks.pop(key, None) or TaskTimes(parent.comm)
-            self.tasks[key] = children.plus(ANYWHERE, run_s, 0.0)
+            self.tasks[key] = children.plus(UNKNOWN_CPU, run_s, 0.0)
         self.seen_s += span_s
         # If no task ran for long enough to be listed, none waited either.
         self.wait_snapshots += known_waits > 0 or not unknown_waits
@@ -460,8 +460,8 @@ class BusyCpus:
         that are offline or unknown. `snapshot`: the latest snapshot of tasks."""
         is_known = np.isfinite(util)
         count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
-        none_busy, all_busy = busy_cpus < HALF_CPU, busy_cpus >= count - HALF_CPU
-        kind = np.where(busy_cpus < 1 + HALF_CPU, 3, 4)
+        none_busy, all_busy = busy_cpus < HALF_A_CPU, busy_cpus >= count - HALF_A_CPU
+        kind = np.where(busy_cpus < 1 + HALF_A_CPU, 3, 4)
         kind[all_busy], kind[none_busy], kind[count == 0] = 2, 1, 0
         seconds = np.array([self.none_s, self.all_s, self.one_s, self.between_s])
         self.none_s, self.all_s, self.one_s, self.between_s = add_samples(
@@ -479,10 +479,12 @@ class BusyCpus:
         """The task that ran most while only one CPU was busy; '' if none ran for half of that
         time."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
-        return name if name and self._alone_s[name] >= HALF_CPU * self.one_s else ""
+        return name if name and self._alone_s[name] >= HALF_A_CPU * self.one_s else ""
 
 
-def _since(times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes]) -> dict[K, TaskTimes]:
+def _times_since(
+    times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes]
+) -> dict[K, TaskTimes]:
     """Returns the times after the earlier ones, without tasks that have no later record."""
     later = {
         key: task.since(before)

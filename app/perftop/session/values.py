@@ -14,7 +14,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import ClockUnit
 from perftop.model import numbers
-from perftop.model.machine_totals import OF_L3, OF_PACKAGE
+from perftop.model.machine_totals import L3_COUNTERS, PACKAGE_NAMES
 from perftop.model.numbers import EVENT, METRICS, NUMBERS, RARE_METRICS, Number
 from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
@@ -23,45 +23,45 @@ from perftop.session.session import Session
 MAX_NAME = 64
 """Maximum number of characters of a task's name in a table."""
 _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
-BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
+COLUMNS_BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
 """Numbers that a table of CPUs can have in any stream."""
-PACKAGE = dict(zip(numbers.PACKAGE, OF_PACKAGE, strict=True))
+PACKAGE = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
 """Names in a line of JSON of the numbers of packages, by key."""
-L3 = dict(zip(numbers.L3, OF_L3, strict=True))
+L3 = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
 """Names in a line of JSON of the numbers of L3s, by key."""
 
 
-def is_possible(key: str) -> bool:
+def is_possible_column(key: str) -> bool:
     """Whether any stream can have this column."""
-    return key in BY_KEY or key in RARE_METRICS or key.startswith(EVENT)
+    return key in COLUMNS_BY_KEY or key in RARE_METRICS or key.startswith(EVENT)
 
 
-def by_key(session: Session) -> dict[str, Number]:
+def columns_by_key(session: Session) -> dict[str, Number]:
     """All columns of a stream. Events that the user selected follow the first two columns, since a
     user who selects events wants to see them."""
     events = session.evaluator.registry.events
-    first = {key: BY_KEY[key] for key in ("util", "busy_hz")}
-    return first | events | BY_KEY if events else BY_KEY
+    first = {key: COLUMNS_BY_KEY[key] for key in ("util", "busy_hz")}
+    return first | events | COLUMNS_BY_KEY if events else COLUMNS_BY_KEY
 
 
-def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
+def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
     """Values by position of the CPU: a number of the CPU, of its core, package or L3, or by how
     much a counter advanced per second; NaN where unknown."""
     if key in session.evaluator.metrics:
         return interval.values[key]
     if key in STATES:
-        return spread(session, interval.split.states[:, STATES.index(key)])
+        return spread_to_cpus(session, interval.split.states[:, STATES.index(key)])
     match key:
         case "turbo_ceiling_hz":
-            return spread(session, interval.ceilings.hz)
+            return spread_to_cpus(session, interval.ceilings.hz)
         case "turbo_ceiling_low_hz":
-            return spread(session, interval.ceilings.low_hz)
+            return spread_to_cpus(session, interval.ceilings.low_hz)
         case "turbo_ceiling_high_hz":
-            return spread(session, interval.ceilings.high_hz)
+            return spread_to_cpus(session, interval.ceilings.high_hz)
         case "active_threads":
-            return spread(session, interval.split.active_threads)
+            return spread_to_cpus(session, interval.split.active_threads)
         case "core_power_w":
-            return spread(session, interval.core_power_w)
+            return spread_to_cpus(session, interval.core_power_w)
     values = np.full(len(session.topology), nan)
     if key in PACKAGE:
         rows = interval.packages.get(PACKAGE[key], np.zeros(0))
@@ -81,7 +81,7 @@ def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
     return values
 
 
-def of_machine(session: Session, interval: Interval, key: str) -> float:
+def machine_value(session: Session, interval: Interval, key: str) -> float:
     """A number of the machine as a whole, or the mean over the CPUs that the user selected; NaN
     where unknown."""
     if key in interval.machine:
@@ -94,12 +94,12 @@ def of_machine(session: Session, interval: Interval, key: str) -> float:
 
 
 def displayed_values(column: Number, session: Session, interval: Interval) -> Floats:
-    """Values as in `of_cpus`, but NaN for numbers per running time of CPUs at rest."""
-    values = of_cpus(session, interval, column.key)
+    """Values as in `cpu_values`, but NaN for numbers per running time of CPUs at rest."""
+    values = cpu_values(session, interval, column.key)
     return np.where(interval.resting, nan, values) if column.of_running else values
 
 
-def spread(session: Session, by_core: Floats) -> Floats:
+def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
     """Values of cores by position of their CPUs; NaN where unknown, and for all CPUs if the list of
     cores has changed since."""
     cores = session.reader.cores
@@ -147,7 +147,7 @@ class CpuColumns:
         positions = zip(session.topology, cores.of_cpu.tolist(), strict=True)
         self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
         """For each CPU the first CPU of its core; the CPU itself if its core is unknown."""
-        self.by_key = by_key(session)
+        self.by_key = columns_by_key(session)
         counted_keys = self._counted_keys()
         self._counted_columns = tuple(
             column for key, column in self.by_key.items() if key in counted_keys
@@ -167,14 +167,14 @@ class CpuColumns:
 
     def columns(self) -> tuple[Number, ...]:
         """The columns that this stream counts, and the task column once tasks are known."""
-        task = (BY_KEY["task"],) if self._session.tasks else ()
+        task = (COLUMNS_BY_KEY["task"],) if self._session.tasks else ()
         return (*self._counted_columns, *task)
 
     def values(self, key: str, interval: Interval) -> Floats:
         """Values by position of the CPU; NaN where unknown or not shown."""
         column = self.by_key.get(key)
         if column is None:
-            return of_cpus(self._session, interval, key)
+            return cpu_values(self._session, interval, key)
         return displayed_values(column, self._session, interval)
 
     def arranged(

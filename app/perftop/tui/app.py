@@ -21,9 +21,9 @@ from textual.widget import Widget
 
 from perftop.base import errors
 from perftop.base.errors import Failed
-from perftop.base.files import make_directory, own_content, replace, user_directory
+from perftop.base.files import make_directory, read_own_file, replace, user_directory
 from perftop.draw import theme
-from perftop.process.signals import ENDS, check_loop, on_signal
+from perftop.process.signals import END_SIGNALS, check_loop, on_signal
 from perftop.tui.config import Config
 from perftop.tui.shared import keys
 from perftop.tui.terminal import Terminal, can_be_resumed, drawing_on_stdout
@@ -119,7 +119,7 @@ class PerfTopApp(App[None]):
         """Shows the theme that the user has chosen last, unless the config file names one, and
         stores the theme from now on."""
         self._theme_file = user_directory("STATE", "~/.local/state") / "perftop" / "theme"
-        stored = own_content(self._theme_file, MAX_THEME_BYTES) or b""
+        stored = read_own_file(self._theme_file, MAX_THEME_BYTES) or b""
         name = stored.decode(errors="replace").strip()
         if self.config.theme == Config().theme and name in theme.names(no_color=self.no_color):
             self.theme = name
@@ -135,14 +135,14 @@ class PerfTopApp(App[None]):
         def hold(number: int, _: object) -> None:
             self.early_signals.append(signal.Signals(number))
 
-        for number in ENDS:
+        for number in END_SIGNALS:
             if callable(signal.getsignal(number)):
                 signal.signal(number, hold)
 
     def on_load(self) -> None:
         self.source.start()
         self.run_worker(self.source.feed(), exclusive=True)
-        on_signal(ENDS, self._signalled, self._hurry)
+        on_signal(END_SIGNALS, self._signalled, self._hurry)
         for number in self.early_signals:
             self._signalled(number)
 
@@ -246,7 +246,7 @@ class PerfTopApp(App[None]):
             return
         if not self._crashed:  # later errors are usually consequences of the first
             self._crashed = True
-            self.failure = errors.expected(error) or Failed(errors.report(error))
+            self.failure = errors.expected_failure(error) or Failed(errors.save_traceback(error))
         self.exit(return_code=1)
 
     def crash(self, error: Exception) -> None:
@@ -265,7 +265,7 @@ def show(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lambda:
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if message := app.source.end_recording():
-        errors.complain(message)
+        errors.print_error(message)
     if app.failure is not None and app.failure.status:
         raise app.failure
     return app.return_code or 0

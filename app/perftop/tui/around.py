@@ -17,18 +17,18 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from perftop.base.errors import Failed, complain
-from perftop.base.text import in_ascii, length, printable, running_time, utf8
+from perftop.base.errors import Failed, print_error
+from perftop.base.text import ascii_line, long_duration, printable, running_time, utf8
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.signals import on_signal, run_loop
-from perftop.process.streams import REST_S, ProbeStream, open_stream
+from perftop.process.streams import READ_PAUSE_S, ProbeStream, open_stream
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.header import Status
-from perftop.tui.stream import Live, Opener
+from perftop.tui.stream import LiveSource, Opener
 from perftop.tui.terminal import drawing_on_stdout
 
 if TYPE_CHECKING:  # these modules import numpy
@@ -37,9 +37,9 @@ if TYPE_CHECKING:  # these modules import numpy
     from perftop.process.command_window import RunNotes
     from perftop.session.session import Session
 
-PRINT_S = 0.1
+PANE_UPDATE_S = 0.1
 """Seconds between two updates of the output pane; nobody reads faster."""
-NEWS_NS = 10_000_000_000
+END_NOTICE_NS = 10_000_000_000
 """How long the notice that the command has ended is shown, in ns."""
 MAX_UNSEEN = 1 << 16
 """Maximum bytes of output kept since the pane's last update; they are printed to the terminal if
@@ -50,7 +50,7 @@ KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED_STATUS = 130
 
 
-class Around(Live):
+class Around(LiveSource):
     each_sample = True
     summarises = True
 
@@ -158,7 +158,7 @@ class Around(Live):
     @property
     def _rest_s(self) -> float:
         """Maximum seconds between two reads of the stream while samples may be read late."""
-        return min(self.status.interval_ns / 1e9, REST_S)
+        return min(self.status.interval_ns / 1e9, READ_PAUSE_S)
 
     def pace(self) -> None:
         super().pace()
@@ -175,7 +175,7 @@ class Around(Live):
 
     def _print_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._print_timer = loop.call_later(PRINT_S, self.app.call_later, self._show_output)
+        self._print_timer = loop.call_later(PANE_UPDATE_S, self.app.call_later, self._show_output)
 
     async def _show_output(self) -> None:
         self._print_timer = None
@@ -209,9 +209,9 @@ class Around(Live):
 
     def _news_text(self) -> str:
         run = self.run
-        if run is None or self._end_read or raw_ns() - run.end_ns > NEWS_NS:
+        if run is None or self._end_read or raw_ns() - run.end_ns > END_NOTICE_NS:
             return ""
-        run_length = length(run.end_ns - run.start_ns)
+        run_length = long_duration(run.end_ns - run.start_ns)
         text = f"{self._name} ended with status {run.status} after {run_length}"
         return f"{text} · q quits and prints the summary"
 
@@ -273,7 +273,7 @@ class Around(Live):
                 reading.cancel()
 
         if self.run is None and (self.tty.job.start_ns or not reading.done()):
-            complain(f"{self._name} runs on, its summary will follow")
+            print_error(f"{self._name} runs on, its summary will follow")
         on_signal((*KEY_OF_SIGNAL, signal.SIGTERM, signal.SIGHUP), pass_on)
         on_signal([signal.SIGWINCH], lambda _: resize())
         resize()
@@ -305,7 +305,7 @@ def run(
     recorded = source.end_recording()
     lines = [f"perftop: {recorded}"] if recorded else []
     lines += source.measurement.summary if source.measurement is not None else []
-    text = "".join(f"{printable(in_ascii(line) if ascii_ else line)}\n" for line in lines)
+    text = "".join(f"{printable(ascii_line(line) if ascii_ else line)}\n" for line in lines)
     with contextlib.suppress(OSError):  # a broken stderr must not change the exit status
         print(text, end="", file=sys.stderr, flush=True)
     if failure is not None and (failure.status or command_run is None):

@@ -157,13 +157,16 @@ def _column_errors(columns: object) -> Iterator[str]:
     if not isinstance(columns, list):
         yield f'columns is {_type(columns)}: it must be a list such as ["util", "ipc"]'
     elif columns:
-        from perftop.session.values import BY_KEY, is_possible  # imported late: needs numpy
+        from perftop.session.values import (  # imported late: needs numpy
+            COLUMNS_BY_KEY,
+            is_possible_column,
+        )
 
         for name in columns:
             if not isinstance(name, str):
                 yield f'a column is {_type(name)}: it must be a string such as "util"'
-            elif not is_possible(name):
-                yield f"unknown column {name!r}{_suggestion(name, BY_KEY)}"
+            elif not is_possible_column(name):
+                yield f"unknown column {name!r}{_suggestion(name, COLUMNS_BY_KEY)}"
 
 
 def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -193,7 +196,7 @@ def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, s
             changed_key, owner = (key_b, key_a) if key_b.id in keymap else (key_a, key_b)
             problem = f"{changed_key.id}: {name} is a key of {owner.id}, too, in the same view"
             yield changed_key.id, f"{problem}: one of them needs another"
-    if keymap.get("quit") == keys.NO_KEYS:
+    if keymap.get("quit") == keys.NOT_ASSIGNABLE:
         yield "quit", "quit has no key: it needs one, such as q"
 
 
@@ -203,7 +206,7 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
     for key in keys.KEYS:
         value = table.get(key.id)
         names = _canonical(value) if isinstance(value, str) else [None]
-        key_list = ",".join(dict.fromkeys(name for name in names if name)) or keys.NO_KEYS
+        key_list = ",".join(dict.fromkeys(name for name in names if name)) or keys.NOT_ASSIGNABLE
         if None not in names and key_list != key.keys:
             keymap[key.id] = key_list
     return keymap

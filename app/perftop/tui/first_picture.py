@@ -16,8 +16,10 @@ from contextlib import contextmanager, suppress
 from perftop.base.files import make_directory, open_to_write, user_directory
 from perftop.process.signals import Exits
 
-_SHOW = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J \x1b[1mperftop\x1b[0m  {host} \x1b[2m  starting\x1b[0m"
-_HIDE = "\x1b[?1049l\x1b[?25h"
+_SHOW_SEQUENCE = (
+    "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J \x1b[1mperftop\x1b[0m  {host} \x1b[2m  starting\x1b[0m"
+)
+_HIDE_SEQUENCE = "\x1b[?1049l\x1b[?25h"
 
 
 class Picture:
@@ -40,7 +42,7 @@ def show_picture() -> Iterator[Picture]:
     quiet_modes = termios.tcgetattr(fd)
     quiet_modes[3] &= ~termios.ECHO
     with Exits() as exits:
-        _write(fd, _SHOW.format(host=_host()))
+        _write(fd, _SHOW_SEQUENCE.format(host=_host()))
         try:
             with suppress(termios.error):  # the terminal may be gone
                 termios.tcsetattr(fd, termios.TCSANOW, quiet_modes)
@@ -51,7 +53,7 @@ def show_picture() -> Iterator[Picture]:
             with suppress(termios.error):
                 termios.tcsetattr(fd, termios.TCSANOW, saved_modes)
             if picture.on_screen:
-                _write(fd, _HIDE)
+                _write(fd, _HIDE_SEQUENCE)
 
 
 def _wait_for_foreground(fd: int) -> None:

@@ -14,14 +14,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from perftop.base.errors import Failed
-from perftop.base.text import duration, safe, utf8
+from perftop.base.text import duration, safe_text, utf8
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
-from perftop.session.fleet_machine import FIELDS, TRACED, Machine
+from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, Machine
 from perftop.tui.app import PerfTopApp, Source, show
 from perftop.tui.config import Config
 from perftop.tui.fleet import views
-from perftop.tui.fleet.page import NUMBERS, grid_of, halves, key_at, page
+from perftop.tui.fleet.page import NUMBERS, grid_of, half_widths, key_at, page
 from perftop.tui.fleet.words import FleetState
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
@@ -37,13 +37,13 @@ ends."""
 REFRESH_S = 1.0
 MAX_PROBLEM = 200
 """Maximum characters shown of a source's problem."""
-MOVE_S = 10.0
+SORT_PERIOD_S = 10.0
 """Seconds after which rows are sorted again."""
-PAGE = 20
+PAGE_ROWS = 20
 """Number of machines by which PgUp and PgDn move."""
 MAX_FILTER = 60
 """Maximum characters of a filter."""
-CROWDED = 4
+MAX_MACHINES_A_LINE = 4
 """Maximum machines per line of the screen; with more, the heat map is the first view."""
 
 
@@ -113,17 +113,19 @@ class FleetPage(PageWidget, can_focus=True):
         if not self._has_drawn and state.fleet.machines:
             self._has_drawn = True
             state.view = (
-                "heat" if len(state.fleet.machines) > CROWDED * state.height else state.view
+                "heat"
+                if len(state.fleet.machines) > MAX_MACHINES_A_LINE * state.height
+                else state.view
             )
         state.click_targets.clear()
         return page(state)
 
     def _ordered_rows(self, state: FleetState) -> list[Machine]:
-        """Returns the machines in order. Rows move only every MOVE_S, when the order or the filter
-        changes, or when a machine begins or ceases to answer."""
+        """Returns the machines in order. Rows move only every SORT_PERIOD_S, when the order or the
+        filter changes, or when a machine begins or ceases to answer."""
         rows = state.fleet.rows(state.choice, state.now)
         basis = state.choice, frozenset((machine.name, machine.answers) for machine in rows)
-        if basis != self._basis or not 0 <= state.now - self._moved < MOVE_S:
+        if basis != self._basis or not 0 <= state.now - self._moved < SORT_PERIOD_S:
             self._basis, self._moved = basis, state.now
             self._places = {machine.name: i for i, machine in enumerate(rows)}
         return sorted(rows, key=lambda machine: self._places[machine.name])
@@ -178,7 +180,7 @@ class FleetScreen(DirectScreen):
             page.select_row(page.index + down)
 
     def action_page(self, by: int) -> None:
-        self.action_move(by * PAGE)
+        self.action_move(by * PAGE_ROWS)
 
     def action_end(self, by: int) -> None:
         self.page.select_row(len(self.page.state.machines) if by > 0 else 0)
@@ -207,7 +209,7 @@ class FleetScreen(DirectScreen):
 
     def action_metric(self, by: int) -> None:
         state = self.page.state
-        metric_keys = TRACED if state.view == "time" else tuple(FIELDS)
+        metric_keys = HISTORY_KEYS if state.view == "time" else tuple(FIELDS)
         index = metric_keys.index(state.metric) if state.metric in metric_keys else 0
         state.metric = metric_keys[(index + by) % len(metric_keys)]
         self.page.update()
@@ -264,7 +266,7 @@ class FleetScreen(DirectScreen):
             self.page.select(name)
             if event.chain > 1:
                 await self._press("open")
-        elif order := views.order_at(views.table(state, halves(state)[0]), event.x):
+        elif order := views.order_at(views.table(state, half_widths(state)[0]), event.x):
             self._order(order)
 
     async def _press(self, name: str) -> None:
@@ -319,7 +321,7 @@ class FleetSource(Source):
 
     def _fill(self, state: FleetState) -> None:
         feed = self._feed
-        state.now, state.problem = feed.now, safe(feed.problem, MAX_PROBLEM)
+        state.now, state.problem = feed.now, safe_text(feed.problem, MAX_PROBLEM)
         state.every_s, state.origin = feed.every_s, feed.what
         own_text = f"own {100 * self._share:.1f} % here"
         state.facts = (f"every {duration(feed.every_s)}", own_text, *feed.facts())
@@ -352,7 +354,10 @@ class FleetSource(Source):
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.app.suspend():
             if arguments[0] == "why":
-                print(f"{safe(arguments[-1], MAX_PROBLEM)}: looking for ten seconds …", flush=True)
+                print(
+                    f"{safe_text(arguments[-1], MAX_PROBLEM)}: looking for ten seconds …",
+                    flush=True,
+                )
             child = await asyncio.create_subprocess_exec(
                 *command, env=os.environ | {FLEET_VARIABLE: "1"}
             )

@@ -2,8 +2,8 @@
 the chart of B, and both have the same scale.
 
 A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment
-that is zero on the axis. `page` draws a `PairState`, `PairScreen` handles keys, and `PairSource`
-reads both recordings."""
+that is zero on the axis. `pair_page` draws a `PairState`, `PairScreen` handles keys, and
+`PairSource` reads both recordings."""
 
 from __future__ import annotations
 
@@ -26,14 +26,20 @@ from textual.binding import BindingType
 from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import GHZ, utf8, when
+from perftop.base.text import GHZ, clock_time, utf8
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, foreign, spread
+from perftop.draw.strips import BLANK, Line, safe_cells, spread
 from perftop.model.numbers import NUMBERS, Number
-from perftop.output.compare.readings import Course
-from perftop.output.run_summary import SETTING_NAMES, is_different, label, state, value_text
+from perftop.output.compare.readings import RunCourse
+from perftop.output.run_summary import (
+    SETTING_NAMES,
+    is_different,
+    machine_state,
+    setting_label,
+    value_text,
+)
 from perftop.recording.file import Recording
 from perftop.session.history_chunk import Times
 from perftop.session.session import MAX_BATCH, Session
@@ -59,9 +65,9 @@ LABEL_WIDTH, VALUE_WIDTH = 20, 8
 """Width in cells of the space to the left and to the right of the axis."""
 MIN_LINES, MAX_LINES = 5, 8
 """Minimum lines for each number, and maximum lines of one recording's chart."""
-MIN_TOP = 0.02
+MIN_SCALE_TOP = 0.02
 """Minimum upper end of the scale of a share; smaller shares are noise."""
-HEADROOM = 1.12
+SCALE_HEADROOM = 1.12
 """Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
 MAX_NAME = 28
 """Maximum cells of the name of a recording."""
@@ -86,7 +92,7 @@ class Track:
     def __init__(self, name: str, hello: wire.Hello) -> None:
         self.name = name
         self.session = Session(hello, summarises=False)
-        self.course = Course(self.session)
+        self.course = RunCourse(self.session)
         self.command_ns: int | None = None
         self.is_read = False
         """Whether the whole recording was read."""
@@ -226,10 +232,10 @@ class PairPage(PageWidget, can_focus=True):
 
     def page(self, width: int, height: int) -> list[Line]:
         self.pair.width, self.pair.height = width, height
-        return page(self.pair)
+        return pair_page(self.pair)
 
 
-def page(pair: PairState) -> list[Line]:
+def pair_page(pair: PairState) -> list[Line]:
     """Returns the lines of the page, exactly `pair.height` of them."""
     lines = [_header(pair), _differing(pair), _moment(pair)]
     room = pair.height - len(lines) - 5
@@ -243,9 +249,9 @@ def _header(pair: PairState) -> Line:
     for badge, track in zip((" A ", " B "), pair.tracks, strict=True):
         left_runs += [
             (badge, "badge"),
-            (f" {fit(foreign(track.name), MAX_NAME).rstrip()}  ", "bright"),
+            (f" {fit(safe_cells(track.name), MAX_NAME).rstrip()}  ", "bright"),
         ]
-    status = f"aligned at {foreign(pair.alignment.words)}"
+    status = f"aligned at {safe_cells(pair.alignment.words)}"
     if not all(track.is_read for track in pair.tracks):
         status = "reading …"
     elif not pair.aligned:
@@ -258,20 +264,20 @@ def _header(pair: PairState) -> Line:
 def _differing(pair: PairState) -> Line:
     """Returns a line with the settings in which the machines differ, the most important first. The
     line is cut if it is too long."""
-    a, b = (state(track.session) for track in pair.tracks)
+    a, b = (machine_state(track.session) for track in pair.tracks)
     keys = [
         key
         for key in (*SETTING_NAMES, *a)
         if key in a and key in b and is_different(a[key], b[key])
     ]
-    texts = [f"{label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
+    texts = [f"{setting_label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
             for key in dict.fromkeys(keys)]  # fmt: skip
     text = "differs: " + ", ".join(texts) if texts else "the machine is set alike in both"
     return [(f" {fit(text, pair.width - 2)}", "warn" if texts else "dim")], "calm"
 
 
 def _moment(pair: PairState) -> Line:
-    times = [when(track.session.unix(round(pair.cursor_s * 1e9) + origin))
+    times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
     moment: Run = (f" {pair.cursor_s:+.1f} s", "bright")
     return [moment, (f"   A {times[0]}   B {times[1]}", "text")], "calm"
@@ -286,11 +292,11 @@ def _charts(pair: PairState, room: int) -> list[Line]:
     gap = [BLANK] if room >= len(keys) * (2 * chart_height + 1) else []
     lines: list[Line] = []
     for key in keys:
-        lines += [*_band(pair, NUMBERS[key], chart_height), *gap]
+        lines += [*_chart_band(pair, NUMBERS[key], chart_height), *gap]
     return lines
 
 
-def _band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
+def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of one number: A above B."""
     values = [track.values(number.key, pair.axis_of(side).edges)
               for side, track in enumerate(pair.tracks)]  # fmt: skip
@@ -302,7 +308,7 @@ def _band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
         area = charts.area(
             series / top, chart_height, AREAS.get(number.key, "user"), ascii_=pair.ascii
         )
-        chart_rows = rows_of(charts.ruled(area.columns(), rule))
+        chart_rows = rows_of(charts.with_rules(area.columns(), rule))
         for row, runs in enumerate(chart_rows):
             title = f"{number.words} {number.unit_name(GHZ)}" if side == row == 0 else ""
             name = "AB"[side] if row == 0 else ""
@@ -319,7 +325,7 @@ def _scale_top(number: Number, values: list[Floats]) -> float:
     highest = float(known_values.max()) if len(known_values) else 1.0
     if number.unit == "ratio" and highest > 0.1:
         return 1.0
-    return max(highest, MIN_TOP if number.unit == "ratio" else 1e-9) * HEADROOM
+    return max(highest, MIN_SCALE_TOP if number.unit == "ratio" else 1e-9) * SCALE_HEADROOM
 
 
 def _episodes(pair: PairState) -> list[Line]:
@@ -344,7 +350,7 @@ def _axis(pair: PairState) -> list[Line]:
     ticks = time_axis.ticks(pair.axis, None)
     line = [(sign, key) for text, key in time_axis.tick_line(pair.axis, (), ticks) for sign in text]
     line[pair.cursor_cell] = ("▲", "bright")
-    return [([blank, *line], "calm"), ([blank, *time_axis.times(pair.axis, ticks)], "calm")]
+    return [([blank, *line], "calm"), ([blank, *time_axis.times_line(pair.axis, ticks)], "calm")]
 
 
 def _keys(pair: PairState) -> Line:

@@ -19,13 +19,18 @@ from textual.worker import Worker
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import utf8, when
+from perftop.base.text import clock_time, utf8
 from perftop.recording import episode_index
-from perftop.recording.file import STILL_WRITTEN, UNCHECKED, AnyRecording, open_recording
+from perftop.recording.file import (
+    STILL_WRITTEN_NOTICE,
+    UNCHECKED_NOTICE,
+    AnyRecording,
+    open_recording,
+)
 from perftop.recording.player import (
+    AFTER_END_NS,
     BATCH_S,
-    BREATH_S,
-    END_NS,
+    SEEK_PAUSE_S,
     Playback,
     PlayClock,
     Seeker,
@@ -42,7 +47,7 @@ TICK_S = 0.05
 """Seconds between two steps of playing; no interval of the screen is shorter."""
 
 
-class Recorded(StreamSource):
+class ReplaySource(StreamSource):
     def __init__(self, recording: AnyRecording, interval_ns: int) -> None:
         super().__init__(max(interval_ns, recording.hello.sample_ns))
         self.reach_ns = frame_range(recording)
@@ -65,9 +70,9 @@ class Recorded(StreamSource):
         were read."""
         self._mark_count = 0
         """Number of marks that the user has set; marks are not written to the file."""
-        self._remarks = [] if recording.checked else [UNCHECKED]
+        self._remarks = [] if recording.checked else [UNCHECKED_NOTICE]
         """Remarks about the recording that have not been reported yet."""
-        self._remarks += [STILL_WRITTEN] if recording.is_growing else []
+        self._remarks += [STILL_WRITTEN_NOTICE] if recording.is_growing else []
         self._damage: str | None = None
         """The damage to the file that was reported last; None if none was."""
 
@@ -77,14 +82,14 @@ class Recorded(StreamSource):
         while True:
             await self._playing.wait()
             is_late = self.seek is None and self._play()
-            await asyncio.sleep(BREATH_S if is_late else TICK_S)
+            await asyncio.sleep(SEEK_PAUSE_S if is_late else TICK_S)
 
     async def _index(self) -> None:
         """Finds the episodes of the whole file, in a separate process."""
         recording, episodes = self._recording, self._episodes
         try:
             async with aclosing(
-                episode_index.follow(recording.path, recording.hello, episodes)
+                episode_index.fill_episodes(recording.path, recording.hello, episodes)
             ) as updates:
                 async for _ in updates:
                     self.show()
@@ -159,7 +164,7 @@ class Recorded(StreamSource):
                 return True
         if passage.is_over:
             self._playing.clear()
-            self.show_moment(END_NS)
+            self.show_moment(AFTER_END_NS)
         return False
 
     def pause(self) -> None:
@@ -211,7 +216,7 @@ class Recorded(StreamSource):
         self.head_for(0)
 
     def finish(self) -> None:
-        self.head_for(END_NS)
+        self.head_for(AFTER_END_NS)
 
     def go(self, time_ns: int) -> None:
         self._playing.clear()
@@ -225,7 +230,7 @@ class Recorded(StreamSource):
         self._mark_count += 1
         label = shorten_label(label or f"mark {self._mark_count}")
         self._episodes.add_mark(new_mark(time_ns, label))
-        time_text = when(self.session.unix(time_ns))
+        time_text = clock_time(self.session.unix(time_ns))
         self.say(f'marked "{label}" at {time_text} until you leave; the file does not change')
         if self.paused and self.interval is not None:
             self.show_moment(self.interval.time_ns)
@@ -325,7 +330,7 @@ class Recorded(StreamSource):
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
     with open_recording(path) as recording:
-        source = Recorded(recording, interval_ns)
+        source = ReplaySource(recording, interval_ns)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)

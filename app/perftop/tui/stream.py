@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.base.text import utf8, when
+from perftop.base.text import clock_time, utf8
 from perftop.process.launch import Feed, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
@@ -21,7 +21,7 @@ from perftop.session.episodes import next_mark_label, shorten_label
 from perftop.session.follow import Follower
 from perftop.session.history import History
 from perftop.session.interval import Interval
-from perftop.session.navigation import nearest_moment, reachable
+from perftop.session.navigation import nearest_moment, reachable_episodes
 from perftop.session.session import Session
 from perftop.tui import first_picture
 from perftop.tui.app import PerfTopApp, Source, show
@@ -255,7 +255,7 @@ class StreamSource(Source, Follower, Controls):
         """Called when the interval has changed."""
 
 
-class Live(StreamSource):
+class LiveSource(StreamSource):
     """A live stream from a probe. Only moments in the history can be shown."""
 
     summarises = False
@@ -346,7 +346,7 @@ class Live(StreamSource):
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:
-            episodes = reachable(self.session, cpus)
+            episodes = reachable_episodes(self.session, cpus)
             time_ns = nearest_moment(self.session, self.interval, episodes, by)
             if time_ns is None:
                 self.say(f"no {'later' if by > 0 else 'earlier'} episode")
@@ -356,7 +356,7 @@ class Live(StreamSource):
     def mark(self, time_ns: int, label: str) -> None:
         label = label or next_mark_label(self.session.marks)
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
-        self.say(f'marked "{shorten_label(label)}" at {when(self.session.unix(time_ns))}')
+        self.say(f'marked "{shorten_label(label)}" at {clock_time(self.session.unix(time_ns))}')
         if self.paused:  # otherwise the mark appears with the next numbers
             self.step(0)
 
@@ -379,7 +379,7 @@ def run(
 ) -> int:  # fmt: skip
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed.
     `on_start`: see `show`."""
-    source = Live(
+    source = LiveSource(
         lambda: open_stream(probe, restarts=True), interval_ns, pace=probe.pace,
         link=lambda: probe.link, tour=first_picture.is_first_start(),
     )  # fmt: skip

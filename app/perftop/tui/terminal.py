@@ -168,7 +168,7 @@ class _Output:
 
     def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
         self._fd, self._encoding, self._report_loss = fd, encoding, on_vanish
-        self._nonblocking = _opened_again(fd)
+        self._nonblocking = _reopen(fd)
         """File descriptor of the terminal, opened a second time without blocking; -1 if that
         failed."""
         if self._nonblocking >= 0:
@@ -214,7 +214,7 @@ class _Output:
         """Does nothing, because nothing is buffered."""
 
 
-def _opened_again(fd: int) -> int:
+def _reopen(fd: int) -> int:
     """Opens the file behind `fd` a second time, without blocking. Setting the flag on `fd` itself
     would affect other programs, which have inherited the open file. Returns the new descriptor, or
     -1 if opening is not allowed, as for a user after su."""

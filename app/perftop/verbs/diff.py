@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
-from perftop.base.importing import lean
+from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
+from perftop.base.importing import fast_imports
 from perftop.base.text import colours, utf8
 from perftop.verbs import headless, options
 
@@ -28,8 +28,8 @@ EPILOG = (
     "The exit status is 0, with and without a difference; 1 if a condition of --fail-if is met, or "
     "cannot be decided."
 )
-CONDITION = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
-MET_STATUS = 1
+CONDITION_PATTERN = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
+CONDITION_MET_STATUS = 1
 """Exit status if a condition of --fail-if is met or cannot be decided."""
 UNITS = {"points": "pt", "%": "%"}
 """Units of a limit, by unit of the difference of a row."""
@@ -48,7 +48,7 @@ class Condition(NamedTuple):
 
 def condition(text: str) -> Condition:
     """Parses a condition such as `cpu_s > 3 %` or `lost_ratio > 2 pt`."""
-    match = CONDITION.fullmatch(text)
+    match = CONDITION_PATTERN.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(
             f"invalid condition {text!r} (try 'cpu_s > 3 %' or 'lost_ratio > 2 pt')"
@@ -79,11 +79,11 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with lean():
+    with fast_imports():
         from perftop.output import stat_json
         from perftop.output.compare import text
         from perftop.output.compare.comparison import compare
-        from perftop.output.compare.readings import NUMBERS, of_event
+        from perftop.output.compare.readings import NUMBERS, is_event_key
 
     if len(args.files) == 2 and not (args.a or args.b):
         paths: list[list[Path]] = [args.files[:1], args.files[1:]]
@@ -91,10 +91,10 @@ def run(args: argparse.Namespace) -> int:
         paths = [args.a, args.b]
     else:
         raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
-    by_mark, metrics = args.by is not None, options.names(args.metrics)
+    by_mark, metrics = args.by is not None, options.split_names(args.metrics)
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(asked.key for asked in conditions)):
-        if key not in NUMBERS and not of_event(key):
+        if key not in NUMBERS and not is_event_key(key):
             raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
     a, b = (
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
          for reading in _read_lines(path, damages, by_mark=by_mark)]
         for which in paths
     )  # fmt: skip
-    a, b = _succeeded("A", a), _succeeded("B", b)
+    a, b = _successful_readings("A", a), _successful_readings("B", b)
     pairs = _pairs(a, b, by_mark=by_mark)
     compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
     if not compared:
@@ -110,18 +110,18 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"A and B share {number_text}: record or measure both in the same way", USAGE)
     if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
-        lines = [stat_json.text(text.diff_json(compared, files))]
+        lines = [stat_json.line_text(text.diff_json(compared, files))]
     else:
         a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
         colour = colours(sys.stdout)
         lines = text.lines(compared, (a_title, b_title), unicode=utf8(), colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     for line in damages:
-        complain(line)
+        print_error(line)
     outcomes = [line for asked in conditions for line in _outcomes(asked, compared)]
     for line in outcomes:
-        complain(line)
-    return MET_STATUS if outcomes else DAMAGED if damages else 0
+        print_error(line)
+    return CONDITION_MET_STATUS if outcomes else DAMAGED if damages else 0
 
 
 def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
@@ -148,7 +148,7 @@ def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
     return lines
 
 
-def _succeeded(name: str, readings: list[Reading]) -> list[Reading]:
+def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
     """Returns the runs of a side that did not fail, and reports how many did. Raises Failed if all
     failed, because the time until a failure is not the time of the work."""
     succeeded = [reading for reading in readings if reading.status == 0]
@@ -159,7 +159,7 @@ def _succeeded(name: str, readings: list[Reading]) -> list[Reading]:
         raise Failed(f"{text}: nothing was compared", USAGE)
     if count:
         failed = f"{count} of {len(readings)} runs of {name} failed"
-        complain(f"{failed} and {'is' if count == 1 else 'are'} not counted")
+        print_error(f"{failed} and {'is' if count == 1 else 'are'} not counted")
     return succeeded
 
 
@@ -183,7 +183,7 @@ def _pairs(
 def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     """Returns the runs or phases of a file. If the file is damaged, a description is added to
     `damages`."""
-    from perftop.output.compare.readings import Foreign, from_lines
+    from perftop.output.compare.readings import ForeignFile, from_lines
 
     try:
         with path.open("rb") as file:
@@ -198,7 +198,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
         return _recorded_readings(path, damages, by_mark=by_mark)
     try:
         readings, why = from_lines(content.decode("utf-8", "replace").splitlines())
-    except Foreign as foreign:
+    except ForeignFile as foreign:
         writers = "stat --json, stat -r N --json or summary --json"
         text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {writers}"
         raise Failed(text, DAMAGED) from None
@@ -207,11 +207,11 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
 
 
 def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
-    from perftop.output.compare.readings import Recorded
-    from perftop.recording.file import STILL_WRITTEN, open_source
+    from perftop.output.compare.readings import RecordingReader
+    from perftop.recording.file import STILL_WRITTEN_NOTICE, open_source
 
     with open_source(path) as source:
-        recorded = Recorded(by_mark=by_mark)
+        recorded = RecordingReader(by_mark=by_mark)
         with headless.read_with_progress(source, path) as messages:
             recorded.take(chain([source.hello], messages))
         recorded.on_end()
@@ -222,6 +222,6 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
         text = f"{path} has no {missing_part}{damage}; nothing was compared"
         raise Failed(text, DAMAGED if damage else USAGE)
     if source.is_growing:
-        complain(f"{path}: {STILL_WRITTEN}")
+        print_error(f"{path}: {STILL_WRITTEN_NOTICE}")
     damages += [] if source.damage is None else [f"{path}: {source.damage}"]
     return readings

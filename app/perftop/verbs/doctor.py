@@ -17,10 +17,10 @@ from typing import Any, Literal, NamedTuple
 from perftop.base import text
 from perftop.base.errors import USAGE, Failed
 from perftop.verbs import machine, options
-from perftop.verbs.machine import Answer, fact
+from perftop.verbs.machine import Answer, fact_lines
 
 PROC, COUNTERS = "/proc", "perf counters"
-GIVES = {
+RIGHT_EFFECTS = {
     PROC: "utilisation, steal, tasks and whom they wait for",
     COUNTERS: "clock, IPC, halts",
     "MSRs": "ceilings and causes of a low clock",
@@ -28,10 +28,10 @@ GIVES = {
 }
 """Numbers that a source provides, by the name of its check. The first source is required by all
 others."""
-BY_ROOT = "perftop --sudo"
+BY_ROOT_TEXT = "perftop --sudo"
 """Text that occurs in each fix that requires root's rights."""
 SUDO = "sudo "
-UNUSABLE = "not usable"
+UNUSABLE_STATES = "not usable"
 RULES = {
     "governor": "governor", "turbo": "turbo", "smt": "SMT", "quota": "CPU quota",
     "mask": "CPU mask", "load": "other load", "isolated": "isolated CPUs",
@@ -60,14 +60,14 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.check is not None:
-        with machine.understood(args):
+        with machine.understood_answer(args):
             return _check(args, args.check)
     host, program = args.host, None
     sysroot = None if args.sysroot is None else str(args.sysroot)
     root = host.startswith("root@") if host else os.geteuid() == 0
     if not host and not root and shutil.which("sudo") is None:
         program = str(Path(sys.executable).with_name("perftop"))
-    request = Asked(host, args.remote, sysroot, root, args.sudo, program)
+    request = AskedMachine(host, args.remote, sysroot, root, args.sudo, program)
     return machine.answer(args, functools.partial(draw, asked=request), "doctor")
 
 
@@ -92,7 +92,7 @@ def _check(args: argparse.Namespace, rules: Sequence[str]) -> int:
             rule_names = ", ".join(RULES)
             hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")
             raise Failed(f"--check: unknown condition {name!r}{hint}", USAGE)
-    items = {item["what"]: item for item in machine.ask(args, "doctor")["readiness"]}
+    items = {item["what"]: item for item in machine.ask_machine(args, "doctor")["readiness"]}
     outcomes = [outcome(rule, items.get(RULES[rule.partition("=")[0]]))
                 for rule in rules or DEFAULT_RULES]  # fmt: skip
     failing = {"broken", "unknown"} if rules else {"broken"}
@@ -115,17 +115,17 @@ def outcome(rule: str, item: Answer | None) -> Outcome:
 def _draw_outcomes(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     lines = []
     for rule in answer["rules"]:
-        sign = text.mark(rule["state"], unicode=unicode)
-        lines += fact(f"{sign} {rule['rule']}", rule["now"], width, CHECK_INDENT)
+        sign = text.state_mark(rule["state"], unicode=unicode)
+        lines += fact_lines(f"{sign} {rule['rule']}", rule["now"], width, CHECK_INDENT)
         if rule["state"] == "broken" and rule["change"]:
-            lines += fact("", f"to change: {rule['change']}", width, CHECK_INDENT)
+            lines += fact_lines("", f"to change: {rule['change']}", width, CHECK_INDENT)
     return lines
 
 
 # --- the screen of doctor
 
 
-class Asked(NamedTuple):
+class AskedMachine(NamedTuple):
     """The machine that the doctor examines, and the rights of the user there."""
 
     host: str | None = None
@@ -159,28 +159,28 @@ class Asked(NamedTuple):
         return f"{remotely}{'' if self.root else SUDO}{first} && {screen}"
 
 
-HERE = Asked()
+HERE = AskedMachine()
 
 
 def draw(
-    answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
+    answer: Answer, width: int = 100, *, unicode: bool = True, asked: AskedMachine = HERE
 ) -> list[str]:
     def described(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """Returns the lines of a check: its marker, name and state; below them the missing numbers
         and the fix."""
-        sign = text.mark(item["state"], unicode=unicode)
-        lines = fact(f"{sign} {item['what']}", now, width)
+        sign = text.state_mark(item["state"], unicode=unicode)
+        lines = fact_lines(f"{sign} {item['what']}", now, width)
         for label, what in details:
-            lines += fact("", f"{label}{what}", width) if what else []
+            lines += fact_lines("", f"{label}{what}", width) if what else []
         return lines
 
-    lines = [" · ".join(text.machine(answer)), ""]
+    lines = [" · ".join(text.describe_machine(answer)), ""]
     for check in answer["checks"]:
         details = ("without it: ", check["lost"]), ("fix: ", check["fix"])
         lines += described(check, check["why"], details)
     lines.append("")
     for key, what in _verdict(answer):
-        lines += fact(f"  {key}", what, width)
+        lines += fact_lines(f"  {key}", what, width)
     if items := answer.get("readiness"):
         lines += ["", "Benchmarks here:"]
         for item in items:
@@ -188,7 +188,7 @@ def draw(
             lines += described(item, item["now"], details)
     lines.append("")
     for sentence in sentences(answer, asked):
-        lines += text.wrapped(sentence, width, 0)
+        lines += text.wrap_indented(sentence, width, 0)
     return lines
 
 
@@ -214,45 +214,51 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
 # --- the final lines
 
 
-def sentences(answer: Answer, asked: Asked) -> list[str]:
+def sentences(answer: Answer, asked: AskedMachine) -> list[str]:
     """Returns sentences on what perftop can read, the best next step, and the command for it."""
-    checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
-    lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
+    checks = {check["what"]: check for check in answer["checks"] if check["what"] in RIGHT_EFFECTS}
+    lacking = [
+        what
+        for what in RIGHT_EFFECTS
+        if what in checks and checks[what]["state"] == UNUSABLE_STATES
+    ]
     usable, lost = list[str](), list[str]()
-    for what, given in GIVES.items():
+    for what, given in RIGHT_EFFECTS.items():
         if what in checks:
             numbers = given.split(", ")
             missing = numbers if what in lacking else (checks[what].get("lost") or "").split(", ")
             usable += [number for number in numbers if number not in missing]
             lost += [number for number in numbers if number in missing]
     if PROC not in checks:  # this source has a check only if it is missing
-        usable.append(GIVES[PROC])
+        usable.append(RIGHT_EFFECTS[PROC])
     summary = f"You have {', '.join(usable) or 'little'}"
     if lost:
         summary += f"; not: {', '.join(lost)}"
     writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
-    step, typed = _step([checks[what] for what in lacking], asked, writable)
+    step, typed = _next_step([checks[what] for what in lacking], asked, writable)
     return [f"{summary}.", f"{step}.", f"Type: {typed}"]
 
 
-def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
+def _next_step(lacking: list[Answer], asked: AskedMachine, writable: bool) -> tuple[str, str]:
     """Returns the step that adds most of the missing numbers, and the command for it. `writable`:
     whether MSRs are writable."""
     command = asked.command("why")
     if not lacking:
         return "Look at what costs most", command
     fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
-    rights = [GIVES[check["what"]] for check, fix in fixes if BY_ROOT in fix]
+    rights = [RIGHT_EFFECTS[check["what"]] for check, fix in fixes if BY_ROOT_TEXT in fix]
     if rights:
         return f"Root's rights for the probe give you {', '.join(rights)}", asked.with_rights()
     for check, fix in fixes:
         if fix.startswith(SUDO):
             typed = asked.with_rights(fix.removeprefix(SUDO))
-            return f"This gives you {GIVES[check['what']]}", typed
+            return f"This gives you {RIGHT_EFFECTS[check['what']]}", typed
     if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
-        step = f"Registers can give you {GIVES[COUNTERS]}: perftop programs and restores them"
+        step = (
+            f"Registers can give you {RIGHT_EFFECTS[COUNTERS]}: perftop programs and restores them"
+        )
         return step, asked.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]
-        return f"For {GIVES[check['what']]}: {fix}", command
+        return f"For {RIGHT_EFFECTS[check['what']]}: {fix}", command
     return "Nothing more is available here", command

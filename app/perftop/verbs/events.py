@@ -6,9 +6,9 @@ import argparse
 from itertools import groupby
 from typing import Any
 
-from perftop.base.text import wrapped
+from perftop.base.text import wrap_indented
 from perftop.verbs import machine, options
-from perftop.verbs.machine import Answer, fact
+from perftop.verbs.machine import Answer, fact_lines
 
 INDENT = 28
 
@@ -38,12 +38,15 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
             open_text = f" (open: {', '.join(row['open'])})" if row["open"] else ""
             open_text += f" (n/a: {row['refused']})" if row.get("refused") else ""
             name = f"  {row['name']:<{INDENT - 3}} "
-            lines += fact(name, f"{row['about']}{unit}{open_text}", width, INDENT)
+            lines += fact_lines(name, f"{row['about']}{unit}{open_text}", width, INDENT)
     if not answer["events"]:
         lines = ["no such event here"]
     for reason in answer["missing"]:
         fix = f"; {reason['fix']}" if reason["fix"] else ""
-        lines += ["", *wrapped(f"not here: events of cores - {reason['why']}{fix}", width, 10)]
+        lines += [
+            "",
+            *wrap_indented(f"not here: events of cores - {reason['why']}{fix}", width, 10),
+        ]
     return lines
 
 

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.importing import lean
+from perftop.base.errors import USAGE, Failed, print_error
+from perftop.base.importing import fast_imports
 from perftop.base.text import duration
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
@@ -22,7 +22,7 @@ from perftop.verbs import headless, options
 if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.model.kinds import Episode
-    from perftop.output.export.forms import Form
+    from perftop.output.export.forms import ExportFormat
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
@@ -51,20 +51,20 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with lean():
+    with fast_imports():
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
         from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
         from perftop.output.export.openmetrics import OpenMetrics
-        from perftop.recording.file import UNCHECKED, open_source, report_damage
+        from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
 
-    forms: dict[str, Callable[..., Form]] = dict(
+    forms: dict[str, Callable[..., ExportFormat]] = dict(
         zip(FORMS, (Delimited, JsonLines, Parquet, OpenMetrics), strict=True)
     )
     path = None if str(args.file) == "-" else args.file
     output = None if args.output == "-" else Path(args.output)
     form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
-    metrics = options.names(args.metrics)
+    metrics = options.split_names(args.metrics)
     fields = chosen_fields(metrics)
     if form_name == "parquet":
         pyarrow()
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
             text = f"cannot write all of {name}: {reason}; it has only the beginning"
             raise Failed(text) from None
     if not source.checked:
-        complain(f"{path or 'stdin'}: {UNCHECKED}")
+        print_error(f"{path or 'stdin'}: {UNCHECKED_NOTICE}")
     return report_damage(path or "stdin", source)
 
 
@@ -105,7 +105,7 @@ class Export(Follower):
     """Writes the intervals and episodes of a recording in an export format. Intervals have the same
     boundaries as those of `stat`."""
 
-    form: Form
+    form: ExportFormat
 
     def __init__(self, every_ns: int, cpus: str | None, *, summarises: bool) -> None:
         """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
@@ -132,7 +132,7 @@ class Export(Follower):
     def on_hello(self, hello: wire.Hello) -> Session:
         from dataclasses import replace
 
-        from perftop.output.export.forms import Command
+        from perftop.output.export.forms import RecordedCommand
         from perftop.session.session import Session
 
         session = Session(hello, summarises=self._summarises)
@@ -140,7 +140,7 @@ class Export(Follower):
             cpus = selected_cpus(session, self._asked_cpus)
             self._cpus = frozenset(cpus)
             session = Session(replace(hello, selected=cpus), summarises=self._summarises)
-        self._command = Command(session)
+        self._command = RecordedCommand(session)
         return session
 
     def on_episode(self, episode: Episode) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import stream_options
-from perftop.base.errors import USAGE, Failed, cannot_write, complain
+from perftop.base.errors import USAGE, Failed, cannot_write, print_error
 from perftop.session.follow import Follower
 from perftop.verbs import options
 
@@ -50,7 +50,7 @@ EPILOG = (
 def add(verbs: Any) -> None:
     text = "counters of this machine for Prometheus"
     parser = options.add_verb(verbs, "exporter", run, text, machine=True, epilog=EPILOG)
-    stream_options.add(parser, options.span_ns, events=False)
+    stream_options.add_options(parser, options.span_ns, events=False)
     text = "where to listen (default: the sockets of systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
     text = "series for each package (default), SMT states for each core, all for each CPU"
@@ -74,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
     """Runs the exporter until a signal. It listens on the sockets of the service manager, else on
     the given or default address. If only a text file is requested, it does not listen."""
     if args.printed is not None:
-        return show(args.printed)
+        return print_shipped(args.printed)
     from perftop.process.signals import run_loop
-    from perftop.verbs.headless import attend
+    from perftop.verbs.headless import run_work
 
     sample_ns: int = args.sample or SAMPLE_NS
     argv = options.stream_command(args, sample_ns, sample_ns)
@@ -87,26 +87,26 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None
         sockets = [] if only_file else stack.enter_context(listening(args.listen))
-        run_loop(attend, Exporter(sockets, args.detail, path), argv)
+        run_loop(run_work, Exporter(sockets, args.detail, path), argv)
     return 0
 
 
-def shipped(name: str) -> str:
+def shipped_text(name: str) -> str:
     from importlib import resources
 
     place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
     return place.read_text(encoding="utf-8")
 
 
-def show(name: str) -> int:
+def print_shipped(name: str) -> int:
     """Prints one of the files that come with the exporter. The printed service runs this
     installation."""
     program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(program_path or "/usr/bin/perftop").absolute()
     if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
         text = f"{program} is in a home directory, which the service cannot see: install perftop"
-        complain(f"{text} elsewhere, for instance in /opt")
-    sys.stdout.write(shipped(name).replace("@PERFTOP@", str(program)))
+        print_error(f"{text} elsewhere, for instance in /opt")
+    sys.stdout.write(shipped_text(name).replace("@PERFTOP@", str(program)))
     return 0
 
 
@@ -158,7 +158,7 @@ class Exporter(Follower):
         return session
 
     def on_warning(self, text: str) -> None:
-        complain(text)
+        print_error(text)
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
@@ -200,7 +200,7 @@ class Exporter(Follower):
                 await serve(self._server.new_connection, sock=listener)
             )
             warning = "; whoever can reach it can read it" if is_public(listener) else ""
-            complain(f"{address(listener)}: {self._page.series} series{warning}")
+            print_error(f"{address(listener)}: {self._page.series} series{warning}")
 
     def _write_file(self, now_s: float) -> None:
         from perftop.base import files

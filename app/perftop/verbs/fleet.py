@@ -49,7 +49,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not (args.json or options.at_terminal()):
+    if not (args.json or options.is_at_terminal()):
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
     source = _source(args)
     if args.json:
@@ -107,8 +107,8 @@ async def _print_lines(source: Source, count: int | None) -> int:
     status."""
     import asyncio
 
-    from perftop.output.stat_json import text
-    from perftop.process.signals import ENDS, on_signal
+    from perftop.output.stat_json import line_text
+    from perftop.process.signals import END_SIGNALS, on_signal
     from perftop.session.fleet import RowChoice
 
     caught_signals: list[int] = []
@@ -118,18 +118,18 @@ async def _print_lines(source: Source, count: int | None) -> int:
         caught_signals.append(number)
         feeding.cancel()
 
-    on_signal(ENDS, stop)
+    on_signal(END_SIGNALS, stop)
     last_ends: dict[str, float] = {}
     """By machine, the end time of the newest printed episode."""
     try:
         await _first_answers(source, feeding)
         while not feeding.done() and count != 0:
             for machine in source.fleet.rows(RowChoice(), source.now):
-                print(text(machine_line(machine, source.now)))
+                print(line_text(machine_line(machine, source.now)))
                 last_end = last_ends.get(machine.name, 0.0)
                 for event in machine.ended:
                     if event.end is not None and event.end > last_end:
-                        print(text(episode_line(event)))
+                        print(line_text(episode_line(event)))
                         last_ends[machine.name] = max(event.end, last_ends.get(machine.name, 0.0))
             sys.stdout.flush()
             count = 0 if source.is_over else None if count is None else count - 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import safe, time_of_day
+from perftop.base.text import safe_text, time_of_day
 from perftop.process import launch, ssh
 from perftop.process.link import ByteRate
 from perftop.process.prometheus import Server
@@ -32,7 +32,7 @@ from perftop.session.fleet import (
     past_step,
     scraped_fleet,
 )
-from perftop.session.fleet_machine import PAST_S, SPAN_S, LiveMachine, Machine
+from perftop.session.fleet_machine import PAST_S, ROW_SPAN_S, LiveMachine, Machine
 
 MAX_HOSTS = 64
 """Maximum number of machines over ssh; more machines need Prometheus."""
@@ -139,7 +139,7 @@ class PrometheusSource:
         self._server, self.every_s, self._clock = Server(url), every_s, clock
         self._questions = Questions(match, WINDOW_INTERVALS * every_s)
         self.fleet = Fleet([])
-        self.what = f"prometheus {safe(url, 60)}"
+        self.what = f"prometheus {safe_text(url, 60)}"
         self.problem = ""
         self._back_s = 0.0
         """Age of the displayed time, in seconds; 0 for live."""
@@ -220,7 +220,7 @@ class PrometheusSource:
 
 PATTERN = "*.perftop"
 MAX_FILES = 256
-WARM_S = SPAN_S + 5.0
+WARM_S = ROW_SPAN_S + 5.0
 """Seconds of a recording that are read before the target of a jump, so that its numbers cover their
 whole span."""
 TICK_S = 0.5

@@ -18,8 +18,15 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from perftop.base.errors import USAGE, Failed, complain, discard, expected, unhandled
-from perftop.base.text import place, running_time
+from perftop.base.errors import (
+    USAGE,
+    Failed,
+    discard_writes,
+    expected_failure,
+    failure_of,
+    print_error,
+)
+from perftop.base.text import player_time, running_time
 from perftop.session.follow import Follower
 
 if TYPE_CHECKING:
@@ -54,7 +61,7 @@ class Work(Protocol):
         whatever the reason."""
 
 
-class Measured(Follower):
+class MeasuredWork(Follower):
     """Follows a stream for a limited time or around a command. Samples from before the measurement
     are left out."""
 
@@ -78,7 +85,7 @@ class Measured(Follower):
     @property
     def status(self) -> int:
         """Exit status of the command; 0 without a command."""
-        return _status(self)
+        return _status_of(self)
 
     @property
     def is_measured(self) -> bool:
@@ -105,38 +112,38 @@ class Measured(Follower):
 # --- on one machine, or on several
 
 
-async def attend(work: Work, argv: list[str], max_s: float = inf) -> int:
+async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
     """Runs the work on a probe's stream. Returns the exit status of the command, else 128 + the
     signal that ended perftop, else 0. `argv`: the probe's command line. `max_s`: seconds after
     which a broken connection is not retried. After the return, signals stay ignored. Raises Failed,
     with the command's status unless that is 0.
     """
-    (failed,), caught_signals = await _run_works([(work, argv)], max_s)
+    (failed,), caught_signals = await _run_side_by_side([(work, argv)], max_s)
     if failed is not None:
-        raise Failed(str(failed), _status(work) or failed.status)
-    return _status(work) or caught_signals
+        raise Failed(str(failed), _status_of(work) or failed.status)
+    return _status_of(work) or caught_signals
 
 
-async def attend_all(
+async def run_works(
     works: Sequence[tuple[Work, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
     """Runs works concurrently, each on its own stream; a failure does not stop the others. Returns
-    a status as `attend` does, and the failure of each work or None, in the order of the works."""
-    failed, caught_signals = await _run_works(works, max_s)
-    return _status(works[0][0]) or caught_signals, failed
+    a status as `run_work` does, and the failure of each work or None, in the order of the works."""
+    failed, caught_signals = await _run_side_by_side(works, max_s)
+    return _status_of(works[0][0]) or caught_signals, failed
 
 
-async def _run_works(
+async def _run_side_by_side(
     works: Sequence[tuple[Work, list[str]]], max_s: float
 ) -> tuple[list[Failed | None], int]:
     import asyncio
 
     from perftop.process.command_window import HANDLED_SIGNALS
-    from perftop.process.signals import ENDS, ignore
+    from perftop.process.signals import END_SIGNALS, ignore
 
     tasks: list[asyncio.Task[None]] = []
     bracket = works[0][0].bracket
-    numbers = HANDLED_SIGNALS if bracket else ENDS
+    numbers = HANDLED_SIGNALS if bracket else END_SIGNALS
     caught_signals = _handle_signals(numbers, tasks, bracket)  # probes must be ended, too
     try:
         running_works = [_run_one(work, argv, max_s, tasks) for work, argv in works]
@@ -145,7 +152,7 @@ async def _run_works(
         ignore(numbers)
     failed: list[Failed | None] = []
     for result in results:
-        failure = None if result is None else expected(result)
+        failure = None if result is None else expected_failure(result)
         if isinstance(result, BaseException) and (failure is None or isinstance(result, OSError)):
             raise result  # a system error of a write: `destination` knows the name of the output
         failed.append(failure)
@@ -192,7 +199,7 @@ async def _run_one(
             bracket.leave()
 
 
-def _status(work: Work) -> int:
+def _status_of(work: Work) -> int:
     run = None if work.bracket is None else work.bracket.run
     return 0 if run is None else run.status
 
@@ -226,9 +233,9 @@ def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
     """Prints the failures and returns the exit status, which is 0 only without failures."""
     lines = [str(failure) for failure in failed if failure is not None]
     for line in dict.fromkeys(lines):
-        complain(line)
+        print_error(line)
     if len(lines) > 1 or (lines and len(failed) > 1):
-        complain(f"{len(lines)} of {len(failed)} machines failed")
+        print_error(f"{len(lines)} of {len(failed)} machines failed")
     statuses = {failure.status for failure in failed if failure is not None}
     if status or not statuses:
         return status
@@ -283,10 +290,10 @@ def destination(
         with contextlib.nullcontext() if output is standard else output:
             yield output
     except BrokenPipeError:
-        discard(output.fileno())
+        discard_writes(output.fileno())
     except OSError as error:
         name = path or ("stdout" if args.command is None else "stderr")
-        failed = unhandled(error, str(name))
+        failed = failure_of(error, str(name))
         raise Failed(str(failed), status() or failed.status) from None
 
 
@@ -306,7 +313,7 @@ def read_with_progress(
     line there shows the progress; it is erased at the end of the block. `name`: of the recording.
     `quiet`: no line is shown, because the output is on the terminal as well."""
     is_shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
-    line = Line(sys.stderr, f"reading {name}", source) if is_shown else None
+    line = ProgressLine(sys.stderr, f"reading {name}", source) if is_shown else None
     try:
         yield source.messages() if line is None else line.counted()
     finally:
@@ -314,7 +321,7 @@ def read_with_progress(
             line.erase()
 
 
-class Line:
+class ProgressLine:
     """A line that is redrawn in place: samples, time in the recording, time left."""
 
     def __init__(
@@ -345,7 +352,7 @@ class Line:
     def _draw(self, time_ns: int) -> None:
         now_s, offset, size = self._clock(), self._source.offset, self._source.size
         self._due_s, self._is_drawn = now_s + REDRAW_S, True
-        text = f"{self._title}: {self._samples} samples, {place(time_ns)}"
+        text = f"{self._title}: {self._samples} samples, {player_time(time_ns)}"
         if size and offset:
             left_s = (now_s - self._start_s) * max(0, size - offset) / offset
             text += f", {running_time(round(left_s))} left"

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import colours, did_you_mean, full_terminal, in_ascii, utf8
+from perftop.base.text import ascii_line, colours, did_you_mean, full_terminal, utf8
 from perftop.verbs import options
 
-BEGINNING = """perftop why -- ./job     does my job get all it could?
+FIRST_LINES = """perftop why -- ./job     does my job get all it could?
 perftop why --watch lmp  who takes time from it?
 perftop ramp             how long must I warm up before I measure?
 
@@ -38,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
     topics = page.topics()
     if topic is None:
         titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
-        lines = [BEGINNING, "", "Pages, by perftop help TOPIC:", ""]
+        lines = [FIRST_LINES, "", "Pages, by perftop help TOPIC:", ""]
         lines += [f"  {name:<17} {title}" for name, title in titles]
-        lines = lines if utf8() else [in_ascii(line) for line in lines]
+        lines = lines if utf8() else [ascii_line(line) for line in lines]
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
         colour = colours(sys.stdout)

@@ -10,17 +10,17 @@ import sys
 from typing import Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.importing import lean
+from perftop.base.importing import fast_imports
 from perftop.base.text import colours, utf8
 from perftop.verbs import options
 
 LIVE_INTERVAL_NS = 500_000_000
-COST = (
+COST_TEXT = (
     "The first line shows at its right what perftop itself costs, both processes with the kernel's "
     "work for them, in percent of one CPU. A longer -i draws less often, a longer --sample reads "
     "less often (-i 1s --sample 1s), and -c reads fewer CPUs. "
 )
-PANE = (
+PANE_TEXT = (
     "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
     "Ctrl-C is for the command, q leaves the screen and lets it run on; a summary on stderr at its "
     "end; the exit status is the command's."
@@ -29,7 +29,7 @@ PANE = (
 
 def add(verbs: Any) -> None:
     text = "the screen: what each core does, and what takes its time (the default)"
-    live = options.add_verb(verbs, "live", run, text, stream=True, epilog=COST + PANE)
+    live = options.add_verb(verbs, "live", run, text, stream=True, epilog=COST_TEXT + PANE_TEXT)
     live.set_defaults(runs=True)
 
     replay = options.add_verb(verbs, "replay", run_replay, "the screen on a recording")
@@ -78,12 +78,12 @@ def alignment(text: str) -> tuple[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not options.at_terminal():
+    if not options.is_at_terminal():
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
     from perftop.tui import config, first_picture
 
     settings, mouse = config.load(args.config), not args.no_mouse
-    interval_ns, sample_ns = options.times(args, LIVE_INTERVAL_NS)
+    interval_ns, sample_ns = options.interval_and_sample(args, LIVE_INTERVAL_NS)
     from perftop.process import launch
 
     if args.command is None:
@@ -91,8 +91,8 @@ def run(args: argparse.Namespace) -> int:
             args, sample_ns, launch.longest_batch_ns(sample_ns, interval_ns)
         )
         # The app takes longer to import than the probe to start, so both run in parallel.
-        with first_picture.show_picture() as picture, launch.launched(argv) as probe:
-            with lean():
+        with first_picture.show_picture() as picture, launch.running_probe(argv) as probe:
+            with fast_imports():
                 from perftop.tui import stream
             on_start = picture.hand_over
             return stream.run(probe, interval_ns, settings, mouse=mouse, on_start=on_start)
@@ -101,9 +101,11 @@ def run(args: argparse.Namespace) -> int:
     columns, lines = os.get_terminal_size()
     with (
         JobTerminal(args.command, columns - 1, lines // 4) as console,  # approximate final size
-        launch.launched(options.stream_command(args, sample_ns, sample_ns, console.job)) as probe,
+        launch.running_probe(
+            options.stream_command(args, sample_ns, sample_ns, console.job)
+        ) as probe,
     ):
-        with lean():
+        with fast_imports():
             from perftop.tui import around
 
         return around.run(probe, console, interval_ns, settings, mouse=mouse)
@@ -116,7 +118,7 @@ def run_demo(args: argparse.Namespace) -> int:
     is_recording = options.shipped_recording(name) is not None
     settings_only = "=" in name.partition(",")[0]
     source = f"sim:demo,{name}" if settings_only else f"sim:{name}"
-    if not options.at_terminal():
+    if not options.is_at_terminal():
         verb = f"summary demo:{name}" if is_recording else f"stat --source {source}"
         raise Failed(f"the screen needs a terminal; in a pipe: perftop {verb}", USAGE)
     if is_recording:
@@ -157,11 +159,11 @@ def run_replay(args: argparse.Namespace) -> int:
     if args.align is not None and len(files) < 2:
         raise Failed("--align needs two recordings: perftop replay A B", USAGE)
     if len(files) == 1:
-        with lean():
+        with fast_imports():
             from perftop.tui import config, replay
 
         return replay.run(files[0], args.interval, config.load(args.config), mouse=mouse)
-    with lean():
+    with fast_imports():
         from perftop.tui import config, pair_screen
         from perftop.tui.pair_screen import Alignment
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.base.text import EIGHTHS, columns, in_ascii, printable, utf8, wrapped
+from perftop.base.text import EIGHTHS, ascii_line, bar_chart, printable, utf8, wrap_indented
 from perftop.verbs import options
 
 Answer = dict[str, Any]
@@ -42,14 +42,14 @@ def cpu_option(args: argparse.Namespace) -> list[str]:
     return [] if args.cpu is None else [f"--cpu={args.cpu}"]
 
 
-def ask(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
+def ask_machine(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
     from perftop.process import launch
 
-    return launch.ask(options.probe_command(args, verb, "--json", *arguments))
+    return launch.ask_probe(options.probe_command(args, verb, "--json", *arguments))
 
 
 @contextlib.contextmanager
-def understood(args: argparse.Namespace) -> Iterator[None]:
+def understood_answer(args: argparse.Namespace) -> Iterator[None]:
     """Raises Failed where the block fails because of the structure of a remote machine's answer:
     the probe there has another version, or is no probe."""
     try:
@@ -66,8 +66,8 @@ def understood(args: argparse.Namespace) -> Iterator[None]:
 
 def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
     """Queries the probe and prints its answer. Returns the exit status."""
-    with understood(args):
-        show(ask(args, verb, *arguments), draw, as_json=args.json)
+    with understood_answer(args):
+        show(ask_machine(args, verb, *arguments), draw, as_json=args.json)
     return 0
 
 
@@ -84,17 +84,17 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
 
 def draw_answer(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True) -> list[str]:
     lines = draw(answer, width, unicode=unicode)
-    return lines if unicode else [in_ascii(line) for line in lines]
+    return lines if unicode else [ascii_line(line) for line in lines]
 
 
-def fact(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
+def fact_lines(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
     """Returns lines of a table: a name in the first column, then the wrapped text."""
-    return wrapped(f"{name:<{indent}}{text}", width, indent)
+    return wrap_indented(f"{name:<{indent}}{text}", width, indent)
 
 
-def bars(counts: Sequence[int], *, unicode: bool) -> str:
+def bar_line(counts: Sequence[int], *, unicode: bool) -> str:
     """Returns a histogram in HISTOGRAM_BINS cells."""
-    return f"{columns(counts, EIGHTHS if unicode else _ASCII_BARS):{HISTOGRAM_BINS}}"
+    return f"{bar_chart(counts, EIGHTHS if unicode else _ASCII_BARS):{HISTOGRAM_BINS}}"
 
 
 def disturbances(answer: Answer, width: int) -> list[str]:
@@ -104,5 +104,5 @@ def disturbances(answer: Answer, width: int) -> list[str]:
     lines = ["what disturbed"]
     for disturbance in answer["disturbances"]:
         found = f"{disturbance['found']}: {disturbance['matters']}"
-        lines += fact(f"  {disturbance['what']}", found, width)
+        lines += fact_lines(f"  {disturbance['what']}", found, width)
     return lines

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perfprobe import stream_options
-from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.importing import lean
+from perftop.base.errors import USAGE, Failed, print_error
+from perftop.base.importing import fast_imports
 from perftop.base.text import full_terminal
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def interval_ns(text: str) -> int:
     tools use milliseconds."""
     length = span_ns(text)
     if length > LONG_NS and text.isdecimal():
-        complain(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
+        print_error(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
     return length
 
 
@@ -153,7 +153,7 @@ def add_verb(
         add_machine(parser)
     if stream:
         add_interval(parser)
-        stream_options.add(parser, span_ns)
+        stream_options.add_options(parser, span_ns)
     return parser
 
 
@@ -207,12 +207,12 @@ def add_terminal(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
 
 
-def at_terminal() -> bool:
+def is_at_terminal() -> bool:
     """Whether a screen can be shown and keys can be read."""
     return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
 
 
-def names(text: str | None) -> list[str] | None:
+def split_names(text: str | None) -> list[str] | None:
     """Returns the names in a comma-separated list; None if no list was given."""
     return None if text is None else text.split(",")
 
@@ -220,7 +220,9 @@ def names(text: str | None) -> list[str] | None:
 # --- the probe's command line
 
 
-def times(args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[int, int]:
+def interval_and_sample(
+    args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS
+) -> tuple[int, int]:
     """Returns the lengths of interval and sample in ns, as requested or by default. The default
     interval is a multiple of the sample. Raises Failed."""
     sample_ns_asked = args.sample or 1
@@ -262,7 +264,7 @@ def stream_command(
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
     if job is None and batch_ns > sample_ns:
         sample += ["--batch", f"{batch_ns / 1e9:g}"]
-    chosen_options = stream_options.handed_on(args)
+    chosen_options = stream_options.forwarded_options(args)
     if args.watch is not None:
         chosen_options.append(f"--watch={args.watch}")  # the value may start with a -
     is_remote = args.sysroot is not None or args.host is not None
@@ -310,7 +312,7 @@ def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job 
 
 def shared_start(job: Job | None, machines: int) -> CommandStart | None:
     """Returns the shared start of a command around which several machines are measured."""
-    with lean():
+    with fast_imports():
         from perftop.process.command_window import CommandStart
 
     return None if job is None else CommandStart(job, machines)

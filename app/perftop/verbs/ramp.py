@@ -15,14 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed, cannot_write
-from perftop.base.text import colours, in_ascii, many, printable, rough, rounded, utf8, wrapped
+from perftop.base.text import (
+    ascii_line,
+    brief_duration,
+    colours,
+    count_noun,
+    printable,
+    utf8,
+    whole_percent,
+    wrap_indented,
+)
 from perftop.verbs import machine, options
-from perftop.verbs.machine import Answer, add_instrument, fact
+from perftop.verbs.machine import Answer, add_instrument, fact_lines
 
 if TYPE_CHECKING:
     from perftop.verbs.ramp_runs import Gap, Ramp, Spread
 
-    Measured = Sequence[tuple[Answer, Ramp]]
+    MeasuredCpu = Sequence[tuple[Answer, Ramp]]
 
 Ask = Callable[..., Answer]
 """Returns the probe's answer to a verb and its arguments."""
@@ -56,8 +65,8 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with machine.understood(args):
-        return measure(args, functools.partial(machine.ask, args))
+    with machine.understood_answer(args):
+        return measure(args, functools.partial(machine.ask_machine, args))
 
 
 def measure(args: argparse.Namespace, ask: Ask) -> int:
@@ -79,7 +88,7 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         lines = _lines(answer, ramp)
         if args.cpu == "all":
             lines = [*table(measured, failed), "", *lines]
-        print("\n".join(printable(line if utf8() else in_ascii(line)) for line in lines))
+        print("\n".join(printable(line if utf8() else ascii_line(line)) for line in lines))
     return INTERRUPTED if interrupted else 0
 
 
@@ -108,7 +117,7 @@ def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
 
 def _measured_cpus(
     args: argparse.Namespace, cpus: list[str | None], ask: Ask
-) -> tuple[Measured, dict[int, str], bool]:
+) -> tuple[MeasuredCpu, dict[int, str], bool]:
     """Measures each CPU in turn. Returns the results, the reasons for failures by CPU, and whether
     Ctrl-C ended the measurement. If all CPUs fail, the last error is raised."""
     from perftop.verbs.ramp_runs import ramp_of_runs
@@ -144,7 +153,7 @@ def _measured_cpus(
     return measured, failed, interrupted
 
 
-def _slowest(measured: Measured) -> tuple[Answer, Ramp]:
+def _slowest(measured: MeasuredCpu) -> tuple[Answer, Ramp]:
     return max(measured, key=lambda pair: pair[1].steady_s.high if pair[1].steady_s else math.inf)
 
 
@@ -160,7 +169,7 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
 
     size = shutil.get_terminal_size((80, 24))
     width = min(size.columns, MAX_WIDTH)
-    rows, words = facts(answer, ramp, width), wrapped(sentence(answer, ramp), width, 0)
+    rows, words = facts(answer, ramp, width), wrap_indented(sentence(answer, ramp), width, 0)
     height = max(MIN_CHART, min(size.lines - len(rows) - len(words) - SCREEN_LINES, MAX_CHART))
     lines = [title(answer), ""]
     if ramp.climbs:
@@ -236,17 +245,17 @@ def title(answer: Answer) -> str:
 
 def sentence(answer: Answer, ramp: Ramp) -> str:
     """Returns a sentence on the time until the clock is steady, and on the confidence in it."""
-    cpu, runs = f"CPU {answer['cpu']}", many(len(ramp.climbs), "run")
+    cpu, runs = f"CPU {answer['cpu']}", count_noun(len(ramp.climbs), "run")
     if ramp.steady_s is None or ramp.steady_hz is None:
-        load = rounded(answer["phases"][0]["seconds"])
+        load = brief_duration(answer["phases"][0]["seconds"])
         text = f"No answer: the clock of {cpu} did not settle within {load}"
         if first := [climb.levels[0] for climb in ramp.climbs if climb.levels]:
             low, high = min(level.low_hz for level in first), max(level.high_hz for level in first)
             text += f", but went from {low / 1e9:.2f} to {high / 1e9:.2f} {unit(answer)}"
         return f"{text} in any of {runs}; try longer ones: --seconds."
     count = len(ramp.used)
-    text = f"Warm up {cpu} for {rounded(round_up(ramp.steady_s.high))}: in {count} of {runs} it was"
-    text += f" steady at {_steady_text(answer, ramp)} by then"
+    text = f"Warm up {cpu} for {brief_duration(round_up(ramp.steady_s.high))}: in {count} of {runs}"
+    text += f" it was steady at {_steady_text(answer, ramp)} by then"
     if not ramp.is_clean:
         return f"{text}; low confidence: the runs were disturbed."
     confidence = 100 * ramp.confidence
@@ -271,26 +280,31 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
     """Returns rows of names and values: how the clock was measured, when it rose, its level, its
     interruptions, and the disturbances of the runs."""
     first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
-    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(first_s)}"
+    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {brief_duration(first_s)}"
     steady_text = _range_text(ramp.steady_s)
     if ramp.steady_hz is not None:
         bursts_s = [ramp.climbs[i].bursts_s for i in ramp.used if ramp.climbs[i].bursts_s]
         steady_text += f": {_steady_text(answer, ramp)}"
         if bursts_s:
-            longest = rounded(max(map(max, bursts_s)))
-            steady_text += f"; left later in {many(len(bursts_s), 'run')}, for up to {longest}"
+            longest = brief_duration(max(map(max, bursts_s)))
+            steady_text += (
+                f"; left later in {count_noun(len(bursts_s), 'run')}, for up to {longest}"
+            )
     rows = [
-        *_source(answer, ramp),
+        *_source_facts(answer, ramp),
         ("first", first if is_counted(answer) else f"{first}, cold caches in it"),
         ("90 %", f"{_range_text(ramp.t90_s)}; 99 % {_range_text(ramp.t99_s)}"),
         ("steady", steady_text),
-        *_levels(answer, ramp),
+        *_level_facts(answer, ramp),
     ]
     if len(ramp.used) > 1:
-        halts = [f"{rounded(h.length_s)} at {rounded(h.at_s)} ({h.runs} runs)" for h in ramp.halts]
+        halts = [
+            f"{brief_duration(h.length_s)} at {brief_duration(h.at_s)} ({h.runs} runs)"
+            for h in ramp.halts
+        ]
         rows.append(("halts", "; ".join(halts) or "none recurred at the same place in most runs"))
     if ramp.climbs:
-        rows.append(("gaps", _gaps(ramp)))
+        rows.append(("gaps", _gap_text(ramp)))
     rows.append(("runs", _disturbance_texts(ramp)))
     if not answer["tsc"]["invariant"]:
         text = "not known to be invariant: if it follows the clock, all these numbers are wrong"
@@ -298,17 +312,17 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
     if answer["virtualisation"]:
         text = "only idle time of this VM is visible; the host's CPU may have run others"
         rows.append(("VM", text))
-    return [line for name, text in rows for line in fact(name, text, width, INDENT)]
+    return [line for name, text in rows for line in fact_lines(name, text, width, INDENT)]
 
 
 def _range_text(times: Spread | None) -> str:
     if times is None:
         return "not reached"
-    low, middle, high = map(rounded, (times.low, times.middle, times.high))
+    low, middle, high = map(brief_duration, (times.low, times.middle, times.high))
     return f"by {middle}" if low == high else f"by {middle} ({low} to {high})"
 
 
-def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
+def _source_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     """Returns rows on the method by which the clock was measured, and on reasons why it may be
     wrong."""
     chain, cycles = "a chain of multiplications", answer["step_cycles"]
@@ -326,17 +340,17 @@ def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
         elif abs(deviation) <= AGREED_CLOCK:
             text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * deviation):.1f} %"
         else:
-            chain_text = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(deviation)}"
+            chain_text = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent_text(deviation)}"
             reason = f"its steps do not take {cycles} cycles here, or the counter is wrong"
             text += f"; but {chain} shows {chain_text}: {reason}"
     return [("busy clock", text)]
 
 
-def _percent(share: float) -> str:
+def _percent_text(share: float) -> str:
     return f"{100 * share:+.1f} %".replace("-", "−")
 
 
-def _levels(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
+def _level_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     """Returns rows on the clock of wide code compared with that of scalar code, and on the cost of
     switching between them."""
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
@@ -344,11 +358,13 @@ def _levels(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     isa = answer["isa"]
     difference_hz = abs(ramp.steady_hz - ramp.scalar_hz)
     is_same = difference_hz <= max(ramp.error_hz, SAME_CLOCK * ramp.scalar_hz)
-    difference_text = "no different" if is_same else _percent(ramp.steady_hz / ramp.scalar_hz - 1)
+    difference_text = (
+        "no different" if is_same else _percent_text(ramp.steady_hz / ramp.scalar_hz - 1)
+    )
     scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}"
     rows = [("level", f"{scalar}: {isa} {difference_text}")]
     if len(ramp.switch_s) == 2:
-        to_scalar, to_wide = (rounded(seconds) for seconds in ramp.switch_s)
+        to_scalar, to_wide = (brief_duration(seconds) for seconds in ramp.switch_s)
         cost = f"{to_wide} lost from scalar to {isa}, {to_scalar} back, in the first ms each"
         rows.append(("switch", cost))
     return rows
@@ -362,7 +378,7 @@ _GAPS = (
 """Kind of gap, its name, and possible causes, which are shown if cycles were not counted."""
 
 
-def _gaps(ramp: Ramp) -> str:
+def _gap_text(ramp: Ramp) -> str:
     """Returns the mean number of gaps in a run by kind, over the runs that count. If cycles were
     counted, it includes the number of gaps without cycles; in interrupts and other tasks, cycles
     continue."""
@@ -386,11 +402,11 @@ def _gaps(ramp: Ramp) -> str:
 
 
 _DISTURBED: dict[str, tuple[str, Callable[[float], str]]] = {
-    "idle": ("before only {} idle", rough),
-    "steal_s": ("the hypervisor took {}", rounded),
-    "lost": ("stood still for {}", rough),
+    "idle": ("before only {} idle", whole_percent),
+    "steal_s": ("the hypervisor took {}", brief_duration),
+    "lost": ("stood still for {}", whole_percent),
     "preempted": ("preempted {} times", "{:.0f}".format),
-    "sibling": ("its sibling was busy for {}", rough),
+    "sibling": ("its sibling was busy for {}", whole_percent),
 }
 """Text of a disturbance and format of its amount, by the keys of `Climb.disturbed`."""
 
@@ -420,7 +436,7 @@ def _disturbance_texts(ramp: Ramp) -> str:
 # --- several CPUs
 
 
-def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
+def table(measured: MeasuredCpu, failed: Mapping[int, str]) -> list[str]:
     """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and a
     last line that explains the terms."""
     rows = dict(failed)
@@ -429,7 +445,7 @@ def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
         error = "n/a" if ramp.error_hz is None else f"{max(1e-3, ramp.error_hz / 1e9):.3f}"
         row = f"{ramp.first_hz / 1e9:6.2f} {hz:>7} {error:>6}"
         for spread in (ramp.t90_s, ramp.t99_s, ramp.steady_s):
-            row += f" {'n/a' if spread is None else rounded(spread.high):>8}"
+            row += f" {'n/a' if spread is None else brief_duration(spread.high):>8}"
         state = "" if ramp.is_clean else ", disturbed"
         rows[answer["cpu"]] = f"{row}  {len(ramp.used)} of {len(ramp.climbs)}{state}"
     last = unit(measured[-1][0])

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import painted, rounded
+from perftop.base.text import brief_duration, with_style
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
@@ -51,7 +51,7 @@ def chart(
     `climb`."""
 
     def styled(text: str, key: str) -> str:
-        return painted(text, _COLOURS.get(key, "") if colour and text.strip() else "")
+        return with_style(text, _COLOURS.get(key, "") if colour and text.strip() else "")
 
     def column(at_s: float) -> int:
         return max(0, int(np.searchsorted(edges, at_s, side="right")) - 1)
@@ -63,13 +63,13 @@ def chart(
     steady_hz = ramp.steady_hz if ramp.steady_hz is not None else math.nan
     low, high = charts.axis_span(np.append(hz, steady_hz), STEP_HZ, None)
     graph = charts.graph(
-        hz, np.full(room, steady_hz), np.full(room, charts.key("clock")), low, high, height,
+        hz, np.full(room, steady_hz), np.full(room, charts.style_index("clock")), low, high, height,
         ascii_=not unicode,
     )  # fmt: skip
     moments = {column(at_s): name for name, at_s in climb.moments}  # one a column: the last
     numbers = charts.axis_marks(low, high, height, height // 2)
     lines = []
-    for i, line in enumerate(rows_of(charts.ruled(graph.columns(), moments))):
+    for i, line in enumerate(rows_of(charts.with_rules(graph.columns(), moments))):
         label = f"{numbers[i] / 1e9:{LABELS - 1}.2f} " if i in numbers else " " * LABELS
         cells = "".join(styled(text, key) for text, key in line)
         lines.append(styled(label, "dim") + cells.rstrip())
@@ -81,7 +81,7 @@ def chart(
     axis = ""
     for decade in DECADES:
         if edges[0] <= decade < edges[-1] and column(decade) < room - 8:
-            axis = axis.ljust(column(decade)) + f"{rounded(decade).replace('.0', '')} "
+            axis = axis.ljust(column(decade)) + f"{brief_duration(decade).replace('.0', '')} "
     lines.append(styled(f"{'':{LABELS}}{axis}".rstrip(), "dim"))
     return lines
 
@@ -103,12 +103,12 @@ def svg(
     hz = np.concatenate([part.smooth for parts in runs for part in parts])
     ends = [float(part.end_s[i]) for parts in runs for part, i in ((parts[0], 0), (parts[-1], -1))]
     scale = _Scale(min(ends) / 2, max(ends), *charts.axis_span(hz, STEP_HZ, None))
-    body = [*_grid(scale), *_marks(scale, ramp, ramp.climbs[shown])]
+    body = [*_grid_elements(scale), *_mark_elements(scale, ramp, ramp.climbs[shown])]
     order = [i for i in range(len(runs)) if i != shown] + [shown]
-    body += [_line(scale, runs[i], thick=i == shown) for i in order]
+    body += [_line_elements(scale, runs[i], thick=i == shown) for i in order]
     body += [
-        _text(LEFT_MARGIN, 22, heading, 15), _text(LEFT_MARGIN, 40, clock, 11),
-        _text(LEFT_MARGIN, HEIGHT - 12, answer, 12),
+        _text_element(LEFT_MARGIN, 22, heading, 15), _text_element(LEFT_MARGIN, 40, clock, 11),
+        _text_element(LEFT_MARGIN, HEIGHT - 12, answer, 12),
     ]  # fmt: skip
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
@@ -132,53 +132,55 @@ class _Scale:
         return TOP_MARGIN + min(1.0, max(0.0, share)) * (HEIGHT - TOP_MARGIN - BOTTOM_MARGIN)
 
 
-def _text(x: float, y: float, text: str, size: int, anchor: str = "start") -> str:
+def _text_element(x: float, y: float, text: str, size: int, anchor: str = "start") -> str:
     attributes = f'font-size="{size}" fill="{_INK}" text-anchor="{anchor}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escape(text)}</text>'
 
 
-def _rule(x0: float, y0: float, x1: float, y1: float, colour: str, dashed: str = "") -> str:
+def _rule_element(x0: float, y0: float, x1: float, y1: float, colour: str, dashed: str = "") -> str:
     dash = f' stroke-dasharray="{dashed}"' if dashed else ""
     ends = f'x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}"'
     return f'<line {ends} stroke="{colour}"{dash}/>'
 
 
-def _grid(scale: _Scale) -> list[str]:
+def _grid_elements(scale: _Scale) -> list[str]:
     bottom, right = HEIGHT - BOTTOM_MARGIN, WIDTH - RIGHT_MARGIN
     elements = []
     for decade in DECADES:
         if scale.first_s <= decade <= scale.last_s:
-            x, name = scale.x(decade), rounded(decade).replace(".0", "")
-            elements += [_rule(x, TOP_MARGIN, x, bottom, _GRID),
-                      _text(x, bottom + 16, name, 11, "middle")]  # fmt: skip
+            x, name = scale.x(decade), brief_duration(decade).replace(".0", "")
+            elements += [_rule_element(x, TOP_MARGIN, x, bottom, _GRID),
+                      _text_element(x, bottom + 16, name, 11, "middle")]  # fmt: skip
     step = charts.tick_step(scale.high - scale.low, 6)
     for i in range(math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9) + 1):
         y = scale.y(i * step)
-        elements += [_rule(LEFT_MARGIN, y, right, y, _GRID),
-                  _text(LEFT_MARGIN - 6, y + 4, f"{i * step / 1e9:.2f}", 11, "end")]  # fmt: skip
+        elements += [
+            _rule_element(LEFT_MARGIN, y, right, y, _GRID),
+            _text_element(LEFT_MARGIN - 6, y + 4, f"{i * step / 1e9:.2f}", 11, "end"),
+        ]
     return elements
 
 
-def _marks(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
+def _mark_elements(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
     """Returns the SVG elements for the steady clock, the moments of the climb and the gaps."""
     bottom = HEIGHT - BOTTOM_MARGIN
     elements = []
     if ramp.steady_hz is not None:
         y = scale.y(ramp.steady_hz)
-        elements.append(_rule(LEFT_MARGIN, y, WIDTH - RIGHT_MARGIN, y, _LINE, "2 4"))
+        elements.append(_rule_element(LEFT_MARGIN, y, WIDTH - RIGHT_MARGIN, y, _LINE, "2 4"))
     for line, (name, at_s) in enumerate(climb.moments):
         x = scale.x(at_s)
-        elements.append(_rule(x, TOP_MARGIN, x, bottom, _INK, "4 4"))
-        elements.append(_text(x + 4, bottom - 34 + 14 * line, name, 11))
+        elements.append(_rule_element(x, TOP_MARGIN, x, bottom, _INK, "4 4"))
+        elements.append(_text_element(x + 4, bottom - 34 + 14 * line, name, 11))
     for gap in climb.gaps:
         x = scale.x(gap.at_s)
-        elements.append(_rule(x, bottom + 22, x, bottom + 30, _GAP))
+        elements.append(_rule_element(x, bottom + 22, x, bottom + 30, _GAP))
     if climb.gaps:
-        elements.append(_text(LEFT_MARGIN - 6, bottom + 30, "gaps", 11, "end"))
+        elements.append(_text_element(LEFT_MARGIN - 6, bottom + 30, "gaps", 11, "end"))
     return elements
 
 
-def _line(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
+def _line_elements(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
     """Returns the line of one run, through the middle of each chunk. A step function would be
     exact, but looks the same at this size."""
     middle_s = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])

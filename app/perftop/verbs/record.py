@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.importing import lean
-from perftop.base.text import did_you_mean, in_ascii, utf8
+from perftop.base.importing import fast_imports
+from perftop.base.text import ascii_line, did_you_mean, utf8
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
 
@@ -79,7 +79,7 @@ def size_bytes(text: str) -> int:
     return int(match[1]) * (1000, 10**6, 10**9, 10**12)["kMGT".index(match[2])]
 
 
-def kinds(text: str | None) -> tuple[str, ...]:
+def episode_kinds(text: str | None) -> tuple[str, ...]:
     """Parses a list of kinds and causes of episodes. Raises Failed for unknown ones."""
     from perftop.model.kinds import CAUSES, KINDS
 
@@ -98,16 +98,16 @@ def run(args: argparse.Namespace) -> int:
     if args.print_unit:
         from perftop.verbs import exporter
 
-        return exporter.show("recorder")
+        return exporter.print_shipped("recorder")
     if args.output is None:
         raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
-    _, sample_ns = options.times(args)
+    _, sample_ns = options.interval_and_sample(args)
     with options.held_job(args) as job:
         commands = options.stream_commands(args, sample_ns, BATCH_NS, job)
-        with lean():
+        with fast_imports():
             from perftop.process.signals import run_loop
             from perftop.recording import ring, writer
-        args.on = kinds(args.on)
+        args.on = episode_kinds(args.on)
         paths = [args.output]
         if len(commands) > 1:
             paths = headless.paths(args.output, args.hosts)
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
             record.side_by_side = records
         works = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
-        status, failed = run_loop(headless.attend_all, works, max_s)
+        status, failed = run_loop(headless.run_works, works, max_s)
     if failed == [None] and not records[0].has_begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if job is None:
@@ -154,8 +154,8 @@ class Record(Follower):
         """The recording, if it is a ring."""
         self._now_ns = 0
         self._marks = self._marks_due = 0
-        self._command = None if job is None else Command(job, start)
-        self._triggers = Triggered(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
+        self._command = None if job is None else CommandSummary(job, start)
+        self._triggers = TriggeredKeeper(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr is not None and sys.stderr.isatty()
         self.side_by_side: Sequence[Record] = [self]
@@ -247,7 +247,7 @@ class Record(Follower):
         finally:
             if command is not None:
                 text = "".join(f"{line}\n" for line in command.summary())
-                self._print(text if utf8() else in_ascii(text))
+                self._print(text if utf8() else ascii_line(text))
 
     def _print_news(self, ring: Ring) -> None:
         for text in ring.news:
@@ -320,7 +320,7 @@ class Record(Follower):
                 sys.stderr.flush()
 
 
-class Triggered(Follower):
+class TriggeredKeeper(Follower):
     """Detects episodes of the kinds or causes in --on, and keeps the part of the ring around each.
     Messages are analysed in batches, which costs far less than one at a time."""
 
@@ -353,7 +353,7 @@ class Triggered(Follower):
             ring.keep_around(kind, since_ns, until_ns)
 
 
-class Command(Follower):
+class CommandSummary(Follower):
     """Measures the recorded command, for its summary and for the notes in the file."""
 
     each_sample = True

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.errors import USAGE, Failed, print_error
 from perftop.verbs import options
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ def run(args: argparse.Namespace) -> int:
     from perftop.process import sockets
     from perftop.process.signals import run_loop
 
-    _, sample_ns = options.times(args)
+    _, sample_ns = options.interval_and_sample(args)
     argv = options.stream_command(args, sample_ns, sample_ns)
     group = None if args.group is None else sockets.group_id(args.group)
     with listening(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
-            complain(f"to read it: perftop attach unix:{listener.getsockname()}")
+            print_error(f"to read it: perftop attach unix:{listener.getsockname()}")
         run_loop(serve, listener, argv, group)
     return 0
 
@@ -68,7 +68,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
     may also read; None for no group."""
     import asyncio
 
-    from perftop.process.signals import ENDS, ignore, on_signal
+    from perftop.process.signals import END_SIGNALS, ignore, on_signal
     from perftop.process.sockets import Readers
 
     loop, readers = asyncio.get_running_loop(), Readers()
@@ -77,7 +77,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
     def end(_: object) -> None:
         relaying.cancel()
 
-    on_signal(ENDS, end)
+    on_signal(END_SIGNALS, end)
     listener.setblocking(False)
     loop.add_reader(listener, _admit, listener, readers, group)
     try:

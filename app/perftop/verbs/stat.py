@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, TextIO
 
-from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.importing import lean
-from perftop.base.text import colours, in_ascii, painted, printable, utf8
+from perftop.base.errors import USAGE, Failed, print_error
+from perftop.base.importing import fast_imports
+from perftop.base.text import ascii_line, colours, printable, utf8, with_style
 from perftop.verbs import options
-from perftop.verbs.headless import Measured, attend, attend_all, destination, report_failures
+from perftop.verbs.headless import MeasuredWork, destination, report_failures, run_work, run_works
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -61,7 +61,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb on one machine, or concurrently on several. Returns the exit status."""
-    interval_ns, sample_ns = options.times(args)
+    interval_ns, sample_ns = options.interval_and_sample(args)
     if _repeats(args):
         return _run_repeated(args, sample_ns)
     with options.held_job(args) as job:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         batch_ns = launch.longest_batch_ns(sample_ns, interval_ns, args.duration)
         commands = options.stream_commands(args, sample_ns, batch_ns, job)
         start = options.shared_start(job, len(commands))
-        with lean():
+        with fast_imports():
             from perftop.process.signals import run_loop
 
             stats = [Stat(args, job, start, name) for name, _ in commands]
@@ -82,14 +82,14 @@ def run(args: argparse.Namespace) -> int:
             for stat in stats:
                 stat.out = out
             if len(commands) == 1:
-                status = run_loop(attend, stats[0], commands[0][1], max_s)
+                status = run_loop(run_work, stats[0], commands[0][1], max_s)
             else:
                 works = [(stat, argv) for stat, (_, argv) in zip(stats, commands, strict=True)]
-                status = report_failures(*run_loop(attend_all, works, max_s))
+                status = report_failures(*run_loop(run_works, works, max_s))
         return status or stats[0].status
 
 
-class Stat(Measured):
+class Stat(MeasuredWork):
     """One run on one machine. Prints the numbers of each interval immediately, and a summary at the
     end."""
 
@@ -101,34 +101,34 @@ class Stat(Measured):
     ) -> None:  # fmt: skip
         """`name`: name of the machine, printed with its lines; None if it is the only machine."""
         from perftop.output.export.fields import chosen_fields
-        from perftop.process.streams import REST_S
+        from perftop.process.streams import READ_PAUSE_S
 
-        interval_ns, _ = options.times(args)
+        interval_ns, _ = options.interval_and_sample(args)
         lines = job is None or args.interval is not None
         super().__init__(
-            interval_ns if lines else None, job, start, rest_s=0.0 if lines else REST_S,
+            interval_ns if lines else None, job, start, rest_s=0.0 if lines else READ_PAUSE_S,
             duration_ns=args.duration, count=args.count,
         )  # fmt: skip
         self._args, self._name = args, name
         self._prefix = f"{name}: " if name else ""
         self._lines = lines
         """Whether intervals are printed; otherwise only the summary is."""
-        self._metrics = options.names(args.metrics)
+        self._metrics = options.split_names(args.metrics)
         self._fields = chosen_fields(self._metrics)
         self._columns = None if self._metrics is None else _columns(self._metrics)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.output import stat_json, stat_text
         from perftop.output.export.fields import with_events
-        from perftop.output.stat_table import SCREENFUL, StatTable
+        from perftop.output.stat_table import SCREEN_LINES, StatTable
 
         session = super().on_hello(options.with_identity(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
             session.account(self.job.pid)
-        height = SCREENFUL
+        height = SCREEN_LINES
         if self.out.isatty():
-            height = shutil.get_terminal_size((80, SCREENFUL)).lines
+            height = shutil.get_terminal_size((80, SCREEN_LINES)).lines
         brief = self._args.brief
         self._table = StatTable(session, self._columns, brief=brief, height=height)
         if self._args.json:
@@ -206,13 +206,13 @@ class Stat(Measured):
         from perftop.output import stat_json
 
         origin = {} if self._name is None else {"from": self._name}
-        self._print([stat_json.text(line | origin)])
+        self._print([stat_json.line_text(line | origin)])
 
     def _print(self, lines: list[str]) -> None:
         from perftop.process.signals import write_text
 
         if not self._args.json and self.out in {sys.stdout, sys.stderr} and not utf8():
-            lines = [in_ascii(line) for line in lines]
+            lines = [ascii_line(line) for line in lines]
         write_text(self.out, "".join(f"{printable(line)}\n" for line in lines))
 
 
@@ -266,7 +266,7 @@ def _choose_commands(args: argparse.Namespace) -> None:
 def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     """Runs the command several times and prints the results. Returns the exit status of the first
     run that failed, including warm-ups. Raises Failed if the command cannot be run."""
-    with lean():
+    with fast_imports():
         from perftop.output import stat_json
         from perftop.output.compare import text
         from perftop.output.compare.repeated import (
@@ -290,16 +290,18 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         if args.json:
             objects = [line for runs, argv in sides for line in lines_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []
-            printed_lines = [hello, *map(stat_json.text, objects)]
+            printed_lines = [hello, *map(stat_json.line_text, objects)]
         else:
             printed_lines = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
             if compared:
                 names = shlex.join(args.commands["A"]), shlex.join(args.commands["B"])
                 printed_lines += ["", *text.lines(compared, names)]
             if out in {sys.stdout, sys.stderr} and not utf8():
-                printed_lines = [in_ascii(line) for line in printed_lines]
+                printed_lines = [ascii_line(line) for line in printed_lines]
         printed_lines = [printable(line) for line in printed_lines]
-        printed_lines[0] = painted(printed_lines[0], "1" if colours(out) and not args.json else "")
+        printed_lines[0] = with_style(
+            printed_lines[0], "1" if colours(out) and not args.json else ""
+        )
         out.write("".join(f"{line}\n" for line in printed_lines))
         out.flush()
     return status
@@ -335,13 +337,13 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             argv = options.stream_command(single_args, sample_ns, sample_ns, job)
             stat, out = Stat(single_args, job), io.StringIO()
             stat.out = out
-            status = run_loop(attend, stat, argv)
+            status = run_loop(run_work, stat, argv)
         printed_lines = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
             return repeats, hello, status
         was_ended = status - 128 in HANDLED_SIGNALS  # by a signal, so no other run follows
         if was_ended and repeats:
-            complain(f"run {index + 1} was ended by signal {status - 128} and is not counted")
+            print_error(f"run {index + 1} was ended by signal {status - 128} and is not counted")
             return repeats, hello, status
         hello = hello or printed_lines[0]
         repeats.append(Repeat(json.loads(printed_lines[-1]), warmup=turn < args.warmup, side=side))
@@ -349,6 +351,6 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             return repeats, hello, status
         if repeats[-1].status and not args.keep_failed:
             failed = f"run {index + 1} failed (exit status {repeats[-1].status})"
-            complain(f"{failed}: no more runs; --keep-failed continues")
+            print_error(f"{failed}: no more runs; --keep-failed continues")
             return repeats, hello, 0
     return repeats, hello, 0

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perftop.base.errors import DAMAGED, USAGE, Failed
-from perftop.base.importing import lean
-from perftop.base.text import on_terminal, utf8
+from perftop.base.importing import fast_imports
+from perftop.base.text import terminal_text, utf8
 from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def place(text: str) -> int | str:
 
 
 def run(args: argparse.Namespace) -> int:
-    with lean():
+    with fast_imports():
         from perftop.output import stat_json, summary_text
         from perftop.output.summary_text import Phases
         from perftop.recording.file import open_source, report_damage
@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"no marks in {file}; to set one while recording: {how}", USAGE)
     (total,) = whole_phases.phases
     if args.json:
-        lines = [stat_json.text(phase.line) for phase in (*marked_phases.phases, total)]
+        lines = [stat_json.line_text(phase.line) for phase in (*marked_phases.phases, total)]
     else:
         drawn = summary_text.lines(whole_phases.session, marked_phases.phases, total)
-        lines = [on_terminal(line, unicode=utf8()) for line in drawn]
+        lines = [terminal_text(line, unicode=utf8()) for line in drawn]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return report_damage(file, source)
 
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 # --- moments
 
 
-class _Moment(NamedTuple):
+class _SpanEnd(NamedTuple):
     """A moment of a recording in raw ns, or, for a time of day, in Unix ns."""
 
     ns: int
@@ -99,7 +99,7 @@ class _Moment(NamedTuple):
 
 
 def _messages_until(
-    messages: Iterable[wire.Message], end: _Moment | None, hello: wire.Hello
+    messages: Iterable[wire.Message], end: _SpanEnd | None, hello: wire.Hello
 ) -> Iterator[wire.Message]:
     """Yields the messages until a moment. The raw clock stands still while the machine is
     suspended, so times of day are compared with the wall clock."""
@@ -118,10 +118,10 @@ def _messages_until(
         yield message
 
 
-def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[_Moment, _Moment | None]:
+def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[_SpanEnd, _SpanEnd | None]:
     """Returns the moments at which the summary begins and ends; None if it lasts to the end of the
     recording."""
-    start = _Moment(hello.raw_ns) if since is None else _moment(since, hello)
+    start = _SpanEnd(hello.raw_ns) if since is None else _moment(since, hello)
     end = None if until is None else _moment(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns
     first_ns, last_ns = (
@@ -132,10 +132,10 @@ def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[_Moment, _Mo
     return start, end
 
 
-def _moment(moment: int | str, hello: wire.Hello) -> _Moment:
+def _moment(moment: int | str, hello: wire.Hello) -> _SpanEnd:
     """Returns a moment. A time of day means its first occurrence after the start."""
     if isinstance(moment, int):
-        return _Moment(hello.raw_ns + moment)
+        return _SpanEnd(hello.raw_ns + moment)
     match = _CLOCK.fullmatch(moment)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
         raise Failed(f"invalid time of day {moment!r} (try 12:03:05)", USAGE)
@@ -148,4 +148,4 @@ def _moment(moment: int | str, hello: wire.Hello) -> _Moment:
         for days in (0, 1)
     )
     found_s = next((found_s for found_s in times if found_s >= int(start_s)), start_s)
-    return _Moment(max(hello.wall_ns, round(found_s * 1e9)), is_unix=True)
+    return _SpanEnd(max(hello.wall_ns, round(found_s * 1e9)), is_unix=True)

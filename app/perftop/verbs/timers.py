@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from perftop.base import text
-from perftop.base.text import MISSING, exact, wrapped
+from perftop.base.text import MISSING, resolution_text, wrap_indented
 from perftop.verbs import machine
-from perftop.verbs.machine import HISTOGRAM_BINS, INDENT, Answer, add_instrument, fact
+from perftop.verbs.machine import HISTOGRAM_BINS, INDENT, Answer, add_instrument, fact_lines
 
 COLUMN_WIDTH = 8
 STEP_WIDTH = 10
@@ -18,7 +18,7 @@ MIN_WIDE_WIDTH = 112
 """Minimum width of the terminal at which costs are shown both in ticks and in ns."""
 _TICKS = ("least_ticks", "median_ticks", "mean_ticks", "error_ticks", "sigma_ticks")
 _NS = ("least_ns", "median_ns", "mean_ns", "error_ns", "sigma_ns")
-_HEADS = {"least": "least", "median": "median", "mean": "mean", "error": "±", "sigma": "σ"}
+_HEADINGS = {"least": "least", "median": "median", "mean": "mean", "error": "±", "sigma": "σ"}
 
 
 def add(verbs: Any) -> None:
@@ -35,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     width = max(width, machine.MIN_WIDTH)
     source_text = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
-    lines = wrapped(" · ".join([*text.machine(answer), source_text]), width, 0)
-    lines += ["", *_costs(answer, width), *_notes(answer, width)]
+    lines = wrap_indented(" · ".join([*text.describe_machine(answer), source_text]), width, 0)
+    lines += ["", *_cost_lines(answer, width), *_note_lines(answer, width)]
     lines += ["", *_distributions(answer, unicode), "", "order it keeps"]
     for method in answer["methods"]:
-        lines += fact(method["name"], method["guarantees"] or "not stated", width)
-    lines += ["", *_tsc(answer["tsc"], width), "", *_offsets(answer, width), ""]
+        lines += fact_lines(method["name"], method["guarantees"] or "not stated", width)
+    lines += ["", *_tsc_lines(answer["tsc"], width), "", *_offset_lines(answer, width), ""]
     return lines + machine.disturbances(answer, width)
 
 
@@ -51,7 +51,7 @@ def number(value: float | None) -> str:
     return f"{value:.{2 if abs(value) < 100 else 1 if abs(value) < 10_000 else 0}f}"
 
 
-def _costs(answer: Answer, width: int) -> Iterator[str]:
+def _cost_lines(answer: Answer, width: int) -> Iterator[str]:
     def row(head: str, cells: list[str]) -> str:
         *first, last_cell = cells
         line = f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN_WIDTH}}" for cell in first)
@@ -61,19 +61,19 @@ def _costs(answer: Answer, width: int) -> Iterator[str]:
     units = [""] * (len(keys) + 1)
     units[0], units[len(_TICKS)] = "in ticks", "in ns"
     yield row("", units).rstrip()
-    yield row("cost of one call", [*(_HEADS[key.partition("_")[0]] for key in keys), "step"])
+    yield row("cost of one call", [*(_HEADINGS[key.partition("_")[0]] for key in keys), "step"])
     for method in answer["methods"]:
         if method["usable"]:
             mark = "" if method["settled"] else " *"
             cells = [number(method[key]) for key in keys]
-            yield row(method["name"], [*cells, exact(method["step_ns"])]) + mark
+            yield row(method["name"], [*cells, resolution_text(method["step_ns"])]) + mark
         else:
-            yield from fact(method["name"], f"{MISSING}: {method['why']}", width)
+            yield from fact_lines(method["name"], f"{MISSING}: {method['why']}", width)
             if method["fix"]:
-                yield from fact("", f"fix: {method['fix']}", width)
+                yield from fact_lines("", f"fix: {method['fix']}", width)
 
 
-def _notes(answer: Answer, width: int) -> Iterator[str]:
+def _note_lines(answer: Answer, width: int) -> Iterator[str]:
     methods = answer["methods"]
     trimmed, confidence = (f"{100 * answer[key]:g} %" for key in ("trimmed", "confidence"))
     means = (
@@ -100,7 +100,7 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
                      "known")  # fmt: skip
     notes += [f"{method['name']} of {method['note']}" for method in methods if method["note"]]
     for note in notes:
-        yield from wrapped(f"  {note}", width, 2)
+        yield from wrap_indented(f"  {note}", width, 2)
 
 
 def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
@@ -112,38 +112,38 @@ def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
             first, counts = histogram["first_ticks"], histogram["counts"]
             end = first + histogram["width_ticks"] * len(counts)
             line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN_WIDTH}} "
-            line += f"{machine.bars(counts, unicode=unicode)} {number(end):<{COLUMN_WIDTH}}"
+            line += f"{machine.bar_line(counts, unicode=unicode)} {number(end):<{COLUMN_WIDTH}}"
             far_counts = method["far"]
             yield f"{line} {100 * far_counts:.2g} % far out" if far_counts else line.rstrip()
     yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"
 
 
-def _tsc(tsc: Answer, width: int) -> Iterator[str]:
+def _tsc_lines(tsc: Answer, width: int) -> Iterator[str]:
     invariant = {
         True: "yes", False: "no: it may follow the clock or stop in deep idle", None: "unknown",
     }  # fmt: skip
     step = tsc["step_ticks"]
     step_text = tsc["step_why"] if step is None else f"{step:.4g} ticks" if step > 1 else "1 tick"
-    rows = [("TSC", _rate(tsc)), *([("", tsc["note"])] if tsc["note"] else [])]
-    rows.append(("  the screen's rate", _rate(tsc["hello"])))
-    rows += [("  nominal", _rate(rate)) for rate in tsc["said"]]
+    rows = [("TSC", _rate_text(tsc)), *([("", tsc["note"])] if tsc["note"] else [])]
+    rows.append(("  the screen's rate", _rate_text(tsc["hello"])))
+    rows += [("  nominal", _rate_text(rate)) for rate in tsc["said"]]
     rows += [
         ("  invariant", invariant[tsc["invariant"]]), ("  moves in steps of", step_text),
         ("  clock source", tsc["clocksource"] or "unknown"),
     ]  # fmt: skip
     for name, row_text in rows:
-        yield from fact(name, row_text, width)
+        yield from fact_lines(name, row_text, width)
 
 
-def _rate(rate: Answer) -> str:
+def _rate_text(rate: Answer) -> str:
     error = "" if rate["error"] is None else f", within {1e6 * rate['error']:.2g} ppm"
     return f"{rate['hz'] / 1e6:.6f} MHz{error}: {rate['origin']}"
 
 
-def _offsets(answer: Answer, width: int) -> Iterator[str]:
+def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
     offsets = answer["offsets"]
     if not offsets:
-        yield from fact("TSC offsets", "perftop may run on one CPU only", width)
+        yield from fact_lines("TSC offsets", "perftop may run on one CPU only", width)
         return
     yield f"TSC offsets against CPU {offsets[0]['against']}, with bounds that hold for certain"
     known_offsets = [
@@ -157,6 +157,6 @@ def _offsets(answer: Answer, width: int) -> Iterator[str]:
         yield "".join(f"{cell:<{size}}" for cell in known_offsets[i : i + across]).rstrip()
     for offset in offsets:
         if offset["why"] is not None:
-            yield from fact(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
+            yield from fact_lines(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
     if left_out := answer["offsets_left_out"]:
         yield f"  {left_out} more CPUs were left out"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from perftop.base.text import many, ranges
+from perftop.base.text import count_noun, ranges
 from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer
 
@@ -52,13 +52,13 @@ class _Branch(NamedTuple):
 def draw(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
     """Returns the lines of the tree."""
     cpus: list[Mapping[str, Any]] = answer["cpus"]
-    cores = _cores(cpus)
+    cores = _cores_of_cpus(cpus)
     summary = " · ".join(_summary(cpus, cores))
     if offline_cpus := [int(row["cpu"]) for row in cpus if not row.get("online")]:
         summary += f"; offline: {_number_list(offline_cpus)}"
     branches = _packages(cores)
     widths: dict[tuple[int, int], int] = {}
-    _measure(branches, 0, widths)
+    _measure_widths(branches, 0, widths)
     return [summary, *_render(branches, 0, widths, "")]
 
 
@@ -69,7 +69,7 @@ def _number_list(numbers: Iterable[int]) -> str:
 # --- cores
 
 
-def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
+def _cores_of_cpus(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
     """Returns the cores with an online CPU, ordered by their first CPU. Cores are also
     distinguished by their siblings, because some kernels repeat core IDs."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
@@ -94,28 +94,28 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
     nodes = {core.node for core in cores} - {None}
     types = [core.type or "other" for core in cores]
     threads = sorted({len(core.cpus) for core in cores})
-    parts = [many(len(packages), "package")] if packages else []
+    parts = [count_noun(len(packages), "package")] if packages else []
     if len(dies) > max(1, len(packages)):
-        parts.append(many(len(dies), "die"))
+        parts.append(count_noun(len(dies), "die"))
     kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=TYPES.find)]
     has_types = any(core.type for core in cores)
-    parts.append(many(len(cores), "core") + (f" ({' + '.join(kinds)})" if has_types else ""))
-    parts.append(many(len(cpus), "CPU"))
+    parts.append(count_noun(len(cores), "core") + (f" ({' + '.join(kinds)})" if has_types else ""))
+    parts.append(count_noun(len(cpus), "CPU"))
     if len(threads) == 1:
-        parts.append(many(threads[0], "thread") + " a core")
+        parts.append(count_noun(threads[0], "thread") + " a core")
     elif threads:
         parts.append(f"{threads[0]}-{threads[-1]} threads a core")
     if len(caches) > max(1, len(packages)):
-        parts.append(many(len(caches), "L3 cache"))
+        parts.append(count_noun(len(caches), "L3 cache"))
     if nodes:
-        parts.append(many(len(nodes), "NUMA node"))
+        parts.append(count_noun(len(nodes), "NUMA node"))
     return parts
 
 
 # --- branches
 
 
-def _by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
+def _grouped_by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
     """Returns the cores, grouped and ordered by an ID; cores without this ID are last."""
     groups: dict[int | None, list[_Core]] = {}
     for core in cores:
@@ -126,7 +126,7 @@ def _by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Co
 
 def _packages(cores: list[_Core]) -> list[_Branch]:
     caches = any(core.l3 is not None for core in cores)
-    groups = _by(cores, lambda core: core.package)
+    groups = _grouped_by(cores, lambda core: core.package)
     fold = _foldable(groups)
     branches = []
     for group in [cores] if fold else groups:
@@ -135,8 +135,8 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
         if fold:
             name = f"packages {_number_list(c.package or 0 for c in group)}, a core each"
         total = sum(len(core.cpus) for core in group)
-        cells = [name, many(len(group), "core"), many(total, "CPU")]
-        dies = [] if fold else _by(group, lambda core: core.die)
+        cells = [name, count_noun(len(group), "core"), count_noun(total, "CPU")]
+        dies = [] if fold else _grouped_by(group, lambda core: core.die)
         if len(dies) < 2:
             branches.append(_Branch(cells, _caches(group, caches)))
             continue
@@ -150,7 +150,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
 
 
 def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
-    groups = _by(cores, lambda core: core.l3)
+    groups = _grouped_by(cores, lambda core: core.l3)
     if _foldable(groups) and groups[-1][0].l3 is not None:
         return [_group(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
     branches = []
@@ -181,17 +181,17 @@ def _group(name: str, cores: list[_Core]) -> _Branch:
     nodes = {node for node, _, _ in classes if node is not None}
     node_text = f"node {_number_list(nodes)}" if nodes else ""
     if len(classes) == 1:
-        run, core_list = _run(cores)
+        run, core_list = _equal_cores_branch(cores)
         return _Branch([name, node_text, *run], core_list)
     branches = []
     for (node, _, _), part in classes.items():
-        run, core_list = _run(part)
+        run, core_list = _equal_cores_branch(part)
         own_node_text = f"node {node}" if len(nodes) > 1 and node is not None else ""
         branches.append(_Branch([own_node_text, *run], core_list))
     return _Branch([name or "cores", node_text], branches)
 
 
-def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
+def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     """Returns the cells for cores of one kind: cores and CPUs in one line, or the number of cores
     and a list of branches below."""
     kind = f"{cores[0].type} " if cores[0].type else ""
@@ -199,7 +199,7 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     known_ids = [n for n in ids if n is not None]
     has_same_ids = len(cores) > 1 and len(set(ids)) == 1  # one core in each package
     plural = "s" if len(cores) > 1 and not has_same_ids else ""
-    label = kind + many(len(cores), "core")
+    label = kind + count_noun(len(cores), "core")
     if known_ids:
         of_each = " of each" if has_same_ids else ""
         label = f"{kind}core{plural} {_number_list(known_ids)}{of_each}"
@@ -211,7 +211,9 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
         return [label, cpus], []
     texts = [f"core {'?' if c.core is None else c.core}: {_number_list(c.cpus)}" for c in cores]
     lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_RUN)
-    return [kind + many(len(cores), "core")], [_Branch([t.replace("\u00a0", " ")]) for t in lines]
+    return [kind + count_noun(len(cores), "core")], [
+        _Branch([t.replace("\u00a0", " ")]) for t in lines
+    ]
 
 
 def _pattern(cores: list[_Core]) -> str:
@@ -232,12 +234,14 @@ def _pattern(cores: list[_Core]) -> str:
 # --- lines
 
 
-def _measure(branches: Sequence[_Branch], depth: int, widths: dict[tuple[int, int], int]) -> None:
+def _measure_widths(
+    branches: Sequence[_Branch], depth: int, widths: dict[tuple[int, int], int]
+) -> None:
     for branch in branches:
         for column, cell in enumerate(branch.cells[:-1]):  # the last cell needs no padding
             key = (depth, column)
             widths[key] = max(widths.get(key, 0), len(cell))
-        _measure(branch.below, depth + 1, widths)
+        _measure_widths(branch.below, depth + 1, widths)
 
 
 def _render(

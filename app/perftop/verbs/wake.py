@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from perftop.base.text import machine as machine_text
-from perftop.base.text import percent, rough, wrapped
+from perftop.base.text import describe_machine as machine_text
+from perftop.base.text import percent, whole_percent, wrap_indented
 from perftop.verbs import machine
 from perftop.verbs.machine import Answer, add_instrument
 
@@ -31,13 +31,13 @@ def run(args: argparse.Namespace) -> int:
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     width, rows = max(width, machine.MIN_WIDTH), answer["rows"]
-    lines = [*wrapped(sentence(answer), width, 0), ""]
+    lines = [*wrap_indented(sentence(answer), width, 0), ""]
     head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))
     lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in us")
     for row in rows:
         cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _COST_KEYS)
         state = (row["deepest"] or "as it is")[:13]
-        bars = machine.bars(row["histogram"]["counts"], unicode=unicode)
+        bars = machine.bar_line(row["histogram"]["counts"], unicode=unicode)
         line = f"{row['kind']:<12}{state:<14}{cells}  {bars}"
         lines.append(line.rstrip())
     costs = [
@@ -45,12 +45,12 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         for rate in WAKE_UP_RATES
     ]  # shares of its time that a program spends on wake-ups by a timer
     text = "A program that waits for each wake-up waits so much of its time"
-    lines += ["", *wrapped(f"{text}: {', '.join(costs)}.", width, 2), ""]
-    for note in _notes(answer):
-        lines += wrapped(note, width, 2)
+    lines += ["", *wrap_indented(f"{text}: {', '.join(costs)}.", width, 2), ""]
+    for note in _note_lines(answer):
+        lines += wrap_indented(note, width, 2)
     lines += machine.disturbances(answer, width)
     source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
-    return [*lines, "", *wrapped(" · ".join([*machine_text(answer), source_text]), width, 0)]
+    return [*lines, "", *wrap_indented(" · ".join([*machine_text(answer), source_text]), width, 0)]
 
 
 def sentence(answer: Answer) -> str:
@@ -61,13 +61,13 @@ def sentence(answer: Answer) -> str:
     return f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
 
 
-def _notes(answer: Answer) -> Iterator[str]:
+def _note_lines(answer: Answer) -> Iterator[str]:
     idle = [min(1.0, row["idle_entries"] / row["samples"]) for row in answer["rows"]]
     if answer["states"] and min(idle) < MIN_IDLE_SHARE:
         yield (
-            f"CPU {answer['cpu']} was idle before {rough(min(idle))} of the wake-ups of a row:"
-            " other tasks ran there, and these costs hold the time of waiting for them. Repeat it"
-            " at rest."
+            f"CPU {answer['cpu']} was idle before {whole_percent(min(idle))} of the wake-ups of a"
+            " row: other tasks ran there, and these costs hold the time of waiting for them."
+            " Repeat it at rest."
         )
     if answer["virtualisation"] is not None:
         yield (

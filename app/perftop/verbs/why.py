@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.importing import lean
-from perftop.base.text import colours, length, utf8
+from perftop.base.errors import USAGE, Failed, print_error
+from perftop.base.importing import fast_imports
+from perftop.base.text import colours, long_duration, utf8
 from perftop.verbs import headless, options
-from perftop.verbs.headless import Measured, attend, destination
+from perftop.verbs.headless import MeasuredWork, destination, run_work
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -42,27 +42,27 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.file is not None:
         return _run_on_file(args)
-    _, sample_ns = options.times(args)
+    _, sample_ns = options.interval_and_sample(args)
     with options.held_job(args) as job:
         from perftop.process import launch
 
         duration_ns = args.duration or DEFAULT_NS
         batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
-        with lean():
+        with fast_imports():
             from perftop.process.signals import run_loop
 
             work = Why(args, job)
         status = 0
         with destination(args, lambda: work.status) as work.out:
-            status = run_loop(attend, work, argv)
+            status = run_loop(run_work, work, argv)
         return status or work.status
 
 
 def _run_on_file(args: argparse.Namespace) -> int:
     if args.command is not None:
         raise Failed("a recording or a command, not both", USAGE)
-    with lean():
+    with fast_imports():
         from perftop.recording.file import open_source, report_damage
     path: Path = args.file
     work = Why(args)
@@ -90,17 +90,17 @@ def _hint(path: Path) -> str:
     return ""
 
 
-class Why(Measured):
+class Why(MeasuredWork):
     """Follows a stream and prints the report at its end."""
 
     out: TextIO
 
     def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
-        from perftop.process.streams import REST_S
+        from perftop.process.streams import READ_PAUSE_S
 
         is_timed = args.file is None and job is None
         duration_ns = (args.duration or DEFAULT_NS) if is_timed else None
-        super().__init__(None, job, rest_s=REST_S, duration_ns=duration_ns)
+        super().__init__(None, job, rest_s=READ_PAUSE_S, duration_ns=duration_ns)
         self._args = args
         self.has_reported = False
         """Whether there was enough to report."""
@@ -110,7 +110,7 @@ class Why(Measured):
         session = super().on_hello(hello)
         session.account(-1 if self.job is None else self.job.pid)
         if self._shows_wait and self.duration_ns is not None:
-            text = f"watching for {length(self.duration_ns)} …\r"
+            text = f"watching for {long_duration(self.duration_ns)} …\r"
             print(text, end="", file=sys.stderr, flush=True)
         return session
 
@@ -125,7 +125,7 @@ class Why(Measured):
             return
         session, job, first_ns = self.session, self.job, self.measurement.first_ns
         if first_ns is None or session.frames < 2:
-            complain("fewer than two samples: no answer is possible")
+            print_error("fewer than two samples: no answer is possible")
             return
         self.has_reported = True
         is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
@@ -133,7 +133,7 @@ class Why(Measured):
         findings = report(session, first_ns, name, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
-            lines = [stat_json.text(why_text.why_json(session, findings, run))]
+            lines = [stat_json.line_text(why_text.why_json(session, findings, run))]
         else:
             lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())
         self.out.write("".join(f"{line}\n" for line in lines))

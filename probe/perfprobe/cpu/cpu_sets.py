@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from perfprobe.errors import Usage
+from perfprobe.errors import UsageError
 from perfprobe.wire import Cpu
 
-LIMIT = 1 << 16
+MAX_CPU = 1 << 16
 """Upper bound of CPU numbers and of CPUs in a list: a wrong list cannot exhaust memory."""
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
@@ -24,8 +24,8 @@ def parse(text: str) -> list[int]:
             continue
         members = _range(item)
         claimed += len(members)
-        if claimed > LIMIT:
-            raise Usage(f"a CPU list names more than {LIMIT} CPUs")
+        if claimed > MAX_CPU:
+            raise UsageError(f"a CPU list names more than {MAX_CPU} CPUs")
         cpus.update(members)
     return sorted(cpus)
 
@@ -49,11 +49,11 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     """
     terms = [term.strip() for term in text.split(",")]
     if terms == [""]:
-        raise Usage("no CPUs are named: the selection is empty")
+        raise UsageError("no CPUs are named: the selection is empty")
     chosen: set[int] = set()
     for term in terms:
         if not term:
-            raise Usage(f"{_quoted(text)}: an item between commas is empty")
+            raise UsageError(f"{_quoted(text)}: an item between commas is empty")
         chosen.update(_term(term, rows))
     return sorted(chosen)
 
@@ -61,21 +61,21 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
 def _range(item: str) -> range | list[int]:
     match = _RANGE.fullmatch(item)
     if match is None:
-        raise Usage(f"{_quoted(item)} is not a CPU number or a range")
+        raise UsageError(f"{_quoted(item)} is not a CPU number or a range")
     # int() of a long text is slow, and fails for a very long one.
     if any(len(number) > 20 for number in match.groups() if number):
-        raise Usage(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
+        raise UsageError(f"{_quoted(item)}: CPU numbers end at {MAX_CPU - 1}")
     first, last, used, group = (int(n) if n else None for n in match.groups())
     assert first is not None
     last = first if last is None else last
-    if max(first, last) >= LIMIT:
-        raise Usage(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
+    if max(first, last) >= MAX_CPU:
+        raise UsageError(f"{_quoted(item)}: CPU numbers end at {MAX_CPU - 1}")
     if last < first:
-        raise Usage(f"{_quoted(item)} runs backwards")
+        raise UsageError(f"{_quoted(item)} runs backwards")
     if used is None or group is None:
         return range(first, last + 1)
     if not 0 < used <= group:
-        raise Usage(f"{_quoted(item)}: {used} of every {group} CPUs cannot be taken")
+        raise UsageError(f"{_quoted(item)}: {used} of every {group} CPUs cannot be taken")
     return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < used]
 
 
@@ -89,20 +89,24 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
         selected = [cpu for cpu in wanted if cpu in existing]
         if not selected or wanted[-1] > max(existing):
             gone = format(cpu for cpu in wanted if cpu not in existing)
-            raise Usage(_none(f"CPU {gone}", format(existing)))
+            raise UsageError(_nothing_matches(f"CPU {gone}", format(existing)))
         return selected
     if lower.startswith("type:"):
         name = term[5:].strip()
         types = {row.cpu: row.type for row in rows if row.type is not None}
         matches = [cpu for cpu, kind in types.items() if kind.lower() == name.lower()]
         if not types:
-            raise Usage(f"type:{_cut(name)}: the CPUs here have no types")
+            raise UsageError(f"type:{_shortened(name)}: the CPUs here have no types")
         if not matches:
-            raise Usage(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted({*types.values()}))))
+            raise UsageError(
+                _nothing_matches(
+                    f"CPU of type {_quoted(name)}", ", ".join(sorted({*types.values()}))
+                )
+            )
         return matches
     match = _PLACE.fullmatch(lower)
     if match is None:
-        raise Usage(
+        raise UsageError(
             f"{_quoted(term)} is not understood: CPUs are named like "
             "0-15, 32, pkg0, core3, pkg1core3 or type:P"
         )
@@ -127,21 +131,21 @@ def _matching(
     if not matches:
         idents = {value for row in rows if (value := ident(row)) is not None}
         if not idents:
-            raise Usage(f"{what} {wanted}: the kernel does not report {what}s{inside} here")
-        raise Usage(_none(f"{what} {wanted}{inside}", format(idents)))
+            raise UsageError(f"{what} {wanted}: the kernel does not report {what}s{inside} here")
+        raise UsageError(_nothing_matches(f"{what} {wanted}{inside}", format(idents)))
     return matches
 
 
-def _none(what: str, instead: str) -> str:
+def _nothing_matches(what: str, instead: str) -> str:
     several = "are" if any(c in instead for c in "-,") else "is only"
     return f"there is no {what} here; there {several} {instead}"
 
 
 def _quoted(text: str) -> str:
-    return repr(_cut(text))
+    return repr(_shortened(text))
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     """The user's text, printable and short enough for one line of a message."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable if len(printable) <= 40 else printable[:39] + "…"

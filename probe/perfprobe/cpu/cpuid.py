@@ -27,12 +27,12 @@ class Leaves(Protocol):
     def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None: ...
 
 
-def unreadable(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG001
+def no_leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG001
     """Returns None for each leaf: the `Leaves` of a machine that has no cpuid driver."""
     return None
 
 
-def device(root: Path, cpu: int) -> Leaves:
+def device_leaves(root: Path, cpu: int) -> Leaves:
     """The kernel's cpuid driver. A read wakes that CPU, so each leaf is read once and kept."""
     path = f"{root}/dev/cpu/{cpu}/cpuid"
 
@@ -78,7 +78,7 @@ _CORE_TYPES: dict[int, Literal["P", "E"]] = {0x40: "P", 0x20: "E"}  # Linux: hyb
 def core_type(leaves: Leaves) -> Literal["P", "E"] | None:
     """The core type of a hybrid's CPU; None on all other CPUs."""
     registers = leaf(leaves, 0x1A)
-    if registers is None or not has(leaves, "hybrid"):
+    if registers is None or not has_feature(leaves, "hybrid"):
         return None
     return _CORE_TYPES.get(registers[EAX] >> 24)
 
@@ -101,7 +101,7 @@ _BITS = {
 """The leaf, register and bit of each feature."""
 
 
-def has(leaves: Leaves, feature: str) -> bool | None:
+def has_feature(leaves: Leaves, feature: str) -> bool | None:
     """Whether the CPU has the feature; None if CPUID cannot be read, False if the leaf is
     missing."""
     number, register, bit = _BITS[feature]
@@ -143,7 +143,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     if version == 0:
         return Perfmon(0, 0, 0, 0, 0, anythread_deprecated=bool(edx >> 15 & 1))
     fixed = edx & 0x1F if version >= 2 else 0
-    if 0 < fixed < ASSUMED_FIXED and version < 5 and has(leaves, "hypervisor") is False:
+    if 0 < fixed < ASSUMED_FIXED and version < 5 and has_feature(leaves, "hypervisor") is False:
         fixed = ASSUMED_FIXED
     gp, fixed = _own_counters(leaves) or (eax >> 8 & 0xFF, fixed)
     pmu = Perfmon(
@@ -155,7 +155,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
         anythread_deprecated=bool(edx >> 15 & 1),
         events=frozenset(n for n in range(min(eax >> 24, 32)) if not ebx >> n & 1),
     )
-    return pmu if _sane(pmu) else None
+    return pmu if _is_plausible(pmu) else None
 
 
 def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
@@ -174,7 +174,7 @@ def _low_bits(mask: int) -> int:
     return (~mask & (mask + 1)).bit_length() - 1
 
 
-def _sane(pmu: Perfmon) -> bool:
+def _is_plausible(pmu: Perfmon) -> bool:
     """Whether the leaf is plausible: counters have at most 64 bits, and GLOBAL_CTRL has 32 enable
     bits for general and 32 for fixed counters."""
     fixed = pmu.fixed == 0 or 0 < pmu.fixed_bits <= 64
@@ -198,7 +198,9 @@ TSX_COUNTER = 3
 def lent_to_tsx(leaves: Leaves) -> bool:
     """Whether microcode may use a general counter for transactions. If so, Linux does not use that
     counter."""
-    return bool(has(leaves, "tsx-force-abort")) and not has(leaves, "rtm-always-aborts")
+    return bool(has_feature(leaves, "tsx-force-abort")) and not has_feature(
+        leaves, "rtm-always-aborts"
+    )
 
 
 def amd_counters(leaves: Leaves) -> int | None:

@@ -7,17 +7,17 @@ import re
 
 from perfprobe.cpu import cpu_sets
 
-CPUS = "sys/devices/system/cpu"
+CPU_DIRECTORY = "sys/devices/system/cpu"
 MAX_SMALL_BYTES = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
 
 
-def text(path: str, limit: int = MAX_SMALL_BYTES) -> str | None:
+def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str | None:
     """The content of a small file; None if it cannot be read or is longer than `limit` bytes."""
-    content = head(path, limit + 1)
+    content = read_head(path, limit + 1)
     return None if content is None or len(content) > limit else content
 
 
-def head(path: str, limit: int) -> str | None:
+def read_head(path: str, limit: int) -> str | None:
     """The first `limit` bytes of a file. Takes no Path, because thousands of files are read."""
     chunks = []
     try:
@@ -34,31 +34,31 @@ def head(path: str, limit: int) -> str | None:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
-def word(path: str) -> str:
+def read_word(path: str) -> str:
     """The content of a file with one value; empty if it cannot be read."""
-    return (text(path) or "").strip()
+    return (read_text(path) or "").strip()
 
 
-def number(path: str) -> int | None:
-    return natural(text(path))
+def read_number(path: str) -> int | None:
+    return parse_natural(read_text(path))
 
 
-def natural(content: str | None) -> int | None:
+def parse_natural(content: str | None) -> int | None:
     """The number in the text; None for anything else. Firmware writes -1 for unknown."""
     match = re.fullmatch(r"\s*([0-9]{1,10})\s*", content or "")
     return int(match[1]) if match else None
 
 
-def cpus(path: str) -> list[int]:
+def read_cpu_list(path: str) -> list[int]:
     """The CPUs of a list in a file; empty if it is missing or garbled."""
-    content = text(path)
+    content = read_text(path)
     try:
         return cpu_sets.parse(content) if content else []
     except ValueError:
         return []
 
 
-def names(directory: str) -> list[str]:
+def file_names(directory: str) -> list[str]:
     """The names in a directory, sorted; empty if it cannot be read."""
     try:
         return sorted(os.listdir(directory))  # noqa: PTH208 - a Path per name, a thousand times
@@ -66,8 +66,8 @@ def names(directory: str) -> list[str]:
         return []
 
 
-def numbered(directory: str, prefix: str) -> list[int]:
+def numbered_entries(directory: str, prefix: str) -> list[int]:
     """The numbers n of the entries `prefix`n of a directory, ascending."""
     pattern = re.compile(prefix + "([0-9]{1,5})")
-    matches = map(pattern.fullmatch, names(directory))
+    matches = map(pattern.fullmatch, file_names(directory))
     return sorted({int(match[1]) for match in matches if match})

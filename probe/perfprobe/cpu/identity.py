@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfprobe.cpu.files import head, natural, text
+from perfprobe.cpu.files import parse_natural, read_head, read_text
 from perfprobe.wire import Identity
 
 FIRST_RECORD = 1 << 14  # bytes of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
@@ -32,40 +32,40 @@ _HYPERVISORS = (
 
 def hostname(root: Path = Path("/")) -> str:
     """The host name; empty where it cannot be read."""
-    return _line(f"{root}/proc/sys/kernel/hostname") or ""
+    return _first_line(f"{root}/proc/sys/kernel/hostname") or ""
 
 
 def kernel(root: Path = Path("/")) -> str:
     """The kernel's release; empty where it cannot be read."""
-    return _line(f"{root}/proc/sys/kernel/osrelease") or ""
+    return _first_line(f"{root}/proc/sys/kernel/osrelease") or ""
 
 
 def user_namespace(root: Path = Path("/")) -> bool:
     """Whether this process is in a user namespace of its own (`unshare -U`, rootless containers),
     where root and capabilities give no access to the hardware."""
-    result = (text(f"{root}/proc/self/uid_map") or "").split()
+    result = (read_text(f"{root}/proc/self/uid_map") or "").split()
     return bool(result) and result != ["0", "0", "4294967295"]
 
 
 def boot_id(root: Path = Path("/")) -> str | None:
-    return _line(f"{root}/proc/sys/kernel/random/boot_id")
+    return _first_line(f"{root}/proc/sys/kernel/random/boot_id")
 
 
 def clocksource(root: Path = Path("/")) -> str | None:
     """The clock source that the kernel uses."""
-    return _line(f"{root}/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    return _first_line(f"{root}/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def identity(root: Path = Path("/")) -> Identity:
     """The identity of the first CPU in /proc/cpuinfo; a hybrid's types share family and model."""
     fields = _first_record(root)
     return Identity(
-        vendor=_clean(fields.get("vendor_id") or fields.get("CPU implementer", "")),
-        family=natural(fields.get("cpu family")),
-        model=natural(fields.get("model")),
-        stepping=natural(fields.get("stepping")),
-        name=_clean(fields.get("model name") or fields.get("cpu", "")),
-        microcode=_clean(fields.get("microcode", "")) or None,
+        vendor=_clean_name(fields.get("vendor_id") or fields.get("CPU implementer", "")),
+        family=parse_natural(fields.get("cpu family")),
+        model=parse_natural(fields.get("model")),
+        stepping=parse_natural(fields.get("stepping")),
+        name=_clean_name(fields.get("model name") or fields.get("cpu", "")),
+        microcode=_clean_name(fields.get("microcode", "")) or None,
     )
 
 
@@ -85,34 +85,36 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     DMI alone proves nothing: a bare-metal EC2 machine has "Amazon EC2" too. The CPU's own flag
     decides, and DMI gives the name. /sys/hypervisor exists under Xen alone.
     """
-    kind = _line(f"{root}/sys/hypervisor/type")
+    kind = _first_line(f"{root}/sys/hypervisor/type")
     if kind:
         return "Xen" if kind.lower() == "xen" else kind
-    cpu_flags = flags(root)
-    if cpu_flags is not None and "hypervisor" not in cpu_flags:
+    own_flags = cpu_flags(root)
+    if own_flags is not None and "hypervisor" not in own_flags:
         return None
-    dmi = [_line(f"{root}/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
+    dmi = [
+        _first_line(f"{root}/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")
+    ]
     message = " ".join(part for part in dmi if part).lower()
     for sign, name in _HYPERVISORS:
         if sign in message:
             return name
-    return None if cpu_flags is None else "hypervisor"
+    return None if own_flags is None else "hypervisor"
 
 
-def flags(root: Path = Path("/")) -> list[str] | None:
+def cpu_flags(root: Path = Path("/")) -> list[str] | None:
     """The kernel's names of the features of the first CPU; None if /proc/cpuinfo has no list."""
     features = _first_record(root).get("flags")
     return None if features is None else features.split()
 
 
-def records(root: Path) -> list[dict[str, str]]:
+def cpuinfo_records(root: Path) -> list[dict[str, str]]:
     """Returns all of /proc/cpuinfo, a map for each CPU. The read is slow on a big machine."""
-    text = head(f"{root}/proc/cpuinfo", ALL_RECORDS) or ""
+    text = read_head(f"{root}/proc/cpuinfo", ALL_RECORDS) or ""
     return [fields for block in text.split("\n\n") if (fields := _fields(block))]
 
 
 def _first_record(root: Path) -> dict[str, str]:
-    text = head(f"{root}/proc/cpuinfo", FIRST_RECORD) or ""
+    text = read_head(f"{root}/proc/cpuinfo", FIRST_RECORD) or ""
     return _fields(text.lstrip("\n").partition("\n\n")[0])
 
 
@@ -125,13 +127,13 @@ def _fields(block: str) -> dict[str, str]:
     return fields
 
 
-def _line(path: str) -> str | None:
+def _first_line(path: str) -> str | None:
     """The first line of a file, cut to 256 characters and made printable, because it goes to a
     terminal."""
-    content = text(path)
-    return (_clean(content.strip().partition("\n")[0]) or None) if content else None
+    content = read_text(path)
+    return (_clean_name(content.strip().partition("\n")[0]) or None) if content else None
 
 
-def _clean(name: str) -> str:
+def _clean_name(name: str) -> str:
     printable = "".join(c for c in name if c.isprintable() and c != "\ufffd")
     return " ".join(printable.split())[:256]

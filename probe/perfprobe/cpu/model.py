@@ -29,12 +29,12 @@ INTEL = "GenuineIntel"
 AMD = {"AuthenticAMD", "HygonGenuine"}
 
 
-def find(
+def find_uarch(
     vendor: str,
     family: int | None,
     model: int | None,
     stepping: int | None,
-    leaves: Leaves = cpuid.unreadable,
+    leaves: Leaves = cpuid.no_leaves,
     core_type: str | None = None,
 ) -> Uarch:
     """Returns what one CPU can count. On hybrids call this for each core type, with leaves read on
@@ -43,29 +43,29 @@ def find(
     Events, methods and registers that CPUID reports as unavailable are left out.
     """
     core_type = core_type or cpuid.core_type(leaves)
-    bare = cpuid.has(leaves, "hypervisor") is False
+    bare = cpuid.has_feature(leaves, "hypervisor") is False
     # The core type whose row of a hybrid model applies. CPUID does not set the hybrid bit on parts
     # without E cores.
     side = None if core_type is None else "P" if core_type == "P" else "E"
-    if side is None and bare and cpuid.has(leaves, "hybrid") is False:
+    if side is None and bare and cpuid.has_feature(leaves, "hybrid") is False:
         side = "P"
-    announced = cpuid.has(leaves, "amd-perfmon-v2")
+    announced = cpuid.has_feature(leaves, "amd-perfmon-v2")
     v2 = announced if announced or bare else None
     for row in ROWS:
         if row.uarch.vendor == vendor and row.family == family and model in row.models:
             stepped = row.steppings is None or stepping is None or stepping in row.steppings
             sided = row.core_type in {None, side}
             if stepped and sided and row.perfmon_v2 in {None, v2}:
-                return _fitted(row.uarch, leaves, core_type if row.core_type else None)
-    return _fitted(_unknown(vendor, family, model, leaves), leaves, core_type)
+                return _fitted_uarch(row.uarch, leaves, core_type if row.core_type else None)
+    return _fitted_uarch(_unknown(vendor, family, model, leaves), leaves, core_type)
 
 
-def of(who: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
+def uarch_of(who: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
     """Returns what a CPU of this machine can count."""
-    return find(who.vendor, who.family, who.model, who.stepping, leaves, core_type)
+    return find_uarch(who.vendor, who.family, who.model, who.stepping, leaves, core_type)
 
 
-def preferring(uarch: Uarch, method: str | None) -> Uarch:
+def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
     """Returns the model with only the SMT method that the user asked for, if the CPU has it."""
     if method is None or method not in uarch.methods:
         return uarch
@@ -89,7 +89,7 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
             events["ref"] = REF
     name = NAMED.get((family or 0, model or 0)) if vendor == INTEL else None
     numbers = "" if family is None or model is None else f" family {family} model {model:02X}h"
-    thermal = cpuid.has(leaves, "thermal")
+    thermal = cpuid.has_feature(leaves, "thermal")
     return Uarch(
         name or f"unknown ({vendor or 'no vendor'}{numbers})",
         vendor,
@@ -97,7 +97,7 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
         methods=("any-thread", "traced", "bounds"),
         events=events,
         bank=INTEL_BANK if events else None,
-        clocks=CLOCKS if cpuid.has(leaves, "aperfmperf") else None,
+        clocks=CLOCKS if cpuid.has_feature(leaves, "aperfmperf") else None,
         thermal=replace(THERMAL, package=None, tjmax=None) if thermal else None,
     )
 
@@ -105,7 +105,7 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
 # --- fitting a row to CPUID ----------------------------------------------------------------------
 
 
-def _fitted(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
+def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     is_amd, budget, pmu = row.vendor in AMD, row.budget, cpuid.perfmon(leaves)
     if is_amd:
         gp = cpuid.amd_counters(leaves)
@@ -119,16 +119,16 @@ def _fitted(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
         if _countable(event, budget) and (not event.any_thread or cpuid.anythread(leaves))
     }
     bank = row.bank
-    if is_amd and bank and not cpuid.has(leaves, "amd-perfmon-v2"):
+    if is_amd and bank and not cpuid.has_feature(leaves, "amd-perfmon-v2"):
         bank = replace(bank, control=None)
     clocks, thermal = row.clocks, row.thermal
-    if clocks and not (is_amd and cpuid.has(leaves, "aperfmperf-read-only") is not False):
-        lacking = cpuid.has(leaves, "aperfmperf") is False
+    if clocks and not (is_amd and cpuid.has_feature(leaves, "aperfmperf-read-only") is not False):
+        lacking = cpuid.has_feature(leaves, "aperfmperf") is False
         clocks = None if lacking else replace(clocks, mperf=CLOCKS.mperf, aperf=CLOCKS.aperf)
-    if thermal and cpuid.has(leaves, "thermal") is False:
+    if thermal and cpuid.has_feature(leaves, "thermal") is False:
         thermal = None
     elif thermal:
-        bits = tuple(bit for bit in thermal.bits if cpuid.has(leaves, bit[2]) is not False)
+        bits = tuple(bit for bit in thermal.bits if cpuid.has_feature(leaves, bit[2]) is not False)
         thermal = replace(thermal, bits=bits)
     return replace(
         row,
@@ -154,7 +154,7 @@ def _countable(event: Event, budget: Budget | None) -> bool:
 # Multipliers and frequencies from CPUID and one MSR. They are candidates only; a measurement
 # decides between them.
 
-SCALED = ("ref_p", "one_thread", "any_thread", "distributed")
+SCALED_TICKS = ("ref_p", "one_thread", "any_thread", "distributed")
 """Events whose ticks need a multiplier."""
 
 Belief = Literal["tsc", "crystal", "four", "base"]
@@ -195,7 +195,7 @@ def multipliers(
         factors["base"] = (float(ratio), f"base ratio {ratio}, {origin}")
         factors["four"] = (4.0 * ratio, f"25 MHz crystal: 4 x base ratio {ratio}, {origin}")
     candidates: list[Multiplier] = []
-    for key in SCALED:
+    for key in SCALED_TICKS:
         event = uarch.events.get(key)
         if event is None:
             continue

@@ -23,11 +23,11 @@ _CLASS_STEP = 0.9
 
 def read(root: Path = Path("/")) -> list[Cpu]:
     """Returns a row for each present CPU, ascending; no rows if the tree names no CPU."""
-    base = f"{root}/{files.CPUS}"
-    lists = (files.cpus(f"{base}/{name}") for name in ("present", "possible", "online"))
+    base = f"{root}/{files.CPU_DIRECTORY}"
+    lists = (files.read_cpu_list(f"{base}/{name}") for name in ("present", "possible", "online"))
     present = (
         next(filter(None, lists), None)
-        or files.numbered(base, "cpu")
+        or files.numbered_entries(base, "cpu")
         or sorted(_proc_stat(root))
         or sorted({cpu for cpu, _, _ in _cpuinfo(root)})
     )
@@ -41,7 +41,7 @@ def read(root: Path = Path("/")) -> list[Cpu]:
             rows[at] = replace(row, package=package, core=core)
     l3 = _l3(base, rows)
     nodes = _nodes(root, base, present)
-    types = _types(root, base, rows)
+    types = _core_types(root, base, rows)
     rows = [
         replace(row, l3=l3.get(row.cpu), node=nodes.get(row.cpu), type=types.get(row.cpu))
         for row in rows
@@ -49,7 +49,7 @@ def read(root: Path = Path("/")) -> list[Cpu]:
     return _with_threads(rows)
 
 
-def nothing(root: Path) -> str:
+def no_cpus_text(root: Path) -> str:
     """The message for a tree that names no CPU."""
     return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
 
@@ -61,7 +61,7 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     the lists are garbled. An offline CPU that the kernel does not describe is in no core.
     """
     by_cpu = {row.cpu: row for row in rows}
-    mates = _mates(by_cpu)
+    mates = _siblings_by_cpu(by_cpu)
 
     def may_share(a: Cpu, b: Cpu) -> bool:  # no core spans packages or dies
         pairs = ((a.package, b.package), (a.die, b.die))
@@ -70,7 +70,7 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     def order(group: list[int]) -> tuple[tuple[bool, int], ...]:
         rows = [by_cpu[cpu] for cpu in group]
         ids = [[row.package for row in rows], [row.die for row in rows], [row.core for row in rows]]
-        return (*(_none_last(_first(numbers)) for numbers in ids), (False, group[0]))
+        return (*(_none_last_key(_lowest(numbers)) for numbers in ids), (False, group[0]))
 
     taken: set[int] = set()
     groups: list[list[int]] = []
@@ -94,27 +94,27 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
     groups += [[row.cpu] for row in rows if row.package is not None and row.cpu not in placed]
     members: dict[int | None, list[int]] = {}
     for group in groups:
-        members.setdefault(_first(by_cpu[cpu].package for cpu in group), []).extend(group)
-    return [sorted(members[key]) for key in sorted(members, key=_none_last)]
+        members.setdefault(_lowest(by_cpu[cpu].package for cpu in group), []).extend(group)
+    return [sorted(members[key]) for key in sorted(members, key=_none_last_key)]
 
 
 # --- online CPUs ----------------------------------------------------------------------------------
 
 
 def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
-    if listed := files.cpus(f"{base}/online"):
+    if listed := files.read_cpu_list(f"{base}/online"):
         return frozenset(listed)
     running = _proc_stat(root)  # lists online CPUs only
     online = set()
     for cpu in present:
-        state = files.number(f"{base}/cpu{cpu}/online")
+        state = files.read_number(f"{base}/cpu{cpu}/online")
         if state == 1 or (state is None and (not running or cpu in running)):
             online.add(cpu)
     return frozenset(online)
 
 
 def _proc_stat(root: Path) -> set[int]:
-    text = files.head(f"{root}/proc/stat", 1 << 20) or ""
+    text = files.read_head(f"{root}/proc/stat", 1 << 20) or ""
     return {int(n) for n in re.findall(r"^cpu([0-9]{1,5}) ", text, re.MULTILINE)}
 
 
@@ -125,16 +125,16 @@ def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> C
     directory = f"{base}/cpu{cpu}/topology"
     siblings: list[int] = []
     for name in ("core_cpus_list", "thread_siblings_list"):  # newer name first
-        listed = files.cpus(f"{directory}/{name}")
+        listed = files.read_cpu_list(f"{directory}/{name}")
         if cpu in listed:
             siblings = [sibling for sibling in listed if sibling in known_cpus]
             break
     return Cpu(
         cpu,
         online,
-        package=files.number(f"{directory}/physical_package_id"),
-        die=files.number(f"{directory}/die_id"),
-        core=files.number(f"{directory}/core_id"),
+        package=files.read_number(f"{directory}/physical_package_id"),
+        die=files.read_number(f"{directory}/die_id"),
+        core=files.read_number(f"{directory}/core_id"),
         siblings=siblings,
     )
 
@@ -142,10 +142,10 @@ def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> C
 def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
     """CPU, package and core of each record in /proc/cpuinfo."""
     records = []
-    for record in identity.records(root):
+    for record in identity.cpuinfo_records(root):
         names = ("processor", "physical id", "core id")
-        cpu, package, core = (files.natural(record.get(name)) for name in names)
-        if cpu is not None and cpu < cpu_sets.LIMIT:
+        cpu, package, core = (files.parse_natural(record.get(name)) for name in names)
+        if cpu is not None and cpu < cpu_sets.MAX_CPU:
             records.append((cpu, package, core))
     return records
 
@@ -164,7 +164,7 @@ def _with_threads(rows: list[Cpu]) -> list[Cpu]:
     return [by_cpu[row.cpu] for row in rows]
 
 
-def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
+def _siblings_by_cpu(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
     """For each CPU, the other CPUs that may share its core: neither list rules it out."""
     same: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
@@ -188,11 +188,11 @@ def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
     return mates
 
 
-def _none_last(number: int | None) -> tuple[bool, int]:
+def _none_last_key(number: int | None) -> tuple[bool, int]:
     return number is None, number or 0
 
 
-def _first(numbers: Iterable[int | None]) -> int | None:
+def _lowest(numbers: Iterable[int | None]) -> int | None:
     return next((n for n in numbers if n is not None), None)
 
 
@@ -209,7 +209,10 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
         cache = None if cpu in placed else _l3_of(base, cpu)
         if cache is None:
             continue
-        ident, listed = files.number(f"{cache}/id"), files.cpus(f"{cache}/shared_cpu_list")
+        ident, listed = (
+            files.read_number(f"{cache}/id"),
+            files.read_cpu_list(f"{cache}/shared_cpu_list"),
+        )
         if cpu not in listed:
             alone.append((cpu, ident))
             continue
@@ -236,8 +239,8 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
 def _l3_of(base: str, cpu: int) -> str | None:
     for index in (3, 2, 1, 0, 4):  # usually index3
         directory = f"{base}/cpu{cpu}/cache/index{index}"
-        if files.number(f"{directory}/level") == 3:
-            kind = files.word(f"{directory}/type")
+        if files.read_number(f"{directory}/level") == 3:
+            kind = files.read_word(f"{directory}/type")
             if kind not in {"Data", "Instruction"}:
                 return directory
     return None
@@ -246,28 +249,28 @@ def _l3_of(base: str, cpu: int) -> str | None:
 def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
     directory = f"{root}/sys/devices/system/node"
     nodes: dict[int, int] = {}
-    for node in files.numbered(directory, "node"):
-        for cpu in files.cpus(f"{directory}/node{node}/cpulist"):
+    for node in files.numbered_entries(directory, "node"):
+        for cpu in files.read_cpu_list(f"{directory}/node{node}/cpulist"):
             nodes.setdefault(cpu, node)
     for cpu in present:
-        if cpu not in nodes and (links := files.numbered(f"{base}/cpu{cpu}", "node")):
+        if cpu not in nodes and (links := files.numbered_entries(f"{base}/cpu{cpu}", "node")):
             nodes[cpu] = links[0]
     return nodes
 
 
-def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
+def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
     """The core type of each CPU of a hybrid, from its PMUs, else from capacity or base clock."""
     types: dict[int, str] = {}
     for pmu, name in _PMUS:
-        for cpu in files.cpus(f"{root}/sys/devices/{pmu}/cpus"):
+        for cpu in files.read_cpu_list(f"{root}/sys/devices/{pmu}/cpus"):
             types.setdefault(cpu, name)
     if types:
         return types
     for name in ("cpu_capacity", "cpufreq/base_frequency"):
         values = {
-            row.cpu: files.number(f"{base}/cpu{row.cpu}/{name}") for row in rows if row.online
+            row.cpu: files.read_number(f"{base}/cpu{row.cpu}/{name}") for row in rows if row.online
         }
-        classes = _classes({value for value in values.values() if value})
+        classes = _type_names({value for value in values.values() if value})
         results = {cpu: classes[value] for cpu, value in values.items() if value and classes}
         if not results:
             continue
@@ -282,7 +285,7 @@ def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
     return {}
 
 
-def _classes(values: set[int]) -> dict[int, str]:
+def _type_names(values: set[int]) -> dict[int, str]:
     """A core type for each capacity; empty if all capacities are alike, or if there are more
     classes than type names."""
     tops: list[int] = []

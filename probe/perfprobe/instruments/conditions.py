@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity
-from perfprobe.cpu.files import CPUS
+from perfprobe.cpu.files import CPU_DIRECTORY
 from perfprobe.kernel import access, settings
 from perfprobe.kernel.cgroups import Quotas
 
@@ -24,7 +24,7 @@ Readiness = Literal["ready", "matters", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ConditionItem:
     what: str
     state: Readiness
     now: str
@@ -36,37 +36,37 @@ class Item:
     """The condition in a word that `doctor --check` compares; '' where unknown."""
 
 
-def hypervisor(root: Path) -> Item:
+def hypervisor(root: Path) -> ConditionItem:
     guest = identity.virtualisation(root)
     if guest is None:
-        return Item("hypervisor", "ready", "none", value="none")
-    return Item(
+        return ConditionItem("hypervisor", "ready", "none", value="none")
+    return ConditionItem(
         "hypervisor", "matters", "a guest" if guest == "hypervisor" else guest,
         "time may be stolen; the host sets clock and siblings: watch steal, repeat runs",
         "a dedicated or metal instance, virtual CPUs pinned by the host", value="guest",
     )  # fmt: skip
 
 
-def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
+def governor(root: Path, cpus: Iterable[int] | None = None) -> ConditionItem:
     """The governors of `cpus`; None: of all CPUs."""
-    numbers = files.numbered(f"{root}/{CPUS}", "cpu") if cpus is None else cpus
+    numbers = files.numbered_entries(f"{root}/{CPU_DIRECTORY}", "cpu") if cpus is None else cpus
     cpus_by_governor: dict[str, list[int]] = {}
     for cpu in numbers:
         if name := settings.governor(root, cpu):
             cpus_by_governor.setdefault(name, []).append(cpu)
     if not cpus_by_governor:
-        return Item("governor", "unknown", _unknown_reason(root))
+        return ConditionItem("governor", "unknown", _unknown_reason(root))
     if set(cpus_by_governor) == {"performance"}:
-        return Item("governor", "ready", "performance", value="performance")
+        return ConditionItem("governor", "ready", "performance", value="performance")
     text = ", ".join(cpus_by_governor)
     if len(cpus_by_governor) > 1:
         text = ", ".join(
             f"{name} on CPUs {cpu_sets.format(cpus)}" for name, cpus in cpus_by_governor.items()
         )
-    return Item(
+    return ConditionItem(
         "governor", "matters", text,
         "the clock follows the load, or is held low: short runs are slow at first",
-        f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor",
+        f"echo performance | sudo tee /{CPU_DIRECTORY}/cpu*/cpufreq/scaling_governor",
         ",".join(cpus_by_governor),
     )  # fmt: skip
 
@@ -76,77 +76,80 @@ def _unknown_reason(root: Path) -> str:
     return "set by the host" if guest else "not reported by the kernel"
 
 
-def turbo(root: Path) -> Item:
+def turbo(root: Path) -> ConditionItem:
     on = settings.turbo_on(root)
     if on is None:
-        return Item("turbo", "unknown", _unknown_reason(root))
+        return ConditionItem("turbo", "unknown", _unknown_reason(root))
     if not on:
         now = "off: only heat and limits of power lower the clock"
-        return Item("turbo", "ready", now, value="off")
+        return ConditionItem("turbo", "ready", now, value="off")
     by_hand = (
-        f"echo 1 | sudo tee /{CPUS}/intel_pstate/no_turbo"
-        if files.number(f"{root}/{CPUS}/intel_pstate/no_turbo") is not None
-        else f"echo 0 | sudo tee /{CPUS}/cpufreq/boost"
+        f"echo 1 | sudo tee /{CPU_DIRECTORY}/intel_pstate/no_turbo"
+        if files.read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo") is not None
+        else f"echo 0 | sudo tee /{CPU_DIRECTORY}/cpufreq/boost"
     )
-    return Item(
+    return ConditionItem(
         "turbo", "matters", "on",
         "the clock depends on active cores, heat and power: state with results that turbo is on",
         by_hand, "on",
     )  # fmt: skip
 
 
-def _smt(root: Path) -> Item:
-    active = files.number(f"{root}/{CPUS}/smt/active")
+def _smt(root: Path) -> ConditionItem:
+    active = files.read_number(f"{root}/{CPU_DIRECTORY}/smt/active")
     if active is None:
-        return Item("SMT", "unknown", "not reported by the kernel")
+        return ConditionItem("SMT", "unknown", "not reported by the kernel")
     if active == 0:
         if identity.virtualisation(root) is None:
-            return Item("SMT", "ready", "off", value="off")
-        return Item("SMT", "unknown", "off as this guest sees it; its CPUs may still share cores")
-    return Item(
+            return ConditionItem("SMT", "ready", "off", value="off")
+        return ConditionItem(
+            "SMT", "unknown", "off as this guest sees it; its CPUs may still share cores"
+        )
+    return ConditionItem(
         "SMT", "matters", "on",
         "a task on a core's other thread uses its units too, and slows yours",
-        f"echo off | sudo tee /{CPUS}/smt/control; or leave every second thread idle", "on",
+        f"echo off | sudo tee /{CPU_DIRECTORY}/smt/control; or leave every second thread idle",
+        "on",
     )  # fmt: skip
 
 
-def _load(root: Path) -> Item:
-    words = (files.text(f"{root}/proc/loadavg") or "").split()
-    online = files.cpus(f"{root}/{CPUS}/online")
+def _load(root: Path) -> ConditionItem:
+    words = (files.read_text(f"{root}/proc/loadavg") or "").split()
+    online = files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/online")
     try:
         load = float(words[0])
     except (IndexError, ValueError):
-        return Item("other load", "unknown", "/proc/loadavg cannot be read")
+        return ConditionItem("other load", "unknown", "/proc/loadavg cannot be read")
     if not online:
-        return Item("other load", "unknown", "the number of online CPUs cannot be read")
+        return ConditionItem("other load", "unknown", "the number of online CPUs cannot be read")
     now = f"a load of {load:g} on {len(online)} CPUs in the last minute"
     if load < MAX_QUIET_LOAD * len(online):
-        return Item("other load", "ready", now, value="idle")
-    return Item(
+        return ConditionItem("other load", "ready", now, value="idle")
+    return ConditionItem(
         "other load", "matters", now, "siblings, caches, memory and turbo are shared with it",
         "find it with perftop, then stop it or pin it elsewhere", "busy",
     )  # fmt: skip
 
 
-def _isolated(root: Path) -> Item:
+def _isolated(root: Path) -> ConditionItem:
     sets = {
-        name: files.cpus(f"{root}/{CPUS}/{file}")
+        name: files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/{file}")
         for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
     }
     given = [f"{name} {cpu_sets.format(cpus)}" for name, cpus in sets.items() if cpus]
     if sets["isolcpus"]:
-        return Item(
+        return ConditionItem(
             "isolated CPUs", "ready", ", ".join(given),
             "only pinned tasks and the kernel's own run there: pin the benchmark",
             value=cpu_sets.format(sets["isolcpus"]),
         )  # fmt: skip
     if given:
-        return Item(
+        return ConditionItem(
             "isolated CPUs", "matters", ", ".join(given),
             "no tick where one task runs alone, but other tasks may run there too",
             "boot with isolcpus=LIST as well", "none",
         )  # fmt: skip
-    return Item(
+    return ConditionItem(
         "isolated CPUs", "matters", "none",
         "the tick and other tasks may disturb every CPU",
         "boot with isolcpus=LIST nohz_full=LIST; or repeat, and take the least disturbed run",
@@ -154,78 +157,80 @@ def _isolated(root: Path) -> Item:
     )  # fmt: skip
 
 
-def nmi_watchdog(root: Path) -> Item:
-    state = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
+def nmi_watchdog(root: Path) -> ConditionItem:
+    state = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog")
     if state is None:
-        return Item("NMI watchdog", "unknown", "not reported by this kernel")
+        return ConditionItem("NMI watchdog", "unknown", "not reported by this kernel")
     if state == 0:
-        return Item("NMI watchdog", "ready", "off", value="off")
-    return Item(
+        return ConditionItem("NMI watchdog", "ready", "off", value="off")
+    return ConditionItem(
         "NMI watchdog", "matters", "on",
         "it interrupts now and then, and mostly holds a counter of every CPU",
         WATCHDOG_OFF, "on",
     )  # fmt: skip
 
 
-def _slack(root: Path) -> Item:
+def _slack(root: Path) -> ConditionItem:
     """The timer slack of this process, which a benchmark from the same shell inherits, too."""
-    slack = files.number(f"{root}/proc/self/timerslack_ns")
+    slack = files.read_number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
-        return Item("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
+        return ConditionItem("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
     now = f"{slack / 1000:g} µs"
     if slack < DEFAULT_SLACK_NS:
-        return Item("timer slack", "ready", now, value=now)
-    return Item(
+        return ConditionItem("timer slack", "ready", now, value=now)
+    return ConditionItem(
         "timer slack", "matters", now, "a sleep may end that much late",
         "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)", now,
     )  # fmt: skip
 
 
-def _quota(root: Path) -> Item:
+def _quota(root: Path) -> ConditionItem:
     """The CPU quota of this process, which a benchmark from the same shell has, too."""
-    own = (files.text(f"{root}/proc/self/stat") or "").split(" ", 1)[0]
+    own = (files.read_text(f"{root}/proc/self/stat") or "").split(" ", 1)[0]
     if not own.isdecimal():
-        return Item("CPU quota", "unknown", "/proc/self/stat cannot be read")
+        return ConditionItem("CPU quota", "unknown", "/proc/self/stat cannot be read")
     usages, _ = Quotas(root).held([int(own)])
     limits = {group: float(usage[0]) for group, usage in usages.items()}
     if not limits:
-        return Item("CPU quota", "ready", "none", value="none")
+        return ConditionItem("CPU quota", "ready", "none", value="none")
     group = min(limits, key=lambda name: limits[name])
     cpus = f"{limits[group]:.3g}"
-    return Item(
+    return ConditionItem(
         "CPU quota", "matters", f"{cpus} CPUs, of the control group {group}",
         "once it is used up, all tasks of the group stand still until the next period",
         "a higher quota: the pod's limits.cpu, docker --cpus, systemd's CPUQuota=", cpus,
     )  # fmt: skip
 
 
-def _mask(root: Path) -> Item:
+def _mask(root: Path) -> ConditionItem:
     words = access.own_status(root, "Cpus_allowed_list")
     try:
         ours = set(cpu_sets.parse(words[0])) if words else set[int]()
     except ValueError:
         ours = set[int]()
-    online = set(files.cpus(f"{root}/{CPUS}/online"))
+    online = set(files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/online"))
     if not ours or not online:
-        return Item("CPU mask", "unknown", "/proc/self/status cannot be read")
+        return ConditionItem("CPU mask", "unknown", "/proc/self/status cannot be read")
     if online <= ours:
-        return Item("CPU mask", "ready", f"none: all {len(online)} CPUs may be used", value="none")
+        return ConditionItem(
+            "CPU mask", "ready", f"none: all {len(online)} CPUs may be used", value="none"
+        )
     usable = ours & online
     now = f"{len(usable)} of {len(online)} CPUs: {cpu_sets.format(usable)}"
-    return Item(
+    return ConditionItem(
         "CPU mask", "matters", now, "more threads than these CPUs wait for each other",
         "taskset, the cpuset of the container, or --cpus-per-task of the Slurm job",
         cpu_sets.format(usable),
     )  # fmt: skip
 
 
-def _clock_source(root: Path) -> Item:
+def _clock_source(root: Path) -> ConditionItem:
     name = identity.clocksource(root)
     if name is None:
-        return Item("clock source", "unknown", "not reported by the kernel")
+        return ConditionItem("clock source", "unknown", "not reported by the kernel")
     if name not in SLOW_CLOCKS:
-        return Item("clock source", "ready", name, value=name)
-    return Item(
+        return ConditionItem("clock source", "ready", name, value=name)
+    return ConditionItem(
         "clock source", "matters", name,
         "each reading of the time takes a microsecond or more, in the kernel",
         "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted", name,
@@ -239,5 +244,5 @@ CONDITIONS = (
 """The readers of all conditions, the most important first."""
 
 
-def items(root: Path = Path("/")) -> list[Item]:
+def condition_items(root: Path = Path("/")) -> list[ConditionItem]:
     return [condition(root) for condition in CONDITIONS]

@@ -15,7 +15,7 @@ from typing import Any
 
 from perfprobe.cpu import files
 from perfprobe.instruments import conditions
-from perfprobe.instruments.conditions import Item
+from perfprobe.instruments.conditions import ConditionItem
 from perfprobe.polled import procstat
 from perfprobe.polled.procstat import TICK_S
 
@@ -54,14 +54,14 @@ class CpuCounts:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def now(cpu: int, root: Path = Path("/")) -> CpuCounts:
+def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
     usage = resource.getrusage(resource.RUSAGE_THREAD)
-    text = files.head(f"{root}/proc/interrupts", MAX_BYTES) or ""
+    text = files.read_head(f"{root}/proc/interrupts", MAX_BYTES) or ""
     return CpuCounts(usage.ru_nivcsw, interrupts(text, cpu), ticks(root), _idle_s(root, cpu))
 
 
 def ticks(root: Path = Path("/")) -> Ticks:
-    return procstat.ticks(files.head(f"{root}/proc/stat", MAX_BYTES) or "")
+    return procstat.parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES) or "")
 
 
 def interrupts(text: str, cpu: int) -> dict[str, int]:
@@ -85,8 +85,10 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
 def _idle_s(root: Path, cpu: int) -> float | None:
     """The CPU's idle time in s; None without cpuidle files. The kernel adds a state's time when the
     CPU leaves the state, so a CPU that reads its own files gets a complete sum."""
-    where = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
-    texts = [files.text(f"{where}/state{n}/time") for n in files.numbered(where, "state")]
+    where = f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpuidle"
+    texts = [
+        files.read_text(f"{where}/state{n}/time") for n in files.numbered_entries(where, "state")
+    ]
     times = [text.strip() for text in texts if text is not None]
     if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):
         return None
@@ -96,7 +98,7 @@ def _idle_s(root: Path, cpu: int) -> float | None:
 # --- between two moments --------------------------------------------------------------------------
 
 
-def spent_s(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
+def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
     """Seconds that the CPU spent on these fields; None if the kernel does not list the CPU."""
     first, last = before.get(cpu), after.get(cpu)
     if first is None or last is None:
@@ -104,27 +106,30 @@ def spent_s(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> flo
     return sum(last[i] - first[i] for i in fields) * TICK_S
 
 
-def share(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
+def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
     """The fields' share of the CPU's time; None if the CPU is not listed or no tick passed."""
-    part = spent_s(before, after, cpu, fields)
-    whole = spent_s(before, after, cpu, range(len(procstat.FIELDS)))
+    part = seconds_of_ticks(before, after, cpu, fields)
+    whole = seconds_of_ticks(before, after, cpu, range(len(procstat.FIELDS)))
     return part / whole if part is not None and whole is not None and whole > 0 else None
 
 
-def moved(
+def changes_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> dict[str, float | None]:
     """Seconds and counts between two readings. A value is None where the kernel does not count it,
     or where there are no `siblings` (other threads of the core, whose idle times are summed)."""
-    idle = [spent_s(before.ticks, after.ticks, sibling, procstat.ASLEEP) for sibling in siblings]
+    idle = [
+        seconds_of_ticks(before.ticks, after.ticks, sibling, procstat.IDLE_FIELDS)
+        for sibling in siblings
+    ]
     of_siblings = [seconds for seconds in idle if seconds is not None]
-    idle_s = spent_s(before.ticks, after.ticks, cpu, procstat.ASLEEP)
+    idle_s = seconds_of_ticks(before.ticks, after.ticks, cpu, procstat.IDLE_FIELDS)
     if before.idle_s is not None and after.idle_s is not None:
         idle_s = after.idle_s - before.idle_s
     served = sum(after.interrupts.values()) - sum(before.interrupts.values())
     amounts = {
         "idle_s": idle_s,
-        "steal_s": spent_s(before.ticks, after.ticks, cpu, procstat.STOLEN),
+        "steal_s": seconds_of_ticks(before.ticks, after.ticks, cpu, procstat.STEAL_FIELDS),
         "interrupts": served if before.interrupts and after.interrupts else None,
         "siblings_idle_s": sum(of_siblings)
         if of_siblings and len(of_siblings) == len(idle)
@@ -134,7 +139,7 @@ def moved(
     return {key: None if value is None else round(value, 6) for key, value in amounts.items()}
 
 
-def seen(
+def disturbances_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts, root: Path = Path("/")
 ) -> list[dict[str, Any]]:
     """Returns the disturbances between two readings. `siblings` are the other threads of the CPU's
@@ -142,7 +147,7 @@ def seen(
     lasting = (conditions.governor(root, [cpu]), conditions.turbo(root))
     disturbances = [
         *_lasting_conditions(*lasting),
-        *_moved(cpu, siblings, before, after),
+        *_disturbances(cpu, siblings, before, after),
         *_lasting_conditions(conditions.hypervisor(root)),
     ]
     return [asdict(disturbance) for disturbance in disturbances]
@@ -156,19 +161,19 @@ LASTING_CONDITIONS = {
 """The effect of each condition of the machine on a short measurement."""
 
 
-def _lasting_conditions(*items: Item) -> Iterator[Disturbance]:
+def _lasting_conditions(*items: ConditionItem) -> Iterator[Disturbance]:
     """Conditions that applied during the whole measurement."""
     for item in items:
         if item.state == "matters":
             yield Disturbance(item.what, item.now, LASTING_CONDITIONS[item.what])
 
 
-def _moved(
+def _disturbances(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> Iterator[Disturbance]:
     """Work of siblings, interrupts, and time that other tasks or the hypervisor took."""
     for sibling in siblings:
-        asleep = share(before.ticks, after.ticks, sibling, procstat.ASLEEP)
+        asleep = share_of_ticks(before.ticks, after.ticks, sibling, procstat.IDLE_FIELDS)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
             result = f"{100 * (1 - asleep):.0f} % busy"
             yield Disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
@@ -182,6 +187,6 @@ def _moved(
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
         yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")
-    if stolen := share(before.ticks, after.ticks, cpu, procstat.STOLEN):
+    if stolen := share_of_ticks(before.ticks, after.ticks, cpu, procstat.STEAL_FIELDS):
         result = f"{100 * stolen:.0f} % of CPU {cpu}"
         yield Disturbance("steal", result, "the hypervisor ran others on it")

@@ -81,22 +81,22 @@ def _proc(root: Path) -> Iterator[Check]:
     except OSError as error:
         why = f"/proc/stat cannot be read: {error.strerror}"
         lost = "utilisation, steal, tasks, waits; what this machine is, and whether it is a guest"
-        yield Check("/proc", "not usable", why, lost, procstat.mount(root))
+        yield Check("/proc", "not usable", why, lost, procstat.proc_mount(root))
 
 
 def _perf(root: Path) -> Check:
     what = PERF_CHECK
-    core = [pmu.name for pmu in perf_pmus.cores(root)]
+    core = [pmu.name for pmu in perf_pmus.core_pmus(root)]
     if not core:
-        trouble = access.no_pmu(root)
+        trouble = access.no_pmu_trouble(root)
         return Check(what, "not usable", trouble.why, COUNTED_NUMBERS, trouble.fix)
     listed = f"core PMU {', '.join(core)}"
-    refused = access.perf_refused(root)
+    refused = access.perf_trouble(root)
     if refused is not None:
         return Check(what, "not usable", refused.why, COUNTED_NUMBERS, refused.fix)
-    if access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
+    if access.may_read_counters(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
         return Check(what, "usable", f"{listed}; CAP_PERFMON")
-    level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
+    level = files.read_number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if access.is_seccomp_filtered(root):
         why = f"{listed}; a container's seccomp filter may still refuse it"
         fix = "allow perf_event_open in the container's seccomp profile"
@@ -129,8 +129,8 @@ def counted_check(check: Check, keys: Collection[str], missing: Sequence[Missing
 
 def _memory(root: Path) -> Check:
     what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
-    controllers = uncore.controllers(root)
-    trouble = access.perf_refused(root) if controllers else uncore.no_controller(root)
+    controllers = uncore.memory_controllers(root)
+    trouble = access.perf_trouble(root) if controllers else uncore.no_controller_trouble(root)
     if trouble is not None:
         return Check(what, "not usable", trouble.why, lost, trouble.fix)
     first, last = controllers[0].pmu.name, controllers[-1].pmu.name
@@ -143,13 +143,13 @@ def _msr(root: Path) -> Check:
     left = [
         entry
         for directory in journal.directories()
-        for entry in journal.stale(directory, identity.boot_id(root), root)
+        for entry in journal.stale_entries(directory, identity.boot_id(root), root)
     ]
     if left:
         pids = ", ".join(str(entry.pid) for entry in left)
         why = f"a killed perftop (pid {pids}) left counters programmed (saved in {left[0].path})"
         return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
-    paths = (root / f"dev/cpu/{n}/msr" for n in files.numbered(f"{root}/dev/cpu", ""))
+    paths = (root / f"dev/cpu/{n}/msr" for n in files.numbered_entries(f"{root}/dev/cpu", ""))
     first = next((path for path in paths if path.exists()), None)
     if first is None:
         guest = identity.virtualisation(root)
@@ -161,8 +161,8 @@ def _msr(root: Path) -> Check:
     except OSError as error:
         why = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
         return Check(what, "not usable", why, lost, access.as_root(root, "CAP_SYS_RAWIO"))
-    writes = files.word(f"{root}/sys/module/msr/parameters/allow_writes")
-    lockdown = files.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
+    writes = files.read_word(f"{root}/sys/module/msr/parameters/allow_writes")
+    lockdown = files.read_text(f"{root}/sys/kernel/security/lockdown") or "[none]"
     blocked = []
     if writes == "off":
         blocked.append("msr.allow_writes is off")
@@ -182,20 +182,20 @@ def _traced(root: Path) -> Check:
     try:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, settle=False).close()
     except OSError as error:
-        trouble = idle_trace.trouble(error)
+        trouble = idle_trace.trace_trouble(error)
         return Check(what, "not usable", trouble.why, lost, trouble.fix)
     return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 
 def _drivers(root: Path) -> Iterator[Check]:
     """The kernel's drivers of idle states and of clocks."""
-    driver = files.word(f"{root}/{files.CPUS}/cpuidle/current_driver")
+    driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_driver")
     if driver in {"", "none"}:
         why = "no cpuidle driver here"
         yield Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
     else:
         yield Check("idle states", "usable", f"cpuidle driver {driver}")
-    driver = files.word(f"{root}/{files.CPUS}/cpu0/cpufreq/scaling_driver")
+    driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpu0/cpufreq/scaling_driver")
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         yield Check("cpufreq", "not usable", why, "clocks and limits as the system reports them")
@@ -208,7 +208,7 @@ def _tasks(root: Path) -> Check:
     what, lost = "tasks", "which tasks run on a CPU"
     if next(root.glob("proc/[0-9]*"), None) is None:
         return Check(what, "not usable", f"no process in {root / 'proc'}", lost)
-    hidden = access.hidden_tasks(root)
+    hidden = access.hidden_tasks_trouble(root)
     if hidden is not None:
         return Check(what, "limited", hidden.why, f"{lost}, where they are hidden", hidden.fix)
     return Check(what, "usable", "all processes are visible in /proc")
@@ -224,7 +224,7 @@ def _watchdog(root: Path) -> Check:
 
 def _clock(root: Path) -> Check:
     source = identity.clocksource(root) or "unknown"
-    invariant = {"constant_tsc", "nonstop_tsc"} <= set(identity.flags(root) or ())
+    invariant = {"constant_tsc", "nonstop_tsc"} <= set(identity.cpu_flags(root) or ())
     text = f"clocksource {source}; TSC {'invariant' if invariant else 'not known to be invariant'}"
     if not invariant:
         return Check("clock", "limited", text, "reliable shares while the clock changes")

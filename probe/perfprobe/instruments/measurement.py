@@ -14,7 +14,7 @@ TRIMMED_SHARE = 0.05
 and one interrupt in a million samples would dominate the variance."""
 DISTURBED_FACTOR = 10
 """Multiple of the median above which a sample was disturbed."""
-BINS = 24
+HISTOGRAM_BINS = 24
 HISTOGRAM_TAIL = 0.01
 """Share of samples at the upper end that are counted but not drawn: they would squeeze all others
 into one bin."""
@@ -38,8 +38,8 @@ class Spread:
 def spread(counts: Counts) -> Spread:
     total = counts.total()
     ordered = sorted(counts.items())
-    median = (_value_at(ordered, (total - 1) // 2) + _value_at(ordered, total // 2)) / 2
-    trimmed = list(_trimmed(ordered, total))
+    median = (_nth_value(ordered, (total - 1) // 2) + _nth_value(ordered, total // 2)) / 2
+    trimmed = list(_trimmed_pairs(ordered, total))
     mean = _mean(trimmed)
     variance = math.fsum(n * (value - mean) ** 2 for value, n in trimmed) / sum(
         n for _, n in trimmed
@@ -50,14 +50,14 @@ def spread(counts: Counts) -> Spread:
 
 def trimmed_mean(values: Iterable[int]) -> float:
     counts = Counter(values)
-    return _mean(list(_trimmed(sorted(counts.items()), counts.total())))
+    return _mean(list(_trimmed_pairs(sorted(counts.items()), counts.total())))
 
 
 def _mean(pairs: list[tuple[int, int]]) -> float:
     return sum(value * n for value, n in pairs) / sum(n for _, n in pairs)
 
 
-def _value_at(ordered: list[tuple[int, int]], index: int) -> int:
+def _nth_value(ordered: list[tuple[int, int]], index: int) -> int:
     for value, n in ordered:
         index -= n
         if index < 0:
@@ -65,7 +65,7 @@ def _value_at(ordered: list[tuple[int, int]], index: int) -> int:
     raise IndexError
 
 
-def _trimmed(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
+def _trimmed_pairs(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
     cut = int(TRIMMED_SHARE * total)
     first, end, position = cut, total - cut, 0
     for value, n in ordered:
@@ -93,8 +93,8 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
     other width would show gaps that the samples do not have."""
     ordered = sorted(counts.items())
     total = counts.total()
-    first, last = ordered[0][0], _value_at(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
-    width = -(-(last - first + 1) // BINS)
+    first, last = ordered[0][0], _nth_value(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
+    width = -(-(last - first + 1) // HISTOGRAM_BINS)
     if step is not None and step > 1:
         width = math.ceil(-(-width // step) * step)
     bins = [0] * ((last - first) // width + 1)
@@ -118,7 +118,7 @@ MIN_FRACTIONAL_STEP = 3.0
 readings are rounded to whole numbers."""
 
 
-def step(differences: Iterable[int]) -> float | None:
+def common_step(differences: Iterable[int]) -> float | None:
     """The step by which a clock advances, from differences of its readings; 1 if no step is
     visible, None if too few differences are distinct.
 
@@ -217,7 +217,7 @@ class RepeatedMean:
     shows how good the mean is."""
 
 
-def repeat(
+def repeat_until_settled(
     measure: Callable[[int], float],
     epsilon: float,
     limits: Limits,
@@ -242,7 +242,7 @@ def repeat(
         size = min(size * limits.growth, limits.most, limits.count - count, room)
         size -= size % limits.first
         if settled or size <= 0:
-            spread_error = error(rounds)
+            spread_error = standard_error(rounds)
             least = None if spread_error is None else max(spread_error, epsilon * abs(mean))
             return RepeatedMean(mean, least, count, settled)
         round_start = now
@@ -256,11 +256,13 @@ def _samples_left(limits: Limits, size: int, took: float, left: float) -> int:
     return max(limits.first, int(size * min(left, limits.longest_s) / took))
 
 
-def combined(parts: Sequence[RepeatedMean]) -> RepeatedMean:
+def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:
     """Combines measurements of one quantity at different times; slow drift shows only between them.
     The error is how far the mean of one more such measurement may be from this mean."""
     counted = [(part.count, part.mean) for part in parts]
-    errors = [one for one in (error(counted), *(part.error for part in parts)) if one is not None]
+    errors = [
+        one for one in (standard_error(counted), *(part.error for part in parts)) if one is not None
+    ]
     return RepeatedMean(
         weighted_mean(counted),
         DIFFERENCE_FACTOR * max(errors) if errors else None,
@@ -274,7 +276,7 @@ def weighted_mean(rounds: Sequence[tuple[int, float]]) -> float:
     return math.fsum(size * mean for size, mean in rounds) / total
 
 
-def error(rounds: Sequence[tuple[int, float]]) -> float | None:
+def standard_error(rounds: Sequence[tuple[int, float]]) -> float | None:
     """Error of the weighted mean from the differences between rounds, which are assumed to be
     independent. So the error includes what changes from round to round (a clock, a neighbour)."""
     if len(rounds) < 2:

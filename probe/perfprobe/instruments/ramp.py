@@ -19,12 +19,12 @@ from typing import Any
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity, model, topology
-from perfprobe.errors import Unavailable, Usage
+from perfprobe.errors import Unavailable, UsageError
 from perfprobe.instruments import disturbance
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_events, perf_pmus
-from perfprobe.perf.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused
+from perfprobe.perf.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, RefusedError
 from perfprobe.wire import Cpu
 
 ISAS = ("scalar", "avx2", "avx512")
@@ -36,8 +36,8 @@ cores."""
 PIECE_S = 5e-6
 """Length of a piece in s if the clock runs at the TSC's rate; clocks run at 0.3 to 2 times that
 rate. The shortest known halts take 6 us."""
-GROW, MOST_S = 100, 1e-3
-"""Upper bounds of a chunk's length: a GROW-th of the time so far, and MOST_S in s."""
+GROWTH, MAX_PIECES_S = 100, 1e-3
+"""Upper bounds of a chunk's length: a GROW-th of the time so far, and MAX_PIECES_S in s."""
 MAX_STAMP_SHARE = 0.05
 """Maximum share of a piece that a stamp with the counter may take. The stamp's time is subtracted,
 but not exactly. RDPMC and its overhead take some 40 ns, ten times as long if a hypervisor emulates
@@ -78,7 +78,7 @@ def measure_runs(
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
         while len(runs) < RUNS and os.getppid() == parent:  # else the parent ended
-            runs.append(_run(work, tsc_hz, cpu, others, counter))
+            runs.append(_measure_run(work, tsc_hz, cpu, others, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
         trouble = COUNTER_TAKEN
         for run in runs:
@@ -91,7 +91,7 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
     """Yields the address of a group that counts cycles, or 0 and the reason."""
     try:
         group = open_cycles(cpu)
-    except Refused as refused:
+    except RefusedError as refused:
         yield 0, refused.trouble
         return
     try:
@@ -104,7 +104,7 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
 def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
     """The reason why the counter cannot be read between pieces, found with one chunk; None if it
     can."""
-    _, _, result = _load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
+    _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return COUNTER_TAKEN
     spent = result.stamp_ticks / tsc_hz
@@ -113,12 +113,12 @@ def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
     return None
 
 
-def _run(
+def _measure_run(
     work: Workload, tsc_hz: float, cpu: int, others: Sequence[int], counter: int
 ) -> dict[str, Any]:
-    before = disturbance.now(cpu)
-    status, chunks, result = _load(work, tsc_hz, counter)
-    after = disturbance.now(cpu)
+    before = disturbance.read_counts(cpu)
+    status, chunks, result = _run_load(work, tsc_hz, counter)
+    after = disturbance.read_counts(cpu)
     if status == -errno.EXDEV:
         raise Unavailable(
             f"--cpu {cpu}: it went offline or left the CPU set during the measurement"
@@ -135,21 +135,21 @@ def _run(
         **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNT_KEYS},
     }
     return {
-        "steps": _blocks(tsc_hz) * lib.PP_RAMP_BLOCK,
+        "steps": _block_count(tsc_hz) * lib.PP_RAMP_BLOCK,
         "idle_s": work.idle_ns / 1e9,
         "load_s": work.load_s,
         "late_s": result.late_ns / 1e9,
         "stamp_ticks": result.stamp_ticks,
-        "around": disturbance.moved(cpu, others, before, after),
+        "around": disturbance.changes_during(cpu, others, before, after),
         "chunks": columns | ({} if counted else UNCOUNTED),
     }
 
 
-def _load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
+def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
     """Status, chunks and result of one run."""
-    capacity = 4 * GROW * _FASTEST + round(_FASTEST * work.load_s / MOST_S)
-    most = round(MOST_S / PIECE_S)
-    order = ffi.new("pp_ramp_order *", [work.idle_ns, _blocks(tsc_hz), GROW, most, counter])
+    capacity = 4 * GROWTH * _FASTEST + round(_FASTEST * work.load_s / MAX_PIECES_S)
+    most = round(MAX_PIECES_S / PIECE_S)
+    order = ffi.new("pp_ramp_order *", [work.idle_ns, _block_count(tsc_hz), GROWTH, most, counter])
     phases = ffi.new(
         "pp_ramp_phase[]",
         [(ISAS.index(isa), max(1, round(seconds * tsc_hz))) for isa, seconds in work.phases],
@@ -160,7 +160,7 @@ def _load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
     return status, chunks, result
 
 
-def _blocks(tsc_hz: float) -> int:
+def _block_count(tsc_hz: float) -> int:
     """Number of blocks of steps in a piece."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
 
@@ -168,16 +168,16 @@ def _blocks(tsc_hz: float) -> int:
 def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
     """The CPU's counter of cycles in all rings, running until it is closed. Raises Refused if RDPMC
     cannot read it: read(2) takes a microsecond, and a piece takes only five."""
-    pmu = perf_pmus.core_at(root, cpu)
+    pmu = perf_pmus.core_pmu_at(root, cpu)
     event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
     opened = perf_events.open_group(
         kernel or Kernel(), [event], cpu, timed=True, tried=True, root=root
     )
     if opened.group is None:
-        raise Refused(opened.missing[event.key])
+        raise RefusedError(opened.missing[event.key])
     if not opened.group.direct:
         opened.group.close()
-        raise Refused(pmu.indirect())
+        raise RefusedError(pmu.indirect())
     return opened.group
 
 
@@ -203,17 +203,17 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     """Returns the answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no
     machine can fulfil, and Unavailable for arguments that this machine cannot."""
     if isa not in ISAS:
-        raise Usage(f"--isa {isa}: there are {', '.join(ISAS)}")
+        raise UsageError(f"--isa {isa}: there are {', '.join(ISAS)}")
     if not MIN_S <= seconds <= MAX_S:
-        raise Usage(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
+        raise UsageError(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
     rows = topology.read(Path("/"))
     if not rows:
-        raise Unavailable(topology.nothing(Path("/")))
+        raise Unavailable(topology.no_cpus_text(Path("/")))
     row = measured_cpu(asked, rows, os.sched_getaffinity(0))
     cpu = row.cpu
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the C to return
     try:
-        with affinity.pinned(cpu):
+        with affinity.pinned_to(cpu):
             return _measure(row, affinity.siblings(row, rows), workload(isa, seconds))
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
@@ -225,7 +225,7 @@ def measured_cpu(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> C
     if asked is None:
         online = {row.cpu for row in rows if row.online}
         asked = max(online & allowed or allowed)
-    return affinity.usable_cpu(asked, rows, allowed)
+    return affinity.measurable_cpu(asked, rows, allowed)
 
 
 def workload(isa: str, seconds: float) -> Workload:
@@ -252,7 +252,7 @@ def _measure(row: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]:
         raise Unavailable(f"--isa {isa} needs {NEEDED_FEATURES[isa]}: {lacks}; try --isa scalar")
     who = identity.identity()
     leaves = affinity.cpuid_leaves(cpu)
-    uarch = model.of(who, leaves, row.type)
+    uarch = model.uarch_of(who, leaves, row.type)
     tsc = tsc_rate.calibrate()
     runs, trouble = measure_runs(work, tsc.hz, cpu, others)
     return {
@@ -262,7 +262,7 @@ def _measure(row: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]:
         "cpu": cpu,
         "isa": isa,
         "siblings": list(others),
-        "tsc": asdict(tsc) | {"invariant": cpuid.has(leaves, "invariant-tsc")},
+        "tsc": asdict(tsc) | {"invariant": cpuid.has_feature(leaves, "invariant-tsc")},
         "cycles_why": trouble and trouble.why,
         "cycles_fix": trouble and trouble.fix,
         "step_cycles": step_cycles(uarch.name, uarch.core_type),

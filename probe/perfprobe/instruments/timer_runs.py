@@ -17,21 +17,21 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.cpu.model import AMD
-from perfprobe.errors import Unavailable, checked, sentence
+from perfprobe.errors import Unavailable, check_result, error_sentence
 from perfprobe.instruments.measurement import (
     Counts,
     Limits,
     RepeatedMean,
-    combined,
-    repeat,
-    step,
+    combined_mean,
+    common_step,
+    repeat_until_settled,
     trimmed_mean,
 )
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
-from perfprobe.native.affinity import pinned
+from perfprobe.native.affinity import pinned_to
 from perfprobe.perf import perf_events, perf_pmus
-from perfprobe.perf.perf_events import Event, Group, Kernel, Refused, open_group
+from perfprobe.perf.perf_events import Event, Group, Kernel, RefusedError, open_group
 from perfprobe.registers import msr
 from perfprobe.wire import Rate
 
@@ -112,22 +112,22 @@ Resource = tuple[str | None, dict[str, int]]
 def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
     registers = cpuid.leaf(leaves, EXTENDED | 0x01)
     if registers is None or not registers[EDX] >> 27 & 1:
-        raise Refused(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
+        raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
     return None, {}
 
 
 def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
-    pmu = perf_pmus.core_at(Path("/"), cpu)
+    pmu = perf_pmus.core_pmu_at(Path("/"), cpu)
     group = _instructions(pmu, cpu, stack)
     if not group.direct:
-        raise Refused(pmu.indirect())
+        raise RefusedError(pmu.indirect())
     return "instructions", {"arg": group.address}
 
 
 def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     try:
-        group = _instructions(perf_pmus.core_at(Path("/"), cpu), cpu, stack)
-    except Refused as refused:
+        group = _instructions(perf_pmus.core_pmu_at(Path("/"), cpu), cpu, stack)
+    except RefusedError as refused:
         why = f"instructions cannot be read ({refused.trouble.why})"
         group = _group(CPU_CLOCK, cpu, stack)
         return f"cpu-clock, a software event: {why}", {"arg": group.address}
@@ -142,7 +142,7 @@ def _instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> 
 def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
     opened = open_group(Kernel(), [event], cpu, timed=True)
     if opened.group is None:
-        raise Refused(opened.missing[event.key])
+        raise RefusedError(opened.missing[event.key])
     stack.callback(opened.group.close)
     return opened.group
 
@@ -152,8 +152,8 @@ def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
         registers = stack.enter_context(msr.Registers(Path("/"), cpu))
         registers.read(msr.TSC)
     except msr.MsrError as error:
-        raise Refused(Trouble(error.cause, error.fix)) from None
-    return f"{msr.name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
+        raise RefusedError(Trouble(error.cause, error.fix)) from None
+    return f"{msr.register_name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
 
 
 _OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
@@ -175,7 +175,7 @@ def guarantees(method: Method, leaves: Leaves) -> str | None:
 # --- runs -----------------------------------------------------------------------------------------
 
 EPSILON = 0.001
-PASSES = 5
+MAX_PASSES = 5
 """Number of times that each method is measured, spread out so that slow drift shows in its
 error."""
 WARM_S = 0.01
@@ -204,7 +204,7 @@ class Run:
 
     @property
     def repeated(self) -> RepeatedMean:
-        return combined(self.parts)
+        return combined_mean(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,19 +220,19 @@ class Measurement:
     @property
     def grid(self) -> float | None:
         """The step of the TSC in ticks, from all differences of stamps."""
-        return step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
+        return common_step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
 
 
 def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Measurement:
     """Runs the methods on one CPU, because TSCs may differ. Raises Unavailable if the CPU cannot be
     measured."""
     try:
-        with contextlib.ExitStack() as stack, pinned(cpu):
-            began = tsc_rate.bracket()
+        with contextlib.ExitStack() as stack, pinned_to(cpu):
+            began = tsc_rate.read_bracket()
             hello = tsc_rate.calibrate()
             bracket = Run(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
-            rows = [_opened(method, cpu, leaves, stack) for method in wanted]
-            for _ in range(PASSES):
+            rows = [_open_run(method, cpu, leaves, stack) for method in wanted]
+            for _ in range(MAX_PASSES):
                 for run in (bracket, *rows):
                     if run.trouble is not None:
                         continue
@@ -243,18 +243,18 @@ def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS
                             raise
                         run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
             return Measurement(
-                bracket, rows, hello, tsc_rate.rate_between(began, tsc_rate.bracket())
+                bracket, rows, hello, tsc_rate.rate_between(began, tsc_rate.read_bracket())
             )
     except OSError as error:
         went_offline = error.errno == errno.EXDEV
-        why = "it went offline meanwhile" if went_offline else sentence(error)
+        why = "it went offline meanwhile" if went_offline else error_sentence(error)
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 
-def _opened(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Run:
+def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Run:
     try:
         return Run(method, open_timer(method, cpu, leaves, stack))
-    except Refused as refused:
+    except RefusedError as refused:
         return Run(method, Timer(None), trouble=refused.trouble)
 
 
@@ -262,7 +262,7 @@ def _measure(run: Run) -> None:
     ticks, values = (ffi.new("uint64_t[]", LIMITS.most) for _ in range(2))
 
     def burst(size: int) -> None:
-        checked(lib.pp_timer_run(run.timer.handle, size, ticks, values))
+        check_result(lib.pp_timer_run(run.timer.handle, size, ticks, values))
 
     def measure(size: int) -> float:
         burst(size)
@@ -276,4 +276,4 @@ def _measure(run: Run) -> None:
     warm = time.monotonic() + WARM_S
     while time.monotonic() < warm:
         burst(LIMITS.first)
-    run.parts.append(repeat(measure, EPSILON, LIMITS))
+    run.parts.append(repeat_until_settled(measure, EPSILON, LIMITS))

@@ -20,22 +20,22 @@ from typing import Any, NamedTuple
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.cpu.cpuid import Leaves
-from perfprobe.errors import checked
+from perfprobe.errors import check_result
 from perfprobe.instruments import disturbance, timer_runs
 from perfprobe.instruments.measurement import (
     CONFIDENCE,
     DISTURBED_FACTOR,
     TRIMMED_SHARE,
     RepeatedMean,
+    common_step,
     histogram,
     spread,
-    step,
 )
 from perfprobe.instruments.timer_runs import BRACKET, Measurement, Run
 from perfprobe.native import affinity
-from perfprobe.native.affinity import pinned
+from perfprobe.native.affinity import pinned_to
 
-EXCHANGES = 2000
+EXCHANGE_COUNT = 2000
 MAX_TOTAL_S = 1.0
 MAX_PAIR_S = 0.25
 """Time limit in s for a pair of CPUs. Idle CPUs need a few ms; on busy CPUs the exchanges wait."""
@@ -102,17 +102,17 @@ def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Off
     first, others = cpus[0], cpus[1:]
     limit_s = min(MAX_PAIR_S, MAX_TOTAL_S / max(1, len(others)))
     try:
-        with pinned(first):
-            return [_against(first, cpu, limit_s, step, tsc_hz) for cpu in others]
+        with pinned_to(first):
+            return [_offset_against(first, cpu, limit_s, step, tsc_hz) for cpu in others]
     except OSError as error:
         return [Offset(cpu, first, 0, why=f"CPU {first}: {error.strerror}") for cpu in others]
 
 
-def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
+def _offset_against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
     try:
         rows = exchange_stamps(cpu, limit_s)
     except OSError as error:
-        why = _UNREACHED.get(error.errno or 0)
+        why = _UNREACHED_REASON.get(error.errno or 0)
         name = errno.errorcode.get(error.errno or 0, error.errno)
         why = why or f"no thread could be started there ({name})"
         return Offset(cpu, first, 0, why=why)
@@ -126,7 +126,7 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
     return Offset(cpu, first, result, offset, half, offset * ns, half * ns)
 
 
-_UNREACHED = {
+_UNREACHED_REASON = {
     errno.EINVAL: "it went offline, or this process may not run on it",
     errno.EXDEV: "a CPU went offline meanwhile",
 }
@@ -134,8 +134,8 @@ _UNREACHED = {
 
 def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
     """Exchanges between the CPU that the caller is pinned to and `cpu`. Raises OSError."""
-    out: Any = ffi.new("pp_exchange[]", EXCHANGES)
-    count = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
+    out: Any = ffi.new("pp_exchange[]", EXCHANGE_COUNT)
+    count = check_result(lib.pp_exchange_stamps(cpu, EXCHANGE_COUNT, round(limit_s * 1e9), out))
     return [Exchange(e.sent, e.seen, e.back) for e in out[0:count]]
 
 
@@ -148,11 +148,11 @@ def measure(asked: int | None) -> dict[str, Any]:
     start = time.monotonic()
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
-    row = affinity.usable_cpu(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
+    row = affinity.measurable_cpu(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
-    before = disturbance.now(cpu)
+    before = disturbance.read_counts(cpu)
     result = timer_runs.measure_methods(cpu, leaves)
-    after = disturbance.now(cpu)
+    after = disturbance.read_counts(cpu)
     some = spread_cpus(allowed)
     offsets = measure_offsets(some, result.grid or 1.0, result.hz.hz)
     return {
@@ -168,7 +168,9 @@ def measure(asked: int | None) -> dict[str, Any]:
         "methods": [_method_row(run, result, leaves) for run in result.rows],
         "offsets": [asdict(offset) for offset in offsets],
         "offsets_left_out": len(allowed) - len(some),
-        "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
+        "disturbances": disturbance.disturbances_during(
+            cpu, affinity.siblings(row, rows), before, after
+        ),
         "elapsed_s": round(time.monotonic() - start, 3),
     }
 
@@ -176,13 +178,13 @@ def measure(asked: int | None) -> dict[str, Any]:
 def _tsc(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
     source = identity.clocksource()
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
-    by_cpuid = model.tsc_hz(model.of(identity.identity(), leaves), leaves, None)
+    by_cpuid = model.tsc_hz(model.uarch_of(identity.identity(), leaves), leaves, None)
     return {
         **asdict(measurement.hz),
         "note": note if source == "tsc" else None,
         "hello": asdict(measurement.hello),
         "said": [asdict(rate) for rate in by_cpuid],
-        "invariant": cpuid.has(leaves, "invariant-tsc"),
+        "invariant": cpuid.has_feature(leaves, "invariant-tsc"),
         "clocksource": source,
         "step_ticks": measurement.grid,
         "step_why": None if measurement.grid is not None else "too few different readings",
@@ -192,15 +194,15 @@ def _tsc(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
 # --- a method -------------------------------------------------------------------------------------
 
 _COSTS = ("least", "median", "mean", "error", "sigma", "mean_all")
-KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples", "settled", "far",
-        *(f"{what}_{unit}" for what in _COSTS for unit in ("ticks", "ns")),
+TIMER_KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples", "settled",
+        "far", *(f"{what}_{unit}" for what in _COSTS for unit in ("ticks", "ns")),
         "step_ns", "step_from", "histogram")  # fmt: skip
 """Keys of every method; unknown values are null. Costs are those of one call."""
 
 
 def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str, Any]:
     method = run.method
-    row = dict.fromkeys(KEYS) | {
+    row = dict.fromkeys(TIMER_KEYS) | {
         "name": method.name,
         "guarantees": timer_runs.guarantees(method, leaves),
         "calls": method.calls,
@@ -210,11 +212,11 @@ def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str,
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
     less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else measurement.bracket.repeated
-    row |= _costs(run, less, measurement.hz.hz, measurement.grid)
+    row |= _cost_row(run, less, measurement.hz.hz, measurement.grid)
     return row | _step(run, stamp, measurement)
 
 
-def _costs(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
+def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
     """Costs of one call. `stamps` is the cost of the stamps in each sample, in ticks."""
     whole, samples, calls = run.repeated, spread(run.ticks), run.method.calls
     errors = [error for error in (whole.error, stamps.error) if error is not None]
@@ -254,7 +256,7 @@ def _step(run: Run, stamp: bool, measurement: Measurement) -> dict[str, Any]:
         return {"step_ns": _rounded(ns), "step_from": "the TSC's"}
     if run.method.answers != "ns":
         return {"step_from": "a count: it has no time of its own"}
-    seen = step(run.steps)
+    seen = common_step(run.steps)
     if seen is not None:
         return {"step_ns": seen, "step_from": "its answers"}
     return {"step_ns": time.clock_getres(run.method.clock) * 1e9, "step_from": "clock_getres"}

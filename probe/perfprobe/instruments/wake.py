@@ -28,7 +28,7 @@ from perfprobe.errors import Unavailable
 from perfprobe.instruments import disturbance
 from perfprobe.instruments.measurement import histogram
 from perfprobe.native import affinity
-from perfprobe.native.affinity import pinned
+from perfprobe.native.affinity import pinned_to
 
 SAMPLES = 400
 """Number of wake-ups that are measured for one row."""
@@ -37,7 +37,7 @@ PAUSE_S = 2e-3
 MAX_ROW_S = 4.0
 """Upper bound in s on the time of one row; a busy CPU reaches it."""
 QUANTILES = {"least": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
-QOS = Path("/dev/cpu_dma_latency")
+LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
 TIMER, OTHER_CPU = "timer", "another CPU"
 
 
@@ -54,9 +54,11 @@ class State:
 def states(root: Path, cpu: int) -> list[State]:
     """The idle states of a CPU, the lightest first; empty without a cpuidle driver."""
     results = []
-    base = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
+    base = f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpuidle"
     for number in range(32):
-        name, latency = (files.word(f"{base}/state{number}/{key}") for key in ("name", "latency"))
+        name, latency = (
+            files.read_word(f"{base}/state{number}/{key}") for key in ("name", "latency")
+        )
         if not latency.isdecimal():
             break
         results.append(State(number, name or f"state{number}", int(latency)))
@@ -65,8 +67,8 @@ def states(root: Path, cpu: int) -> list[State]:
 
 def entries(root: Path, cpu: int, known: Sequence[State]) -> list[int]:
     """Returns how often the CPU has entered each state."""
-    base = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
-    words = [files.word(f"{base}/state{state.number}/usage") for state in known]
+    base = f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpuidle"
+    words = [files.read_word(f"{base}/state{state.number}/usage") for state in known]
     return [int(word) if word.isdecimal() else 0 for word in words]
 
 
@@ -75,7 +77,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     one that cannot be measured."""
     start_s, root = time.monotonic(), Path("/")
     rows, allowed = topology.read(), sorted(os.sched_getaffinity(0))
-    row = affinity.usable_cpu(allowed[-1] if asked is None else asked, rows, allowed)
+    row = affinity.measurable_cpu(allowed[-1] if asked is None else asked, rows, allowed)
     cpu, known = row.cpu, states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}
     waker = next((other for other in allowed if other not in same_core), None)
@@ -83,44 +85,48 @@ def measure(asked: int | None) -> dict[str, Any]:
     qos_why = ""
     if known:
         try:
-            os.close(os.open(QOS, os.O_WRONLY | os.O_CLOEXEC))
+            os.close(os.open(LATENCY_DEVICE, os.O_WRONLY | os.O_CLOEXEC))
             limits += known
         except OSError as error:
-            qos_why = f"{QOS}: {error.strerror}"
+            qos_why = f"{LATENCY_DEVICE}: {error.strerror}"
     kinds = (TIMER,) if waker is None else (TIMER, OTHER_CPU)
-    before = disturbance.now(cpu)
-    with exact_timers(), pinned(cpu):
+    before = disturbance.read_counts(cpu)
+    with exact_timers(), pinned_to(cpu):
         measured = [
-            _row(root, kind, limit, known, cpu, waker) for kind in kinds for limit in limits
+            _measure_row(root, kind, limit, known, cpu, waker) for kind in kinds for limit in limits
         ]
-    after = disturbance.now(cpu)
+    after = disturbance.read_counts(cpu)
     return {
         **identity.facts(),
         "cpu": cpu,
         "waker": waker,
         "waker_why": None if waker is not None else "this process may run on one core only",
-        "driver": files.word(f"{root}/{files.CPUS}/cpuidle/current_driver") or None,
-        "governor": files.word(f"{root}/{files.CPUS}/cpuidle/current_governor_ro")
-        or files.word(f"{root}/{files.CPUS}/cpuidle/current_governor")
+        "driver": files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_driver") or None,
+        "governor": files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_governor_ro")
+        or files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_governor")
         or None,
         "states": [{"name": state.name, "latency_us": state.latency_us} for state in known],
         "states_why": qos_why or (None if known else "the kernel has no cpuidle driver here"),
         "pause_s": PAUSE_S,
         "rows": measured,
-        "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
+        "disturbances": disturbance.disturbances_during(
+            cpu, affinity.siblings(row, rows), before, after
+        ),
         "elapsed_s": round(time.monotonic() - start_s, 3),
     }
 
 
-def _row(
+def _measure_row(
     root: Path, kind: str, limit: State | None, known: Sequence[State], cpu: int, waker: int | None
 ) -> dict[str, Any]:
     """Measures one kind of wake-up with `limit` as the deepest state; None: the system's own
     limit."""
-    with _deepest(limit):
+    with _only_up_to(limit):
         time.sleep(5 * PAUSE_S)  # CPUs notice the limit when they next go idle
         before = entries(root, cpu, known)
-        waits = _by_timer() if kind == TIMER else _by_cpu(waker if waker is not None else cpu)
+        waits = (
+            _wake_by_timer() if kind == TIMER else _wake_by_cpu(waker if waker is not None else cpu)
+        )
         entered = [now - last for now, last in zip(entries(root, cpu, known), before, strict=True)]
     total = sum(entered)
     ordered = sorted(waits)
@@ -145,7 +151,7 @@ def _row(
     }  # fmt: skip
 
 
-def _by_timer() -> list[int]:
+def _wake_by_timer() -> list[int]:
     """Returns how late each wake-up by a timer came, in ns."""
     waits: list[int] = []
     clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
@@ -157,11 +163,11 @@ def _by_timer() -> list[int]:
     return waits
 
 
-def _by_cpu(waker: int) -> list[int]:
+def _wake_by_cpu(waker: int) -> list[int]:
     """Returns the time from each write on another CPU until this task ran, in ns."""
     waits: list[int] = []
     event = os.eventfd(0)
-    with mmap.mmap(-1, 8) as stamp, _child(lambda: _wake(waker, event, stamp)):
+    with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake(waker, event, stamp)):
         clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
         while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
             os.eventfd_read(event)
@@ -181,7 +187,7 @@ def _wake(cpu: int, event: int, stamp: mmap.mmap) -> None:
 
 
 @contextlib.contextmanager
-def _child(work: Callable[[], None]) -> Iterator[None]:
+def _child_process(work: Callable[[], None]) -> Iterator[None]:
     """Runs a function in a child process until the block ends."""
     pid = os.fork()
     if pid == 0:
@@ -197,16 +203,16 @@ def _child(work: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _deepest(state: State | None) -> Iterator[None]:
+def _only_up_to(state: State | None) -> Iterator[None]:
     """Keeps all CPUs out of deeper states until the block ends. Raises Unavailable if the kernel
     refuses."""
     if state is None:
         yield
         return
     try:
-        fd = os.open(QOS, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(LATENCY_DEVICE, os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise Unavailable(f"{QOS}: {error.strerror}") from None
+        raise Unavailable(f"{LATENCY_DEVICE}: {error.strerror}") from None
     try:
         os.write(fd, struct.pack("i", state.latency_us))
         yield
@@ -219,7 +225,7 @@ def exact_timers() -> Iterator[None]:
     """Asks the kernel not to delay this thread's timers; by default it delays them by up to 50
     us."""
     path = "/proc/self/timerslack_ns"
-    slack = files.word(path)
+    slack = files.read_word(path)
     with contextlib.suppress(OSError):
         Path(path).write_text("1")
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perfprobe._native import lib
 from perfprobe.cpu import files, identity
-from perfprobe.errors import checked
+from perfprobe.errors import check_result
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -29,7 +29,7 @@ class Trouble:
     fix: str | None = None
 
 
-def capable(root: Path, *capabilities: int) -> bool:
+def may_read_counters(root: Path, *capabilities: int) -> bool:
     """Whether the effective set has one of these capabilities."""
     try:
         effective = int(own_status(root, "CapEff")[0], 16)
@@ -38,22 +38,24 @@ def capable(root: Path, *capabilities: int) -> bool:
     return any(effective >> bit & 1 for bit in capabilities)
 
 
-def perf_refused(root: Path) -> Trouble | None:
+def perf_trouble(root: Path) -> Trouble | None:
     """Returns why the kernel refuses perf counters of whole CPUs to this process; None if it does
     not refuse them."""
-    level = files.word(f"{root}/proc/sys/kernel/perf_event_paranoid")
+    level = files.read_word(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if not level.isdigit() or int(level) <= 0:
         return None
     if identity.user_namespace(root):
         why = f"root in a user namespace has no right to it, and perf_event_paranoid is {level}"
         fix = "start perftop outside, or there: sudo sysctl kernel.perf_event_paranoid=0"
         return Trouble(why, fix)
-    if not capable(root, CAP_PERFMON, CAP_SYS_ADMIN):
+    if not may_read_counters(root, CAP_PERFMON, CAP_SYS_ADMIN):
         why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
         if os.geteuid() == 0:
             return Trouble(why, as_root(root, "CAP_PERFMON"))
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
-    if int(level) >= 3 and not capable(root, CAP_SYS_ADMIN):  # a patch of Debian and Ubuntu
+    if int(level) >= 3 and not may_read_counters(
+        root, CAP_SYS_ADMIN
+    ):  # a patch of Debian and Ubuntu
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None
@@ -77,13 +79,13 @@ def is_seccomp_filtered(root: Path) -> bool:
 
 def own_status(root: Path, field: str) -> list[str]:
     """Returns the words of a field in /proc/self/status."""
-    for line in (files.text(f"{root}/proc/self/status", MAX_STATUS_BYTES) or "").splitlines():
+    for line in (files.read_text(f"{root}/proc/self/status", MAX_STATUS_BYTES) or "").splitlines():
         if line.startswith(f"{field}:"):
             return line.split()[1:]
     return []
 
 
-def no_pmu(root: Path) -> Trouble:
+def no_pmu_trouble(root: Path) -> Trouble:
     guest = identity.virtualisation(root)
     if guest is None:
         return Trouble("the kernel offers no core PMU")
@@ -92,14 +94,14 @@ def no_pmu(root: Path) -> Trouble:
     return Trouble(why, "ask for a vPMU, or use a metal instance")
 
 
-def hidden_tasks(root: Path) -> Trouble | None:
+def hidden_tasks_trouble(root: Path) -> Trouble | None:
     """Returns why some processes are not visible in /proc; None if all are visible."""
     with suppress(OSError):
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
             why = "in a PID namespace: processes outside this container are hidden"
             return Trouble(why, "start perftop outside the container")
     level = hidepid_level(root)
-    if not level or capable(root, CAP_SYS_PTRACE):
+    if not level or may_read_counters(root, CAP_SYS_PTRACE):
         return None
     why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
     return Trouble(why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
@@ -109,7 +111,9 @@ def hidepid_level(root: Path) -> str:
     """Returns the mount option by which /proc hides other users' processes from this user unless it
     has CAP_SYS_PTRACE; empty if it hides none."""
     options = ""
-    for line in (files.text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES) or "").splitlines():
+    for line in (
+        files.read_text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES) or ""
+    ).splitlines():
         place, _, about = line.partition(" - ")
         if place.split()[4:5] == ["/proc"]:  # the last mount on a directory hides earlier ones
             options = about.split()[-1] if about else ""
@@ -122,7 +126,7 @@ def hidepid_level(root: Path) -> str:
 
 def accounts_delays(root: Path) -> bool:
     """Whether the kernel measures how long tasks wait for a disk."""
-    return files.word(f"{root}/proc/sys/kernel/task_delayacct") == "1"
+    return files.read_word(f"{root}/proc/sys/kernel/task_delayacct") == "1"
 
 
 # --- dropping capabilities ------------------------------------------------------------------------
@@ -133,9 +137,9 @@ def accounts_delays(root: Path) -> bool:
 # and each change would end a probe that has programmed registers.
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
-BPF_FREE = (5, 19)
+BPF_RUN_VERSION = (5, 19)
 """The first Linux version in which a loaded BPF program may be run without a capability."""
-_MACHINE = Path("/")
+_REAL_ROOT = Path("/")
 """Capabilities are checked against this machine's kernel, even if a sysroot is read."""
 
 
@@ -143,24 +147,24 @@ def drop_capabilities(root: Path, source: str) -> None:
     """Drops the capabilities of the calling thread that this process will not need; the sampler's
     threads have none. Modules that are needed later are imported before: the installation may be in
     a user's home, which root cannot read without a capability."""
-    if not source.startswith("sim") and own_status(_MACHINE, "CapPrm") != ["0" * 16]:
+    if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))
     with contextlib.suppress(OSError):  # refused by a service's seccomp filter
-        checked(lib.pp_rights_keep(keep))
+        check_result(lib.pp_rights_keep(keep))
 
 
 def needed_capabilities(root: Path, source: str) -> Iterator[int]:
     """Yields the capabilities to keep if this process has them."""
     if os.geteuid() != 0:
         yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # for files that root owns
-    if hidepid_level(_MACHINE):
+    if hidepid_level(_REAL_ROOT):
         yield CAP_SYS_PTRACE
     if source in {"auto", "perf", "msr"} and any(root.glob("dev/cpu/*/msr")):
         yield CAP_SYS_RAWIO
     if source in {"auto", "perf"}:
         yield from _events()
-    if _version() < BPF_FREE:
+    if _version() < BPF_RUN_VERSION:
         yield CAP_BPF
         yield CAP_SYS_ADMIN  # before Linux 5.8, in place of CAP_BPF
 
@@ -168,8 +172,8 @@ def needed_capabilities(root: Path, source: str) -> Iterator[int]:
 def _events() -> Iterator[int]:
     """Yields the capabilities that opening events of whole CPUs needs."""
     yield CAP_PERFMON
-    last = files.number("/proc/sys/kernel/cap_last_cap") or 0
-    level = files.number("/proc/sys/kernel/perf_event_paranoid") or 0
+    last = files.read_number("/proc/sys/kernel/cap_last_cap") or 0
+    level = files.read_number("/proc/sys/kernel/perf_event_paranoid") or 0
     if last < CAP_PERFMON or level >= 3:
         yield CAP_SYS_ADMIN
 

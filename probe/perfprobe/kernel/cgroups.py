@@ -53,7 +53,7 @@ class Hierarchy:
 def hierarchy(root: Path, controller: str) -> Hierarchy | None:
     """The hierarchy of a controller; None if none is mounted."""
     hierarchy_v2: Hierarchy | None = None
-    for line in (files.text(f"{root}/proc/self/mountinfo", 1 << 20) or "").splitlines():
+    for line in (files.read_text(f"{root}/proc/self/mountinfo", 1 << 20) or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 3:
@@ -68,7 +68,7 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
     return hierarchy_v2
 
 
-def cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
+def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
     """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if they
     are unknown, or if the process is in the outermost group. `cgroup_file` is the text of
     /proc/PID/cgroup."""
@@ -76,7 +76,7 @@ def cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
     if hierarchy is None or group is None or group == "/":
         return ""
     names = ("effective_cpus", "cpus") if hierarchy.version == 1 else ("cpus.effective",)
-    texts = (files.text(f"{hierarchy.path(group)}/cpuset.{n}", MAX_FILE_BYTES) for n in names)
+    texts = (files.read_text(f"{hierarchy.path(group)}/cpuset.{n}", MAX_FILE_BYTES) for n in names)
     return next((text.strip() for text in texts if text and text.strip()), "")
 
 
@@ -87,15 +87,15 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
     if hierarchy is None or group is None:
         return False
     if hierarchy.version == 2:
-        events = files.text(f"{hierarchy.path(group)}/cgroup.events", MAX_FILE_BYTES) or ""
+        events = files.read_text(f"{hierarchy.path(group)}/cgroup.events", MAX_FILE_BYTES) or ""
         return "frozen 1" in events.splitlines()
-    text = files.text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES) or ""
+    text = files.read_text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES) or ""
     return text.strip() in {"FROZEN", "FREEZING"}
 
 
 # --- groups by name, and their processes ----------------------------------------------------------
 
-UNITS = (".service", ".slice", ".scope")
+UNIT_SUFFIXES = (".service", ".slice", ".scope")
 MAX_SEARCHED = 4096
 """Upper bound of the groups that are searched for a unit, and of the subgroups of a group."""
 MAX_PROCS_BYTES = 1 << 20
@@ -103,39 +103,39 @@ MAX_PROCS_BYTES = 1 << 20
 
 def is_group(text: str) -> bool:
     """Whether a text names a control group: by a path, or as a unit of systemd."""
-    return text.startswith("/") or text.endswith(UNITS)
+    return text.startswith("/") or text.endswith(UNIT_SUFFIXES)
 
 
 def group_directories(root: Path, text: str) -> list[str]:
     """Returns the directories of the group with this path (below a mount point, or absolute), or of
     all groups of the unit with this name; empty if there are none."""
-    mounts = [mounted.directory for mounted in _mounts(root)]
+    mounts = [mounted.directory for mounted in _hierarchies(root)]
     if text.startswith("/"):
         paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
         return [path for path in paths if Path(path, "cgroup.procs").is_file()][:1]
     for mount in mounts:
-        matching_paths = [path for path in _below(mount) if path.endswith(f"/{text}")]
+        matching_paths = [path for path in _subdirectories(mount) if path.endswith(f"/{text}")]
         if matching_paths:
             return matching_paths
     return []
 
 
-def members(directories: Iterable[str]) -> set[str]:
+def member_pids(directories: Iterable[str]) -> set[str]:
     """Returns the PIDs of the processes in these groups and their subgroups."""
     pids: set[str] = set()
     for directory in directories:
-        for group in _below(directory):
-            pids.update((files.head(f"{group}/cgroup.procs", MAX_PROCS_BYTES) or "").split())
+        for group in _subdirectories(directory):
+            pids.update((files.read_head(f"{group}/cgroup.procs", MAX_PROCS_BYTES) or "").split())
     return pids
 
 
-def _mounts(root: Path) -> list[Hierarchy]:
+def _hierarchies(root: Path) -> list[Hierarchy]:
     """Returns the mounted hierarchies: first version 2, then systemd's, then the others."""
     named = [hierarchy(root, name) for name in ("", "name=systemd", "cpu", "memory", "cpuset")]
     return [mounted for mounted in named if mounted is not None]
 
 
-def _below(directory: str) -> list[str]:
+def _subdirectories(directory: str) -> list[str]:
     """Returns a group and its subgroups, MAX_SEARCHED at most."""
     groups = [directory]
     for group in groups:
@@ -162,7 +162,7 @@ MAX_DEPTH = 16
 REREAD_SCANS = 5
 """Number of scans after which a group that had no quota is read again."""
 
-Usage = list[float | int]
+QuotaUsage = list[float | int]
 """CPUs that the quota allows; then periods, throttled periods and throttled microseconds so far.
 The microseconds are summed over CPUs."""
 
@@ -193,22 +193,22 @@ class Quotas:
             return False
         for pid in pids:
             known = self._groups.get(str(pid))
-            group = hierarchy.group(files.text(f"{self._proc}/{pid}/cgroup") or "")
+            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup") or "")
             if known is not None and group != known[1]:
                 moved = True
                 del self._groups[str(pid)]
         return moved
 
-    def held(self, pids: Iterable[int]) -> tuple[dict[str, Usage], dict[str, list[str]]]:
+    def held(self, pids: Iterable[int]) -> tuple[dict[str, QuotaUsage], dict[str, list[str]]]:
         """Returns the usage of each group whose quota applies to any of these processes, and for
         each PID the groups whose quotas apply to it, the innermost first."""
-        usages: dict[str, Usage] = {}
+        usages: dict[str, QuotaUsage] = {}
         groups: dict[str, list[str]] = {}
         hierarchy = self._hierarchy
         if hierarchy is None:
             return usages, groups
         self._scan += 1
-        read: dict[str, Usage | None] = {}
+        read: dict[str, QuotaUsage | None] = {}
         for pid in dict.fromkeys(pids):
             own = self._group(hierarchy, pid)
             path = PurePosixPath(own or "")
@@ -229,11 +229,11 @@ class Quotas:
         processes are often moved just after they have started."""
         scan, group, pause = self._groups.get(str(pid), (0, None, 0))
         if self._scan - scan >= pause:
-            group = hierarchy.group(files.text(f"{self._proc}/{pid}/cgroup") or "")
+            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup") or "")
             self._groups[str(pid)] = self._scan, group, min(REREAD_SCANS, pause + 1)
         return group
 
-    def _usage(self, hierarchy: Hierarchy, group: str) -> Usage | None:
+    def _usage(self, hierarchy: Hierarchy, group: str) -> QuotaUsage | None:
         """Returns the usage of a group; None if the group has no quota."""
         if self._scan - self._free.get(group, -REREAD_SCANS) < REREAD_SCANS:
             return None
@@ -244,7 +244,7 @@ class Quotas:
             if len(self._free) > MAX_GROUPS * MAX_DEPTH:
                 self._free.clear()
             return None
-        text = files.text(f"{at}/cpu.stat", MAX_FILE_BYTES) or ""
+        text = files.read_text(f"{at}/cpu.stat", MAX_FILE_BYTES) or ""
         counts = dict(re.findall(r"^(\w+) (\d{1,19})$", text, re.MULTILINE))
         if "nr_throttled" not in counts:
             return None
@@ -257,10 +257,10 @@ class Quotas:
 def _allowed_cpus(directory: str, version: int) -> float | None:
     """Returns the number of CPUs that a group's quota allows; None if it has no quota."""
     if version == 2:
-        words = (files.text(f"{directory}/cpu.max", MAX_FILE_BYTES) or "").split()
+        words = (files.read_text(f"{directory}/cpu.max", MAX_FILE_BYTES) or "").split()
     else:
         names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-        texts = [files.text(f"{directory}/{name}", MAX_FILE_BYTES) or "" for name in names]
+        texts = [files.read_text(f"{directory}/{name}", MAX_FILE_BYTES) or "" for name in names]
         words = [text.strip() for text in texts]
     if len(words) != 2 or not all(word.isdecimal() and len(word) < 16 for word in words):
         return None  # "max", or -1, or no such file

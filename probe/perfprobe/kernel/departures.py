@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-KERNEL, GROUP = 0, 1
+KERNEL_PORT, GROUP = 0, 1
 """Netlink port of the kernel, and the group to which it sends its own events; udev uses another
 group."""
 NETLINK_KOBJECT_UEVENT = 15
@@ -52,7 +52,7 @@ class Departures:
                     offline |= set(cpus)
                     continue
                 break
-            match = _OFFLINE.match(data) if sender == KERNEL else None
+            match = _OFFLINE.match(data) if sender == KERNEL_PORT else None
             offline |= {int(match[1])} if match else set()
         return offline & set(cpus)
 

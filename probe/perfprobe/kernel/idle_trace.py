@@ -20,10 +20,10 @@ from typing import Any, Self
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import identity
-from perfprobe.errors import checked
+from perfprobe.errors import check_result
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
-from perfprobe.native.affinity import pinned
+from perfprobe.native.affinity import pinned_to
 
 LOG_BYTES = 1 << 16  # for the verifier's log, which the kernel cuts to this length
 MAX_NUMBERS = 4096
@@ -85,19 +85,19 @@ class IdleTrace:
         A CPU where it may not run stays unknown until its first transition.
         """
         for cpu in self._cpus if cpus is None else cpus:
-            with suppress(OSError), pinned(cpu):  # it may be offline, or not in our cpuset
-                checked(lib.pp_idle_settle(self._open(), cpu))
+            with suppress(OSError), pinned_to(cpu):  # it may be offline, or not in our cpuset
+                check_result(lib.pp_idle_settle(self._open(), cpu))
 
     def offline(self, cpu: int) -> None:
         """Records that the CPU went offline: it counts as idle from now on. The kernel does not
         report that."""
-        checked(lib.pp_idle_offline(self._open(), cpu))
+        check_result(lib.pp_idle_offline(self._open(), cpu))
 
     def states(self, core: int) -> States:
         """Returns the times of a core. Raises OSError: ENOENT for an unknown core, EAGAIN if a CPU
         was stopped during an update."""
         out: Any = ffi.new("pp_idle_states *")
-        checked(lib.pp_idle_read(self._open(), core, out))
+        check_result(lib.pp_idle_read(self._open(), core, out))
         neither, lp0, lp1, both = out.ns
         return States(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
 
@@ -116,7 +116,7 @@ class IdleTrace:
 
     def _value(self, kind: int, cpu: int) -> int:
         out: Any = ffi.new("uint64_t *")
-        checked(lib.pp_idle_get(self._open(), kind, cpu, out))
+        check_result(lib.pp_idle_get(self._open(), kind, cpu, out))
         return int(out[0])
 
     def base(self) -> int:
@@ -134,12 +134,12 @@ class IdleTrace:
         return self._handle
 
 
-def trouble(error: OSError) -> Trouble:
+def trace_trouble(error: OSError) -> Trouble:
     """Returns why there is no trace, and the remedy."""
     why = error.strerror or "idle transitions cannot be traced"
     if error.errno not in {errno.EPERM, errno.EACCES}:
         return Trouble(why)  # this kernel cannot trace for any user
-    if not _permitted():
+    if not _is_permitted():
         return Trouble(why, access.as_root(ROOT, "CAP_BPF", "CAP_PERFMON"))
     if access.is_seccomp_filtered(ROOT):
         fix = "start perftop outside the container, or allow bpf in its seccomp profile"
@@ -150,22 +150,22 @@ def trouble(error: OSError) -> Trouble:
 def _failure(number: int, log: str) -> OSError:
     """`log` begins with the call that failed; the rest is the verifier's log."""
     call, _, words = log.partition("\n")
-    error = OSError(number, reason(number, call))
+    error = OSError(number, trouble_text(number, call))
     if words.strip():
         error.add_note(words.strip())
     return error
 
 
-def _permitted() -> bool:
+def _is_permitted() -> bool:
     """Whether this process has the capabilities that tracing needs."""
     return not identity.user_namespace() and all(
-        access.capable(ROOT, capability, access.CAP_SYS_ADMIN)
+        access.may_read_counters(ROOT, capability, access.CAP_SYS_ADMIN)
         for capability in (access.CAP_BPF, access.CAP_PERFMON)
     )
 
 
-def _forbidden() -> str:
-    if _permitted():
+def _forbidden_reason() -> str:
+    if _is_permitted():
         by = (
             "the container's seccomp filter"
             if access.is_seccomp_filtered(ROOT)
@@ -180,11 +180,11 @@ def _forbidden() -> str:
     return f"needs CAP_BPF and CAP_PERFMON, {who}"
 
 
-def reason(number: int, call: str) -> str:
+def trouble_text(number: int, call: str) -> str:
     """Returns the message for the user, by errno and the call that failed."""
     what = f"idle transitions cannot be traced ({call}): "
     if number in {errno.EPERM, errno.EACCES}:
-        return what + _forbidden()
+        return what + _forbidden_reason()
     if number == errno.ENOSYS:
         return f"{what}this kernel has no bpf(2)"
     reasons = {

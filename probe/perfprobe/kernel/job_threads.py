@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files
-from perfprobe.errors import Unavailable, Usage
+from perfprobe.errors import Unavailable, UsageError
 from perfprobe.kernel import access
 from perfprobe.kernel.cgroups import (
     Hierarchy,
@@ -32,7 +32,7 @@ from perfprobe.kernel.cgroups import (
     hierarchy,
     is_frozen,
     is_group,
-    members,
+    member_pids,
 )
 from perfprobe.kernel.task_files import (
     MAX_STAT_BYTES,
@@ -40,12 +40,12 @@ from perfprobe.kernel.task_files import (
     TICK_NS,
     Stat,
     disk_ns,
-    numbers,
-    opened,
-    parse,
-    state,
-    switches,
-    times,
+    numbered_batches,
+    open_directory,
+    parse_stat,
+    parse_switches,
+    parse_times,
+    task_state,
 )
 from perfprobe.wire import Missing
 
@@ -79,8 +79,8 @@ class Watch:
         self._family = None
         if tree:
             if self._pid is None or self._start is None:
-                raise Usage(f"--watch-tree {text!r}: a PID was expected")
-            self._family = Family(self._pid, self._start)
+                raise UsageError(f"--watch-tree {text!r}: a PID was expected")
+            self._family = ProcessFamily(self._pid, self._start)
         self.missing = self._missing(root)
         self.warning = self._absence_warning()
         """A warning to be reported once, before the first read; '': none."""
@@ -98,7 +98,7 @@ class Watch:
         total = 0
         for pid, process in self._job(processes):
             total += process.threads
-            for tids in numbers(f"{self._proc}/{pid}/task"):
+            for tids in numbered_batches(f"{self._proc}/{pid}/task"):
                 pid_by_tid |= dict.fromkeys(tids, pid)
                 yield
                 if len(pid_by_tid) >= MAX_THREADS:
@@ -149,7 +149,7 @@ class Watch:
         if self._family is not None:
             return self._family.among(processes)
         if self._is_group:
-            pids = members(group_directories(self._root, self.text))
+            pids = member_pids(group_directories(self._root, self.text))
             return ((pid, stat) for pid, stat in processes if pid in pids)
         if self._pid is None:
             return ((pid, stat) for pid, stat in processes if stat.comm == self.text)
@@ -167,13 +167,15 @@ class Watch:
     # --- at the start ------------------------------------------------------------------------
 
     def _birth(self, root: Path, pid: str) -> int:
-        status = files.text(f"{self._proc}/{pid}/status", MAX_STATUS_BYTES) or ""
+        status = files.read_text(f"{self._proc}/{pid}/status", MAX_STATUS_BYTES) or ""
         leader = status.partition("\nTgid:")[2].split("\n", 1)[0].strip()
         if leader not in {"", pid}:
             raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
-        stat = parse((files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES) or "").encode())
+        stat = parse_stat(
+            (files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES) or "").encode()
+        )
         if stat is None:
-            hidden = access.hidden_tasks(root)
+            hidden = access.hidden_tasks_trouble(root)
             why = f" · {hidden.why} · {hidden.fix}" if hidden else ""
             raise Unavailable(f"no process {pid}{why}")
         return stat.start
@@ -186,8 +188,8 @@ class Watch:
             if group_directories(self._root, self.text):
                 return ""
             return f"no control group {self.text} now; it is followed once it exists"
-        pids = (pid for some in numbers(self._proc) for pid in some)
-        results = (files.text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
+        pids = (pid for some in numbered_batches(self._proc) for pid in some)
+        results = (files.read_text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
         names = {(name or "").strip("\n") for name in results}
         if self.text in names:
             return ""
@@ -197,16 +199,18 @@ class Watch:
 
     def _missing(self, root: Path) -> list[Missing]:
         missing = []
-        hidden = access.hidden_tasks(root)
+        hidden = access.hidden_tasks_trouble(root)
         if hidden and self._pid is None:
             missing.append(Missing("watch", hidden.why, hidden.fix))
         if not self._delays:
             why = "this kernel does not account who waits for a disk (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
         pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
-        readable = [pid for pid in pids if files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)]
-        texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in readable]
-        if readable and not any(times((text or "").encode()) for text in texts):
+        readable = [
+            pid for pid in pids if files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)
+        ]
+        texts = [files.read_text(f"{self._proc}/{pid}/schedstat") for pid in readable]
+        if readable and not any(parse_times((text or "").encode()) for text in texts):
             why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
             missing.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
         return missing
@@ -219,14 +223,14 @@ def wanted_pid(text: str) -> str | None:
         return text.lstrip("0") or "0"
     size = len(text.encode(errors="replace"))
     if not 0 < size <= MAX_NAME_BYTES or not text.isprintable():
-        raise Usage(
+        raise UsageError(
             f"--watch {text!r}: a PID, or a name as in /proc/PID/comm, "
             f"of up to {MAX_NAME_BYTES} bytes"
         )
     return None
 
 
-class Family:
+class ProcessFamily:
     """A process and all its descendants. A process that was once a member remains one, even if its
     parent has ended and the kernel names another one. `start` is the birth of `pid`, as in Stat."""
 
@@ -269,30 +273,30 @@ class _Thread:
         """Its switches at the last read."""
         self._frozen, self._frozen_ns = False, -FROZEN_NS
         """Whether its group was frozen, and when that was read."""
-        self._files = {"stat": opened(f"{path}/stat")}
+        self._files = {"stat": open_directory(f"{path}/stat")}
         for name in THREAD_FILES[1:]:
             with suppress(OSError):
-                self._files[name] = opened(f"{path}/{name}")
+                self._files[name] = open_directory(f"{path}/{name}")
 
     def look(self, freezer: Hierarchy | None) -> list[Any] | None:
         """Reads the thread and returns its entry in the record; None if it has ended."""
         data = self._read("stat", MAX_STAT_BYTES)
-        stat = parse(data)
+        stat = parse_stat(data)
         if stat is None:
             return None
-        self.disk_ns, self.state = disk_ns(data), state(data)
-        run_ns, wait_ns = times(self._read("schedstat", MAX_STAT_BYTES)) or (
+        self.disk_ns, self.state = disk_ns(data), task_state(data)
+        run_ns, wait_ns = parse_times(self._read("schedstat", MAX_STAT_BYTES)) or (
             stat.ticks * TICK_NS,
             None,
         )
-        switched = switches(self._read("status", MAX_STATUS_BYTES))
+        switched = parse_switches(self._read("status", MAX_STATUS_BYTES))
         last, self._switched = self._switched, switched
         # It waits uninterruptibly, or has slept since the last read.
         if self.state == "D" or (self.state == "S" and switched == last):
             now_ns = time.monotonic_ns()
             if now_ns - self._frozen_ns >= FROZEN_NS:
                 self._frozen_ns = now_ns
-                self._frozen = is_frozen(freezer, files.text(self._cgroup) or "")
+                self._frozen = is_frozen(freezer, files.read_text(self._cgroup) or "")
             self.state = "F" if self._frozen else self.state
         return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
 

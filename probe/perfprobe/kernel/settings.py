@@ -6,19 +6,26 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from perfprobe.cpu.files import CPUS, names, number, numbered, text, word
+from perfprobe.cpu.files import (
+    CPU_DIRECTORY,
+    file_names,
+    numbered_entries,
+    read_number,
+    read_text,
+    read_word,
+)
 
 RESCTRL = "sys/fs/resctrl"
 MAX_VALUE = 200
 """Upper bound of a value's length in characters."""
 FILES = {
-    "frequency_driver": f"{CPUS}/cpu0/cpufreq/scaling_driver",
-    "pstate_status": f"{CPUS}/intel_pstate/status",
-    "idle_driver": f"{CPUS}/cpuidle/current_driver",
-    "idle_governor": f"{CPUS}/cpuidle/current_governor_ro",
-    "smt_control": f"{CPUS}/smt/control",
-    "isolated_cpus": f"{CPUS}/isolated",
-    "tickless_cpus": f"{CPUS}/nohz_full",
+    "frequency_driver": f"{CPU_DIRECTORY}/cpu0/cpufreq/scaling_driver",
+    "pstate_status": f"{CPU_DIRECTORY}/intel_pstate/status",
+    "idle_driver": f"{CPU_DIRECTORY}/cpuidle/current_driver",
+    "idle_governor": f"{CPU_DIRECTORY}/cpuidle/current_governor_ro",
+    "smt_control": f"{CPU_DIRECTORY}/smt/control",
+    "isolated_cpus": f"{CPU_DIRECTORY}/isolated",
+    "tickless_cpus": f"{CPU_DIRECTORY}/nohz_full",
     "clocksource": "sys/devices/system/clocksource/clocksource0/current_clocksource",
     "huge_pages": "sys/kernel/mm/transparent_hugepage/enabled",
     "reserved_huge_pages": "proc/sys/vm/nr_hugepages",
@@ -35,21 +42,21 @@ POLICIES = {
     "energy_performance_preference": "energy_performance_preference",
 }
 """Files of a cpufreq policy; if policies differ, all values are listed."""
-_COSTLY = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
-_CHOSEN = re.compile(r"\[([^\]]*)\]")
+_COSTLY_MITIGATION = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
+_BRACKETED = re.compile(r"\[([^\]]*)\]")
 
 
 def settings(root: Path) -> dict[str, str]:
     """Returns the settings by name; settings that this kernel does not report are left out."""
-    values_by_name = {name: _value(f"{root}/{path}") for name, path in FILES.items()}
-    at = f"{root}/{CPUS}/cpufreq"
-    policies = numbered(at, "policy")
+    values_by_name = {name: _read_value(f"{root}/{path}") for name, path in FILES.items()}
+    at = f"{root}/{CPU_DIRECTORY}/cpufreq"
+    policies = numbered_entries(at, "policy")
     for name, file in POLICIES.items():
-        values = {_value(f"{at}/policy{n}/{file}") for n in policies}
+        values = {_read_value(f"{at}/policy{n}/{file}") for n in policies}
         values_by_name[name] = ", ".join(sorted(values - {""}))
     if (on := turbo_on(root)) is not None:
         values_by_name["turbo"] = "on" if on else "off"
-    values_by_name |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
+    values_by_name |= {"vulnerable_to": _vulnerabilities(root), "memory": _memory_setting(root)}
     values_by_name["bandwidth_caps"] = _bandwidth_caps(root)
     values_by_name["costly_mitigations"] = _costly_mitigations(root)
     return {name: value[:MAX_VALUE] for name, value in values_by_name.items() if value}
@@ -57,8 +64,8 @@ def settings(root: Path) -> dict[str, str]:
 
 def turbo_on(root: Path) -> bool | None:
     """Whether turbo is on now, by intel_pstate or the boost switch; None: there is neither."""
-    off = number(f"{root}/{CPUS}/intel_pstate/no_turbo")
-    boost = number(f"{root}/{CPUS}/cpufreq/boost")
+    off = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
+    boost = read_number(f"{root}/{CPU_DIRECTORY}/cpufreq/boost")
     if off is None and boost is None:
         return None
     return not off and boost != 0
@@ -66,22 +73,22 @@ def turbo_on(root: Path) -> bool | None:
 
 def governor(root: Path, cpu: int) -> str:
     """The CPU's governor; empty where cpufreq names none."""
-    return word(f"{root}/{CPUS}/cpu{cpu}/cpufreq/scaling_governor")
+    return read_word(f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpufreq/scaling_governor")
 
 
-def _value(path: str) -> str:
+def _read_value(path: str) -> str:
     """Returns the chosen value in a list such as "always [madvise] never"; '' if there is none."""
-    content = word(path)
-    chosen = _CHOSEN.search(content)
+    content = read_word(path)
+    chosen = _BRACKETED.search(content)
     return chosen[1] if chosen else content
 
 
-def _vulnerable(root: Path) -> str:
+def _vulnerabilities(root: Path) -> str:
     """Returns the vulnerabilities without a mitigation, because mitigations slow programs down; ''
     if the kernel does not report them."""
-    at = f"{root}/{CPUS}/vulnerabilities"
-    listed = names(at)
-    open_to = [name for name in listed if word(f"{at}/{name}").startswith("Vulnerable")]
+    at = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
+    listed = file_names(at)
+    open_to = [name for name in listed if read_word(f"{at}/{name}").startswith("Vulnerable")]
     return ", ".join(open_to) or ("nothing" if listed else "")
 
 
@@ -89,9 +96,9 @@ def _bandwidth_caps(root: Path) -> str:
     """Returns the groups of resctrl with a cap on memory bandwidth, and the lowest value of each:
     on Intel per cent of 100, on AMD eighths of 1 GB/s, of which 2048 are no cap."""
     lowest = {}
-    for name in ["", *names(f"{root}/{RESCTRL}")]:
+    for name in ["", *file_names(f"{root}/{RESCTRL}")]:
         line = re.search(
-            r"^ *MB:(.*)$", text(f"{root}/{RESCTRL}/{name}/schemata") or "", re.MULTILINE
+            r"^ *MB:(.*)$", read_text(f"{root}/{RESCTRL}/{name}/schemata") or "", re.MULTILINE
         )
         if values := re.findall(r"=(\d{1,7})", line[1] if line else ""):
             lowest[name or "the default group"] = min(map(int, values))
@@ -102,13 +109,15 @@ def _bandwidth_caps(root: Path) -> str:
 def _costly_mitigations(root: Path) -> str:
     """Returns the mitigations at work that slow each entry to the kernel: other page tables, and a
     write of an MSR (IBRS) or untrained branch predictors at each entry."""
-    at = f"{root}/{CPUS}/vulnerabilities"
-    costly = ((name, _COSTLY.match(word(f"{at}/{name}"))) for name in names(at))
+    at = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
+    costly = (
+        (name, _COSTLY_MITIGATION.match(read_word(f"{at}/{name}"))) for name in file_names(at)
+    )
     return ", ".join(f"{name}: {match[1]}" for name, match in costly if match)
 
 
-def _memory(root: Path) -> str:
+def _memory_setting(root: Path) -> str:
     match = re.search(
-        r"^MemTotal:\s*([0-9]{1,15}) kB", text(f"{root}/proc/meminfo") or "", re.MULTILINE
+        r"^MemTotal:\s*([0-9]{1,15}) kB", read_text(f"{root}/proc/meminfo") or "", re.MULTILINE
     )
     return f"{int(match[1]) / (1 << 20):.3g} GiB" if match else ""

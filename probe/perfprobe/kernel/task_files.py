@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from perfprobe.cpu import cpu_sets
 
-BATCH = 64  # entries of a directory in one step, which takes less than 1 ms
+BATCH_ENTRIES = 64  # entries of a directory in one step, which takes less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 MAX_STAT_BYTES = (
     1024  # bytes of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
@@ -38,7 +38,7 @@ class Stat(NamedTuple):
     """User and system time of its ended children and of their ended children, in clock ticks."""
 
 
-def parse(data: bytes) -> Stat | None:
+def parse_stat(data: bytes) -> Stat | None:
     """Parses a stat file; None if the data is not a stat file. The name may hold any bytes,
     including parentheses and newlines."""
     first, last = data.find(b"("), data.rfind(b")")
@@ -55,7 +55,7 @@ def parse(data: bytes) -> Stat | None:
     return Stat(comm, ticks, threads, start, cpu, parent, children)
 
 
-def state(data: bytes) -> str:
+def task_state(data: bytes) -> str:
     """Returns the state in a stat file, as proc(5) names it: R, S, D, T, t ...; '' if the data is
     not a stat file."""
     return data[data.rfind(b")") + 1 :].lstrip()[:1].decode(errors="replace")
@@ -68,15 +68,15 @@ def disk_ns(data: bytes) -> int | None:
     return int(fields[39]) * TICK_NS if len(fields) > 39 and fields[39].isdigit() else None
 
 
-def numbers(directory: str) -> Iterator[list[str]]:
+def numbered_batches(directory: str) -> Iterator[list[str]]:
     """Yields the entries that are PIDs or thread ids, in batches; the kernel needs 1 us for each
     entry."""
     with suppress(OSError), os.scandir(directory) as entries:
-        while some := list(islice(entries, BATCH)):
+        while some := list(islice(entries, BATCH_ENTRIES)):
             yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
 
 
-def opened(path: str) -> int:
+def open_directory(path: str) -> int:
     """Opens a file for reading. Raises OSError."""
     # NONBLOCK: under a sysroot there may be a fifo in place of a file.
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -85,7 +85,7 @@ def opened(path: str) -> int:
 def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
     """Reads the first `limit` bytes; LIMIT bytes of a stat file have all fields that are used.
     Raises OSError."""
-    fd = opened(path)
+    fd = open_directory(path)
     try:
         return os.read(fd, limit)
     finally:
@@ -105,7 +105,7 @@ class Births:
         """The ID of the newest task; 0 if unknown."""
         self._fd = -1
         with suppress(OSError):
-            self._fd = opened(f"{proc}/loadavg")
+            self._fd = open_directory(f"{proc}/loadavg")
             # A container may have a file of another program there.
             if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
                 self.close()
@@ -131,7 +131,7 @@ MAX_STATUS_BYTES = 1 << 15  # bytes: the masks of all CPUs and nodes precede the
 NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
 
 
-class Moved(NamedTuple):
+class TaskChange(NamedTuple):
     """Shares of a span for which a task ran and waited, and switches per second; None: unknown."""
 
     run: float | None = None
@@ -139,7 +139,7 @@ class Moved(NamedTuple):
     switches: float | None = None
 
 
-class Sums(NamedTuple):
+class SchedSums(NamedTuple):
     """The sums at one moment; None: unknown."""
 
     at_ns: int
@@ -147,38 +147,38 @@ class Sums(NamedTuple):
     wait_ns: int | None
     switches: int | None
 
-    def since(self, last: Sums) -> Moved:
+    def since(self, last: SchedSums) -> TaskChange:
         elapsed_ns = self.at_ns - last.at_ns
         if elapsed_ns <= 0:
-            return Moved()
+            return TaskChange()
         ran, waited, switched = (
             None if a is None or b is None or b < a else (b - a) / elapsed_ns
             for a, b in zip(last[1:], self[1:], strict=True)
         )
-        return Moved(_share(ran), _share(waited), switched and round(1e9 * switched, 1))
+        return TaskChange(_share(ran), _share(waited), switched and round(1e9 * switched, 1))
 
 
 def _share(value: float | None) -> float | None:
     return None if value is None else round(min(1.0, value), 4)
 
 
-def sums(path: str, now_ns: Callable[[], int]) -> Sums:
+def read_sums(path: str, now_ns: Callable[[], int]) -> SchedSums:
     """Reads the sums of the task of this directory in /proc; sums that cannot be read are None."""
-    waited = times(_head(f"{path}/schedstat", MAX_STAT_BYTES))
-    voluntary, involuntary = switches(_head(f"{path}/status", MAX_STATUS_BYTES))
+    waited = parse_times(_read_head(f"{path}/schedstat", MAX_STAT_BYTES))
+    voluntary, involuntary = parse_switches(_read_head(f"{path}/status", MAX_STATUS_BYTES))
     total = None if voluntary is None or involuntary is None else voluntary + involuntary
     run_ns, wait_ns = waited or (None, None)
-    return Sums(now_ns(), run_ns, wait_ns, total)
+    return SchedSums(now_ns(), run_ns, wait_ns, total)
 
 
-def _head(path: str, limit: int) -> bytes:
+def _read_head(path: str, limit: int) -> bytes:
     try:
         return read(path, limit)
     except OSError:
         return b""
 
 
-def times(schedstat: bytes) -> tuple[int, int] | None:
+def parse_times(schedstat: bytes) -> tuple[int, int] | None:
     """Returns the ns for which the thread ran and waited; None if the kernel does not measure them,
     or if the thread never ran."""
     fields = schedstat.split()
@@ -187,7 +187,7 @@ def times(schedstat: bytes) -> tuple[int, int] | None:
     return int(fields[0]), int(fields[1])
 
 
-def switches(status: bytes) -> tuple[int | None, int | None]:
+def parse_switches(status: bytes) -> tuple[int | None, int | None]:
     """Returns voluntary and involuntary switches, usually the last two lines of the file."""
     _, separator, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
     voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
@@ -205,7 +205,7 @@ RESEND_NS = 60_000_000_000
 change."""
 MAX_DETAILS = 32  # details in one record: each costs some 0.1 ms
 
-Who = tuple[int, int, str]
+ProcessId = tuple[int, int, str]
 """PID, birth and name of a process. The name changes when the process executes another program."""
 
 
@@ -213,9 +213,9 @@ class SentDetails:
     """Records of which processes details were sent, and when."""
 
     def __init__(self) -> None:
-        self._at_ns: dict[Who, int] = {}
+        self._at_ns: dict[ProcessId, int] = {}
 
-    def wanted(self, processes: Iterable[Who], now_ns: int) -> list[Who]:
+    def wanted(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
         """Returns the processes whose details were not sent within RESEND_NS. They count as sent
         from now on."""
         self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < RESEND_NS}
@@ -224,7 +224,7 @@ class SentDetails:
         return new
 
 
-def describe(pid: int) -> dict[str, str | int]:
+def process_details(pid: int) -> dict[str, str | int]:
     """Returns details of a process; unknown details are left out. Kernel threads have no
     command."""
     import psutil
@@ -255,7 +255,7 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def group(text: str) -> str:
+def group_of(text: str) -> str:
     """Returns the control group in a cgroup file of /proc; '' for the root. If there are several
     hierarchies, the last line is used, which is that of the unified hierarchy."""
     lines = text.splitlines()

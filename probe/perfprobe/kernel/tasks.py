@@ -22,25 +22,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfprobe.cpu import files
-from perfprobe.kernel.cgroups import Quotas, cpuset, hierarchy
+from perfprobe.kernel.cgroups import Quotas, hierarchy, read_cpuset
 from perfprobe.kernel.interrupts import Interrupts
 from perfprobe.kernel.kernel_log import KernelLog
 from perfprobe.kernel.memory_stalls import MemoryStalls
 from perfprobe.kernel.task_files import (
-    BATCH,
+    BATCH_ENTRIES,
     TASK_ENDED,
     TICK_NS,
     Births,
-    Moved,
+    SchedSums,
     SentDetails,
     Stat,
-    Sums,
-    describe,
-    group,
-    numbers,
-    parse,
+    TaskChange,
+    group_of,
+    numbered_batches,
+    parse_stat,
+    process_details,
     read,
-    sums,
+    read_sums,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _TaskReading:
     """Time in ns at which the stat file was read."""
     share: float = 0.0
     """Share of the time since the previous read for which the task ran; 0 if unknown."""
-    sums: Sums | None = None
+    sums: SchedSums | None = None
     """Sums of running and waiting at that time; None if they were not read."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
 
@@ -116,13 +116,13 @@ class _Runner(NamedTuple):
         assert self.look.stat is not None
         return self.look.stat
 
-    def moved(self) -> Moved:
+    def moved(self) -> TaskChange:
         """Returns how the sums changed since the last read; unknown if either read lacked
         them."""
         last, now = self.last, self.look
         if last is None or last.stat is None or last.stat.start != self.stat.start:
-            return Moved()
-        return now.sums.since(last.sums) if now.sums and last.sums else Moved()
+            return TaskChange()
+        return now.sums.since(last.sums) if now.sums and last.sums else TaskChange()
 
     def share(self) -> float:
         """Returns the share by the scheduler's count; by ticks of 10 ms if that is unknown."""
@@ -276,9 +276,9 @@ class Tasks:
         caches the kernel needs 3 us for an entry, more than for the clock of the process."""
         born = self._births is None or self._births.any()
         if born or not self._seen:
-            return numbers(self._proc)
+            return numbered_batches(self._proc)
         known = iter([*self._seen])
-        return iter(lambda: [*islice(known, BATCH)], [])
+        return iter(lambda: [*islice(known, BATCH_ENTRIES)], [])
 
     def _make_records(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
         """Makes the records; the task that ran most on a CPU comes first."""
@@ -287,7 +287,7 @@ class Tasks:
             del runners[MAX_TASKS_PER_CPU:]
         busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.look.share)[:MAX_WAITS]
         for runner in busiest:
-            runner.look.sums = sums(runner.path, self._now_ns)
+            runner.look.sums = read_sums(runner.path, self._now_ns)
             yield
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.share())
@@ -353,7 +353,7 @@ class Tasks:
         """Reads a process or thread; None if it has ended. If `last` is None, the task was born
         after `born_ns`; None: its time of birth is unknown."""
         try:
-            stat = parse(read(path))
+            stat = parse_stat(read(path))
         except TASK_ENDED:
             return None
         except OSError:
@@ -384,7 +384,7 @@ class Tasks:
             before = last.threads if last else {}
             if last:  # a thread is known to be new only if the process's threads were read before
                 born_ns = last.at_ns if before else None
-            for tids in numbers(f"{path}/task"):
+            for tids in numbered_batches(f"{path}/task"):
                 for tid in tids:
                     if thread := self._look(f"{path}/task/{tid}/stat", before.get(tid), born_ns):
                         look.threads[tid] = thread
@@ -404,12 +404,12 @@ class Tasks:
             yield
             known = self._seen.get(str(pid))
             parent = self._seen.get(str(known.stat.parent)) if known and known.stat else None
-            groups = files.text(f"{self._proc}/{pid}/cgroup") or ""
+            groups = files.read_text(f"{self._proc}/{pid}/cgroup") or ""
             family = {
                 "parent": parent.stat.comm if parent and parent.stat else "",
-                "group": group(groups), "cpuset": cpuset(self._cpusets, groups),
+                "group": group_of(groups), "cpuset": read_cpuset(self._cpusets, groups),
             }  # fmt: skip
-            description = describe(pid) | {key: word for key, word in family.items() if word}
+            description = process_details(pid) | {key: word for key, word in family.items() if word}
             look = self._look(f"{self._proc}/{pid}/stat", None)
             if description and look and look.stat and look.stat.start == start:
                 details[str(pid)] = description

@@ -26,7 +26,7 @@ class Files:
         self.scope = scope
         self.counters = counters
         self.missing: list[Missing] = []
-        self._base = f"{root}/{files.CPUS}"
+        self._base = f"{root}/{files.CPU_DIRECTORY}"
         self._names = names
         self._fds: dict[int, list[int]] = {}
         """The open descriptors of each CPU."""
@@ -75,11 +75,11 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
-        base = f"{root}/{files.CPUS}/cpu{row.cpu}/cpuidle"
+        base = f"{root}/{files.CPU_DIRECTORY}/cpu{row.cpu}/cpuidle"
         idle: list[str] = []
         poll: list[str] = []
-        for number in files.numbered(base, "state"):
-            name = files.word(f"{base}/state{number}/name")
+        for number in files.numbered_entries(base, "state"):
+            name = files.read_word(f"{base}/state{number}/name")
             (poll if name == "POLL" else idle).append(f"state{number}")
         if len(idle) > len(best[0]):
             best = (idle, poll)
@@ -90,7 +90,7 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
 
 # --- cpufreq --------------------------------------------------------------------------------------
 
-SLOW_NS = 500_000
+MAX_READ_NS = 500_000
 """Upper bound of the time of a read; a slower file is left out, because on some models a read
 interrupts the core."""
 COUNTERS = {
@@ -113,13 +113,13 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> Files:
         try:
             for _ in range(3):
                 start_ns = time.monotonic_ns()
-                (root / files.CPUS / f"cpu{cpu}/cpufreq/{name}").read_bytes()
+                (root / files.CPU_DIRECTORY / f"cpu{cpu}/cpufreq/{name}").read_bytes()
                 took_ns.append(time.monotonic_ns() - start_ns)
         except OSError:
             why = "no cpufreq driver (usual in a guest): no clock from the system"
             missing.append(Missing(counter.key, why))
             continue
-        if min(took_ns) > SLOW_NS:
+        if min(took_ns) > MAX_READ_NS:
             why = f"a read of {name} takes {min(took_ns) // 1000} us: too slow to repeat"
             missing.append(Missing(counter.key, why))
         else:
@@ -141,12 +141,12 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
     for cpu, path in _online(root, rows):
-        khz = files.number(f"{path}/cpuinfo_max_freq")
+        khz = files.read_number(f"{path}/cpuinfo_max_freq")
         if khz:
             cpus.setdefault(khz, []).append(cpu)
     first = next(_online(root, rows), None)
     # The ACPI P-states in kHz; drivers that control the hardware without ACPI have none.
-    pstates = (first and files.text(f"{first[1]}/scaling_available_frequencies")) or ""
+    pstates = (first and files.read_text(f"{first[1]}/scaling_available_frequencies")) or ""
     if cpus and str(max(cpus)) in pstates.split():
         why = "cpufreq knows the ACPI P-states only, and turbo goes beyond the fastest of them"
         return [], [Missing("turbo_ceiling_hz", why)]
@@ -160,13 +160,17 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
 
 def cpufreq_base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
     """The guaranteed clock; None if it differs between CPUs."""
-    values = {files.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
+    values = {files.read_number(f"{at}/base_frequency") for _, at in _online(root, rows)}
     khz = values.pop() if len(values) == 1 else None
     return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None
 
 
 def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
-    return ((row.cpu, f"{root}/{files.CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
+    return (
+        (row.cpu, f"{root}/{files.CPU_DIRECTORY}/cpu{row.cpu}/cpufreq")
+        for row in rows
+        if row.online
+    )
 
 
 # --- thermal interrupts ---------------------------------------------------------------------------
@@ -175,7 +179,7 @@ def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
 
 ORIGIN = "thermal_throttle"
 SCOPES: tuple[Scope, ...] = ("core", "package")
-THROTTLES = {
+THROTTLE_FILES = {
     scope: {
         f"{scope}_{file}": Counter(f"{scope}_{key}", f"{scope} {name}", unit, ORIGIN, scale=scale)
         for file, key, name, unit, scale in (
@@ -192,9 +196,9 @@ THROTTLES = {
 def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[Files]:
     """Parts for cores and for packages with the files that exist; empty if there are none."""
     cpu = next((row.cpu for row in rows if row.online), 0)
-    base = root / files.CPUS / f"cpu{cpu}"
+    base = root / files.CPU_DIRECTORY / f"cpu{cpu}"
     parts = []
-    for scope, counters in THROTTLES.items():
+    for scope, counters in THROTTLE_FILES.items():
         existing = {
             f"{ORIGIN}/{name}": counter
             for name, counter in counters.items()

@@ -26,12 +26,12 @@ STATES = {
 
 def open_traced(rows: Sequence[Cpu]) -> list[Part]:
     """Returns the parts that can be traced, or one part that has no counters but the reason."""
-    places = _places(topology.cores(rows), [row.cpu for row in rows])
+    places = _places_of_cpus(topology.cores(rows), [row.cpu for row in rows])
     try:
         trace = IdleTrace(places)
     except OSError as error:
         nothing = TracedPart(None, "cpu", [], {})
-        trouble = idle_trace.trouble(error)
+        trouble = idle_trace.trace_trouble(error)
         nothing.missing = [Missing("traced", trouble.why, trouble.fix)]
         return [nothing]
     base = trace.base()
@@ -51,7 +51,9 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
     return parts
 
 
-def _places(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> dict[int, tuple[int, int]]:
+def _places_of_cpus(
+    cores: Sequence[Sequence[int]], cpus: Sequence[int]
+) -> dict[int, tuple[int, int]]:
     """Maps each CPU to (core, thread 0 or 1). Only cores with two threads are kept; each thread of
     other cores gets a core of its own. So does an offline CPU that is in no core, because it may
     come online."""

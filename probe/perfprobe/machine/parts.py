@@ -17,7 +17,7 @@ from perfprobe.cpu import topology
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import sampler
 from perfprobe.native.sampler import RowPlan, Slot
-from perfprobe.wire import Counter, Cpu, Missing, Scope, placed
+from perfprobe.wire import Counter, Cpu, Missing, Scope, with_columns
 
 
 class Part(Protocol):
@@ -42,7 +42,7 @@ class Part(Protocol):
         """Releases everything; called after all threads have ended."""
 
 
-def keep_first(parts: Iterable[Part]) -> list[Part]:
+def keep_first_part_of_key(parts: Iterable[Part]) -> list[Part]:
     """The parts with each counter only in the first part that has it. Parts without counters are
     kept, because they name what is missing."""
     served: set[str] = set()
@@ -66,7 +66,7 @@ def restricted_to(counter: Counter, cpus: Sequence[int], number: int) -> Counter
     return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
 
 
-def group_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
+def join_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
     """Returns each key and reason once, with its CPUs unless they are all CPUs, of which there are
     `number`."""
     cpus: dict[tuple[str, Trouble], list[int]] = {}
@@ -88,7 +88,7 @@ class ReducedPart:
         self.missing: Sequence[Missing] = part.missing
         self._column: dict[int, int] = {}
         """New column by old column, for the columns that are kept."""
-        for first, counter in placed(part.counters):
+        for first, counter in with_columns(part.counters):
             if counter.key not in without:
                 for column in range(first, first + counter.columns):
                     self._column[column] = len(self._column)

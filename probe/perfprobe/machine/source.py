@@ -24,7 +24,7 @@ from perfprobe.kernel import access, departures
 from perfprobe.kernel.settings import settings
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.machine import cpu_files, idle
-from perfprobe.machine.parts import Part, RowReaders, drop_served_keys, keep_first
+from perfprobe.machine.parts import Part, RowReaders, drop_served_keys, keep_first_part_of_key
 from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.sampler import DrainedRound, Sampler
@@ -49,9 +49,10 @@ EARLY_NS = 50_000_000
 without this allowance a scan a second would miss every second batch."""
 MAX_SCAN_DELAY_S = 1.0
 """Longest wait of a scan of the tasks for the end of a batch."""
-FIRST_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
-"""The first round is due after 1 / FIRST_PART of a period, but not before FIRST_NS plus LANE_NS for
-each lane, in which the lanes start. Numbers need two rounds, so the user waits for the first."""
+FIRST_ROUND_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
+"""The first round is due after 1 / FIRST_ROUND_PART of a period, but not before FIRST_NS plus
+LANE_NS for each lane, in which the lanes start. Numbers need two rounds, so the user waits for the
+first."""
 SPARE_DESCRIPTORS = 3
 """Number of descriptors to keep free for files that are open for a moment."""
 MAX_PINNING_S = 0.1
@@ -64,7 +65,7 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
     """Returns the topology, and the CPUs that the user selected. Raises the errors of open_os."""
     rows = topology.read(root)
     if not rows:
-        raise Unavailable(topology.nothing(root))
+        raise Unavailable(topology.no_cpus_text(root))
     return rows, cpu_sets.select(cpus, rows) if cpus is not None else None
 
 
@@ -119,12 +120,12 @@ class Machine:
         self._root = root
         self._real = root == Path("/")
         self._wanted = with_siblings(selected, rows)
-        parts = keep_first(parts)
+        parts = keep_first_part_of_key(parts)
         self._parts = [*parts, *chosen]
         self._attached: set[int] = set()
         self._seq = 0
         self._departures = departures.open_departures(root)
-        self._online_fd = polling.opened(root / files.CPUS / "online")
+        self._online_fd = polling.open_file(root / files.CPU_DIRECTORY / "online")
         self._online_text = self._read_online()
         self._reading = RowReaders(parts, rows, chosen)
         served = {counter.key for part in self._parts for counter in part.counters}
@@ -144,7 +145,7 @@ class Machine:
         self._watch = watch
         self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
         self._batches = Batches(sample_ns, self._bytes)
-        self._began = (*tsc_rate.bracket()[:2], time.time_ns())
+        self._began = (*tsc_rate.read_bracket()[:2], time.time_ns())
         """Raw ns, TSC and wall ns before the first sample: no sample is older than the hello."""
         self._sampler = self._start(sample_ns)
         _OPEN.add(self)
@@ -176,7 +177,7 @@ class Machine:
             stamp="tsc" if self._real else "raw",
             proof=self._real,
             ring=max(MIN_RING, RING_BATCHES * self._batches.most),
-            first_ns=min(sample_ns, max(sample_ns // FIRST_PART, starting_ns)),
+            first_ns=min(sample_ns, max(sample_ns // FIRST_ROUND_PART, starting_ns)),
         )
 
     def due(self) -> float:
@@ -245,7 +246,7 @@ class Machine:
         self._attached.add(cpu)
 
     def _read_online(self) -> bytes:
-        return (self._online_fd is not None and polling.content(self._online_fd)) or b""
+        return (self._online_fd is not None and polling.read_content(self._online_fd)) or b""
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Attaches CPUs that came online and detaches CPUs that went offline since the last batch,
@@ -367,7 +368,7 @@ class Machine:
             fix = "start perftop outside the container or cpuset"
             missing += [Missing(c.key, why, fix, unpinned) for c in counters_of_parts]
             blocks = self._without(unpinned, blocks, rows)
-        if hidden := access.hidden_tasks(root):
+        if hidden := access.hidden_tasks_trouble(root):
             missing.append(Missing("tasks", hidden.why, hidden.fix))
         if self._watch is not None:
             missing += self._watch.missing

@@ -12,11 +12,11 @@ from pathlib import Path
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpu_sets, cpuid
 from perfprobe.cpu.cpuid import Leaves, Registers
-from perfprobe.errors import Unavailable, Usage
+from perfprobe.errors import Unavailable, UsageError
 from perfprobe.wire import Cpu
 
 
-def usable_cpu(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
+def measurable_cpu(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     """The row of the CPU that the user named. `allowed` is this process's affinity mask.
 
     Raises ValueError for a CPU that does not exist, and Unavailable for a CPU that is offline or
@@ -26,7 +26,7 @@ def usable_cpu(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu
     row = next((row for row in rows if row.cpu == asked), None)
     if row is None:
         numbers = cpu_sets.format(online)
-        raise Usage(f"--cpu {asked}: no such CPU (online: {numbers})")
+        raise UsageError(f"--cpu {asked}: no such CPU (online: {numbers})")
     if not row.online:
         fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{asked}/online"
         raise Unavailable(f"--cpu {asked}: it is offline; to bring it online: {fix}")
@@ -44,7 +44,7 @@ def siblings(here: Cpu, rows: Sequence[Cpu]) -> list[int]:
 
 
 @contextlib.contextmanager
-def pinned(cpu: int) -> Iterator[None]:
+def pinned_to(cpu: int) -> Iterator[None]:
     """Pins the calling thread to this CPU inside the block, and restores its affinity at the end.
 
     Raises OSError if the thread may not run there.
@@ -63,7 +63,7 @@ def pinned(cpu: int) -> Iterator[None]:
 
 def cpuid_leaves(cpu: int) -> Leaves:
     """The leaves of one CPU of this machine; on hybrids they differ between core types."""
-    device = cpuid.device(Path("/"), cpu)
+    device = cpuid.device_leaves(Path("/"), cpu)
     return device if device(0) is not None else executed_leaves(cpu)
 
 
@@ -75,7 +75,7 @@ def executed_leaves(cpu: int) -> Leaves:
     def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
         out = ffi.new("uint32_t[4]")
         try:
-            with pinned(cpu):
+            with pinned_to(cpu):
                 lib.pp_cpuid(leaf, subleaf, out)
         except OSError:  # outside our CPU set
             return None

@@ -18,7 +18,7 @@ EARLY_BATCHES = 2
 numbers."""
 
 
-def whole_samples(span_ns: int, sample_ns: int) -> int:
+def sample_count(span_ns: int, sample_ns: int) -> int:
     """Number of samples in a span. Both lengths may have been rounded, so a span that is slightly
     shorter than a whole multiple counts as whole."""
     return int(span_ns / sample_ns + 0.01)
@@ -26,7 +26,7 @@ def whole_samples(span_ns: int, sample_ns: int) -> int:
 
 def max_frames(sample_ns: int) -> int:
     """Upper bound of the number of frames in a batch with this sample time."""
-    return max(1, min(whole_samples(MAX_BATCH_NS, sample_ns), MAX_BATCH_FRAMES))
+    return max(1, min(sample_count(MAX_BATCH_NS, sample_ns), MAX_BATCH_FRAMES))
 
 
 class Batches:
@@ -45,7 +45,7 @@ class Batches:
     def pace(self, batch_ns: int) -> None:
         """Sets the length of batches, at most the longest possible, counted from the last round
         that was taken."""
-        self._rounds = max(1, min(whole_samples(batch_ns, self._period_ns), self.most))
+        self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.most))
         self._begin = self._last
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
-from perfprobe.errors import checked
+from perfprobe.errors import check_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Sampler:
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
         config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof, first_ns))
         handle = ffi.new("pp_sampler **")
-        checked(lib.pp_new(config, handle))
+        check_result(lib.pp_new(config, handle))
         self._sampler = handle[0]
         self._buffer = ffi.new("uint64_t[]", max(words, 1))
         self._delivered = ffi.new("uint32_t *")
@@ -189,13 +189,13 @@ class Sampler:
         flags = wire.ROW_REBASED if rebased else 0
         c_rows, c_slots = ffi.new("pp_row[]", plans), ffi.new("pp_slot[]", slots)
         sampler = self._open()
-        checked(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
+        check_result(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
         if cpu != lib.PP_ANYWHERE:
             self._cpus.add(cpu)
 
     def detach(self, cpu: int) -> None:
         """Ends the CPU's thread and waits for its end."""
-        checked(lib.pp_detach(self._open(), cpu))
+        check_result(lib.pp_detach(self._open(), cpu))
         self._cpus.discard(cpu)
 
     def now(self) -> int:
@@ -218,7 +218,7 @@ class Sampler:
         self._skip(now)
         while now >= (deadline := self._deadline(self.round)):
             give_up = force or now > deadline + self._patience_ns
-            pending = checked(
+            pending = check_result(
                 lib.pp_drain(sampler, self.round, self._buffer, give_up, self._delivered)
             )
             if pending and not give_up:
@@ -235,7 +235,7 @@ class Sampler:
     def stats(self, cpu: int) -> Any:
         """The pp_stats of a CPU. Raises OSError (ENOENT) for a CPU that was never attached."""
         out = ffi.new("pp_stats *")
-        checked(lib.pp_get_stats(self._open(), cpu, out))
+        check_result(lib.pp_get_stats(self._open(), cpu, out))
         return out
 
     def close(self) -> None:

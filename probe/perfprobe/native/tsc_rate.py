@@ -28,16 +28,16 @@ def start_span() -> None:
     """Starts the span of the next `calibrate`, so that it need not sleep through the whole span. A
     probe calls this before it imports modules and opens its source."""
     global _begun  # noqa: PLW0603 - its start is a fact of the process
-    _begun = bracket()
+    _begun = read_bracket()
 
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
     """TSC ticks in a second of CLOCK_MONOTONIC_RAW; the widths of the brackets give the error.
     Sleeps for the rest of `span_s`."""
     global _begun
-    start, _begun = _begun or bracket(), None
+    start, _begun = _begun or read_bracket(), None
     time.sleep(max(0.0, span_s - (raw_ns() - start[0]) / 1e9))
-    return rate_between(start, bracket())
+    return rate_between(start, read_bracket())
 
 
 def rate_between(start: Bracket, end: Bracket) -> Rate:
@@ -52,7 +52,7 @@ def rate_between(start: Bracket, end: Bracket) -> Rate:
     return Rate(hz, origin, (width0 + width1) / 2 / (tsc1 - tsc0))
 
 
-def bracket() -> Bracket:
+def read_bracket() -> Bracket:
     """Raw ns, the TSC at that moment and the bracket's width in ticks. Returns the narrowest of
     TRIES brackets, because an interrupted read has a wide bracket."""
     return narrowest_bracket(raw_ns, lib.pp_stamp)

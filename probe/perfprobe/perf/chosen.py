@@ -13,7 +13,7 @@ from pathlib import Path
 from perfprobe.cpu import files
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import group_missing
+from perfprobe.machine.parts import join_missing
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName
 from perfprobe.perf.groups import Groups, cpu_part
@@ -29,7 +29,7 @@ from perfprobe.perf.perf_events import (
     open_group,
     run_in_threads,
 )
-from perfprobe.perf.perf_pmus import EVENTS, ChosenEvent, Pmu, core_of
+from perfprobe.perf.perf_pmus import EVENTS, ChosenEvent, Pmu, core_pmu_of
 from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
@@ -37,7 +37,7 @@ TRIAL_NS = 20_000_000
 """Duration of a trial in ns, longer than the kernel's turns of 4 ms."""
 MIN_COUNTED_SHARE = 0.99
 """Minimum share of a trial for which a group that fits was on the counters."""
-NO_ROOM = Trouble(
+NO_ROOM_TROUBLE = Trouble(
     "no counter is left for it: perftop's own and other pinned events have them",
     "fewer events in braces, or --smt-method traced",
 )
@@ -45,7 +45,7 @@ WATCHDOG_TROUBLE = Trouble(
     "no counter is left for it: perftop's own events and the NMI watchdog have them",
     "sysctl kernel.nmi_watchdog=0, or --smt-method traced",
 )
-OTHER_CORES = Trouble("cores of this type have no such event")
+OTHER_CORES_TROUBLE = Trouble("cores of this type have no such event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class EventOptions:
     """Whether events may take turns; if not, events that do not fit are refused."""
 
 
-def find(root: Path, text: str) -> list[list[ChosenEvent]]:
+def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
     """Returns the groups of events that the text names. Raises ValueError for unknown names."""
     from perfprobe.perf.event_catalogue import Catalogue  # only -e needs the names
 
     catalogue = Catalogue(root)
-    return [[catalogue.find(name) for name in group] for group in event_names.parse(text)]
+    return [[catalogue.find(name) for name in group] for group in event_names.parse_groups(text)]
 
 
 def largest_groups(
@@ -74,7 +74,7 @@ def largest_groups(
         return None
 
     def on(cpu: int) -> list[Event]:
-        pmu = core_of(pmus, cpu)
+        pmu = core_pmu_of(pmus, cpu)
         events = ([event for c in group if (event := c.on(pmu)) and event.core] for group in groups)
         return max(events, key=len)
 
@@ -115,7 +115,7 @@ class Opener:
         pmus: Sequence[Pmu],
     ) -> None:  # fmt: skip
         self._root, self._kernel, self._rows, self._read = root, kernel, rows, read
-        self._pmu = {row.cpu: core_of(pmus, row.cpu) for row in rows}
+        self._pmu = {row.cpu: core_pmu_of(pmus, row.cpu) for row in rows}
 
     # --- which events are counted together
 
@@ -176,7 +176,7 @@ class Opener:
         if it can. `sound` judges the counts of a trial."""
         row = next((row for row in self._read if self._events(group, row.cpu)), None)
         if row is None:
-            return OTHER_CORES
+            return OTHER_CORES_TROUBLE
         opened = self._opened(group, row.cpu)
         if opened.group is None:
             return next(iter(opened.missing.values()), TOO_FEW_COUNTERS)
@@ -202,14 +202,14 @@ class Opener:
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
         opened = dict(zip(opened, run_in_threads(self._if_fits, opened.items()), strict=True))
         lacking = [
-            (cpu, key, of_cpu.missing.get(key) or chosen.trouble or OTHER_CORES)
+            (cpu, key, of_cpu.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
             for cpu, of_cpu in opened.items()
             for chosen in group
             if (key := chosen.asked.key) not in {event.key for event in of_cpu.events}
         ]
         return cpu_part(
             self._kernel, self._rows, wanted, opened, [_counter(chosen) for chosen in group],
-            timed=True, mapped=False, missing=group_missing(lacking, len(opened)),
+            timed=True, mapped=False, missing=join_missing(lacking, len(opened)),
         )  # fmt: skip
 
     def _if_fits(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
@@ -221,8 +221,8 @@ class Opener:
         if group_fits(self._kernel, of_cpu.events, cpu, self._root):
             return of_cpu
         of_cpu.group.close()
-        watched = files.number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
-        why = WATCHDOG_TROUBLE if watched else NO_ROOM
+        watched = files.read_number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
+        why = WATCHDOG_TROUBLE if watched else NO_ROOM_TROUBLE
         missing = {event.key: why for event in of_cpu.events}
         return OpenedEvents(missing=of_cpu.missing | missing)
 
@@ -247,14 +247,14 @@ def _counter(chosen: ChosenEvent) -> Counter:
 # so no RDPMC may read them. A field has 8 bits, so each read has an error of up to 0.4 % of the
 # slots since the previous read.
 
-LEVEL_1 = {
+TOPDOWN_LEVEL_1 = {
     "slots": ("slots", "issue slots"),
     "topdown_retiring": ("topdown-retiring", "slots whose work retired"),
     "topdown_bad_speculation": ("topdown-bad-spec", "slots of work that was thrown away"),
     "topdown_frontend": ("topdown-fe-bound", "slots without an instruction to issue"),
     "topdown_backend": ("topdown-be-bound", "slots in which the back end was full"),
 }
-LEVEL_2 = {
+TOPDOWN_LEVEL_2 = {
     "topdown_heavy_operations": ("topdown-heavy-ops", "retired slots of long instructions"),
     "topdown_branch_mispredicts": ("topdown-br-mispredict", "slots lost to mispredicted branches"),
     "topdown_fetch_latency": ("topdown-fetch-lat", "slots that waited for a fetch"),
@@ -281,11 +281,11 @@ class Topdown:
 def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
     """Returns the events of the group, the leader first; empty if no PMU lists them."""
     results: list[ChosenEvent] = []
-    listing = [pmu for pmu in pmus if perf_pmus.config(pmu, "slots") is not None]
-    for key, (name, about) in (LEVEL_1 | LEVEL_2).items():
+    listing = [pmu for pmu in pmus if perf_pmus.event_config(pmu, "slots") is not None]
+    for key, (name, about) in (TOPDOWN_LEVEL_1 | TOPDOWN_LEVEL_2).items():
         events: dict[str | None, Event] = {}
         for pmu in listing:
-            if (config := perf_pmus.config(pmu, name)) is not None:
+            if (config := perf_pmus.event_config(pmu, name)) is not None:
                 events[pmu.name] = Event(key, pmu.type, config)
         if events:
             trouble = Trouble("cores of this type have no PERF_METRICS")
@@ -293,7 +293,7 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
                 ChosenEvent(EventName(name, key=key), about, EVENTS, 1.0, events, trouble)
             )
     keys = {chosen.asked.key for chosen in results}
-    return results if keys >= LEVEL_1.keys() else []
+    return results if keys >= TOPDOWN_LEVEL_1.keys() else []
 
 
 def open_topdown(
@@ -314,8 +314,8 @@ def open_topdown(
 
 
 def _slots_trouble(counts: Sequence[float]) -> Trouble | None:
-    """Returns what is wrong with the counts of a trial, which are in the order of LEVEL_1."""
-    slots, parts = counts[0], counts[1 : len(LEVEL_1)]
+    """Returns what is wrong with the counts of a trial, in the order of TOPDOWN_LEVEL_1."""
+    slots, parts = counts[0], counts[1 : len(TOPDOWN_LEVEL_1)]
     if slots <= 0 or abs(sum(parts) - slots) > ERROR * slots or min(parts) < 0:
         return Trouble(SLOTS_TROUBLE)
     return None

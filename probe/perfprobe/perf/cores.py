@@ -18,7 +18,7 @@ from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.cpu.model_terms import METHODS, Uarch
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import Part, group_missing
+from perfprobe.machine.parts import Part, join_missing
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus, uncore
 from perfprobe.perf.groups import Groups, cpu_part
@@ -26,7 +26,7 @@ from perfprobe.perf.perf_events import (
     CYCLES,
     HARDWARE,
     INSTRUCTIONS,
-    OPTIONAL,
+    OPTIONAL_ROLES,
     REF_CYCLES,
     Event,
     Kernel,
@@ -75,21 +75,21 @@ class Planner:
     ) -> None:
         """`method`: the SMT method that the user asked for."""
         self._root = root
-        self.pmus = perf_pmus.cores(root)
+        self.pmus = perf_pmus.core_pmus(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
         self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
         cpu_identity = identity.identity(root)
         for row in rows:
             if row.online and row.type not in self._types:
                 leaves = leaves_of(row.cpu)
-                uarch = model.of(cpu_identity, leaves, row.type)
-                self._types[row.type] = (model.preferring(uarch, method), leaves)
-        self._msr = perf_pmus.find(root, "msr")
+                uarch = model.uarch_of(cpu_identity, leaves, row.type)
+                self._types[row.type] = (model.with_preferred_method(uarch, method), leaves)
+        self._msr = perf_pmus.find_pmu(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
         """Events for a core's group, in the order of CORE. Alternatives for one key are
         adjacent."""
-        pmu = perf_pmus.core_of(self.pmus, row.cpu)
+        pmu = perf_pmus.core_pmu_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
         uarch, read = self._types[row.type]
@@ -123,7 +123,7 @@ class Planner:
         if self._msr is None:
             return []
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
-        configs = {key: perf_pmus.config(self._msr, name) for key, name in names.items()}
+        configs = {key: perf_pmus.event_config(self._msr, name) for key, name in names.items()}
         events = [
             Event(key, self._msr.type, config, core=False)
             for key, config in configs.items()
@@ -192,17 +192,17 @@ def open_parts(
     planner = planner or Planner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
-    leading = planner.core if beside is None else _pinned(planner.core)
+    leading = planner.core if beside is None else _with_pinned(planner.core)
     core = _part(kernel, root, rows, read, leading, planner.counters(), timed=True, beside=beside)
     if not planner.pmus:
-        none = perf_pmus.no_counters(root)
+        none = perf_pmus.no_counters_trouble(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
     msr_part = _part(kernel, root, rows, read, planner.msr, MSR, timed=False)
     controllers = uncore.memory_part(root, rows, read, kernel)
     return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
 
 
-def blocker(parts: Sequence[Part]) -> Missing | None:
+def blocking_trouble(parts: Sequence[Part]) -> Missing | None:
     """Returns why neither reference cycles nor cycles can be counted on any CPU; None if they
     can."""
     core = parts[0]
@@ -212,10 +212,10 @@ def blocker(parts: Sequence[Part]) -> Missing | None:
     return next((m for key in ESSENTIAL_KEYS for m in core.missing if m.what == key), fallback)
 
 
-def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
+def _with_pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
     """Returns the plan without optional events. All events are marked as pinned, since any of them
     may become the leader of the group."""
-    return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL]
+    return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL_ROLES]
 
 
 def _part(
@@ -232,7 +232,7 @@ def _part(
     )  # fmt: skip
     counting = {event.key for of_cpu in opened.values() for event in of_cpu.events}
     counters = [counter for counter in table if counter.key in counting]
-    missing = group_missing(_missing_by_cpu(opened), len(opened))
+    missing = join_missing(_missing_by_cpu(opened), len(opened))
     return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import cpu_sets, files
-from perfprobe.errors import Usage
+from perfprobe.errors import UsageError
 from perfprobe.kernel import access
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName, nearest_names
-from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event, Kernel, refusal
+from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event, Kernel, refusal_of
 from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, ChosenEvent, Code, Pmu, TermError
 
 HW_CACHE = 3  # PERF_TYPE_
@@ -67,14 +67,14 @@ ALIASES = {
     "idle-cycles-backend": "stalled-cycles-backend",
 }  # fmt: skip
 _CACHES = ("L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node")
-_WAYS = {"load": "loads", "store": "stores", "prefetch": "prefetches"}
+_CACHE_ACCESSES = {"load": "loads", "store": "stores", "prefetch": "prefetches"}
 _RAW = re.compile(r"r([0-9a-fA-F]{1,16})")
 
 
 CACHE_EVENTS = tuple(
     event
     for cache, name in enumerate(_CACHES)
-    for way, (what, all_of) in enumerate(_WAYS.items())
+    for way, (what, all_of) in enumerate(_CACHE_ACCESSES.items())
     for event in (
         GenericEvent(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS),
         GenericEvent(f"{name}-{what}-misses", f"{name}: {all_of} that missed",
@@ -105,7 +105,7 @@ class Catalogue:
     def __init__(self, root: Path, *, installed: bool = True) -> None:
         """`installed`: whether to run perf, which lists events of this machine's CPU only."""
         self._root, self._installed = root, installed
-        self.cores = perf_pmus.cores(root)
+        self.cores = perf_pmus.core_pmus(root)
 
     @functools.cached_property
     def of_perf(self) -> Mapping[str, list[ListedEvent]]:
@@ -153,7 +153,7 @@ class Catalogue:
     def _with(
         self, asked: EventName, about: str, unit: str, scale: float, events: dict[str | None, Event]
     ) -> ChosenEvent:
-        none = None if events else access.no_pmu(self._root)
+        none = None if events else access.no_pmu_trouble(self._root)
         return ChosenEvent(asked, about, unit, scale, events, none)
 
     def _of_sysfs(self, asked: EventName, word: str) -> ChosenEvent:
@@ -163,15 +163,15 @@ class Catalogue:
             name = next(
                 (name for name in event_names_of(pmu) if name.lower() == word.lower()), None
             )
-            code = None if name is None else perf_pmus.code(pmu, name)
+            code = None if name is None else perf_pmus.event_code(pmu, name)
             if name is not None and code is not None:
                 events[pmu.name] = _event(asked, pmu, code)
-                unit, scale = measure(pmu, name)
+                unit, scale = unit_and_scale(pmu, name)
         about = word
         if not events and self.cores:
             about, events = self._of_perf(asked, word)
         if not events:
-            raise Usage(self._unknown(asked))
+            raise UsageError(self._unknown(asked))
         return ChosenEvent(asked, about, unit, scale, events)
 
     def _of_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
@@ -186,19 +186,19 @@ class Catalogue:
         return about, result
 
     def _of_pmu(self, asked: EventName) -> ChosenEvent:
-        pmu = perf_pmus.find(self._root, asked.pmu)
+        pmu = perf_pmus.find_pmu(self._root, asked.pmu)
         if pmu is None:
-            names = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
-            raise Usage(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {names}")
+            names = ", ".join(files.file_names(f"{self._root}/{DEVICES}")) or "none"
+            raise UsageError(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {names}")
         core = pmu.name in {core_pmu.name for core_pmu in self.cores}
         if pmu.cpus is not None and not core:
-            raise Usage(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
+            raise UsageError(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
         terms: dict[str, int] = {}
         try:
             for item in asked.terms.split(","):
                 raw = _RAW.fullmatch(item)
                 listed = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
-                if own := listed and files.word(listed):  # an event that the PMU lists
+                if own := listed and files.read_word(listed):  # an event that the PMU lists
                     terms |= perf_pmus.parse_terms(own)
                 elif raw is not None:
                     terms["config"] = int(raw[1], 16)
@@ -206,8 +206,8 @@ class Catalogue:
                     terms |= perf_pmus.parse_terms(item)
             code = perf_pmus.encode_terms(pmu.path, terms)
         except TermError as error:
-            raise Usage(f"-e {asked.name}: {error}") from None
-        unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
+            raise UsageError(f"-e {asked.name}: {error}") from None
+        unit, scale = unit_and_scale(pmu, asked.terms) if core else ("1", 1.0)
         event = _event(asked, pmu, code, core=core)
         where = pmu.name if core else None
         return ChosenEvent(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
@@ -216,26 +216,26 @@ class Catalogue:
         group, _, name = asked.word.partition(":")
         below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
         paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
-        if name and any(files.number(path) is not None for path in paths):
+        if name and any(files.read_number(path) is not None for path in paths):
             return f"-e {asked.word}: tracepoints are not counted (use perf stat -e)"
         near = nearest_names(asked.word, self.names())
         text = f"-e {asked.word}: no event of that name is known here"
         if near:
             text += f"; nearest: {', '.join(near)}"
         elif not self.cores:
-            text += f" ({access.no_pmu(self._root).why})"
+            text += f" ({access.no_pmu_trouble(self._root).why})"
         return f"{text}; perftop events lists all"
 
 
 def event_names_of(pmu: Pmu) -> list[str]:
     suffixes = (".scale", ".unit", ".snapshot")
-    return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(suffixes)]
+    return [name for name in files.file_names(f"{pmu.path}/events") if not name.endswith(suffixes)]
 
 
-def measure(pmu: Pmu, name: str) -> tuple[str, float]:
+def unit_and_scale(pmu: Pmu, name: str) -> tuple[str, float]:
     """Returns unit and scale of an event that the PMU lists."""
-    unit = perf_pmus.unit(pmu, name)
-    return (EVENTS if unit == "1" else unit), perf_pmus.scale(pmu, name)
+    unit = perf_pmus.event_unit(pmu, name)
+    return (EVENTS if unit == "1" else unit), perf_pmus.event_scale(pmu, name)
 
 
 def _event(asked: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
@@ -248,14 +248,14 @@ def _event(asked: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Even
 # --- what perf lists: not trusted, so an encoding counts only if it is one of a core PMU of this
 # machine, by its own formats
 
-PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+PERF_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 """Directories in which perf is searched for. The caller's PATH is not used, since the probe may run
 as root."""
 WAIT_S = 5.0
 MAX_LISTING_BYTES = 32 << 20
 MAX_TEXT = 200
 _ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
-_LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
+_UNLISTED = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 """Terms of perf that do not change what is counted."""
 
 
@@ -266,7 +266,7 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
     import subprocess
 
     try:
-        event_names_of = json.loads((run or _listed)())
+        event_names_of = json.loads((run or _perf_listing)())
     except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
         return {}
     events: dict[str, list[ListedEvent]] = {}
@@ -276,24 +276,24 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
         name, encoding, about = (t if isinstance(t := texts.get(key), str) else "" for key in keys)
         match = _ENCODING.fullmatch(encoding)
         if match is not None and 0 < len(name) <= MAX_TEXT:
-            terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
+            terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _UNLISTED]
             description = about[:MAX_TEXT] if about.isprintable() else ""
             event = ListedEvent(match[1], ",".join(terms), description)
             events.setdefault(name.lower(), []).append(event)
     return events
 
 
-def _listed() -> bytes:
+def _perf_listing() -> bytes:
     """Returns what `perf list` prints. Raises OSError or SubprocessError."""
     import shutil
     import subprocess
 
-    path = shutil.which("perf", path=PATH)
+    path = shutil.which("perf", path=PERF_PATH)
     if path is None:
         raise FileNotFoundError("perf")
     with subprocess.Popen(
         [path, "list", "-j"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": PATH, "PAGER": "cat"},
+        stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": PERF_PATH, "PAGER": "cat"},
     ) as perf:  # fmt: skip
         try:
             out, _ = perf.communicate(timeout=WAIT_S)
@@ -326,12 +326,12 @@ def list_events(
         needle = word.casefold()
         rows = [e for e in rows if needle in f"{e['name']} {e['about']}".casefold()]
     pmus = catalogue.cores
-    refused = access.perf_refused(root)
-    missing = [] if pmus else [access.no_pmu(root)]
+    refused = access.perf_trouble(root)
+    missing = [] if pmus else [access.no_pmu_trouble(root)]
     missing += [] if refused is None else [refused]
     if kernel is not None and refused is None:
         for row in rows:
-            row["refused"] = _refused(root, catalogue, row, kernel)
+            row["refused"] = _refusal_text(root, catalogue, row, kernel)
     return {
         "events": rows,
         "pmus": [
@@ -346,14 +346,16 @@ def list_events(
     }
 
 
-def _refused(root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kernel) -> str | None:
+def _refusal_text(
+    root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kernel
+) -> str | None:
     """Returns why the kernel does not count the event on the first CPU of its PMU; None if it
     does."""
     pmu = next((pmu for pmu in catalogue.cores if pmu.name == row["pmu"]), None)
     with suppress(ValueError):
-        event = catalogue.find(event_names.parse(row["name"])[0][0]).on(pmu)
+        event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).on(pmu)
         if pmu is not None and event is not None:
-            why = refusal(kernel, event, min(pmu.cpus or {0}), root)
+            why = refusal_of(kernel, event, min(pmu.cpus or {0}), root)
             return None if why is None else why.why
     return None
 
@@ -362,7 +364,7 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
     """Returns the kernel's generic events, then the events of each core PMU, then those that only
     perf lists."""
     perf = catalogue.of_perf
-    watchdog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
+    watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
     for pmu in catalogue.cores:
         kind = dict(CORES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
@@ -371,9 +373,9 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
             users += ["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else []
             yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, users)
         for name in event_names_of(pmu):
-            if name not in generic and perf_pmus.code(pmu, name) is not None:
-                unit, scale = measure(pmu, name)
-                about = files.word(f"{pmu.path}/events/{name}")
+            if name not in generic and perf_pmus.event_code(pmu, name) is not None:
+                unit, scale = unit_and_scale(pmu, name)
+                about = files.read_word(f"{pmu.path}/events/{name}")
                 yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
         for name, events in perf.items():
             if named := next((n for n in events if n.pmu == pmu.name), None):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perfprobe.errors import Usage
+from perfprobe.errors import UsageError
 
 MAX_EVENTS = 32
 """Upper bound of the events of a list; a larger number would each be counted too rarely."""
@@ -40,16 +40,16 @@ class EventName:
         object.__setattr__(self, "key", self.key or KEY_PREFIX + self.name)
 
 
-def parse(text: str) -> list[list[EventName]]:
+def parse_groups(text: str) -> list[list[EventName]]:
     """Parses a list into groups; an event outside braces is a group of its own. Raises
     ValueError."""
     groups = [_group(item) for item in _split(text)]
     names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:
-        raise Usage(f"-e: {len(names)} events; {MAX_EVENTS} at most")
+        raise UsageError(f"-e: {len(names)} events; {MAX_EVENTS} at most")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise Usage(f"-e: {twice} is listed twice")
+        raise UsageError(f"-e: {twice} is listed twice")
     return groups
 
 
@@ -80,7 +80,7 @@ def _split(text: str) -> Iterator[str]:
         else:
             item += letter
     if braces or slash:
-        raise Usage(f"-e {text}: unbalanced brace or slash")
+        raise UsageError(f"-e {text}: unbalanced brace or slash")
     yield item
 
 
@@ -90,7 +90,7 @@ def _group(item: str) -> list[EventName]:
         return [_event(item, "")]
     inner, closed, rings = item[1:].rpartition("}")
     if not closed or rings[:1] not in {"", ":"}:
-        raise Usage(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
+        raise UsageError(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
     return [_event(event.strip(), rings[1:]) for event in _split(inner)]
 
 
@@ -107,7 +107,7 @@ def _event(text: str, rings: str) -> EventName:
             word, own = text, ""
         parsed = EventName(word, word=word)
     else:
-        raise Usage(
+        raise UsageError(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
             "with :u or :k after it"
         )
@@ -116,10 +116,10 @@ def _event(text: str, rings: str) -> EventName:
 
 def _with_rings(event: EventName, rings: str) -> EventName:
     if not set(rings) <= {*_RINGS, "h"}:
-        raise Usage(f"-e {event.name}:{rings}: after the colon: u, k or both")
+        raise UsageError(f"-e {event.name}:{rings}: after the colon: u, k or both")
     name = f"{event.name}:{rings}" if rings else event.name
     if _NAME.fullmatch(name) is None:
-        raise Usage(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
+        raise UsageError(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
     only = _RINGS & set(rings)
     return EventName(name, event.word, event.pmu, event.terms, only == {"u"}, only == {"k"})
 

@@ -1,10 +1,9 @@
 """Opens perf events, and explains why the kernel refuses one. No other module opens perf events.
 
 The kernel puts a group on the counters as a whole or not at all. When a group is tried, its events
-are dropped in the order of DROPPED until the rest runs; events that exist but do not count are
-dropped as well. A group that merely takes turns with other groups loses no event: a pinned copy of
-it, which does not wait for a turn, shows that it fits.
-"""
+are dropped in the order of DROPPED_ROLES until the rest runs; events that exist but do not count
+are dropped as well. A group that merely takes turns with other groups loses no event: a pinned copy
+of it, which does not wait for a turn, shows that it fits."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
-from perfprobe.errors import checked
+from perfprobe.errors import check_result
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
-from perfprobe.native.affinity import pinned
+from perfprobe.native.affinity import pinned_to
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # PERF_COUNT_HW_
@@ -76,7 +75,7 @@ class Group:
     def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
         out = ffi.new("pp_perf_group **")
         array = ffi.new("int32_t[]", list(fds))
-        checked(lib.pp_perf_group_new(array, len(fds), timed, mapped, out))
+        check_result(lib.pp_perf_group_new(array, len(fds), timed, mapped, out))
         self.handle: Any = out[0]
         self.address = int(ffi.cast("uintptr_t", self.handle))
         self.direct = bool(lib.pp_perf_is_direct(self.handle))
@@ -94,12 +93,12 @@ class Group:
         they are the first columns. Must not be called while a thread reads the group."""
         self.filled = [column + self._times for column in columns]
         bits = sum(1 << column for column in (*range(self._times), *self.filled))
-        checked(lib.pp_perf_group_place(self.handle, bits))
+        check_result(lib.pp_perf_group_place(self.handle, bits))
 
     def read(self) -> list[int]:
         """Returns all columns. Columns that no event fills have undefined values."""
         values = ffi.new("uint64_t[64]")
-        checked(lib.pp_perf_read(self.handle, values))
+        check_result(lib.pp_perf_read(self.handle, values))
         return [values[i] for i in range(self.columns)]
 
     def close(self) -> None:
@@ -117,10 +116,10 @@ class Kernel:
         flags |= lib.PP_EVENT_PINNED if event.pinned else 0
         words = event.config, event.config1, event.config2
         attr = ffi.new("pp_event *", (event.type, flags, *words))
-        return checked(lib.pp_perf_open(attr, cpu, leader))
+        return check_result(lib.pp_perf_open(attr, cpu, leader))
 
     def enable(self, leader: int) -> None:
-        checked(lib.pp_perf_enable(leader))
+        check_result(lib.pp_perf_enable(leader))
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -131,8 +130,8 @@ class Kernel:
     def trial(self, group: Group, cpu: int, own_ns: int) -> Trial:
         moved = ffi.new("uint64_t[64]")
         out: Any = ffi.new("pp_trial *")
-        with pinned(cpu):
-            checked(lib.pp_perf_trial(group.handle, own_ns, moved, out))
+        with pinned_to(cpu):
+            check_result(lib.pp_perf_trial(group.handle, own_ns, moved, out))
         running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
         counts = [moved[column] for column in group.filled]
         return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
@@ -141,7 +140,7 @@ class Kernel:
 # --- why not --------------------------------------------------------------------------------------
 
 
-class Refused(Exception):  # noqa: N818 - a state of the machine, not a mistake
+class RefusedError(Exception):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.why)
         self.trouble = trouble
@@ -169,11 +168,11 @@ _REASONS: Mapping[int, Trouble] = {
 }
 
 
-def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
+def open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
     """Returns the reason for a failed open, and the remedy."""
     number = error.errno or 0
     if number in {errno.EACCES, errno.EPERM}:
-        return _forbidden(number, root)
+        return _forbidden_trouble(number, root)
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         reason = _REASONS[number]
@@ -181,11 +180,11 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
     return _REASONS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
 
 
-def _forbidden(number: int, root: Path) -> Trouble:
+def _forbidden_trouble(number: int, root: Path) -> Trouble:
     """Returns why opening is forbidden. The kernel's own check returns EACCES, a container's filter
     EPERM."""
     filtered = access.is_seccomp_filtered(root)
-    refused = access.perf_refused(root)
+    refused = access.perf_trouble(root)
     if refused is not None and not (filtered and number == errno.EPERM):
         return refused
     if filtered:
@@ -196,9 +195,9 @@ def _forbidden(number: int, root: Path) -> Trouble:
     return Trouble("perf_event_open is refused by a security module", "ask its administrator")
 
 
-def shortage(free: int, root: Path = Path("/")) -> Trouble:
+def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
     """Returns the trouble if there are fewer counters than events."""
-    watchdog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
+    watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog")
     why = f"only {free} counters free: the NMI watchdog or another tool holds one"
     if watchdog == 0:
         return Trouble(f"only {free} counters free: another tool holds some", "stop the other tool")
@@ -211,15 +210,24 @@ def is_pmu_mediated(root: Path) -> bool:
     machine has it, and a KVM that does not lend the PMU is not disturbed by such events. Without
     guests' cycles, halts would be unknown."""
     modules = (root / "sys/module" / name for name in ("kvm", "kvm_intel", "kvm_amd"))
-    return any(files.word(f"{m}/parameters/enable_mediated_pmu") in {"Y", "1"} for m in modules)
+    return any(
+        files.read_word(f"{m}/parameters/enable_mediated_pmu") in {"Y", "1"} for m in modules
+    )
 
 
 # --- opening groups -------------------------------------------------------------------------------
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
-OPTIONAL = (*LICENSES, "smt_contention")
+OPTIONAL_ROLES = (*LICENSES, "smt_contention")
 """Keys of events that get a counter only if no other event needs it."""
-DROPPED = (*OPTIONAL, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
+DROPPED_ROLES = (
+    *OPTIONAL_ROLES,
+    "kernel_instructions",
+    "kernel_cycles",
+    "smt",
+    "instructions",
+    "cycles",
+)
 """Roles in the order in which they are dropped. SIMD levels go first, and among them the lowest
 last, because most SIMD code stays in it. The SMT event goes after all others that need a general
 counter, because no other tool shows it."""
@@ -230,7 +238,7 @@ FIT_NS = 100_000
 MAX_TRIALS = 3
 """Number of trials before implausible counts are accepted as a failure: a hypervisor may have taken
 the CPU away during one trial."""
-MAY_STAND_STILL = frozenset({"one_thread", "smi", *OPTIONAL})
+MAY_STAND_STILL = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
 """Keys of counters that may stand still during a trial."""
 NOT_COUNTING = Trouble("the counter is there but does not count")
 TOO_FEW_COUNTERS = Trouble("this CPU has too few counters for its group")
@@ -308,7 +316,7 @@ def open_group(
     """Opens these events as one running group. `timed` adds the times for which the group was
     enabled and on the counters; `mapped` makes it readable by RDPMC. `tried` keeps only events that
     were seen to count on the CPU, and the largest group that fits; events are dropped in the order
-    of DROPPED. The caller closes the group."""
+    of DROPPED_ROLES. The caller closes the group."""
     events = list(wanted)
     missing: dict[str, Trouble] = {}
     dropped: dict[str, Trouble | None] = {}
@@ -321,7 +329,7 @@ def open_group(
         missing |= attempt.refused
         if group is None:
             break
-        trial, still = _try(kernel, group, attempt, cpu) if tried else (None, {})
+        trial, still = _try_group(kernel, group, attempt, cpu) if tried else (None, {})
         if trial is not None and trial.running == 0:
             group.close()
             events = _without_next_role(attempt.events, dropped)
@@ -332,19 +340,19 @@ def open_group(
             events = [event for event in events if event not in dead]
         else:
             missing |= _drop_reasons(dropped, sum(event.core for event in attempt.events), root)
-            lacking = _unserved(missing, attempt.events, wanted)
+            lacking = _unserved_keys(missing, attempt.events, wanted)
             host_only = attempt.host_only and any(event.core for event in attempt.events)
             return OpenedEvents(attempt.events, lacking, group, host_only)
     missing |= _drop_reasons(dropped, 0, root)
-    return OpenedEvents(missing=_unserved(missing, [], wanted))
+    return OpenedEvents(missing=_unserved_keys(missing, [], wanted))
 
 
-def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
+def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
     """Returns why this event cannot be opened alone on this CPU; None if it can."""
     try:
         fd = kernel.open(event, cpu, LEADER, host_only=is_pmu_mediated(root))
     except OSError as error:
-        return trouble(error, root)
+        return open_trouble(error, root)
     with suppress(OSError):
         kernel.close(fd)
     return None
@@ -382,7 +390,7 @@ class _Attempt:
         except OSError as error:
             self.close()
             refused = self._wanted if self.unfit else self.events
-            why = TOO_FEW_COUNTERS if self.unfit else trouble(error, self.root)
+            why = TOO_FEW_COUNTERS if self.unfit else open_trouble(error, self.root)
             self.refused |= dict.fromkeys((event.key for event in refused), why)
             self.events = []
             return None
@@ -404,7 +412,7 @@ class _Attempt:
                 if error.errno == errno.EOPNOTSUPP and event.core and not self.host_only:
                     self._again_for_host()
                     return
-                self.refused[event.key] = trouble(error, self.root)
+                self.refused[event.key] = open_trouble(error, self.root)
                 continue
             self._fds.append(fd)
             self.events.append(event)
@@ -432,7 +440,7 @@ class _Attempt:
 # --- does it count? -------------------------------------------------------------------------------
 
 
-def _try(
+def _try_group(
     kernel: Kernel, group: Group, attempt: _Attempt, cpu: int
 ) -> tuple[Trial | None, dict[str, Trouble]]:
     """Runs a trial on the CPU. Returns it and the events whose counts are implausible. The trial is
@@ -502,7 +510,7 @@ def _without_next_role(
 ) -> list[Event]:
     """Returns the events without the next role to drop; empty if no role is left to drop. Adds the
     dropped events with the reason to `dropped`; the reason None is a shortage of counters."""
-    for role in DROPPED:
+    for role in DROPPED_ROLES:
         keys = [event.key for event in events if event.part == role]
         if keys and len(keys) < len(events):
             dropped[keys[0]] = why
@@ -516,13 +524,14 @@ def _drop_reasons(
 ) -> dict[str, Trouble]:
     """Returns the reasons for dropped events. SIMD levels have a reason of their own: most CPUs
     have too few counters for all levels."""
-    short = shortage(free, root)
+    short = shortage_trouble(free, root)
     return {
-        key: COUNTERS_TAKEN if key in OPTIONAL else why or short for key, why in dropped.items()
+        key: COUNTERS_TAKEN if key in OPTIONAL_ROLES else why or short
+        for key, why in dropped.items()
     }
 
 
-def _unserved(
+def _unserved_keys(
     missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
 ) -> dict[str, Trouble]:
     """Returns the missing keys whose role no other event serves, one key for each role."""

@@ -17,7 +17,7 @@ from perfprobe.cpu import files
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.perf.event_names import EventName
-from perfprobe.perf.perf_events import Event, Refused
+from perfprobe.perf.perf_events import Event, RefusedError
 
 CONFIG_WORDS = ("config", "config1", "config2")
 _TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
@@ -75,7 +75,7 @@ def encode_term(path: str, term: str, value: int) -> Code:
 
 def _bits(path: str, term: str) -> tuple[str, list[int]]:
     """Returns the word that a term fills, and the term's bits in it, ascending."""
-    match = _FORMAT.fullmatch(files.word(f"{path}/format/{term}"))
+    match = _FORMAT.fullmatch(files.read_word(f"{path}/format/{term}"))
     if match is None:
         raise TermError(f"the PMU has no term {term!r}")
     bits: set[int] = set()
@@ -123,64 +123,64 @@ class Pmu:
 
     def indirect(self) -> Trouble:
         """Returns why RDPMC cannot read the PMU's counters."""
-        if files.number(f"{self.path}/rdpmc") == 0:
+        if files.read_number(f"{self.path}/rdpmc") == 0:
             return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
         return Trouble("RDPMC may not read it: its page is not available, or does not allow it")
 
 
-def find(root: Path, name: str) -> Pmu | None:
+def find_pmu(root: Path, name: str) -> Pmu | None:
     path = f"{root}/{DEVICES}/{name}"
-    number = files.number(f"{path}/type")
+    number = files.read_number(f"{path}/type")
     if number is None:
         return None
     return Pmu(name, path, number, _cpus(path), dict(CORES).get(name))
 
 
 def _cpus(path: str) -> frozenset[int] | None:
-    listed = files.cpus(f"{path}/cpus") or files.cpus(f"{path}/cpumask")
+    listed = files.read_cpu_list(f"{path}/cpus") or files.read_cpu_list(f"{path}/cpumask")
     return frozenset(listed) if listed else None
 
 
-def cores(root: Path) -> list[Pmu]:
-    return [pmu for name, _ in CORES if (pmu := find(root, name)) is not None]
+def core_pmus(root: Path) -> list[Pmu]:
+    return [pmu for name, _ in CORES if (pmu := find_pmu(root, name)) is not None]
 
 
-def core_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
+def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
     return next((pmu for pmu in pmus if pmu.serves(cpu)), None)
 
 
-def core_at(root: Path, cpu: int) -> Pmu:
+def core_pmu_at(root: Path, cpu: int) -> Pmu:
     """Returns the core PMU of a CPU. Raises Refused if there is none."""
-    pmu = core_of(cores(root), cpu)
+    pmu = core_pmu_of(core_pmus(root), cpu)
     if pmu is None:
-        raise Refused(access.no_pmu(root))
+        raise RefusedError(access.no_pmu_trouble(root))
     return pmu
 
 
-def no_counters(root: Path) -> Trouble:
+def no_counters_trouble(root: Path) -> Trouble:
     """Returns why a source without perf events has no cycles, instructions and reference cycles."""
-    if cores(root):
+    if core_pmus(root):
         return Trouble("the os source does not read the core's counters", "--source perf")
-    return access.no_pmu(root)
+    return access.no_pmu_trouble(root)
 
 
 # --- events ---------------------------------------------------------------------------------------
 
 
-def code(pmu: Pmu, event: str) -> Code | None:
+def event_code(pmu: Pmu, event: str) -> Code | None:
     """Returns the words of an event that the PMU lists; None if the PMU does not list it, or in an
     unknown syntax."""
-    text = files.word(f"{pmu.path}/events/{event}")
+    text = files.read_word(f"{pmu.path}/events/{event}")
     try:
         return encode_terms(pmu.path, parse_terms(text)) if text else None
     except TermError:
         return None
 
 
-def config(pmu: Pmu, event: str) -> int | None:
+def event_config(pmu: Pmu, event: str) -> int | None:
     """Returns attr.config of an event that the PMU lists; None if there is no such event, or if it
     needs further words."""
-    words = code(pmu, event)
+    words = event_code(pmu, event)
     return words.config if words is not None and words == Code(words.config) else None
 
 
@@ -194,18 +194,18 @@ def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
     return words.config if words == Code(words.config) else None
 
 
-def scale(pmu: Pmu, event: str) -> float:
+def event_scale(pmu: Pmu, event: str) -> float:
     """Returns the size of one count in the event's unit; 1 if the PMU states none."""
     try:
-        value = float(files.word(f"{pmu.path}/events/{event}.scale"))
+        value = float(files.read_word(f"{pmu.path}/events/{event}.scale"))
     except ValueError:
         return 1.0
     return value if 1e-18 <= value < 1e12 else 1.0
 
 
-def unit(pmu: Pmu, event: str) -> str:
+def event_unit(pmu: Pmu, event: str) -> str:
     """Returns the unit of the scaled count, as the PMU states it; "1" if it states none."""
-    text = files.word(f"{pmu.path}/events/{event}.unit")
+    text = files.read_word(f"{pmu.path}/events/{event}.unit")
     return text if text.isprintable() and 0 < len(text) <= 16 else "1"
 
 

@@ -12,7 +12,7 @@ from perfprobe.cpu import files, identity, topology
 from perfprobe.kernel.access import Trouble
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.groups import Bundle, Groups
-from perfprobe.perf.perf_events import Event, Kernel, refusal
+from perfprobe.perf.perf_events import Event, Kernel, refusal_of
 from perfprobe.perf.perf_pmus import Pmu
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
@@ -61,7 +61,7 @@ _GRANITE = {
     **{key: code for key, code in _SKYLAKE.items() if key not in {TICKS_KEY, "pcu_vr"}},
 }
 
-_BY_MODEL: Mapping[int, Mapping[str, int]] = {
+_PCU_CODES_BY_MODEL: Mapping[int, Mapping[str, int]] = {
     0x2D: _SANDY,
     0x3E: _IVY,
     **dict.fromkeys((0x3F, 0x4F, 0x56), _HASWELL),
@@ -76,14 +76,14 @@ def pcu_codes(vendor: str, family: int | None, model: int | None) -> Mapping[str
     """Codes by counter key, the most informative first; empty for other models."""
     if vendor != "GenuineIntel" or family != 6 or model is None:
         return {}
-    return _BY_MODEL.get(model, {})
+    return _PCU_CODES_BY_MODEL.get(model, {})
 
 
 # --- PMUs of cores and packages -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class UncoreKind:
     pmu: str
     scope: Scope
     unit: str
@@ -94,15 +94,15 @@ class Kind:
 
 
 # C-state counters tick with the TSC.
-KINDS = (
-    Kind("cstate_core", "core", "1", {f"c{n}-residency": f"core_c{n}" for n in (1, 3, 6, 7)}),
-    Kind(
+UNCORE_KINDS = (
+    UncoreKind("cstate_core", "core", "1", {f"c{n}-residency": f"core_c{n}" for n in (1, 3, 6, 7)}),
+    UncoreKind(
         "cstate_pkg",
         "package",
         "1",
         {f"c{n}-residency": f"package_c{n}" for n in (2, 3, 6, 7, 8, 9, 10)},
     ),
-    Kind(
+    UncoreKind(
         "power",
         "package",
         "J",
@@ -114,9 +114,9 @@ KINDS = (
             "energy-psys": "energy_psys_j",
         },
     ),
-    Kind("power_core", "core", "J", {"energy-core": "energy_core_j"}),
+    UncoreKind("power_core", "core", "J", {"energy-core": "energy_core_j"}),
 )
-PCU = Kind("uncore_pcu", "package", "1", {}, counters=PCU_COUNTERS)
+PCU = UncoreKind("uncore_pcu", "package", "1", {}, counters=PCU_COUNTERS)
 
 
 def uncore_parts(
@@ -124,8 +124,8 @@ def uncore_parts(
 ) -> list[Groups]:
     """A part for each PMU that exists. Absent PMUs are not reported as missing."""
     parts = []
-    for kind in (*KINDS, PCU):
-        pmu = perf_pmus.find(root, kind.pmu)
+    for kind in (*UNCORE_KINDS, PCU):
+        pmu = perf_pmus.find_pmu(root, kind.pmu)
         if pmu is None or not read:
             continue
         if kind is PCU:  # the PMU lists no events, so raw codes are used
@@ -137,7 +137,7 @@ def uncore_parts(
             }
         else:  # the PMU lists the events that the model has
             names = kind.events
-            configs = {name: perf_pmus.config(pmu, name) for name in names}
+            configs = {name: perf_pmus.event_config(pmu, name) for name in names}
         events = {
             name: Event(names[name], pmu.type, config, core=False)
             for name, config in configs.items()
@@ -149,7 +149,7 @@ def uncore_parts(
 
 
 def _part(
-    kind: Kind,
+    kind: UncoreKind,
     pmu: Pmu,
     wanted: dict[str, Event],
     rows: Sequence[Cpu],
@@ -167,7 +167,7 @@ def _part(
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
     die = dies(read[0].cpu)[0]
-    refused = {name: refusal(kernel, event, die) for name, event in wanted.items()}
+    refused = {name: refusal_of(kernel, event, die) for name, event in wanted.items()}
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
     if kind.counters is not None:  # the kernel would rotate a larger number of events
@@ -181,7 +181,7 @@ def _part(
             name.replace("-", " "),
             kind.unit,
             f"perf {kind.pmu}",
-            scale=perf_pmus.scale(pmu, name),
+            scale=perf_pmus.event_scale(pmu, name),
             columns=width,
             parts=[f"die {i}" for i in range(width)] if width > 1 else [],
         )
@@ -202,7 +202,7 @@ def _part(
 # controller belongs to one package: its `cpumask` has the CPU to ask, or one in each package that
 # shares its name.
 
-READ, WRITE = KEYS = ("memory_read_bytes", "memory_write_bytes")
+READ_KEY, WRITE_KEY = KEYS = ("memory_read_bytes", "memory_write_bytes")
 NAMED_EVENTS = (
     (("cas_count_read",), ("cas_count_write",)),
     (
@@ -237,7 +237,7 @@ class Controller:
     """Bytes per count."""
 
 
-def controllers(root: Path) -> list[Controller]:
+def memory_controllers(root: Path) -> list[Controller]:
     """The controllers of the first kind that names events for both directions."""
     for stem in (*STEMS, AMD):
         read = _raw_controller if stem == AMD else _named_controller
@@ -248,22 +248,22 @@ def controllers(root: Path) -> list[Controller]:
 
 
 def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
-    names = files.names(f"{root}/{perf_pmus.DEVICES}")
+    names = files.file_names(f"{root}/{perf_pmus.DEVICES}")
     number = re.compile(re.escape(stem) + "(?:_([0-9]{1,4}))?")
     matched = {name: match for name in names if (match := number.fullmatch(name))}
     for name in sorted(matched, key=lambda name: int(matched[name][1] or -1)):
-        pmu = perf_pmus.find(root, name)
+        pmu = perf_pmus.find_pmu(root, name)
         if pmu is not None:
             yield pmu
 
 
 def _named_controller(pmu: Pmu) -> Controller | None:
     def unit_bytes(event: str) -> float | None:
-        unit = UNIT_BYTES.get(perf_pmus.unit(pmu, event))
-        return None if unit is None else perf_pmus.scale(pmu, event) * unit
+        unit = UNIT_BYTES.get(perf_pmus.event_unit(pmu, event))
+        return None if unit is None else perf_pmus.event_scale(pmu, event) * unit
 
     for names in NAMED_EVENTS:
-        codes = [[perf_pmus.config(pmu, name) for name in side] for side in names]
+        codes = [[perf_pmus.event_config(pmu, name) for name in side] for side in names]
         scales = {unit_bytes(name) for side in names for name in side}
         (scale, *others) = scales
         if others or scale is None or any(None in side for side in codes):
@@ -288,7 +288,7 @@ def _raw_controller(pmu: Pmu) -> Controller | None:
     return Controller(pmu, (reads, writes), LINE_BYTES)
 
 
-def no_controller(root: Path) -> Trouble:
+def no_controller_trouble(root: Path) -> Trouble:
     """Returns why there is no controller."""
     guest = identity.virtualisation(root)
     if guest is not None:
@@ -311,18 +311,18 @@ MAX_CHANNELS = 64
 def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
     """Makes the part with memory traffic in bytes by package. Without counters it names what is
     missing and why."""
-    all_controllers = controllers(root)
+    all_controllers = memory_controllers(root)
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
-    places = [_places(all_controllers, group) for group in packages]
+    places = [_controller_places(all_controllers, group) for group in packages]
     wrong = (
-        no_controller(root)
+        no_controller_trouble(root)
         if not all_controllers
         else _incomparable(all_controllers, places)
         # All events are tried: a sum without one of them would be too small.
         or next(
             filter(None, (
-                refusal(kernel, event, min(controller.pmu.cpus or {0}), root)
+                refusal_of(kernel, event, min(controller.pmu.cpus or {0}), root)
                 for controller in all_controllers
                 for events in controller.events
                 for event in events
@@ -351,7 +351,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
 
     def bundles(cpu: int) -> list[Bundle]:
         """A group for each controller, with its reads and its writes."""
-        place = _places(all_controllers, members[cpu]) if cpu in members else []
+        place = _controller_places(all_controllers, members[cpu]) if cpu in members else []
         if len(place) * channels > count:
             return []
         return [
@@ -372,7 +372,7 @@ Place = list[tuple[Controller, int]]
 once for each die."""
 
 
-def _places(controllers: Iterable[Controller], package: Sequence[int]) -> Place:
+def _controller_places(controllers: Iterable[Controller], package: Sequence[int]) -> Place:
     cpus = set(package)
     return [
         (controller, cpu)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu.identity import identity
-from perfprobe.polled.polling import Pace, Values, content, package_ids
+from perfprobe.polled.polling import Pace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
@@ -24,8 +24,8 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 # Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the
 # request is _IOWR(0xF8, 0, struct hsmp_message).
-MESSAGE = struct.Struct("=IHH8IH2x")
-REQUEST = 3 << 30 | MESSAGE.size << 16 | 0xF8 << 8
+MESSAGE_FORMAT = struct.Struct("=IHH8IH2x")
+REQUEST = 3 << 30 | MESSAGE_FORMAT.size << 16 | 0xF8 << 8
 PROCHOT, FREQUENCY_LIMIT = 0x0B, 0x19
 SOURCES = 16
 SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability", "APML agent",
@@ -33,7 +33,7 @@ SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliabil
 """Names of the first source bits: Linux, drivers/platform/x86/amd/hsmp/plat.c."""
 MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
 """Names of the next bits on models 50h to 5Fh of family 1Ah: AMD's E-SMI library."""
-PASSING = {errno.EBUSY, errno.EINTR}
+PASSING_ERRNOS = {errno.EBUSY, errno.EINTR}
 SLOW_NS = 3_000_000
 """Upper bound of the time of a message's quickest answer. A slower message would delay the frames
 and is left out."""
@@ -45,7 +45,7 @@ LIMITS = Counter(
 PROCHOT_GAUGE = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
 COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [PROCHOT_GAUGE]}
 
-Ask = Callable[[int, int], int]
+SendMessage = Callable[[int, int], int]
 """A function of socket and message that returns the first word of the answer. Raises OSError."""
 
 
@@ -58,9 +58,9 @@ class Mailbox:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __call__(self, socket: int, message: int) -> int:
-        data = bytearray(MESSAGE.pack(message, 0, 1, *(0,) * 8, socket))
+        data = bytearray(MESSAGE_FORMAT.pack(message, 0, 1, *(0,) * 8, socket))
         fcntl.ioctl(self._fd, REQUEST, data)
-        return int(MESSAGE.unpack(data)[3])
+        return int(MESSAGE_FORMAT.unpack(data)[3])
 
     def close(self) -> None:
         os.close(self._fd)
@@ -73,7 +73,7 @@ class Hsmp:
         self,
         root: Path,
         rows: Sequence[Cpu],
-        ask: Ask | None = None,
+        ask: SendMessage | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pace = Pace(clock)
@@ -109,7 +109,7 @@ class Hsmp:
             self._mailbox.close()
             self._mailbox = None
 
-    def _open(self, path: Path) -> Ask | None:
+    def _open(self, path: Path) -> SendMessage | None:
         """Opens the mailbox; None if it is absent or unusable. Only an unusable device is reported
         as missing, because few CPUs have one."""
         try:
@@ -144,7 +144,7 @@ class Hsmp:
         try:
             return self._ask(socket, message)
         except OSError as error:
-            if error.errno not in PASSING:
+            if error.errno not in PASSING_ERRNOS:
                 self._silent.add((socket, message))
             return None
 
@@ -173,16 +173,16 @@ class Hsmp:
 # and hello names it.
 
 DEBUGFS = "sys/kernel/debug"
-COARSE = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC", "QOS",
+COARSE_FILE = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC", "QOS",
           "DFC")  # fmt: skip
 _LIMITS = [f"{level}_{by}" for level in ("PL1", "PL2") for by in ("MSR_TPMI", "MMIO", "PCS")]
-FINE = (
+FINE_FILE = (
     *(f"FREQUENCY_CDYN{n}" for n in range(6)), "FREQUENCY_FCT", "FREQUENCY_PCS_TRL",
     "CURRENT_MTPMAX", "POWER_FAST_RAPL", *(f"POWER_PKG_{name}" for name in _LIMITS),
     *(f"POWER_PLATFORM_{name}" for name in _LIMITS), "THERMAL_PER_CORE", "DFC_UFS",
     "PLATFORM_PROCHOT", "PLATFORM_HOT_VR", "MISC_PCS_PSTATE",
 )  # fmt: skip
-PARTS = (*COARSE, *FINE)
+PARTS = (*COARSE_FILE, *FINE_FILE)
 """The driver's names of the bits. Further names of later kernels are ignored."""
 KEY = "plr_reasons"
 COUNTER = Counter(
@@ -195,7 +195,7 @@ asks the power unit for each CPU through a mailbox."""
 MAX_STATUS_BYTES = 1 << 17
 """Upper bound of the text: a line for each of a thousand CPUs, with some reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
-CLEAR = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
+CLEAR_COMMAND = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
 
 Clock = Callable[[], float]
 
@@ -220,7 +220,7 @@ class LimitStatus:
                 names = ", ".join(part for part in PARTS if part in on)
                 why = f"{names}: set before perftop started, and sticky: not about this run"
                 cpus = [row.cpu for row in rows if row.package == package]
-                self.missing.append(Missing(KEY, why, CLEAR, cpus))
+                self.missing.append(Missing(KEY, why, CLEAR_COMMAND, cpus))
 
     def read(self) -> Iterator[tuple[int, Values]]:
         if self._clock() >= self._next_s:
@@ -253,7 +253,7 @@ class LimitStatus:
         start_s = self._clock()
         now: dict[int | None, set[str]] = {}
         for fd in self._files:
-            text = (content(fd, MAX_STATUS_BYTES) or b"").decode("ascii", "replace")
+            text = (read_content(fd, MAX_STATUS_BYTES) or b"").decode("ascii", "replace")
             for package, bits in self._lines(text):
                 now.setdefault(package, set()).update(bits)
         for row, package in enumerate(self._ids):

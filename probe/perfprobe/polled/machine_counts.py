@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.polled.polling import Values, content, natural, opened
+from perfprobe.polled.polling import Values, open_file, parse_natural, read_content
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")
@@ -38,16 +38,16 @@ class MachineCounts:
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
-        counters += self._switches(root / files.CPUS)
-        if (fd := opened(root / "proc/loadavg")) is not None:
-            self._texts.append((fd, loads, len(LOADS)))
+        counters += self._switches(root / files.CPU_DIRECTORY)
+        if (fd := open_file(root / "proc/loadavg")) is not None:
+            self._texts.append((fd, parse_loads, len(LOADS)))
             counters += [
                 Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
                         "gauge", scale=0.01)
                 for minutes in LOADS
             ]  # fmt: skip
-        if cpus <= MAX_CPUS_FOR_TOTALS and (fd := opened(root / "proc/stat")) is not None:
-            self._texts.append((fd, totals, len(TOTALS)))
+        if cpus <= MAX_CPUS_FOR_TOTALS and (fd := open_file(root / "proc/stat")) is not None:
+            self._texts.append((fd, parse_totals, len(TOTALS)))
             keys = TOTALS.values()
             counters += [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in keys]
         self.block = wire.Block("machine", "machine", counters)
@@ -55,7 +55,7 @@ class MachineCounts:
     def read(self) -> Iterator[tuple[int, Values]]:
         values = [time.process_time_ns(), *(read(fd) for fd, read in self._files)]
         for fd, parse, count in self._texts:
-            text = content(fd, STAT_BYTES)
+            text = read_content(fd, STAT_BYTES)
             values += [None] * count if text is None else parse(text)
         yield 0, values
 
@@ -66,7 +66,7 @@ class MachineCounts:
         self._texts.clear()
 
     def _pressure(self, base: Path) -> list[Counter]:
-        if not all(self._opened(base / what, some) for what in PRESSURE):
+        if not all(self._opened(base / what, read_some) for what in PRESSURE):
             self.close()
             why = "the kernel does not account for pressure (PSI)"
             self.missing.append(Missing("pressure", why, "boot with psi=1"))
@@ -80,31 +80,31 @@ class MachineCounts:
     def _switches(self, base: Path) -> list[Counter]:
         """The switch of intel_pstate, or the boost switch of the other drivers."""
         counters = []
-        for path, read in (("intel_pstate/no_turbo", number), ("cpufreq/boost", is_off)):
+        for path, read in (("intel_pstate/no_turbo", read_number), ("cpufreq/boost", read_is_off)):
             if self._opened(base / path, read):
                 counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
                 break
-        if self._opened(base / "intel_pstate/max_perf_pct", number):
+        if self._opened(base / "intel_pstate/max_perf_pct", read_number):
             name = "share of the highest clock that is allowed"
             counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
         return counters
 
     def _opened(self, path: Path, read: Read) -> bool:
-        if (fd := opened(path)) is None:
+        if (fd := open_file(path)) is None:
             return False
         self._files.append((fd, read))
         return True
 
 
-def some(fd: int) -> int | None:
+def read_some(fd: int) -> int | None:
     """Returns the total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: the time in us for
     which at least one task waited."""
-    line = (content(fd) or b"").partition(b"\n")[0]
+    line = (read_content(fd) or b"").partition(b"\n")[0]
     name, _, total = line.rpartition(b"total=")
     return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
 
 
-def loads(text: bytes) -> list[int | None]:
+def parse_loads(text: bytes) -> list[int | None]:
     """Returns the first numbers in `0.20 0.18 0.12 1/80 11206`, in hundredths."""
     results: list[int | None] = []
     for word in (text.split() + [b""] * len(LOADS))[: len(LOADS)]:
@@ -114,18 +114,18 @@ def loads(text: bytes) -> list[int | None]:
     return results
 
 
-def totals(text: bytes) -> list[int | None]:
+def parse_totals(text: bytes) -> list[int | None]:
     """Returns the first number in each line of TOTALS. The last line may be cut."""
     lines = b"\n" + text.rpartition(b"\n")[0]
     rests = [lines.rpartition(b"\n%s " % name)[2] for name in TOTALS]
-    return [natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
+    return [parse_natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
 
 
-def number(fd: int) -> int | None:
-    return natural(content(fd))
+def read_number(fd: int) -> int | None:
+    return parse_natural(read_content(fd))
 
 
-def is_off(fd: int) -> int | None:
+def read_is_off(fd: int) -> int | None:
     """Returns 1 if the switch is off (the file has 0), else 0."""
-    on = number(fd)
+    on = read_number(fd)
     return None if on is None else int(on == 0)

@@ -62,7 +62,7 @@ class Pace:
             self._next_s = end_s + self.PAUSE * (end_s - start_s)
 
 
-def opened(path: Path) -> int | None:
+def open_file(path: Path) -> int | None:
     """Opens a file; None if it cannot be read. If PSI is switched off, its files can be opened but
     not read."""
     try:
@@ -70,13 +70,13 @@ def opened(path: Path) -> int | None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    if content(fd) is None:
+    if read_content(fd) is None:
         os.close(fd)
         return None
     return fd
 
 
-def content(fd: int, most: int = MAX_BYTES) -> bytes | None:
+def read_content(fd: int, most: int = MAX_BYTES) -> bytes | None:
     """The first `most` bytes of an open file of the kernel; None if it cannot be read."""
     try:
         return os.pread(fd, most, 0)
@@ -84,7 +84,7 @@ def content(fd: int, most: int = MAX_BYTES) -> bytes | None:
         return None
 
 
-def natural(text: bytes | None) -> int | None:
+def parse_natural(text: bytes | None) -> int | None:
     """The number in the text, below 10**18 so that it fits a word; None for anything else."""
     digits = (text or b"").strip()
     return int(digits) if digits.isdigit() and len(digits) <= 18 else None

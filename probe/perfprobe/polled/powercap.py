@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.polled.polling import Values, content, natural, package_ids
+from perfprobe.polled.polling import Values, package_ids, parse_natural, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"
@@ -44,7 +44,7 @@ class Zone:
         if key == MEMORY:
             return None if self.memory is None else self.memory.read("energy_j")
         fd = self.files.get(key)
-        value = None if fd is None else natural(content(fd))
+        value = None if fd is None else parse_natural(read_content(fd))
         return value if value is None or key != "energy_j" else self._counted(value)
 
     def _counted(self, now_uj: int) -> int:
@@ -61,7 +61,7 @@ class Powercap:
         zones = self._zones(f"{root}/{ZONES}", {c.key for c in COUNTERS} - set(served))
         self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
         for zone in zones.values():
-            _shut(zone)
+            _close_zone(zone)
         self.rows = len(self._zones_by_row)
         opened = {key for zone in self._zones_by_row if zone for key in zone.files}
         opened |= {MEMORY for zone in self._zones_by_row if zone and zone.memory}
@@ -75,37 +75,42 @@ class Powercap:
 
     def close(self) -> None:
         for zone in filter(None, self._zones_by_row):
-            _shut(zone)
+            _close_zone(zone)
 
     def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
         """The zones by package."""
         zones: dict[int | None, Zone] = {}
-        for number in files.numbered(base, "intel-rapl:"):
+        for number in files.numbered_entries(base, "intel-rapl:"):
             path = f"{base}/intel-rapl:{number}"
-            name = _ZONE.fullmatch(files.word(f"{path}/name"))
+            name = _ZONE.fullmatch(files.read_word(f"{path}/name"))
             if name and name["die"]:
                 self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
             elif name:
                 zones[int(name["package"])] = zone = self._zone(path, wanted)
-                inner = (f"{path}/intel-rapl:{number}:{n}"
-                         for n in files.numbered(path, f"intel-rapl:{number}:"))  # fmt: skip
-                dram = next((at for at in inner if files.word(f"{at}/name") == "dram"), None)
+                inner = (
+                    f"{path}/intel-rapl:{number}:{n}"
+                    for n in files.numbered_entries(path, f"intel-rapl:{number}:")
+                )
+                dram_zones = (at for at in inner if files.read_word(f"{at}/name") == "dram")
+                dram = next(dram_zones, None)
                 if MEMORY in wanted and dram is not None:
                     memory = self._zone(dram, {"energy_j"})
                     zone.memory = memory if memory.files else None  # else it may not be read
         return zones
 
     def _zone(self, path: str, wanted: set[str]) -> Zone:
-        range_uj = natural((files.text(f"{path}/max_energy_range_uj") or "").encode()) or 0
+        range_uj = (
+            parse_natural((files.read_text(f"{path}/max_energy_range_uj") or "").encode()) or 0
+        )
         return Zone(self._files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
     def _files(self, path: str, wanted: set[str]) -> dict[str, int]:
         opened: dict[str, int] = {}
-        enabled = files.number(f"{path}/enabled") != 0
+        enabled = files.read_number(f"{path}/enabled") != 0
         for number in range(3 if enabled else 0):  # AMD's zones have no limits
-            key = LIMITS.get(files.word(f"{path}/constraint_{number}_name"), "")
+            key = LIMITS.get(files.read_word(f"{path}/constraint_{number}_name"), "")
             file = f"{path}/constraint_{number}_power_limit_uw"
-            if key in wanted and files.number(file):
+            if key in wanted and files.read_number(file):
                 with contextlib.suppress(OSError):
                     opened[key] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         if "energy_j" in wanted:
@@ -123,9 +128,9 @@ class Powercap:
             self.missing.append(missing)
 
 
-def _shut(zone: Zone) -> None:
+def _close_zone(zone: Zone) -> None:
     for fd in zone.files.values():
         os.close(fd)
     if zone.memory is not None:
-        _shut(zone.memory)
+        _close_zone(zone.memory)
     zone.files.clear()

@@ -15,8 +15,8 @@ from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
 from perfprobe.wire import Counter, Missing
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-ASLEEP = (FIELDS.index("idle"), FIELDS.index("iowait"))
-STOLEN = (FIELDS.index("steal"),)
+IDLE_FIELDS = (FIELDS.index("idle"), FIELDS.index("iowait"))
+STEAL_FIELDS = (FIELDS.index("steal"),)
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
 """Bounds of the bytes that are read. The CPU lines come first; the interrupts after them are not
 needed."""
@@ -30,7 +30,7 @@ STAT_BLOCK = wire.Block(
 )
 
 
-def ticks(text: str) -> dict[int, tuple[int, ...]]:
+def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
     """Returns the ticks of each CPU, in the order of FIELDS, for occasional readers."""
     ticks_by_cpu = {}
     for line in text.splitlines():
@@ -40,7 +40,7 @@ def ticks(text: str) -> dict[int, tuple[int, ...]]:
     return ticks_by_cpu
 
 
-def mount(root: Path) -> str | None:
+def proc_mount(root: Path) -> str | None:
     """The remedy where /proc is not mounted; None below a --sysroot, whose files are another
     machine's."""
     return "sudo mount -t proc proc /proc" if root == Path("/") else None
@@ -57,7 +57,7 @@ class ProcStat:
         except OSError as error:
             self._fd = -1
             why = f"/proc/stat cannot be read: {error.strerror}"
-            self.missing = [Missing(c.key, why, mount(root)) for c in STAT_BLOCK.counters]
+            self.missing = [Missing(c.key, why, proc_mount(root)) for c in STAT_BLOCK.counters]
         end = max(cpus) + 1
         size = min(max(MIN_BYTES, LINE_BYTES * (end + 1)), MAX_BYTES)
         self._text = ProcStatText(self._fd, end, size)

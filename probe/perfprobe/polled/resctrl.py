@@ -20,15 +20,15 @@ from perfprobe.cpu import files, identity
 from perfprobe.polled.polling import Pace, Values
 from perfprobe.wire import Counter, Cpu, Missing
 
-PLACE = "sys/fs/resctrl"
-OWN = {"info", "mon_groups", "mon_data"}
+RESCTRL_PATH = "sys/fs/resctrl"
+NOT_GROUPS = {"info", "mon_groups", "mon_data"}
 """Directories that are not control groups."""
 FILES = {
     "mbm_total_bytes": Counter("l3_memory_bytes", "traffic of the L3", "B", "resctrl"),
     "mbm_local_bytes": Counter("l3_local_bytes", "traffic to its own node", "B", "resctrl"),
     "llc_occupancy": Counter("l3_occupancy_bytes", "occupancy", "B", "resctrl", "gauge"),
 }
-WORDS = {
+REASON_BY_WORD = {
     "Unavailable": "the kernel has no value now: Unavailable",
     "Unassigned": "no hardware counter is assigned to it: Unassigned",
     "Error": "the hardware reports an error",
@@ -37,13 +37,13 @@ MAX_GROUPS = 64
 """Upper bound of control groups; hardware has 16 classes of service at most."""
 TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
 """The file whose numbers are reported by group, and the name of the record with them."""
-ONE_GROUP = "only the default group exists, so all tasks share its monitor"
-NOTHING = "resctrl is not mounted, and perftop does not mount it"
+ONE_GROUP_TEXT = "only the default group exists, so all tasks share its monitor"
+NO_MONITORING = "resctrl is not mounted, and perftop does not mount it"
 Clock = Callable[[], float]
 
 
 @dataclass(slots=True, eq=False)
-class Sum:
+class GroupSum:
     """The traffic of one L3 so far, from one kind of file."""
 
     total: int = 0
@@ -64,7 +64,7 @@ class Sum:
 class Resctrl:
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
         self.missing: list[Missing] = []
-        self._at = f"{root}/{PLACE}"
+        self._at = f"{root}/{RESCTRL_PATH}"
         self._pace = Pace(clock)
         """The pace of reads: each read of a file interrupts a CPU of its L3."""
         self.rows = len(rows)
@@ -81,15 +81,15 @@ class Resctrl:
         cpus = sorted(rows[self._row[n]].cpu for n in self._domains)
         chosen = [replace(FILES[name], cpus=cpus) for name in counters]
         self.block = wire.Block("l3", "cpu", chosen)
-        self._sums = {(n, name): Sum() for n in self._domains for name in counters}
+        self._sums = {(n, name): GroupSum() for n in self._domains for name in counters}
         self._values: dict[int, list[int | None]] = {}
-        self._of_groups: dict[tuple[str, int], Sum] = {}
+        self._of_groups: dict[tuple[str, int], GroupSum] = {}
         """The traffic of each group since its first read, by path and L3."""
         self._record: dict[str, list[list[int | None]]] = {}
         if not self._domains:
             self._lacks(root)
         elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
-            self.missing.append(Missing(GROUPS, ONE_GROUP))
+            self.missing.append(Missing(GROUPS, ONE_GROUP_TEXT))
 
     def read(self) -> Iterator[tuple[int, Values]]:
         """Yields the rows of L3s when they are due. Between these reads the block has no rows, so
@@ -124,7 +124,7 @@ class Resctrl:
             rows: list[list[int | None]] = []
             for number in self._domains:
                 at = group, number
-                total = self._of_groups[at] = before.get(at, Sum())
+                total = self._of_groups[at] = before.get(at, GroupSum())
                 now = self._totals[at] = self._read(group, number, TOTAL)
                 whole = isinstance(now, int) and total.take({group: now})
                 rows.append([number, total.total if whole else None])
@@ -146,7 +146,7 @@ class Resctrl:
         group may be removed at any time."""
         if name == TOTAL and (group, number) in self._totals:
             return self._totals[group, number]
-        text = files.word(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}")
+        text = files.read_word(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}")
         if text.isdigit() and len(text) <= 20:
             return int(text) % 2**64
         return text or None
@@ -154,7 +154,7 @@ class Resctrl:
     def _groups(self) -> Iterator[str]:
         """Control groups as paths below the mount, the default group first."""
         yield ""
-        names = (name for name in files.names(self._at) if name not in OWN)
+        names = (name for name in files.file_names(self._at) if name not in NOT_GROUPS)
         matching_names = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
         for count, name in enumerate(matching_names):
             if count < MAX_GROUPS:
@@ -165,12 +165,12 @@ class Resctrl:
         count = 0
         for group in groups:
             at = f"{group}/mon_groups"
-            for name in files.names(self._at + at)[: MAX_GROUPS - count]:
+            for name in files.file_names(self._at + at)[: MAX_GROUPS - count]:
                 count += 1
                 yield f"{at}/{name}"
 
     def _numbers(self) -> list[int]:
-        return files.numbered(f"{self._at}/mon_data", "mon_L3_")
+        return files.numbered_entries(f"{self._at}/mon_data", "mon_L3_")
 
     def _works(self, name: str) -> bool:
         """Whether any L3 has a number in this file."""
@@ -179,7 +179,7 @@ class Resctrl:
             return True
         word = next((value for value in values if isinstance(value, str)), None)
         why = (
-            WORDS.get(word, f"the file holds {word[:40]!r}")
+            REASON_BY_WORD.get(word, f"the file holds {word[:40]!r}")
             if word
             else "no monitor of this kind here"
         )
@@ -188,8 +188,8 @@ class Resctrl:
 
     def _lacks(self, root: Path) -> None:
         """Reports why resctrl is missing, if the CPU supports it."""
-        if "cqm_mbm_total" in (identity.flags(root) or ()):
+        if "cqm_mbm_total" in (identity.cpu_flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
             mounted = bool(self._numbers())
-            why = "its numbers of L3s are not those of the topology" if mounted else NOTHING
+            why = "its numbers of L3s are not those of the topology" if mounted else NO_MONITORING
             self.missing.append(Missing("l3_memory_bytes", why, None if mounted else fix))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Uarch
-from perfprobe.registers.msr import MsrError, Registers, name
+from perfprobe.registers.msr import MsrError, Registers, register_name
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
 ALL_RINGS = USR | OS
@@ -27,7 +27,7 @@ GLOBAL_INUSE = 0x392
 MAX_FIXED = 16
 """Upper bound of fixed counters: the nibbles of FIXED_CTR_CTRL."""
 SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
-SHARED = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
+SHARED_REGISTERS = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers that have bits of many counters."""
 
 IN_USE_FIX = (
@@ -87,7 +87,7 @@ Changes = dict[int, Change]
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
+def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     """Returns what to program; None if nothing can be counted. `any_thread` is whether AnyThread
     works according to CPUID.
 
@@ -143,23 +143,23 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
 # --- use by others --------------------------------------------------------------------------------
 
 
-def controls(registers: Registers, plan: Plan) -> dict[int, int]:
+def control_values(registers: Registers, plan: Plan) -> dict[int, int]:
     """Reads the CPU's control registers."""
     return {register: registers.read(register) for register in plan.controls}
 
 
-def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
+def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
     """Evidence, with register and value, that another program counts; None if there is none. A
     select that is not enabled globally, or a global bit without a select, is a leftover."""
     control = plan.bank.control
     enabled = -1 if control is None else values[control]
-    also = "" if control is None else f", enabled in {name(control)} = {enabled:X}H"
+    also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
     selects = [register for register in plan.controls if register in SELECTS]
     for number, register in enumerate(selects):
         if values[register] & EN and enabled >> number & 1:
-            return f"{name(register)} = {values[register]:X}H{also}"
+            return f"{register_name(register)} = {values[register]:X}H{also}"
     fixed = values.get(FIXED_CONTROL, 0)
-    evidence = f"{name(FIXED_CONTROL)} = {fixed:X}H"
+    evidence = f"{register_name(FIXED_CONTROL)} = {fixed:X}H"
     for number in range(plan.budget.fixed):
         nibble = fixed >> NIBBLE * number
         if nibble & FIXED_PMI:
@@ -169,16 +169,16 @@ def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
     return None
 
 
-def evidence(registers: Registers) -> str:
+def register_evidence(registers: Registers) -> str:
     """The CPU's own report on the use of its counters, for a message; CPUs have it from version 4
     on."""
     try:
-        return f" ({name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
+        return f" ({register_name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
         return ""
 
 
-def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
+def planned_changes(plan: Plan, values: Mapping[int, int]) -> Changes:
     """The changes to the registers of the plan, in the order in which to write them: selects before
     the bits that enable them. Some registers may already hold the planned value."""
     wanted = dict(plan.selects)
@@ -213,7 +213,7 @@ def restore(registers: Registers, result: Changes) -> Iterator[tuple[int, MsrErr
             now[register] = registers.read(register)
         except MsrError as error:
             yield register, error
-    value = given_back(result, now)
+    value = values_to_restore(result, now)
     for register in reversed(now):
         try:
             if value[register] != now[register]:
@@ -222,43 +222,43 @@ def restore(registers: Registers, result: Changes) -> Iterator[tuple[int, MsrErr
             yield register, error
 
 
-def given_back(result: Changes, now: Mapping[int, int]) -> dict[int, int]:
+def values_to_restore(result: Changes, now: Mapping[int, int]) -> dict[int, int]:
     """The values to restore. A counter that another program has taken meanwhile keeps its values
     and its enabling bit."""
-    taken = _taken(result, now)
+    taken = _still_ours(result, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
     values = {}
     for register, value in now.items():
         before, ours = result[register].before, result[register].ours
-        if register in SHARED:
+        if register in SHARED_REGISTERS:
             own = (before ^ ours) & ~theirs[register]
             values[register] = value & ~own | before & own
         else:
-            values[register] = value if taken & enabling(register) else before
+            values[register] = value if taken & is_enabling(register) else before
     return values
 
 
-def _taken(result: Changes, now: Mapping[int, int]) -> int:
+def _still_ours(result: Changes, now: Mapping[int, int]) -> int:
     """The enabling bits of counters that another program has taken."""
     bits = 0
     for register, value in now.items():
         before, ours = result[register].before, result[register].ours
         if register == FIXED_CONTROL:
             for n in range(MAX_FIXED):
-                expected = {nibble(before, n), nibble(ours, n)}
-                bits |= (nibble(value, n) not in expected) << 32 + n
+                expected = {control_nibble(before, n), control_nibble(ours, n)}
+                bits |= (control_nibble(value, n) not in expected) << 32 + n
         elif register in SELECTS and value not in {before, ours} and value & EN:
-            bits |= enabling(register)
+            bits |= is_enabling(register)
     return bits
 
 
-def nibble(control: int, n: int) -> int:
+def control_nibble(control: int, n: int) -> int:
     """The bits of fixed counter `n` in FIXED_CTR_CTRL."""
     return control >> NIBBLE * n & 0xF
 
 
-def enabling(select: int) -> int:
+def is_enabling(select: int) -> int:
     """The bit of GLOBAL_CTRL that enables the counter of this select."""
     return 1 << (select - 0x186 if select < 0xC0010200 else (select - 0xC0010200) // 2)
 
@@ -266,7 +266,7 @@ def enabling(select: int) -> int:
 # --- while it runs --------------------------------------------------------------------------------
 
 
-def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
+def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
     """The keys of counters that do not count what is planned, and the first evidence with register
     and value. Both are empty while all registers are as programmed."""
     lost, evidence = 0, ""
@@ -274,7 +274,10 @@ def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
         value = registers.read(register)
         if (value ^ ours) & mask:
             lost |= sum(bit for bit, part in bits if (value ^ ours) & part)
-            evidence = evidence or f"{name(register)} is {value:X}H, not {value & ~mask | ours:X}H"
+            evidence = (
+                evidence
+                or f"{register_name(register)} is {value:X}H, not {value & ~mask | ours:X}H"
+            )
     keys = []
     for counted in plan.counted:
         fixed = counted.register - FIXED_COUNTER
@@ -288,8 +291,8 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
     """Yields registers with the bits that the plan sets and their values, and for each counter its
     enabling bit and its part of the register."""
     for register, value in plan.selects.items():
-        yield register, -1, value, [(enabling(register), -1)]
-    fixed = [n for n in range(MAX_FIXED) if nibble(plan.fixed, n)]
+        yield register, -1, value, [(is_enabling(register), -1)]
+    fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed, n)]
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed, parts

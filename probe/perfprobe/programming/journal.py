@@ -34,7 +34,7 @@ _INTERRUPTS = sum(counter_plan.FIXED_PMI << at for at in _NIBBLES)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A journal of this boot and machine."""
 
     path: Path
@@ -48,13 +48,13 @@ class Entry:
         return start_time(self.pid) == self.started
 
 
-class Unusable(Exception):  # noqa: N818 - a state of a file, not a mistake
+class UnusableError(Exception):
     """The file is not a journal that may be restored from; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journals:
-    entries: list[Entry]
+    entries: list[JournalEntry]
     rejected: list[tuple[Path, str]]
     """Journals that cannot be used, and the reasons."""
 
@@ -77,7 +77,7 @@ def prepare() -> Path:
     trouble = OSError()
     for directory in directories():
         try:
-            os.close(_enter(directory, make=True))
+            os.close(_enter_directory(directory, make=True))
         except OSError as error:
             trouble = OSError(error.errno, error.strerror, str(directory))
         else:
@@ -85,18 +85,18 @@ def prepare() -> Path:
     raise trouble
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _enter(directory: Path, *, make: bool = False) -> int:
+def _enter_directory(directory: Path, *, make: bool = False) -> int:
     """Opens the directory. Raises OSError if other users could write there, or could replace it or
     a directory above it."""
-    above = _above(directory)
+    above = _parent_directory(directory)
     try:
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(directory.name, 0o700, dir_fd=above)
-        fd = os.open(directory.name, _FOLDER, dir_fd=above)
+        fd = os.open(directory.name, _DIRECTORY_FLAGS, dir_fd=above)
     finally:
         os.close(above)
     own = os.fstat(fd)
@@ -106,15 +106,15 @@ def _enter(directory: Path, *, make: bool = False) -> int:
     return fd
 
 
-def _above(directory: Path) -> int:
+def _parent_directory(directory: Path) -> int:
     """Opens the parent, one directory after the other from the root: no other user may replace the
     next directory on the path. Links in the path are resolved first, so that each directory behind
     them is checked, too."""
-    fd = os.open("/", _FOLDER)
+    fd = os.open("/", _DIRECTORY_FLAGS)
     try:
         for name in directory.parent.resolve().parts[1:]:
             _check(fd, directory)
-            below = os.open(name, _FOLDER, dir_fd=fd)
+            below = os.open(name, _DIRECTORY_FLAGS, dir_fd=fd)
             os.close(fd)
             fd = below
         _check(fd, directory)
@@ -136,7 +136,7 @@ def _check(fd: int, directory: Path) -> None:
 def locked(directory: Path) -> Iterator[None]:
     """A lock held while a process searches for journals, writes its own and programs registers, so
     that only one process does so at a time."""
-    fd = _enter(directory)
+    fd = _enter_directory(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
@@ -165,14 +165,14 @@ class Journal:
         """Replaces the file, which is on disk when this returns. Raises OSError."""
         table = {
             str(cpu): {
-                f"{reg:#x}": [f"{_resting(reg, c.before):#x}", f"{c.ours:#x}"]
+                f"{reg:#x}": [f"{_resting_value(reg, c.before):#x}", f"{c.ours:#x}"]
                 for reg, c in changes.items()
             }
             for cpu, changes in cpus.items()
         }
         text = json.dumps({**self._about, "cpus": table})
         new = f".{self._name}.{os.getpid()}"
-        directory = _enter(self._directory)
+        directory = _enter_directory(self._directory)
         try:
             with contextlib.suppress(FileNotFoundError):  # left by a killed process with this PID
                 os.unlink(new, dir_fd=directory)
@@ -192,7 +192,7 @@ class Journal:
             self.path.unlink()
 
 
-def _resting(register: int, before: int) -> int:
+def _resting_value(register: int, before: int) -> int:
     """The value that the next start may restore: a leftover select without the bits that count or
     interrupt. The global control did not enable it, so no counter stops."""
     starting = counter_plan.EN | counter_plan.INTERRUPT
@@ -219,7 +219,7 @@ def start_time(pid: int) -> int | None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
+def stale_entries(run_dir: Path, boot_id: str | None, root: Path) -> list[JournalEntry]:
     """Journals of this boot and tree whose writer has ended without restoring the registers."""
     return [entry for entry in read_journals(run_dir, boot_id, root).entries if not entry.live]
 
@@ -228,7 +228,7 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
     """Reads the journals of this tree in a directory. Changes nothing."""
     result = Journals([], [])
     try:
-        directory = _enter(run_dir)
+        directory = _enter_directory(run_dir)
     except OSError:
         return result
     path = run_dir / _name(root)
@@ -237,7 +237,7 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
         result.entries.append(_entry(path, about, boot_id, root))
     except FileNotFoundError:
         pass
-    except Unusable as error:
+    except UnusableError as error:
         result.rejected.append((path, str(error)))
     except OSError as error:
         result.rejected.append((path, f"it cannot be read ({error.strerror})"))
@@ -256,27 +256,27 @@ def _content(directory: int, name: str) -> bytes:
     with os.fdopen(fd, "rb") as file:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
-            raise Unusable("it is not a plain file")
+            raise UnusableError("it is not a plain file")
         if info.st_uid != os.geteuid() or info.st_mode & 0o077:
-            raise Unusable("other users could have written it")
+            raise UnusableError("other users could have written it")
         content = file.read(MAX_JOURNAL_BYTES + 1)
     if len(content) > MAX_JOURNAL_BYTES:
-        raise Unusable("it is too long")
+        raise UnusableError("it is too long")
     return content
 
 
-def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
+def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEntry:
     """The entry in a journal. Raises Unusable, or what Python raises for values of another shape,
     on anything that this program would not write."""
     if about["format"] != FORMAT:
-        raise Unusable("another version of perftop wrote it")
+        raise UnusableError("another version of perftop wrote it")
     if about["boot_id"] != boot_id:
-        raise Unusable("it was written before the last boot")
+        raise UnusableError("it was written before the last boot")
     if about["root"] != str(root.resolve()):
-        raise Unusable("it was written for another machine")
+        raise UnusableError("it was written for another machine")
     pid, started = about["pid"], about["start"]
     if type(pid) is not int or type(started) is not int or pid <= 0:
-        raise Unusable("it does not name the process that wrote it")
+        raise UnusableError("it does not name the process that wrote it")
     cpus: dict[int, Changes] = {}
     for cpu, table in about["cpus"].items():
         cpus[int(cpu)] = changes = {
@@ -284,25 +284,27 @@ def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
             for text, (before, ours) in table.items()
         }
         for register, change in changes.items():
-            if not plausible(register, change):
-                raise Unusable(f"perftop would not restore MSR {register:X}H to {change.before:X}H")
+            if not is_plausible(register, change):
+                raise UnusableError(
+                    f"perftop would not restore MSR {register:X}H to {change.before:X}H"
+                )
     if any(not 0 <= cpu < 1 << 16 for cpu in cpus):
-        raise Unusable("it names CPUs that cannot exist")
-    return Entry(path, pid, started, cpus)
+        raise UnusableError("it names CPUs that cannot exist")
+    return JournalEntry(path, pid, started, cpus)
 
 
-def plausible(register: int, change: Change) -> bool:
+def is_plausible(register: int, change: Change) -> bool:
     """Whether perftop may have made this change: only to its own registers, and restoring it must
     not start a counter or an interrupt. perftop only sets enabling bits of shared registers, so
     bits that were set before are still set, and restoring only clears bits."""
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
-        quiet = before == _resting(register, before) and not ours & counter_plan.INTERRUPT
+        quiet = before == _resting_value(register, before) and not ours & counter_plan.INTERRUPT
         return fits and quiet and ours & counter_plan.EN != 0
     if register == counter_plan.FIXED_CONTROL:
         fits = all(0 <= value < 1 << 64 for value in (before, ours))
         return fits and not (before | ours) & _INTERRUPTS and not before & ~ours & _RINGS
-    if register in counter_plan.SHARED:
+    if register in counter_plan.SHARED_REGISTERS:
         return all(0 <= v < 1 << _CONTROL_BITS for v in (before, ours)) and not before & ~ours
     return False

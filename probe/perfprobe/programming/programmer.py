@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
-from perfprobe.errors import sentence
+from perfprobe.errors import error_sentence
 from perfprobe.programming import counter_plan, journal
 from perfprobe.programming.counter_plan import Changes, Plan
-from perfprobe.programming.journal import Entry, Journal
+from perfprobe.programming.journal import Journal, JournalEntry
 from perfprobe.registers.msr import MsrError, Registers
 
 
-class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
+class InUseError(MsrError):
     """Another program uses the counters."""
 
 
@@ -51,15 +51,16 @@ class Programmer:
     # --- beginning ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
-        """Programs the CPUs that are online. Raises InUse if another program counts on all of them,
-        and another MsrError if registers cannot be written; all registers are then as before."""
+        """Programs the CPUs that are online. Raises InUseError if another program counts on all of
+        them, and another MsrError if registers cannot be written; all registers are then as
+        before."""
         self._plans = plans
         try:
             self._begin(online)
         except OSError as error:
             self.end()
             raise MsrError(
-                f"the registers' values cannot be saved ({sentence(error)})",
+                f"the registers' values cannot be saved ({error_sentence(error)})",
                 "nothing is programmed, since nothing could be restored after a crash",
                 "point XDG_RUNTIME_DIR to a directory that only you can write to",
             ) from None
@@ -88,15 +89,15 @@ class Programmer:
             try:
                 device = Registers(self._root, cpu, writable=True)
                 self._devices[cpu] = device
-                values = counter_plan.controls(device, plan)
-                used = counter_plan.in_use(plan, values)
+                values = counter_plan.control_values(device, plan)
+                used = counter_plan.counters_in_use(plan, values)
                 if used is not None:
-                    raise _in_use(cpu, used + counter_plan.evidence(device))
+                    raise _in_use(cpu, used + counter_plan.register_evidence(device))
             except MsrError as error:
                 self.shut(cpu)
                 self.refused[cpu] = error
             else:
-                self._changes[cpu] = counter_plan.changes(plan, values)
+                self._changes[cpu] = counter_plan.planned_changes(plan, values)
         if self.refused and not self._devices:
             raise next(iter(self.refused.values()))
 
@@ -107,7 +108,7 @@ class Programmer:
             result = journal.read_journals(directory, self._boot_id, self._root)
             for entry in result.entries:
                 if entry.live:
-                    raise InUse(
+                    raise InUseError(
                         f"another perftop (pid {entry.pid}) is programming these counters",
                         "two would overwrite each other's registers",
                         f"end it (kill {entry.pid}), or use --source perf, which shares counters",
@@ -129,7 +130,7 @@ class Programmer:
                     entry.path.unlink(missing_ok=True)
         self._journal = own
 
-    def _give_back(self, entry: Entry) -> None:
+    def _give_back(self, entry: JournalEntry) -> None:
         left: dict[int, Changes] = {}
         for cpu, changes in entry.cpus.items():
             try:
@@ -159,7 +160,7 @@ class Programmer:
                 self._again(cpu)
             except (MsrError, OSError) as error:
                 self.shut(cpu)
-                why = error.why if isinstance(error, MsrError) else sentence(error)
+                why = error.why if isinstance(error, MsrError) else error_sentence(error)
                 fix = f"; {error.fix}" if isinstance(error, MsrError) and error.fix else ""
                 self.notes.append(
                     f"CPU {cpu} came back, but its counters are not programmed: {why}{fix}"
@@ -169,16 +170,16 @@ class Programmer:
     def _again(self, cpu: int) -> None:
         plan, old = self._plans[cpu], self._changes.get(cpu, {})
         device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
-        now = counter_plan.controls(device, plan)
+        now = counter_plan.control_values(device, plan)
         before = {
             register: old[register].before if register in old and old[register].ours == value
             else value
             for register, value in now.items()
         }  # fmt: skip
-        used = counter_plan.in_use(plan, before)
+        used = counter_plan.counters_in_use(plan, before)
         if used is not None:
             raise _in_use(cpu, used)
-        self._changes[cpu] = counter_plan.changes(plan, before)
+        self._changes[cpu] = counter_plan.planned_changes(plan, before)
         self._save()
         counter_plan.program(device, self._changes[cpu])
 
@@ -189,7 +190,7 @@ class Programmer:
         if device is None:
             return None
         try:
-            keys, evidence = counter_plan.foreign(device, self._plans[cpu])
+            keys, evidence = counter_plan.foreign_changes(device, self._plans[cpu])
         except MsrError:
             return None  # it just went offline
         text = f"CPU {cpu}: another program uses its counters: {evidence}" if evidence else ""
@@ -251,7 +252,7 @@ class Programmer:
             device.close()
 
 
-def _in_use(cpu: int, used: str) -> InUse:
-    return InUse(
+def _in_use(cpu: int, used: str) -> InUseError:
+    return InUseError(
         f"CPU {cpu}'s counters are in use: {used}", "they are not touched", counter_plan.IN_USE_FIX
     )

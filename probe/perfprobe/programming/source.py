@@ -25,18 +25,18 @@ from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, w
 from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Plan
-from perfprobe.programming.programmer import InUse, Programmer
+from perfprobe.programming.programmer import InUseError, Programmer
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.opening import Survey
-from perfprobe.registers.parts import Kind, Reading, RegisterPart, register_counter
-from perfprobe.wire import Frame, Hello, Missing, Note, Rate, placed
+from perfprobe.registers.parts import CpuKind, Reading, RegisterPart, register_counter
+from perfprobe.wire import Frame, Hello, Missing, Note, Rate, with_columns
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
-COUNTED = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
-ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
+COUNTED_KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+READ_ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
 """The order in which counters are read: counters that are divided by each other are read close
 together. Other keys follow."""
 
@@ -75,19 +75,19 @@ def close_parts(parts: Iterable[Part]) -> None:
 
 def _readings(plan: Plan) -> list[Reading]:
     """The registers of the programmed counters, in the order of reading."""
-    rank = {key: i for i, key in enumerate(ORDER)}
+    rank = {key: i for i, key in enumerate(READ_ORDER)}
     counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
     return [Reading(register_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
 
 
-def _stand_ins(kind: Kind, counted: set[str]) -> list[Reading]:
+def _replacement_readings(kind: CpuKind, counted: set[str]) -> list[Reading]:
     """Readings of MPERF and APERF in place of counters of the same rate that are not programmed."""
     clocks = kind.uarch.clocks
     if clocks is None or kind.uarch.uses_base_clock_for_aperf:
         return []
     scale = float(1 << clocks.shift)
     return [
-        Reading(register_counter(key, f"{name}, {msr.name(r)}", scale=scale), r)
+        Reading(register_counter(key, f"{name}, {msr.register_name(r)}", scale=scale), r)
         for key, name, r in (("ref", "MPERF", clocks.mperf), ("cycles", "APERF", clocks.aperf))
         if key not in counted
     ]
@@ -113,7 +113,7 @@ def open_msr(
         programmed, methods, notes = _program(survey)
         parts += programmed
         counted = {counter.key for part in parts for counter in part.counters}
-        clocks, *rest = survey.parts(lambda kind: _stand_ins(kind, counted))
+        clocks, *rest = survey.parts(lambda kind: _replacement_readings(kind, counted))
         parts = [part for part in (clocks, *parts, *rest) if part is not None]
         _need_counters(parts)
         info = survey.info
@@ -140,7 +140,7 @@ def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]
     """Programs the counters. Returns their part if there are any, the SMT methods that they allow,
     best first, and messages for the user. Raises MsrError if another program counts, and
     NotRestored if registers could not be restored."""
-    plans = _plans(survey)
+    plans = _plans_by_cpu(survey)
     if not plans:
         return [], ["bounds"], []
     programmer = Programmer(survey.root, boot_id(survey.root))
@@ -150,7 +150,7 @@ def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]
     except MsrError as error:
         if programmer.left:
             raise NotRestored(programmer.left) from None
-        if isinstance(error, InUse):
+        if isinstance(error, InUseError):
             raise
         survey.missing += [Missing(key, error.why, error.fix) for key in keys]
         return [], ["bounds"], programmer.notes
@@ -161,11 +161,11 @@ def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]
     return [part], [*dict.fromkeys(methods), "bounds"], programmer.notes
 
 
-def _plans(survey: Survey) -> dict[int, Plan]:
+def _plans_by_cpu(survey: Survey) -> dict[int, Plan]:
     """Returns the plan of each CPU. Adds keys that got no counter to the missing keys."""
     plans: dict[int, Plan] = {}
 
-    def hides_counters(kind: Kind) -> bool:  # every Intel model has some
+    def hides_counters(kind: CpuKind) -> bool:  # every Intel model has some
         perfmon = cpuid.perfmon(kind.leaves)
         return kind.uarch.vendor == INTEL and perfmon is not None and perfmon.version == 0
 
@@ -173,11 +173,11 @@ def _plans(survey: Survey) -> dict[int, Plan]:
         why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
         raise MsrError(why, "there is nothing to program", "perftop --source auto")
     for kind in survey.kinds:
-        plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
+        plan = counter_plan.make_plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
         cpus = survey.cpus(kind)
         if plan is None:
             why = f"the counters of this CPU are unknown ({kind.uarch.name})"
-            survey.missing += [Missing(key, why, None, cpus) for key in COUNTED]
+            survey.missing += [Missing(key, why, None, cpus) for key in COUNTED_KEYS]
             continue
         why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
         survey.missing += [Missing(key, why, None, cpus) for key in plan.short]
@@ -212,7 +212,7 @@ class RegisterCheck:
             counter.key: (block, range(first, first + counter.columns))
             for block in hello.blocks
             if block.scope == "cpu"
-            for first, counter in placed(block.counters)
+            for first, counter in with_columns(block.counters)
         }
         """Block and columns of each counter of CPUs, by key."""
         self.warnings: list[str] = []

@@ -16,7 +16,7 @@ from perfprobe.cpu.model_terms import Uarch
 from perfprobe.native.sampler import Field
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
-from perfprobe.registers.parts import Kind, MissingCounter, Reading, content
+from perfprobe.registers.parts import CpuKind, MissingCounter, Reading, register_content
 from perfprobe.wire import Counter, Missing, Step
 
 MODULATION = 0x19A  # IA32_CLOCK_MODULATION
@@ -36,7 +36,7 @@ HWP = {
 POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
 """Name and first bit of each power limit, by counter key."""
 LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
-USUAL_TIME = 10
+DEFAULT_TIME_EXPONENT = 10
 """Exponent of the unit of time, 2**-10 s, where the register has 0 (turbostat,
 rapl_probe_intel)."""
 
@@ -58,7 +58,7 @@ def _field(
     unit: str = "1", scale: float = 1.0,
 ) -> Reading:  # fmt: skip
     bits = f"bit {shift}" if width == 1 else f"bits {shift + width - 1}:{shift}"
-    origin = f"{msr.name(register)} {bits}"
+    origin = f"{msr.register_name(register)} {bits}"
     counter = Counter(key, name, unit, origin, "gauge", scale=scale)
     return Reading(counter, register, Field(register, shift, width, enable=enable))
 
@@ -69,7 +69,7 @@ def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
         key,
         name,
         "1",
-        msr.name(register),
+        msr.register_name(register),
         "flags",
         columns=1 + len(bits),
         parts=list(bits.values()),
@@ -84,17 +84,17 @@ def _unknown(key: str, uarch: Uarch) -> MissingCounter:
 # --- a CPU ----------------------------------------------------------------------------------------
 
 
-def of_cpu(kind: Kind, device: Registers) -> Readings:
+def of_cpu(kind: CpuKind, device: Registers) -> Readings:
     if kind.uarch.vendor != INTEL:
         return []
     why = "CPUID does not announce clock modulation"
     modulation: Readings = [MissingCounter("modulation", why)]
-    if cpuid.has(kind.leaves, "thermal"):
+    if cpuid.has_feature(kind.leaves, "thermal"):
         modulation = [_field("modulation", "clock modulation", MODULATION, 0, 5)]
-    if not cpuid.has(kind.leaves, "hwp"):
+    if not cpuid.has_feature(kind.leaves, "hwp"):
         why = "CPUID does not announce HWP"
-    elif not (content(device, HWP_ENABLE) or 0) & 1:
-        why = f"{msr.name(HWP_ENABLE)} does not show that HWP is on"
+    elif not (register_content(device, HWP_ENABLE) or 0) & 1:
+        why = f"{msr.register_name(HWP_ENABLE)} does not show that HWP is on"
     else:
         fields = HWP.items()
         return [*modulation, *(_field(key, *field, 8) for key, field in fields)]
@@ -104,11 +104,11 @@ def of_cpu(kind: Kind, device: Registers) -> Readings:
 # --- a core or a package --------------------------------------------------------------------------
 
 
-def of_core(kind: Kind, device: Registers) -> Readings:  # noqa: ARG001
+def of_core(kind: CpuKind, device: Registers) -> Readings:  # noqa: ARG001
     return _thermal(kind, "core")
 
 
-def of_package(kind: Kind, device: Registers) -> Readings:
+def of_package(kind: CpuKind, device: Registers) -> Readings:
     uarch = kind.uarch
     readings = [
         *_limit_reasons(uarch),
@@ -123,7 +123,7 @@ def of_package(kind: Kind, device: Registers) -> Readings:
         return [*readings, *(known if uarch.events else [])]
     readings.append(_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1))
     # The base clock of the config-TDP level in use; that of the nominal level is in the hello.
-    level = (content(device, TDP_CONTROL) or 0) & 3
+    level = (register_content(device, TDP_CONTROL) or 0) & 3
     if uarch.bclk_hz is not None and level in {1, 2}:
         name, register = f"base clock of config-TDP level {level}", TDP_NOMINAL + level
         field = _field("tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz)
@@ -131,12 +131,12 @@ def of_package(kind: Kind, device: Registers) -> Readings:
     return readings
 
 
-def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Readings:
+def _thermal(kind: CpuKind, scope: Literal["core", "package"]) -> Readings:
     key, thermal = f"{scope}_thermal", kind.uarch.thermal
     register = None if thermal is None else thermal.core if scope == "core" else thermal.package
     if thermal is None or register is None:
         return [_unknown(key, kind.uarch)]
-    if not cpuid.has(kind.leaves, "thermal"):
+    if not cpuid.has_feature(kind.leaves, "thermal"):
         return [MissingCounter(key, "CPUID does not announce it")]
     hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
     bits = {bit: name for bit, name, _ in thermal.bits if bit not in hidden}
@@ -157,10 +157,10 @@ def _temperature(uarch: Uarch, device: Registers) -> Readings:
     thermal = uarch.thermal
     if thermal is None or thermal.package is None or thermal.tjmax is None:
         return [_unknown("temperature_c", uarch)]
-    tjmax_c = (content(device, thermal.tjmax) or 0) >> 16 & 0xFF
+    tjmax_c = (register_content(device, thermal.tjmax) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        return [MissingCounter("temperature_c", f"{msr.name(thermal.tjmax)} has no TjMax")]
-    origin = f"TjMax {tjmax_c} °C, {msr.name(thermal.package)}"
+        return [MissingCounter("temperature_c", f"{msr.register_name(thermal.tjmax)} has no TjMax")]
+    origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     return [Reading(counter, thermal.package, Field(thermal.package, 16, 7, below=tjmax_c))]
 
@@ -173,29 +173,29 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
     rapl = uarch.rapl
     if rapl is None:
         return [_unknown(key, uarch) for key in keys]
-    units = content(device, rapl.unit)
+    units = register_content(device, rapl.unit)
     if units is None:
-        why = f"{msr.name(rapl.unit)}, which has its unit, cannot be read"
+        why = f"{msr.register_name(rapl.unit)}, which has its unit, cannot be read"
         return [MissingCounter(key, why) for key in keys]
     readings: Readings = []
     # Sums in units of 2**-shift J and s.
-    time_shift = units >> 16 & 0xF or USUAL_TIME
+    time_shift = units >> 16 & 0xF or DEFAULT_TIME_EXPONENT
     for key, name, unit, register, shift in (
         ("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F),
         ("power_throttled_s", "held back by power limits", "s", rapl.throttled, time_shift),
     ):
         if register is not None:
-            origin, scale = msr.name(register), 2.0**-shift
+            origin, scale = msr.register_name(register), 2.0**-shift
             counter = Counter(key, name, unit, origin, bits=32, scale=scale)
             readings.append(Reading(counter, register))
     if rapl.limits is None:
         return [*readings, *(_unknown(key, uarch) for key in POWER_LIMITS)]
     # A limit that is disabled later has no value from then on.
-    word = content(device, rapl.limits)
+    word = register_content(device, rapl.limits)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
-            why = f"it is off ({msr.name(rapl.limits)} bit {enable})"
+            why = f"it is off ({msr.register_name(rapl.limits)} bit {enable})"
             readings.append(MissingCounter(key, why))
         else:
             readings.append(_field(
@@ -230,8 +230,8 @@ def turbo_table(
     words = {register: read(register) for register in (*turbo.ratios, *needed)}
     for register in needed:
         if words[register] is None:
-            return Missing("turbo", f"{msr.name(register)} cannot be read", None, cpus)
-    table = steps(
+            return Missing("turbo", f"{msr.register_name(register)} cannot be read", None, cpus)
+    table = ratio_steps(
         turbo.layout,
         [words[register] or 0 for register in turbo.ratios],
         words[turbo.counts] or 0 if turbo.counts is not None else 0,
@@ -239,17 +239,17 @@ def turbo_table(
         turbo.cores_per_count,
     )
     if not table:
-        return Missing("turbo", f"{msr.name(needed[0])} holds no ratio", None, cpus)
-    names = [msr.name(register) for register in turbo.ratios if words[register]]
+        return Missing("turbo", f"{msr.register_name(needed[0])} holds no ratio", None, cpus)
+    names = [msr.register_name(register) for register in turbo.ratios if words[register]]
     return wire.Turbo(table, f"{', '.join(names)}, licence 0", cpus)
 
 
-def steps(
+def ratio_steps(
     layout: str, ratios: Sequence[int], counts: int, bclk_hz: float, cores_per_count: int = 1
 ) -> list[Step]:
     """Returns the steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
     if layout == "knl":
-        entries: Steps = _deltas(ratios[0])
+        entries: Steps = _ratio_deltas(ratios[0])
     elif layout == "groups":
         bounds = [cores_per_count * count for count in _bytes([counts])]
         entries = zip(bounds, _bytes(ratios), strict=True)
@@ -270,7 +270,7 @@ def _bytes(words: Sequence[int]) -> bytes:
     return b"".join(word.to_bytes(8, "little") for word in words)
 
 
-def _deltas(word: int) -> Iterator[tuple[int, int]]:
+def _ratio_deltas(word: int) -> Iterator[tuple[int, int]]:
     """Knights Landing's groups: the first is absolute, the others are deltas to the previous
     group."""
     cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF

@@ -21,8 +21,8 @@ from perfprobe.cpu import files, identity
 
 MSR_MAJOR = 202
 """Major number of the device (Linux, include/uapi/linux/major.h). The minor number is the CPU."""
-IS_LINK = "it is a link, or is reached through one, and none is followed"
-IS_NO_DRIVER = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
+LINK_TEXT = "it is a link, or is reached through one, and none is followed"
+NO_DRIVER_TEXT = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
 
 
 def open_device(root: Path, cpu: int, flags: int) -> int:
@@ -35,10 +35,10 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
             os.close(path_fd)
             path_fd = below
             if stat.S_ISLNK(os.fstat(path_fd).st_mode):
-                raise OSError(errno.ELOOP, IS_LINK)
+                raise OSError(errno.ELOOP, LINK_TEXT)
         info = os.fstat(path_fd)
         if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _on_fuse(path_fd)):
-            raise OSError(errno.EINVAL, IS_NO_DRIVER)
+            raise OSError(errno.EINVAL, NO_DRIVER_TEXT)
         # This opens the file that was checked, even if its name now means another file.
         return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
     finally:
@@ -64,7 +64,7 @@ def _on_fuse(fd: int) -> bool:
 TSC = 0x10
 PLATFORM_INFO = 0xCE
 
-_VALUE = struct.Struct("<Q")
+_VALUE_FORMAT = struct.Struct("<Q")
 ROOT_FIX = "perftop --sudo"
 MODULE_FIX = "sudo modprobe msr"
 
@@ -90,7 +90,7 @@ class MsrError(Exception):
         return f"{self.cause}: {self.consequence}"
 
 
-def name(register: int) -> str:
+def register_name(register: int) -> str:
     """The register in the notation of the manuals."""
     return f"MSR {register:X}H"
 
@@ -118,21 +118,22 @@ class Registers:
             raise self._trouble("read", register, error) from None
         if len(content) != 8:
             raise self._trouble("read", register, OSError(errno.EIO, "short"))
-        value: int = _VALUE.unpack(content)[0]
+        value: int = _VALUE_FORMAT.unpack(content)[0]
         return value
 
     def write(self, register: int, value: int) -> None:
         """Writes the register and reads it back. Raises MsrError; its code is 0 if the driver
         reported success but the register holds another value."""
         try:
-            os.pwrite(self.fd, _VALUE.pack(value), register)
+            os.pwrite(self.fd, _VALUE_FORMAT.pack(value), register)
         except OSError as error:
             if error.errno in {errno.EPERM, errno.EACCES, errno.EBADF}:
                 raise _write_trouble(self._root, error) from None
             raise self._trouble("written", register, error) from None
         held = self.read(register)
         if held != value:
-            cause = f"CPU {self.cpu}: {name(register)} holds {held:X}H after {value:X}H was written"
+            now = f"holds {held:X}H after {value:X}H was written"
+            cause = f"CPU {self.cpu}: {register_name(register)} {now}"
             raise MsrError(cause, "writes are dropped here, so nothing can be programmed")
 
     def close(self) -> None:
@@ -142,10 +143,12 @@ class Registers:
 
     def _trouble(self, text: str, register: int, error: OSError) -> MsrError:
         code = error.errno or 0
-        where = f"CPU {self.cpu}: {name(register)}"
+        where = f"CPU {self.cpu}: {register_name(register)}"
         if code in {errno.ENXIO, errno.ENODEV}:
             return MsrError(
-                f"CPU {self.cpu} is offline", f"{name(register)} cannot be {text}", code=code
+                f"CPU {self.cpu} is offline",
+                f"{register_name(register)} cannot be {text}",
+                code=code,
             )
         if code == errno.EIO:
             why = "this CPU or its hypervisor does not have it, or not with this value"
@@ -169,7 +172,8 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
     what = "no register can be read"
     if code in {errno.ENOENT, errno.ENOTDIR}:
         if any(
-            Path(f"{root}/dev/cpu/{n}/msr").exists() for n in files.numbered(f"{root}/dev/cpu", "")
+            Path(f"{root}/dev/cpu/{n}/msr").exists()
+            for n in files.numbered_entries(f"{root}/dev/cpu", "")
         ):
             cause = f"CPU {cpu} is offline or absent (no /dev/cpu/{cpu}/msr)"
             return MsrError(cause, what, code=errno.ENODEV)
@@ -194,11 +198,11 @@ def _write_trouble(root: Path, error: OSError) -> MsrError:
     what = "registers can be read, not programmed"
     if code == errno.EBADF:
         return MsrError("the register file was opened for reading", what, code=code)
-    allowed = files.word(f"{root}/sys/module/msr/parameters/allow_writes")
+    allowed = files.read_word(f"{root}/sys/module/msr/parameters/allow_writes")
     if allowed == "off":
         fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
         return MsrError("the kernel refuses writes to MSRs (msr.allow_writes=off)", what, fix, code)
-    locked = files.text(f"{root}/sys/kernel/security/lockdown") or ""
+    locked = files.read_text(f"{root}/sys/kernel/security/lockdown") or ""
     if "[integrity]" in locked or "[confidentiality]" in locked:
         fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
         return MsrError("kernel lockdown refuses writes to MSRs", what, fix, code)

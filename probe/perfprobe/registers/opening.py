@@ -15,29 +15,29 @@ from pathlib import Path
 from perfprobe.cpu import model
 from perfprobe.cpu.identity import identity
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import Part, group_missing
+from perfprobe.machine.parts import Part, join_missing
 from perfprobe.native import tsc_rate
 from perfprobe.registers import limits, msr
 from perfprobe.registers.limits import Readings
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import (
-    Kind,
+    CpuKind,
     Reading,
     RegisterPart,
-    clocks,
-    content,
-    kinds,
-    readable,
-    residencies,
-    smi,
-    tsc,
+    clock_readings,
+    cpu_kinds,
+    readable_readings,
+    register_content,
+    residency_readings,
+    smi_readings,
+    tsc_reading,
 )
 from perfprobe.wire import Cpu, Missing, Multiplier, Rate, Scope, Turbo
 
-UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
+UNREAD_TEXT = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
-Finder = Callable[[Kind, Registers], Readings]
+Finder = Callable[[CpuKind, Registers], Readings]
 """A function that returns the registers that a kind of CPU may have."""
 
 
@@ -62,7 +62,7 @@ def open_registers(
         survey.find_kinds(rows)
         parts = survey.parts(lambda _: [])
     except MsrError as error:
-        return [], [Missing(key, error.why, error.fix) for key in UNREAD], survey.info
+        return [], [Missing(key, error.why, error.fix) for key in UNREAD_TEXT], survey.info
     return [part for part in parts if part is not None], survey.missing, survey.info
 
 
@@ -71,21 +71,21 @@ class Survey:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.kinds: list[Kind] = []
+        self.kinds: list[CpuKind] = []
         self.missing: list[Missing] = []
         self.info = RegisterInfo()
 
     def find_kinds(self, rows: Sequence[Cpu], method: str | None = None) -> None:
         """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables. `method`: the
         SMT method that the user asked for. Raises MsrError if no register can be read."""
-        self.kinds = list(kinds(self.root, rows, identity(self.root), method))
+        self.kinds = list(cpu_kinds(self.root, rows, identity(self.root), method))
         first = self.kinds[0]
         with self._first(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
                 raise MsrError(
                     "the msr driver returns 0 for all registers", "it does not reach them"
                 )
-            platform = content(device, msr.PLATFORM_INFO)
+            platform = register_content(device, msr.PLATFORM_INFO)
             if self.root != Path("/"):
                 candidates = model.tsc_hz(first.uarch, first.leaves, platform)
                 self.info.tsc_hz = _tsc_hz(device, candidates)
@@ -95,24 +95,24 @@ class Survey:
         for kind in self.kinds:
             self.info.multipliers += model.multipliers(kind.uarch, kind.leaves, platform, hz)
             with self._first(kind) as device:
-                read = partial(content, device)
+                read = partial(register_content, device)
                 table = limits.turbo_table(kind.uarch, read, self.cpus(kind))
             if isinstance(table, Turbo):
                 self.info.turbo.append(table)
             else:
                 self.missing.append(table)
 
-    def cpus(self, kind: Kind) -> list[int] | None:
+    def cpus(self, kind: CpuKind) -> list[int] | None:
         """The CPUs that a statement about the kind applies to; None: all."""
         return None if len(self.kinds) == 1 else kind.cpus
 
-    def parts(self, stand_ins: Callable[[Kind], Sequence[Reading]]) -> list[RegisterPart | None]:
+    def parts(self, stand_ins: Callable[[CpuKind], Sequence[Reading]]) -> list[RegisterPart | None]:
         """Returns the part of the clocks, with these stand-ins for counters, and the parts of the
         other registers by scope. The clocks must be read right before the counters, because the TSC
         of a sysroot is among them."""
 
-        def clock_registers(kind: Kind, _: Registers) -> Readings:
-            own = [] if self.root == Path("/") else [tsc()]
+        def clock_registers(kind: CpuKind, _: Registers) -> Readings:
+            own = [] if self.root == Path("/") else [tsc_reading()]
             return [*own, *stand_ins(kind)]
 
         return [
@@ -120,19 +120,20 @@ class Survey:
             self._part(
                 "cpu",
                 lambda kind, device: [
-                    *clocks(kind.uarch), *smi(kind.uarch), *limits.of_cpu(kind, device),
+                    *clock_readings(kind.uarch), *smi_readings(kind.uarch),
+                    *limits.of_cpu(kind, device),
                 ],
             ),
             self._part(
                 "core",
                 lambda kind, device: [
-                    *residencies(kind.uarch, "core"), *limits.of_core(kind, device),
+                    *residency_readings(kind.uarch, "core"), *limits.of_core(kind, device),
                 ],
             ),
             self._part(
                 "package",
                 lambda kind, device: [
-                    *residencies(kind.uarch, "package"), *limits.of_package(kind, device),
+                    *residency_readings(kind.uarch, "package"), *limits.of_package(kind, device),
                 ],
             ),
         ]  # fmt: skip
@@ -143,13 +144,13 @@ class Survey:
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
             with self._first(kind) as device:
-                usable, missing = readable(device, registers(kind, device))
+                usable, missing = readable_readings(device, registers(kind, device))
             table |= dict.fromkeys(kind.cpus, usable)
             lacking += [(c, key, Trouble(why)) for key, why in missing.items() for c in kind.cpus]
-        self.missing += group_missing(lacking, len(table))
+        self.missing += join_missing(lacking, len(table))
         return RegisterPart(self.root, scope, table) if any(table.values()) else None
 
-    def _first(self, kind: Kind) -> Registers:
+    def _first(self, kind: CpuKind) -> Registers:
         return Registers(self.root, kind.online[0])
 
 
@@ -167,7 +168,7 @@ def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
     for rate in candidates:
         if rate.error is not None and rate.error < error and abs(rate.hz / hz - 1) < error:
             return rate
-    origin = f"{msr.name(msr.TSC)} against CLOCK_MONOTONIC_RAW for {elapsed / 1e9:.2f} s"
+    origin = f"{msr.register_name(msr.TSC)} against CLOCK_MONOTONIC_RAW for {elapsed / 1e9:.2f} s"
     return Rate(hz, origin, error)
 
 

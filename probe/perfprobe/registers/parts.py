@@ -17,11 +17,11 @@ from perfprobe.native import affinity
 from perfprobe.native.sampler import Field, Flags, Slot
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, placed
+from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, with_columns
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CpuKind:
     """CPUs of one core type."""
 
     cpus: list[int]
@@ -30,9 +30,9 @@ class Kind:
     leaves: Leaves
 
 
-def kinds(
+def cpu_kinds(
     root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
-) -> Iterator[Kind]:
+) -> Iterator[CpuKind]:
     """Yields a kind for each core type. The type of offline CPUs is unknown; they are included if
     there is only one type."""
     types = sorted({row.type or "" for row in rows if row.online})
@@ -41,10 +41,10 @@ def kinds(
         online = [row.cpu for row in members if row.online]
         first = online[0]
         leaves: Leaves = (
-            cpuid.device(root, first) if root != Path("/") else affinity.cpuid_leaves(first)
+            cpuid.device_leaves(root, first) if root != Path("/") else affinity.cpuid_leaves(first)
         )
-        uarch = model.preferring(model.of(identity, leaves, name or None), method)
-        yield Kind([row.cpu for row in members], online, uarch, leaves)
+        uarch = model.with_preferred_method(model.uarch_of(identity, leaves, name or None), method)
+        yield CpuKind([row.cpu for row in members], online, uarch, leaves)
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class RegisterPart:
         self.counters = _counters(table)
         self.missing: list[Missing] = []
         self._root, self._table = root, table
-        self._columns = {counter.key: first for first, counter in placed(self.counters)}
+        self._columns = {counter.key: first for first, counter in with_columns(self.counters)}
         self._open: dict[int, Registers] = {}
         self._polled: dict[int, list[Flags]] = {}
 
@@ -154,36 +154,44 @@ def register_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.
     return Counter(key, name, _UNITS.get(key, "1"), origin, bits=bits, scale=scale)
 
 
-def tsc() -> Reading:
+def tsc_reading() -> Reading:
     """The TSC as a counter; used under a sysroot, where stamps are of another clock."""
-    return Reading(Counter("tsc", "time-stamp counter", "cycles", msr.name(msr.TSC)), msr.TSC)
+    return Reading(
+        Counter("tsc", "time-stamp counter", "cycles", msr.register_name(msr.TSC)), msr.TSC
+    )
 
 
-def clocks(uarch: Uarch) -> list[Reading]:
+def clock_readings(uarch: Uarch) -> list[Reading]:
     clock = uarch.clocks
     if clock is None:
         return []
     return [
-        Reading(register_counter(key, msr.name(register), scale=float(1 << clock.shift)), register)
+        Reading(
+            register_counter(key, msr.register_name(register), scale=float(1 << clock.shift)),
+            register,
+        )
         for key, register in (("mperf", clock.mperf), ("aperf", clock.aperf))
     ]
 
 
-def smi(uarch: Uarch) -> list[Reading]:
+def smi_readings(uarch: Uarch) -> list[Reading]:
     if uarch.vendor != INTEL or not uarch.clocks:
         return []
-    return [Reading(register_counter("smi", msr.name(SMI_COUNT), bits=32), SMI_COUNT)]
+    return [Reading(register_counter("smi", msr.register_name(SMI_COUNT), bits=32), SMI_COUNT)]
 
 
-def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
+def residency_readings(uarch: Uarch, scope: Scope) -> list[Reading]:
     return [
-        Reading(Counter(f"{scope}_{r.name}", f"{scope} {r.name}", "cycles", msr.name(r.msr)), r.msr)
+        Reading(
+            Counter(f"{scope}_{r.name}", f"{scope} {r.name}", "cycles", msr.register_name(r.msr)),
+            r.msr,
+        )
         for r in uarch.residencies
         if r.scope == scope
     ]
 
 
-def readable(
+def readable_readings(
     device: Registers, candidates: Sequence[Reading | MissingCounter]
 ) -> tuple[list[Reading], dict[str, str]]:
     """Returns the readings that work on this CPU, and the reasons for the others by key."""
@@ -192,14 +200,14 @@ def readable(
     for candidate in candidates:
         if isinstance(candidate, MissingCounter):
             missing[candidate.key] = candidate.why
-        elif content(device, candidate.register) is None:
+        elif register_content(device, candidate.register) is None:
             missing[candidate.counter.key] = UNREADABLE
         else:
             usable.append(candidate)
     return usable, missing
 
 
-def content(device: Registers, register: int) -> int | None:
+def register_content(device: Registers, register: int) -> int | None:
     """The register's content; None if it cannot be read."""
     try:
         return device.read(register)

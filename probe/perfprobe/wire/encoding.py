@@ -36,18 +36,18 @@ MAX_TEXT = 1 << 22
 because one wide character makes all of its characters take four bytes."""
 
 
-def most_elements(cpus: int) -> int:
+def max_elements(cpus: int) -> int:
     """Upper bound on the elements of a message after the hello. A CPU may have four tasks in a
     frame's records, each with details."""
     return (1 << 13) + 64 * cpus
 
 
-def unpacked(data: bytes, most: int) -> Any:
+def unpack(data: bytes, most: int) -> Any:
     """Unpacks one object. Raises WireError if the bytes are not msgpack, or if the object has more
     than `most` elements, which are counted before any is made."""
     try:
         if len(data) > MAX_SHORT:
-            _count(data, most)
+            _check_count(data, most)
         # msgpack allocates a list when it reads the list's length, at each level of nesting.
         most_each = min(MAX_ELEMENTS, len(data))
         return msgpack.unpackb(data, max_array_len=most_each, max_map_len=most_each, max_ext_len=0)
@@ -95,7 +95,7 @@ unit of length counts for; 0: the length is in bytes."""
 _TEXT = 0xD9
 
 
-def _count(data: bytes, most: int) -> None:
+def _check_count(data: bytes, most: int) -> None:
     """Raises WireError for more than `most` elements, present or claimed, or for more than MAX_TEXT
     bytes of text. Does not examine nesting, because every frame waits for this."""
     at, end, claimed, text, steps = 0, len(data), 1, 0, _STEPS
@@ -178,7 +178,7 @@ def without_check(end: bytes) -> bytes:
     return end[:-length] if end[-length:-CRC_BYTES] == _TAIL else end
 
 
-def _summed(packed: bytes) -> bool:
+def _has_valid_crc(packed: bytes) -> bool:
     """Whether a message ends with a checksum. Raises WireError if the checksum is wrong."""
     if without_check(packed) is packed:
         return False
@@ -239,9 +239,9 @@ class Decoder:
         return (start, start + length) if len(rest) >= start + length else None
 
     def _decode(self, packed: bytes) -> Message | None:
-        summed = _summed(packed)
-        most = MAX_HELLO if self.hello is None else most_elements(len(self.hello.topology))
-        body = unpacked(packed, most)
+        summed = _has_valid_crc(packed)
+        most = MAX_HELLO if self.hello is None else max_elements(len(self.hello.topology))
+        body = unpack(packed, most)
         if not isinstance(body, dict):
             raise WireError("a message that is not a map")
         kind = body.get("type")

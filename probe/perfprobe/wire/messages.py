@@ -35,7 +35,7 @@ class Counter:
     cpus: list[int] | None = None
 
 
-def placed(counters: Iterable[Counter]) -> Iterator[tuple[int, Counter]]:
+def with_columns(counters: Iterable[Counter]) -> Iterator[tuple[int, Counter]]:
     """The counters of a block, each with its first column."""
     first = 0
     for counter in counters:

@@ -24,7 +24,7 @@ MAX_PARTS = 512
 """Upper bound on the messages of one write; Linux allows 1024."""
 
 
-class Ended(Exception):  # noqa: N818 - an end, not an error
+class EndedError(Exception):
     """The reader has left or a signal came."""
 
 
@@ -84,7 +84,7 @@ class Outbox:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise Ended(f"the reader is gone ({error.strerror})") from None
+                raise EndedError(f"the reader is gone ({error.strerror})") from None
 
     def _forget(self, written: int) -> None:
         """Removes `written` bytes from the front of the queue."""

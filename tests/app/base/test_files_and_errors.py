@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perftop.base import files
-from perftop.base.errors import Failed, cannot, cannot_write, unhandled
+from perftop.base.errors import Failed, cannot, cannot_write, failure_of
 
 
 def test_a_new_file_belongs_to_its_owner(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_pipe_has_no_name_to_lose() -> None:
         (cannot("read a", OSError(errno.EIO, "bad disk")), "cannot read a: bad disk"),
         (cannot("read a", OSError("no reason")), "cannot read a: no reason"),
         (cannot_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
-        (unhandled(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
-        (unhandled(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
+        (failure_of(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
+        (failure_of(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
     ],
 )
 def test_an_error_names_what_failed(failed: Exception, text: str) -> None:
@@ -80,8 +80,8 @@ def test_an_error_names_what_failed(failed: Exception, text: str) -> None:
 def test_numpy_comes_without_threads_and_a_command_does_not_inherit_that() -> None:
     code = (
         "import gc, os\n"
-        "from perftop.base.importing import lean\n"
-        "with lean():\n"
+        "from perftop.base.importing import fast_imports\n"
+        "with fast_imports():\n"
         "    assert not gc.isenabled()\n"
         "    import numpy\n"
         "assert gc.isenabled() and gc.get_freeze_count()\n"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from perftop.base import text
-from perftop.base.errors import complain
+from perftop.base.errors import print_error
 from perftop.verbs import machine as machine_verbs
 
 HOSTILE = {
@@ -37,7 +37,7 @@ def test_errors_and_answers_of_a_probe_are_printable(
     capsys: pytest.CaptureFixture[str], sign: str
 ) -> None:
     machine_verbs.show({}, lambda *_, **__: [f"driver a{sign}b"], as_json=False)
-    complain(f"no driver a{sign}b")
+    print_error(f"no driver a{sign}b")
     out, err = capsys.readouterr()
     lines = (out + err).splitlines()
     assert len(lines) >= 2
@@ -45,26 +45,26 @@ def test_errors_and_answers_of_a_probe_are_printable(
 
 
 def test_a_number_keeps_its_unit_where_a_line_ends() -> None:
-    assert text.folded("steal 0.00 %", 10) == ["steal", "0.00 %"]
-    assert text.folded("ran 3 s at 20 GHz", 8) == ["ran 3 s", "at", "20 GHz"]
-    assert text.folded("took 8 tasks", 6) == ["took 8", "tasks"]
+    assert text.wrap_text("steal 0.00 %", 10) == ["steal", "0.00 %"]
+    assert text.wrap_text("ran 3 s at 20 GHz", 8) == ["ran 3 s", "at", "20 GHz"]
+    assert text.wrap_text("took 8 tasks", 6) == ["took 8", "tasks"]
 
 
 def test_words_stay_whole_where_lines_end() -> None:
     hint = "to fix it: now apt install linux-tools-common"
-    lines = text.wrapped(hint, 10, 4)  # narrower than any terminal
+    lines = text.wrap_indented(hint, 10, 4)  # narrower than any terminal
     assert max(map(len, lines)) <= text.MIN_WIDTH
     assert [line.startswith("    ") for line in lines] == [False, True]
     assert " ".join(lines).split() == hint.split()
-    assert text.wrapped("x" * 50, 40, 10) == ["x" * 50]
+    assert text.wrap_indented("x" * 50, 40, 10) == ["x" * 50]
 
 
 def test_columns_are_as_high_as_their_counts() -> None:
-    assert text.columns([0, 1, 40, 80], text.EIGHTHS) == " ▁▄█"
-    assert text.columns([1, 10**9], text.EIGHTHS) == "▁█"  # what is there is seen
-    assert text.columns([], text.EIGHTHS) == ""
-    assert text.columns([0, 0], text.EIGHTHS) == "  "
-    assert text.columns([8, 0, 1], " .:#") == "# ."
+    assert text.bar_chart([0, 1, 40, 80], text.EIGHTHS) == " ▁▄█"
+    assert text.bar_chart([1, 10**9], text.EIGHTHS) == "▁█"  # what is there is seen
+    assert text.bar_chart([], text.EIGHTHS) == ""
+    assert text.bar_chart([0, 0], text.EIGHTHS) == "  "
+    assert text.bar_chart([8, 0, 1], " .:#") == "# ."
 
 
 def test_a_mistyped_word_gets_the_most_similar_one() -> None:

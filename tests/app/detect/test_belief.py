@@ -31,7 +31,7 @@ def emitted() -> set[tuple[str, str]]:
     return {
         *(("turbo-drop", cause) for cause in drops),
         *(("throttle", cause) for cause in throttles.CAUSES),
-        *(("involuntary-halt", sign.cause) for sign in standstill.SIGNS.values()),
+        *(("involuntary-halt", sign.cause) for sign in standstill.MARKERS.values()),
         *(("neighbour", cause) for cause in NEIGHBOURS),
     }
 

@@ -13,7 +13,7 @@ from simulated import Timed, lasting
 
 from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
-from perftop.detect.pipeline import CLEAN_NS, READ, Suspects
+from perftop.detect.pipeline import CLEAN_NS, WHOLE_READ, Suspects
 from perftop.model.delta import Doubt
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -160,12 +160,12 @@ def test_a_disturbance_of_the_whole_machine_is_one_episode() -> None:
     detector, (one,) = play({}, dict.fromkeys(range(1024), BACK))
     assert detector.running == []
     assert told(one) == (list(range(1024)), 1, 2)
-    assert (one.cause, one.evidence) == (READ, {READ: "backwards", "samples": 1})
+    assert (one.cause, one.evidence) == (WHOLE_READ, {WHOLE_READ: "backwards", "samples": 1})
 
 
 def test_a_read_that_went_wrong_is_no_takeover() -> None:
     _, ended = play({3: BACK, 0: FAST, 1: BACK})
-    assert sorted((e.cause, e.cpus) for e in ended) == [("ref", [0]), (READ, [1, 3])]
+    assert sorted((e.cause, e.cpus) for e in ended) == [("ref", [0]), (WHOLE_READ, [1, 3])]
 
 
 def test_each_cpu_shows_a_takeover_in_another_sample() -> None:

@@ -11,11 +11,19 @@ import numpy as np
 import pytest
 
 from perfprobe.wire import Block, Counter
-from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict, verdicts
+from perftop.detect.low_clock_causes import (
+    USED_COUNTERS,
+    DropCase,
+    Facts,
+    Tally,
+    evidence,
+    verdict,
+    verdicts,
+)
 from perftop.model.counters import Counters
-from perftop.model.kinds import OUTSIDE, Bit, Cap, Episode, OutOf, PolledBits
+from perftop.model.kinds import OUTSIDE_CPU, Bit, Cap, Episode, OutOf, PolledBits
 from perftop.model.sample_reader import SampleReader
-from perftop.output.sentences import subject
+from perftop.output.sentences import subject_of
 
 EITHER = "PL1 or multi-core turbo"
 PARTS = [*("PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2"),
@@ -59,12 +67,12 @@ def case(
     only: set[str] | None = None,
     governor: str = "",
     **moved: Any,
-) -> Case:
+) -> DropCase:
     """The first core's facts over four samples."""
     result = reader(only=only)
-    tally = Tally(result.counters, COUNTED)
+    tally = Tally(result.counters, USED_COUNTERS)
     sums = sum(tally.sums(counted.delta(result.counters, moved), result.cores) for _ in range(4))
-    return Case(Facts(tally, np.asarray(sums)[0]), cap, guest, governor)
+    return DropCase(Facts(tally, np.asarray(sums)[0]), cap, guest, governor)
 
 
 def polled(**seen: float) -> dict[str, Any]:
@@ -205,7 +213,7 @@ def test_unknown_bits_are_named_by_number() -> None:
     assert evidence(case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
     tally = Tally(reader().counters, ["hsmp_limits"])
     facts = Facts(tally, np.array([40.0, 0.0, 0.0, 0.0, 0.0, 30.0]))
-    assert evidence(Case(facts, None, False), "unknown")["hsmp_limits"] == PolledBits(
+    assert evidence(DropCase(facts, None, False), "unknown")["hsmp_limits"] == PolledBits(
         (Bit(4, None, 30),), 40
     )
 
@@ -224,16 +232,16 @@ def test_evidence_has_its_numbers() -> None:
 @pytest.mark.parametrize("moved", [{"temperature_c": 52.0}, PCU_1 | {"pcu_prochot_external": 2e8}])
 def test_a_prochot_of_a_cool_cpu_comes_from_outside(moved: dict[str, Any]) -> None:
     result = case(core_thermal=polled(PROCHOT=9), **moved)
-    assert evidence(result, "prochot")["prochot_from"] == OUTSIDE
+    assert evidence(result, "prochot")["prochot_from"] == OUTSIDE_CPU
     assert "prochot_from" not in evidence(result, "thermal")
     episode = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(result, "prochot"))
-    assert subject(episode) == "A PROCHOT signal from outside"
+    assert subject_of(episode) == "A PROCHOT signal from outside"
     request = evidence(case(**ASKED, hwp_epp=200.0), "hwp")
     assert (request["hwp_max"], request["hwp_epp"]) == (OutOf(20, 35), 200)
 
 
 def test_any_of_the_counters_may_be_absent() -> None:
-    for key in (*COUNTED, "cycles", "pcu_ticks"):
+    for key in (*USED_COUNTERS, "cycles", "pcu_ticks"):
         known = {c.key for c in (*CPU, *CORE, *PACKAGE)} - {key}
         assert verdict(case(only=known)).cause == "unknown"
     assert verdict(case(only={"ref"})).cause == "unknown"
@@ -243,17 +251,17 @@ def test_any_of_the_counters_may_be_absent() -> None:
 
 def test_evidence_of_one_core_is_not_that_of_another() -> None:
     result = reader(cores=4)
-    tally = Tally(result.counters, COUNTED)
+    tally = Tally(result.counters, USED_COUNTERS)
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
     delta = counted.delta(result.counters, {"cycles": 1e9, "license_2": cycles})
     sums = tally.sums(delta, result.cores)
-    causes = [verdict(Case(Facts(tally, row), None, False)).cause for row in sums]
+    causes = [verdict(DropCase(Facts(tally, row), None, False)).cause for row in sums]
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
 def test_counts_of_a_core_on_a_halted_thread_count_once() -> None:
     result = reader()
-    tally = Tally(result.counters, COUNTED)
+    tally = Tally(result.counters, USED_COUNTERS)
     moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
     sums = tally.sums(counted.delta(result.counters, moved), result.cores)
     assert [Facts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
@@ -263,7 +271,7 @@ def test_machine_wide_counts_apply_to_all_cores() -> None:
     hello = made.hello(cores=2, threads=1, packages=[[0], [1]])
     hello.blocks.append(Block("machine", "machine", [made.gauge("temperature_c")]))
     counters = Counters(hello)
-    tally = Tally(counters, COUNTED)
+    tally = Tally(counters, USED_COUNTERS)
     sums = tally.sums(counted.delta(counters, {"temperature_c": 70.0}), SampleReader(hello).cores)
     assert [Facts(tally, row).mean("temperature_c") for row in sums] == pytest.approx([70.0, 70.0])
 
@@ -275,9 +283,9 @@ def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() 
         Counter("license_1", "l", "1", "made", kind="flags", columns=4),
     ]
     counters = Counters(made.hello([made.CYCLES, *odd], cores=2))
-    tally = Tally(counters, COUNTED)
+    tally = Tally(counters, USED_COUNTERS)
     sums = tally.sums(counters.empty_delta(), SampleReader(counters.hello).cores)
-    assert evidence(Case(Facts(tally, sums[0]), None, False), "unknown") == {
+    assert evidence(DropCase(Facts(tally, sums[0]), None, False), "unknown") == {
         "limit_reasons": PolledBits((), 0)
     }
 
@@ -316,7 +324,9 @@ def test_a_governor_is_named_once_no_limit_was_seen(
     assert verdict(facts).cause == cause
     if cause == "governor":
         assert verdict(facts).confidence == "inferred"
-        words = subject(Episode("turbo-drop", [0], 0, cause=cause, evidence=evidence(facts, cause)))
+        words = subject_of(
+            Episode("turbo-drop", [0], 0, cause=cause, evidence=evidence(facts, cause))
+        )
         assert words == f"The governor {governor}"
 
 

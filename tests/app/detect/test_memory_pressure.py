@@ -13,7 +13,7 @@ from truths import SECOND
 from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
-from perftop.detect.losses import CYCLES
+from perftop.detect.losses import CYCLES_ROW
 from perftop.model.kinds import Episode, GroupTraffic, TaskOnCpu
 from perftop.model.machine_totals import L3Groups
 from perftop.session.session import Session
@@ -98,7 +98,7 @@ def test_unknown_traffic_teaches_nothing() -> None:
     session = Session(hello)
     for message in messages:
         session.apply(without_traffic(hello, message, package=1))
-    cycles = session.neighbours.memory._programs.learned[CYCLES]
+    cycles = session.neighbours.memory._programs.learned[CYCLES_ROW]
     for package, known in enumerate([True, False]):
         assert (cycles[hello.packages[package]] > 0).tolist() == [known] * 4
 
@@ -107,7 +107,7 @@ def without_traffic(hello: wire.Hello, message: wire.Message, package: int) -> w
     if not isinstance(message, wire.Frame):
         return message
     block = next(block for block in hello.blocks if block.name == "package")
-    at = next(at for at, c in wire.placed(block.counters) if c.key == "memory_read_bytes")
+    at = next(at for at, c in wire.with_columns(block.counters) if c.key == "memory_read_bytes")
     rows, place = message.blocks["package"], 8 * package * block.valid_words
     words = bytearray(rows.valid)
     word = int.from_bytes(words[place : place + 8], "little") & ~(1 << at)

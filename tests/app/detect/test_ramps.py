@@ -24,7 +24,7 @@ from perftop.detect.ramps import (
 )
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.output.sentences import evidence
+from perftop.output.sentences import evidence_text
 
 GHZ = 1e9
 NAN = float("nan")
@@ -73,7 +73,7 @@ def test_a_ramp_lasts_from_the_waking_to_the_steady_clock() -> None:
         "first_hz": 1.2e9, "steady_hz": 3.0e9, "t90_s": 0.2, "t99_s": 0.3, "steady_s": 0.3,
         "resolution_s": 0.1,
     }  # fmt: skip
-    assert evidence(ramp.cause, ramp.evidence) == (
+    assert evidence_text(ramp.cause, ramp.evidence) == (
         "from at most 1.20 GHz · to 3.00 GHz · 90 % within 200 ms · 99 % within 300 ms"
         " · steady within 300 ms · resolution 100 ms"
     )

@@ -32,7 +32,7 @@ def styles(chart: charts.Chart, line: int) -> list[str]:
 def line_of(values: list[float], lines: int, *, limits: float = NAN, **more: bool) -> charts.Chart:
     """A green line between 0 and 1."""
     many = np.full(len(values), limits)
-    keys = np.full(len(values), charts.key("clock"))
+    keys = np.full(len(values), charts.style_index("clock"))
     return charts.graph(np.array(values), many, keys, 0.0, 1.0, lines, **more)
 
 
@@ -205,13 +205,13 @@ def test_a_clock_at_its_ceiling_has_no_gap() -> None:
 
 def test_the_gap_is_as_high_as_the_loss() -> None:
     """14 of 24 eighths are green, then a gap of 7: its colour is that of its cause."""
-    power = LOSING + charts.GAPS.index("power")
+    power = LOSING + charts.GAP_CAUSES.index("power")
     assert area([4.1, 4.1], [6.1, 6.1], [power, power]) == [
         [("▅", "gap-power")],
         [("▆", "clock-6/gap-power")],
         [("█", "clock-2")],
     ]
-    ended = charts.ENDED + charts.GAPS.index("heat")
+    ended = charts.ENDED_GAP + charts.GAP_CAUSES.index("heat")
     (top, _, _) = area([0.0, 0.0], [7.0, 7.0], [ended, ended])
     assert top == [("█", "~gap-heat")]
     named = charts.with_gap_numbers([[("█" * 8, "gap-power")]], [0.62] * 8)

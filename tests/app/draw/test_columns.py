@@ -15,11 +15,11 @@ from perftop.draw import strips, theme
 from perftop.draw.cells import bounded_smt, single_thread, slots, smt
 from perftop.draw.columns import (
     Column,
-    by_content,
     column_at,
+    columns_line,
+    fit_to_texts,
     fitted,
     headings,
-    line,
     text_of,
     total_width,
 )
@@ -86,12 +86,12 @@ def test_a_cell_shows_what_its_number_is(
 
 
 def test_lines_are_below_their_headings() -> None:
-    columns = [by_content(replace(NAME, gap=1), ["sh", "stream[40]"]), BUSY, BAR]
+    columns = [fit_to_texts(replace(NAME, gap=1), ["sh", "stream[40]"]), BUSY, BAR]
     heading = headings(columns, "busy")
     assert [text for text, _ in heading] == [" task      ", " ▼busy %", "          "]
     assert [style for _, style in heading] == ["dim", "bright", "dim"]
     assert headings(columns, "name", rising=True)[0] == ("▲task      ", "bright")
-    result = line(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
+    result = columns_line(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
     assert [text for text, _ in result] == [" a name to…", "   100.0", "  ", "━━", "      "]
     assert total_width(columns) == sum(len(text) for text, _ in result)
     assert text_of(result) == " a name to…   100.0  ━━"

@@ -136,7 +136,7 @@ def test_text_can_be_read(name: str) -> None:
 @pytest.mark.parametrize("name", theme.PALETTES)
 def test_letters_can_be_read_on_a_field(name: str) -> None:
     palette = theme.PALETTES[name]
-    letters = theme.letters(name)
+    letters = theme.letter_styles(name)
     assert len(letters) == theme.HEAT
     for terminal in SIXTEEN.values() if palette.ansi else [{}]:
         for level, key in enumerate(letters):
@@ -212,7 +212,7 @@ def test_themes_keep_the_order_of_luminance() -> None:
 def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -> None:
     colors = theme.area_colours(name)
     ground = luminance(theme.PALETTES[name].ground)
-    far = [abs(luminance(colors[f"{area}-{i}"]) - ground) for i in range(theme.GRADES)]
+    far = [abs(luminance(colors[f"{area}-{i}"]) - ground) for i in range(theme.AREA_STEPS)]
     assert far == sorted(set(far))
     assert colors["ground"] == theme.PALETTES[name].ground
 
@@ -221,7 +221,7 @@ def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -
 def test_areas_that_touch_are_distinguishable(name: str) -> None:
     """The user's and the kernel's share, what is lost, and the three states of a core."""
     colors = theme.area_colours(name)
-    for step in range(theme.GRADES):
+    for step in range(theme.AREA_STEPS):
         for a, b in (("user", "kernel"), ("ipc", "loss"), ("both", "lp0"), ("both", "lp1")):
             assert distance(colors[f"{a}-{step}"], colors[f"{b}-{step}"]) >= APART, (a, b, step)
         for single in ("steal", "hot"):

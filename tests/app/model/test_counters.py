@@ -17,7 +17,7 @@ from perfprobe import wire
 from perftop.model.cores import Cores
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt
-from perftop.session.history import History, edges
+from perftop.session.history import History, bin_edges
 from perftop.session.session import Session
 
 TICKS = made.TSC_HZ / 10
@@ -322,7 +322,7 @@ def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
     played(session, [_frame(hello, seq) for seq in range(1, 5)])
     column = session.counters.columns.get(key)
     assert column is None or column.block == "cpu"
-    assert history.shared(key, edges(session.now_ns, 100_000_000, 4)).shape[1] == 0
+    assert history.shared(key, bin_edges(session.now_ns, 100_000_000, 4)).shape[1] == 0
     assert session.take().values.mean("util", [0]) == pytest.approx(0.5)
 
 

@@ -23,7 +23,7 @@ from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
 from perftop.session.interval import Interval
-from perftop.session.missing import DOUBTS
+from perftop.session.missing import DOUBT_TEXTS
 from perftop.session.session import Session
 
 
@@ -63,7 +63,7 @@ def test_multiplexed_events_are_scaled_and_marked() -> None:
     for key, of in (("branches", 5), ("branch-misses", 400), ("cache-misses", 800)):
         assert at(interval, f"e.{key}/ki", 1) == pytest.approx(1000 / of, rel=1e-3)
         assert interval.shares[f"e.{key}"][1] == pytest.approx(3 / 5, rel=1e-6)
-    line = json.loads(stat_json.text(stat_json.interval_line(session, interval)))
+    line = json.loads(stat_json.line_text(stat_json.interval_line(session, interval)))
     cpu = line["cpus"][1]
     assert cpu["e.cycles"] == pytest.approx(cpu["net_hz"], rel=1e-3)
     assert set(cpu["counted_events"]) == {
@@ -178,7 +178,7 @@ def test_slots_that_do_not_add_up_are_suspect() -> None:
     assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect[1]
     assert np.isnan(interval.values["topdown_backend_ratio"]).all()
     assert np.isfinite(interval.values["ipc"]).all()
-    assert set(Doubt) == set(DOUBTS)
+    assert set(Doubt) == set(DOUBT_TEXTS)
 
 
 def test_a_machine_without_them_has_no_such_number() -> None:

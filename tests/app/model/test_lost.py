@@ -17,9 +17,9 @@ from perftop.model.evaluation import (
     MIN_WANTED_SHARE,
     Evaluator,
     Values,
+    distribute_steal,
     lost_time,
     resting_rows,
-    settled_steal,
 )
 from perftop.model.numbers import INDEX, METRICS
 
@@ -173,13 +173,15 @@ def test_carried_ticks_are_neither_lost_nor_counted_twice(
     samples: list[tuple[float, float]],
 ) -> None:
     stolen, wanted = (np.array(part)[:, None] for part in zip(*samples, strict=True))
-    settled, carried = settled_steal(stolen, wanted, np.zeros(1))
+    settled, carried = distribute_steal(stolen, wanted, np.zeros(1))
     assert (settled <= wanted + 1e-12).all()
     assert (carried <= MAX_CARRIED_S).all()
     assert settled.sum() + carried.sum() <= stolen.sum() + 1e-9
     one_by_one, left = [], np.zeros(1)
     for sample in range(len(stolen)):
-        part, left = settled_steal(stolen[sample : sample + 1], wanted[sample : sample + 1], left)
+        part, left = distribute_steal(
+            stolen[sample : sample + 1], wanted[sample : sample + 1], left
+        )
         one_by_one.append(part[0])
     np.testing.assert_allclose(settled, np.array(one_by_one))
 
@@ -188,6 +190,6 @@ def test_a_tick_of_a_short_sample_counts_whole() -> None:
     """Of each 60 ms a CPU wants 42 ms; the hypervisor takes 10 ms, in one tick."""
     wanted = np.array([[0.007]] * 60)
     stolen = np.array([[0.010 if sample % 6 == 5 else 0.0] for sample in range(60)])
-    settled, _ = settled_steal(stolen, wanted, np.zeros(1))
+    settled, _ = distribute_steal(stolen, wanted, np.zeros(1))
     assert settled.sum() == pytest.approx(0.1, abs=0.004)
     assert np.minimum(stolen, wanted).sum() == pytest.approx(0.07), "before"

@@ -18,9 +18,9 @@ from perfprobe.wire import Cpu
 from perftop.model.counters import Counters
 from perftop.model.kinds import GroupTraffic
 from perftop.model.machine_totals import (
-    DEFAULT,
-    MEMORY,
-    OF_BEST,
+    DEFAULT_GROUP,
+    MEMORY_COUNTERS,
+    OF_BEST_NAME,
     TRAFFIC_KEYS,
     BestTraffic,
     L3Groups,
@@ -51,17 +51,23 @@ def test_traffic_is_what_packages_moved_and_its_share_is_of_the_best_so_far() ->
     shares = []
     for second, interval in enumerate(seconds(18)):
         for line in matching_lines[2 * second : 2 * second + 2]:
-            at, rates = line["package"], [line[name] for name in MEMORY]
-            for name, rate in zip(MEMORY, rates, strict=True):
+            at, rates = line["package"], [line[name] for name in MEMORY_COUNTERS]
+            for name, rate in zip(MEMORY_COUNTERS, rates, strict=True):
                 assert interval.packages[name][at] == pytest.approx(rate, rel=0.01)
             best[at] = max(best[at], sum(rates))
-            assert interval.packages[OF_BEST][at] == pytest.approx(sum(rates) / best[at], rel=0.01)
+            assert interval.packages[OF_BEST_NAME][at] == pytest.approx(
+                sum(rates) / best[at], rel=0.01
+            )
         total = sum(
-            line[name] for line in matching_lines[2 * second : 2 * second + 2] for name in MEMORY
+            line[name]
+            for line in matching_lines[2 * second : 2 * second + 2]
+            for name in MEMORY_COUNTERS
         )
-        assert sum(interval.machine[name] for name in MEMORY) == pytest.approx(total, rel=0.01)
-        shares.append(interval.machine[OF_BEST])
-    assert best[0] > 1.3 * sum(matching_lines[0][name] for name in MEMORY)
+        assert sum(interval.machine[name] for name in MEMORY_COUNTERS) == pytest.approx(
+            total, rel=0.01
+        )
+        shares.append(interval.machine[OF_BEST_NAME])
+    assert best[0] > 1.3 * sum(matching_lines[0][name] for name in MEMORY_COUNTERS)
     assert max(shares) <= 1
 
 
@@ -90,10 +96,10 @@ def test_controllers_are_added_up() -> None:
     delta = counters.steps(frames)[1:]
     totals = MachineTotals(counters, BestTraffic(counters))
     result = totals.by_package(totals.rates(delta[0]))
-    read, write = (float(result[name][0]) for name in MEMORY)
+    read, write = (float(result[name][0]) for name in MEMORY_COUNTERS)
     assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
     assert write == pytest.approx(10_000 * 64 * 10)
-    assert isnan(result[OF_BEST][0]), "no second has passed yet"
+    assert isnan(result[OF_BEST_NAME][0]), "no second has passed yet"
 
 
 def test_a_burst_is_no_best() -> None:
@@ -157,8 +163,8 @@ def test_l3_groups_are_sorted_by_traffic() -> None:
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
     seen.take({"l3_groups": second}, 12 * S)
     seen.take({}, 13 * S)  # frames between reads
-    assert seen.traffic([0, 1]) == [GroupTraffic("batch", 4000), GroupTraffic(DEFAULT, 100)]
-    assert seen.traffic([2]) == [GroupTraffic(DEFAULT, 4)]
+    assert seen.traffic([0, 1]) == [GroupTraffic("batch", 4000), GroupTraffic(DEFAULT_GROUP, 100)]
+    assert seen.traffic([2]) == [GroupTraffic(DEFAULT_GROUP, 4)]
     seen.take({}, 40 * S)
     assert seen.traffic([0, 1]) == [], "that is long ago"
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.wire import Block
-from perftop.model.kinds import CAPS
+from perftop.model.kinds import CLOCK_CAPS
 from perftop.model.sample_reader import SampleReader
 from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, valid_tables
 
@@ -287,7 +287,8 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
     of = SampleReader(hello).turbo
     result = of.caps(counted.delta(of._counters, moved))
     names = [
-        [*CAPS][by] if hz < np.inf else "" for hz, by in zip(result.hz, result.by, strict=True)
+        [*CLOCK_CAPS][by] if hz < np.inf else ""
+        for hz, by in zip(result.hz, result.by, strict=True)
     ]
     return list(zip(ghz(result.hz), names, strict=True))
 
@@ -321,7 +322,7 @@ def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) 
     delta = counted.delta(reader.counters, dict.fromkeys(known, 1.0))
     reader.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
     caps = reader.turbo.caps(delta)
-    named = {[*CAPS][by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
+    named = {[*CLOCK_CAPS][by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
     assert named == {
         "cpu": {"scaling_max_freq"}, "core": set(), "package": {"turbo off"},
         "machine": {"max_perf_pct"},

@@ -129,7 +129,7 @@ def test_counters_taken_by_others_have_a_reason() -> None:
     told_lines = list(lines([greeting, *frames]))
     assert of_lines(told_lines) == {}
     summary = told_lines[-1]
-    assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": missing.BOUNDS})}
+    assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": missing.BOUNDS_REASON})}
     assert summary["machine"]["kernel_instructions"] is None
     for line in (summary, *summary["cpus"]):
         assert line["why"]["kernel_instructions"].startswith("instructions: does not count")

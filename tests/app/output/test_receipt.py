@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.base.text import in_ascii
+from perftop.base.text import ascii_line
 from perftop.output import receipt
 from perftop.session.run_phases import MAX_MOMENTS, Moment, Moments, RunPhase, phases
 from perftop.session.task_times import RunTimes, TaskTimes
@@ -126,7 +126,7 @@ def test_a_receipt_in_ascii_keeps_the_meaning_of_each_cell() -> None:
 def test_in_ascii_a_cut_name_keeps_its_columns() -> None:
     spans = [phase(name, 2.0, run=1.0, sleep=1.0) for name in ("b" * 40, "link")]
     shown = receipt.lines(spans, unicode=True)
-    assert [*map(len, map(in_ascii, shown))] == [*map(len, shown)]
+    assert [*map(len, map(ascii_line, shown))] == [*map(len, shown)]
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])

@@ -12,9 +12,9 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
-from perftop.base.text import length
-from perftop.detect.low_clock_causes import FLAGS, PCU
-from perftop.detect.standstill import SIGNS
+from perftop.base.text import long_duration
+from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
+from perftop.detect.standstill import MARKERS
 from perftop.model.kinds import (
     Bit,
     Cap,
@@ -28,19 +28,19 @@ from perftop.model.kinds import (
 )
 from perftop.output.sentences import (
     MAX_SENTENCE,
-    clocks,
-    cost,
-    depth,
+    clocks_text,
+    depth_text,
     duration_phrase,
-    evidence,
     evidence_json,
     evidence_piece,
+    evidence_text,
     group_episodes,
     losers,
     loss_text,
     place_text,
     sentence,
     text,
+    total_cost,
     unique_losses,
 )
 from perftop.session.interval import Tasks
@@ -145,7 +145,7 @@ def test_a_sentence_answers_in_any_width(case: tuple[Any, ...]) -> None:
             assert most < MAX_SENTENCE or all(answer in words for answer in answers)
             numbers = {
                 loss_text(episode),
-                clocks([episode]),
+                clocks_text([episode]),
                 "140 ms" if episode.kind == "ramp" else "",
             }
             marked = [part.text for part in parts if part.role == "lost"]
@@ -169,7 +169,7 @@ def test_the_deepest_of_several_represents_them() -> None:
 def test_clocks_are_weighted_by_length_and_cpus() -> None:
     short = Episode("turbo-drop", [0], 0, S, 1e9, "thermal", {"busy_hz": 2e9, "ceiling_hz": 3e9})
     long = Episode("turbo-drop", [0, 1, 2], 0, S, 1e9, "thermal", LOW)
-    assert clocks([short, long]) == "2.66 of 3.38 GHz"
+    assert clocks_text([short, long]) == "2.66 of 3.38 GHz"
 
 
 @pytest.mark.parametrize(("kind", "when", "words"), [
@@ -245,7 +245,7 @@ def test_packages_and_cores_have_names_only_if_all_their_online_cpus_are_meant()
      (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s")],
 )  # fmt: skip
 def test_a_length(ns: int, words: str) -> None:
-    assert length(ns) == words
+    assert long_duration(ns) == words
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_length(ns: int, words: str) -> None:
      ("steal", 0.2, "20.0 %"), ("offline", None, ""), ("throttle", math.nan, "")],
 )  # fmt: skip
 def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, words: str) -> None:
-    assert depth(kind, value) == words
+    assert depth_text(kind, value) == words
 
 
 # --- groups
@@ -268,12 +268,12 @@ def episode(kind: str, cause: str, cpus: list[int], deep: float | None) -> Episo
 
 def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -> None:
     drop = episode("turbo-drop", "power-pl1", [0, 1], 0.35e9)
-    assert cost([drop]) == pytest.approx(0.2)
+    assert total_cost([drop]) == pytest.approx(0.2)
     steal = episode("steal", "hypervisor", [0], 0.2)
     loss = episode("neighbour", "hypervisor", [0, 1], 0.3)
-    assert cost([steal, loss]) == pytest.approx(0.6)
+    assert total_cost([steal, loss]) == pytest.approx(0.6)
     unmeasured = episode("throttle", "thermal", [0], None), episode("smi", "firmware", [0], 9)
-    assert cost(unmeasured) == 0
+    assert total_cost(unmeasured) == 0
     assert group_episodes([steal, loss]) == [[loss]], "what the hypervisor takes is one thing"
     longer = replace(steal, cpus=[0, 2])
     assert group_episodes([longer, loss]) == [[loss, longer]]
@@ -317,11 +317,11 @@ def test_what_two_detectors_see_is_listed_once(
 
 def test_evidence_is_shown_with_its_limit() -> None:
     power = {"power_w": 149.6, "power_limit_w": 150, "busy_hz": 2.48e9, "x": 1}
-    assert evidence("x", power) == "power 150 of 150 W · clock 2.48 GHz"
-    assert evidence("x", {"power_limit_w": 150}) == "power limit 150 W"
+    assert evidence_text("x", power) == "power 150 of 150 W · clock 2.48 GHz"
+    assert evidence_text("x", {"power_limit_w": 150}) == "power limit 150 W"
     both = {"busy_hz": 2_480_000_000, "ceiling_hz": 3_100_000_000}
-    assert evidence("x", both) == "clock 2.48 of 3.10 GHz"
-    assert evidence("x", {"ipc": 1.29, "ipc_alone": 1.85}) == "IPC 1.29, alone 1.85"
+    assert evidence_text("x", both) == "clock 2.48 of 3.10 GHz"
+    assert evidence_text("x", {"ipc": 1.29, "ipc_alone": 1.85}) == "IPC 1.29, alone 1.85"
 
 
 @pytest.mark.parametrize(
@@ -371,6 +371,6 @@ def test_codes_of_detectors_have_their_words(
 
 
 def test_all_causes_of_halts_and_all_flags_have_words() -> None:
-    keys = *(f"explained_by_{key}" for key in SIGNS), *PCU, *FLAGS
-    results = {key: PolledBits((), 0) if key in FLAGS else 0.5 for key in keys}
+    keys = *(f"explained_by_{key}" for key in MARKERS), *PCU_COUNTERS, *FLAG_COUNTERS
+    results = {key: PolledBits((), 0) if key in FLAG_COUNTERS else 0.5 for key in keys}
     assert evidence_json(results).keys().isdisjoint(keys)

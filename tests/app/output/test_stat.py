@@ -17,12 +17,12 @@ from simulated import messages
 
 from perfprobe import wire
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import NAMES
+from perftop.model.machine_totals import COUNTER_BY_NAME
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.run_summary import _other_tasks, summary_line
-from perftop.output.stat_table import USUAL, StatTable, columns, is_known_number
-from perftop.output.stat_text import Measurement, block, headline
+from perftop.output.stat_table import DEFAULT_COLUMNS, StatTable, columns, is_known_number
+from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.process.marks import MarkSocket
 from perftop.session.episodes import Tally
@@ -39,7 +39,7 @@ def test_columns_that_cannot_be_measured_need_to_be_asked_for() -> None:
     session = Session(made.hello([made.REF, made.CYCLES]))
     there = [column.key for column in columns(session, None)]
     assert there == ["util", "busy_hz", "net_hz", "halt"]
-    assert [column.key for column in columns(session, USUAL)] == [*USUAL]
+    assert [column.key for column in columns(session, DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
 
 
 def test_only_the_requested_columns_are_printed() -> None:
@@ -63,7 +63,7 @@ def test_each_screenful_has_a_heading() -> None:
 
 
 def test_every_number_of_the_machine_has_a_column() -> None:
-    assert [name for name in NAMES if not is_known_number(name)] == []
+    assert [name for name in COUNTER_BY_NAME if not is_known_number(name)] == []
 
 
 # --- episodes and the summary
@@ -167,7 +167,7 @@ def example(**more: Any) -> tuple[Session, dict[str, Any]]:
 def told(name: str, **more: Any) -> str:
     session, line = example(**more)
     matching_texts = [
-        text for text in block(session, ["make", "-j16"], line) if text.startswith(name)
+        text for text in command_lines(session, ["make", "-j16"], line) if text.startswith(name)
     ]
     return matching_texts[0].removeprefix(name).strip() if matching_texts else ""
 
@@ -192,7 +192,7 @@ def test_the_page_shows_these_lines() -> None:
     first, gap, *rest = output("command", "make took")
     assert (first, gap) == (headline("make", line), "")
     numbers = re.compile("[0-9.]+")  # clock and work are of another machine
-    lines = block(session, ["make", "-j16"], line)
+    lines = command_lines(session, ["make", "-j16"], line)
     assert [numbers.sub("0", text) for text in rest] == [numbers.sub("0", text) for text in lines]
 
 

@@ -14,12 +14,19 @@ from played import played
 from truths import PLAYED_S, SMALL, found, play
 
 from perftop.model.kinds import Episode, cause_of
-from perftop.output.waiting import UNKNOWN_NEIGHBOUR, Queue, queue
-from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Report, _acted_s, checks, report
+from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Report, _active_s, other_checks, report
 from perftop.output.why_text import answer, lines
-from perftop.session.losses import QUOTA, STOPPED, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
+from perftop.session.losses import (
+    QUOTA_CAUSE,
+    STOPPED_CAUSE,
+    UNEXPLAINED,
+    WAIT_CAUSE,
+    Cause,
+    LossSums,
+)
 from perftop.session.session import Session
-from perftop.session.task_times import ANYWHERE, TaskTimes
+from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
 
 SAMPLE_NS = 100_000_000
 SICK: list[tuple[str, str | None, float, Cause]] = [
@@ -90,7 +97,7 @@ def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) ->
     assert not any(line.startswith("Idle") for line in rest)
     unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
     assert "no good sample" in answer(session, unsampled)
-    assert "steal" not in {check.key for check in checks(session, totals, whole, [])}
+    assert "steal" not in {check.key for check in other_checks(session, totals, whole, [])}
 
 
 def test_a_job_without_a_sample_is_not_called_healthy() -> None:
@@ -106,7 +113,7 @@ def test_a_job_without_a_sample_is_not_called_healthy() -> None:
 def test_time_before_the_measurement_does_not_count() -> None:
     second = 1_000_000_000
     episode = Episode("steal", [0], 0, 11 * second)
-    assert _acted_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
+    assert _active_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
 
 
 def test_unreported_waits_are_unknown_not_zero() -> None:
@@ -164,11 +171,11 @@ def waits(
     threads: dict[tuple[int, int], TaskTimes] | None = None,
     tasks: dict[tuple[int, str, int], TaskTimes] | None = None,
     job: str | None = "job",
-) -> Queue:
+) -> WaitingLoss:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = threads or {}
     session.run_times.tasks = tasks or {}
-    result = queue(session, job)
+    result = waiting_loss(session, job)
     assert result is not None
     return result
 
@@ -210,7 +217,7 @@ def test_a_wait_names_the_tasks_that_are_waited_for(
 
 def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
     """Children of process 8 that ended between two scans."""
-    return {(8, child, ANYWHERE): times("sh", run_s, cpu=ANYWHERE)}
+    return {(8, child, UNKNOWN_CPU): times("sh", run_s, cpu=UNKNOWN_CPU)}
 
 
 @pytest.mark.parametrize(
@@ -236,7 +243,7 @@ def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = PINNED | {(3, 3): times("timeout", 0.001, 0.001)}
     session.details = {pid: {**mask} for pid, mask in MASKS.items()}
-    result = queue(session, "job")
+    result = waiting_loss(session, "job")
     assert result is not None
     assert "may use 1 of 4 CPUs (mask)" in result.evidence
 
@@ -256,7 +263,7 @@ def test_a_thread_of_the_kernel_is_named_by_what_it_does(
     session.run_times.threads = BLOCKED
     session.run_times.tasks = {(7, comm, 0): times(comm, 0.3)}
     session.details = {"7": details}
-    result = queue(session, "job")
+    result = waiting_loss(session, "job")
     assert result is not None
     assert result.text == f"job waits behind {comm}[7] on CPU 0"
     assert (result.by, result.hint) == (by, hint)
@@ -289,7 +296,7 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
     machine.does = dict.fromkeys(range(4), Does(util=util))
     session: Session = sampled(machine)[0]
     session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
-    result = queue(session, "job")
+    result = waiting_loss(session, "job")
     assert result is not None
     assert (result.text, result.confidence) == (words, confidence)
     if confidence == "inferred":
@@ -306,7 +313,7 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     }
     command = "/usr/bin/qemu-system-x86_64 -name guest={},debug-threads=on -machine q35"
     session.details = {str(n): {"command": command.format(f"web{n}")} for n in (1, 2)}
-    result = queue(session, None)
+    result = waiting_loss(session, None)
     assert result is not None
     assert result.text == "2 threads of VM web1 wait behind VM web2[2] on CPUs 0-1"
     assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
@@ -321,7 +328,7 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
     session.run_times.threads, session.run_times.tasks = BLOCKED, storm(0.3)
     for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
         session.details = {"8": {"affinity": affinity}}
-        result = queue(session, "job")
+        result = waiting_loss(session, "job")
         assert result is not None
         assert result.text.startswith(words)
 
@@ -334,12 +341,12 @@ def test_tasks_of_one_name_but_of_other_parents_are_not_one_group() -> None:
     }
     parents = {"1": "make", "2": "make", "3": "cron"}
     session.details = {pid: {"parent": parent} for pid, parent in parents.items()}
-    result = queue(session, None)
+    result = waiting_loss(session, None)
     assert result is not None
     assert result.text.startswith("2 tasks of python wait ")
     assert result.evidence[0] == "they waited 0.70 of 1.5 s"
     session.details = {}
-    result = queue(session, None)
+    result = waiting_loss(session, None)
     assert result is not None
     assert result.text.startswith("3 tasks of python wait ")
 
@@ -367,7 +374,7 @@ def test_a_job_that_may_use_few_cpus_hears_of_its_mask(
     machine.does = {0: Does(util=1.0)} | dict.fromkeys((1, 2, 3), Does(util=busy))
     session: Session = sampled(machine)[0]
     session.run_times.threads, session.details = PINNED, details
-    result = queue(session, "job")
+    result = waiting_loss(session, "job")
     assert result is not None
     assert result.text == "2 threads of job (a, b) wait for each other on CPU 0"
     assert [piece for piece in result.evidence if "CPU" in piece] == pieces
@@ -407,7 +414,7 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
     stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
     session.run_times.threads, session.run_times.job_has_waits = {(1, 1): stopped}, True
     result = report(session, session.run.start_ns, "job")
-    (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED]
+    (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.by, first.hint, first.confidence) == (by, hint, "measured")
     assert first.lost_s == pytest.approx(0.2)
@@ -435,7 +442,7 @@ def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.3)
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     result = report(session, session.run.start_ns, "job")
-    (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA]
+    (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
     assert (first.by, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
     assert first.lost_s == pytest.approx(0.3)
@@ -446,7 +453,7 @@ def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
 def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.2)
     session.run_times.tasks = hog(0.5)
-    result = queue(session, "job")
+    result = waiting_loss(session, "job")
     assert result is not None
     assert result.evidence[0] == "it waited 0.10 of 0.30 s"
 

@@ -25,7 +25,7 @@ from perftop.process.job_terminal import (
     MAX_BYTES,
     MAX_LINES,
     READ_BYTES,
-    TURN_BYTES,
+    READ_TURN_BYTES,
     JobTerminal,
     Printout,
     typed_keys,
@@ -148,7 +148,7 @@ def test_an_end_that_we_were_stopped_at_is_late() -> None:
 
 
 def test_a_command_runs_without_a_readable_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "RESIDENT", "/nonexistent")
+    monkeypatch.setattr(job, "MEMORY_FILE", "/nonexistent")
     assert run("true").status == 0
 
 
@@ -195,7 +195,7 @@ async def test_a_flood_is_followed_in_turns() -> None:
         tty.leave()
         tty.job.kill(9)
         await tty.job.wait_for_end()
-    assert max(sizes) <= TURN_BYTES + READ_BYTES
+    assert max(sizes) <= READ_TURN_BYTES + READ_BYTES
     assert turns > 2, "others had their turn"
 
 

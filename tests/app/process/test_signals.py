@@ -52,7 +52,7 @@ sys.settrace(trace)
 """
 SHOWN = """
 status = 0
-with launch.launched(PROBE):
+with launch.running_probe(PROBE):
     pass
 """
 UNSEEN = """
@@ -61,7 +61,7 @@ class Work:
     def on_end(self): pass
     async def consume(self, stream): pass
 
-status = asyncio.run(headless.attend(Work(), PROBE))
+status = asyncio.run(headless.run_work(Work(), PROBE))
 """
 END = """
 sys.settrace(None)

@@ -33,7 +33,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 def test_arguments_arrive_unchanged(words: list[str]) -> None:
     argv = ssh.command("n7", ["stream", *words])
     assert shlex.split(argv[-1]) == ["perfprobe", "stream", *words]
-    assert ssh.host(argv) == "n7"
+    assert ssh.host_of(argv) == "n7"
     assert argv[-3:-1] == ["--", "n7"]
 
 

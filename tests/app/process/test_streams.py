@@ -93,7 +93,7 @@ def test_a_bye_is_a_good_end() -> None:
 def test_the_interval_of_writing_is_sent_to_the_probe(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     code = f"open({str(heard)!r}, 'wb').write(sys.stdin.buffer.read())"
-    with launch.launched(child(code)) as probe:
+    with launch.running_probe(child(code)) as probe:
         probe.pace(500_000_000)
         probe.pace(1_000_000_000)
     probe.pace(5)  # it has ended: nobody minds
@@ -127,7 +127,7 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
         "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
     )
     with pytest.raises(SystemExit):
-        launch.ask([sys.executable, "-c", stays, str(tmp_path / "pid")])
+        launch.ask_probe([sys.executable, "-c", stays, str(tmp_path / "pid")])
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
@@ -320,7 +320,7 @@ async def test_a_new_rest_replaces_the_running_one() -> None:
 
 async def test_a_reader_of_a_fast_stream_does_not_rest() -> None:
     """Else the pipe would be full meanwhile, and the probe would have to drop."""
-    many = streams.MAX_AT_REST // len(FRAMES[0]) + 1
+    many = streams.MAX_PAUSED_BYTES // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
     result = 0
     async with streams.spawn(child(code)) as stream:

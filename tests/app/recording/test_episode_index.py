@@ -69,7 +69,7 @@ def looked_through(path: Path) -> RecordingEpisodes:
 
     async def go() -> None:
         with Recording(path) as recording:
-            async for _ in episode_index.follow(path, recording.hello, episodes):
+            async for _ in episode_index.fill_episodes(path, recording.hello, episodes):
                 pass
 
     asyncio.run(go())
@@ -232,7 +232,7 @@ def test_a_failed_pass_is_reported(
     async def go() -> None:
         with Recording(path) as recording:
             path.unlink()
-            async for _ in episode_index.follow(path, recording.hello, RecordingEpisodes()):
+            async for _ in episode_index.fill_episodes(path, recording.hello, RecordingEpisodes()):
                 pass
 
     with pytest.raises(Failed, match="not all listed"):

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perftop.model.kinds import Episode
 from perftop.recording.codec import TimedMessage
 from perftop.recording.file import Recording
-from perftop.recording.player import WARM_NS, Playback, Seeker, frame_range
+from perftop.recording.player import WARM_UP_NS, Playback, Seeker, frame_range
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -108,11 +108,11 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             end = next(i for i in later if isinstance(messages[i], wire.Frame)) + 1
             played(was, messages[at:end])
             at = end
-            playback = Playback(recording, time_ns - WARM_NS)
+            playback = Playback(recording, time_ns - WARM_UP_NS)
             coming = [*playback.until(time_ns)]
             played(playback.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns
-            assert from_start_ns > (second - WARM_NS // S - 7) * S
+            assert from_start_ns > (second - WARM_UP_NS // S - 7) * S
             result = playback.session.interval_at(time_ns, 5 * SAMPLE_NS)
             truth = was.interval_at(time_ns, 5 * SAMPLE_NS)
             assert result is not None

@@ -17,7 +17,7 @@ from perftop.base.errors import Failed
 from perftop.model.kinds import Episode
 from perftop.recording import ring as black_box
 from perftop.recording.file import (
-    STILL_WRITTEN,
+    STILL_WRITTEN_NOTICE,
     RecordingDirectory,
     open_recording,
     open_source,
@@ -192,7 +192,9 @@ def test_a_growing_ring_is_not_called_damaged(
         with open_source(path) as source:
             assert len(list(source.messages())) == 50
         assert report_damage("box", source) == 0
-        assert capsys.readouterr().err == (f"perftop: box: {STILL_WRITTEN}\n" if growing else "")
+        assert capsys.readouterr().err == (
+            f"perftop: box: {STILL_WRITTEN_NOTICE}\n" if growing else ""
+        )
         if growing:
             box.end()
 
@@ -222,8 +224,8 @@ def test_episodes_are_kept_with_some_time_on_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A simulated drop, from 8.0 to 12.1 s by its truth."""
-    assert black_box.AROUND_NS == 30 * S
-    monkeypatch.setattr(black_box, "AROUND_NS", 5 * S)
+    assert black_box.KEEP_MARGIN_NS == 30 * S
+    monkeypatch.setattr(black_box, "KEEP_MARGIN_NS", 5 * S)
     spec = "sim:turbo-drop,cpus=2"
     (drop,) = (line for line in truth(spec, 20.0) if line.get("kind") == "turbo-drop")
     source = open_sim(f"{spec},speed=max", 2 * SAMPLE)

@@ -73,7 +73,9 @@ def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
     played.recorder.turn(0.0)
     message = played.ended()
     path = only(here)
-    assert message == f"recorded 12.9 s, 130 frames, {writer.size(path.stat().st_size)} in {path}"
+    assert (
+        message == f"recorded 12.9 s, 130 frames, {writer.size_text(path.stat().st_size)} in {path}"
+    )
     content = read(path)
     assert plain(content) == plain(played.told)
     again, live = Session(played.machine.hello), Session(played.machine.hello)
@@ -139,7 +141,9 @@ def test_a_failing_disk_is_reported_and_costs_one_message(
     played.recorder.turn(0.0)
     wait(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
     played.frames(20, 25)
-    safe = f"0.6 s, 7 frames, {writer.size(only(here).stat().st_size)} are safe in {only(here)}"
+    safe = (
+        f"0.6 s, 7 frames, {writer.size_text(only(here).stat().st_size)} are safe in {only(here)}"
+    )
     assert played.recorder.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
     assert played.recorder.news(11.0) == ("", "")
     assert plain(read(only(here), ended=False)) == plain(played.told[:7])

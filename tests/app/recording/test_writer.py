@@ -24,7 +24,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.recording.codec import BLOCK_MESSAGES, TimedMessage
 from perftop.recording.file import FRAME_START, Recording
-from perftop.recording.writer import Writer, size
+from perftop.recording.writer import Writer, size_text
 
 SOURCE = ("--source", "sim:smt-mix,cpus=4")
 
@@ -81,7 +81,7 @@ def test_a_short_recording(tmp_path: Path) -> None:
     assert (process.returncode, process.stdout) == (0, "")
     assert (
         process.stderr
-        == f"perftop: recorded 0.6 s, 7 frames, {size(path.stat().st_size)} in {path}\n"
+        == f"perftop: recorded 0.6 s, 7 frames, {size_text(path.stat().st_size)} in {path}\n"
     )
     result, damage = read(path)
     assert damage is None
@@ -165,7 +165,9 @@ def test_a_full_disk_costs_nothing_recorded_before(tmp_path: Path) -> None:
     assert most - 2_000 < length < most
     assert process.returncode == 1
     assert process.stderr.startswith("perftop: cannot go on recording: File too large; ")
-    assert f" {len(frames(result))} frames, {size(length)} are safe in {path}\n" in process.stderr
+    assert (
+        f" {len(frames(result))} frames, {size_text(length)} are safe in {path}\n" in process.stderr
+    )
     assert len(frames(result)) > 10
 
 
@@ -277,7 +279,7 @@ def test_progress_is_shown_on_terminals_only(tmp_path: Path) -> None:
     ("count", "text"), [(940_400, "940 kB"), (3_440_000, "3.4 MB"), (1_204_000_000, "1.20 GB")]
 )
 def test_sizes(count: int, text: str) -> None:
-    assert size(count) == text
+    assert size_text(count) == text
 
 
 @pytest.mark.parametrize(("ns", "text"), [(999_998_700, "1.0 s"), (2_100_000_900, "2.1 s")])

@@ -21,7 +21,7 @@ from simulated import messages as simulated
 from perfprobe import wire
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.recording.codec import TimedMessage
-from perftop.session.history import History, edges
+from perftop.session.history import History, bin_edges
 from perftop.session.interval import Interval, Span
 from perftop.session.session import Session
 
@@ -87,7 +87,7 @@ def outcome(
     results.append([series.tobytes() for series in session.distribution.finish()._series.values()])
     if session.history is not None:
         times = session.history.times()
-        bins = edges(int(times[-1]), 300_000_000, 20)
+        bins = bin_edges(int(times[-1]), 300_000_000, 20)
         results.append(session.history.field("util", session.shown, bins).tobytes())
         results.append(session.history.states(session.cores, bins).tobytes())
         for time_ns in times[3::20].tolist():

@@ -141,7 +141,7 @@ def test_every_metric_goes_by_key_and_label() -> None:
 
 @given(
     st.sampled_from([("util", text_of.percent, 1.0), ("clock", text_of.clock_ghz, 5e9),
-                     ("ipc", text_of.hundredths, 5.0)]),
+                     ("ipc", text_of.two_decimals, 5.0)]),
     st.floats(0, 1) | st.integers(0, 10_000).map(lambda n: n / 10_000),
     st.integers(-2, 2),
 )  # fmt: skip

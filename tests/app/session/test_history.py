@@ -21,7 +21,7 @@ from played import TICKS, played
 from perfprobe import wire
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import SampleReader
-from perftop.session.history import History, edges, fill_covered_bins
+from perftop.session.history import History, bin_edges, fill_covered_bins
 from perftop.session.history_chunk import Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -47,7 +47,7 @@ def bins(first: int, last: int, step: int = 1) -> np.ndarray:
 def test_the_last_bin_holds_the_end_and_bins_stay_where_they_are(
     end_ns: int, bin_ns: int, count: int
 ) -> None:
-    result = edges(end_ns, bin_ns, count)
+    result = bin_edges(end_ns, bin_ns, count)
     assert len(result) == count + 1
     assert result[-2] < end_ns <= result[-1] or end_ns == result[-1] == 0
     assert (np.diff(result) == bin_ns).all()
@@ -374,7 +374,7 @@ def test_channels_of_a_memory_are_added_up() -> None:
     assert write.key == "memory_write_bytes"
     wide = [*block.counters[:index], replace(read, columns=2), *block.counters[index + 2 :]]
     blocks = [replace(b, counters=wide) if b is block else b for b in hello.blocks]
-    ends = edges(messages[-1].time_ns, SAMPLE_NS, 30)
+    ends = bin_edges(messages[-1].time_ns, SAMPLE_NS, 30)
     narrow, both = (kept(one, messages) for one in (hello, replace(hello, blocks=blocks)))
     parts = [narrow.shared(key, ends) for key in ("memory_read_bytes", "memory_write_bytes")]
     assert both.shared("memory_read_bytes", ends) == pytest.approx(sum(parts), rel=1e-6)

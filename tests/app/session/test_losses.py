@@ -13,8 +13,8 @@ from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import Episode
 from perftop.session.episodes import LATE_NS
 from perftop.session.losses import (
-    MAX_OPEN,
-    STEAL,
+    MAX_UNSETTLED,
+    STEAL_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,
     Cause,
@@ -42,7 +42,7 @@ def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None
         ("halts", None, PLAYED_S, ("involuntary-halt", "clock-change"), (0.1 + 0.12) / 2 / 37),
         ("neighbour", None, PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / (37 + 10)),
         ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / 37),
-        ("neighbour", "lmp", PLAYED_S, STEAL, 0.2 * 8 / 37),
+        ("neighbour", "lmp", PLAYED_S, STEAL_CAUSE, 0.2 * 8 / 37),
         ("guest", "postgres", 60, WAIT_CAUSE, QUEUED),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_sibling_takes_of_what_is_left() -> None:
     losses = Losses([0, 1])
     sample(losses, 0, steal_s=0.05)
     sums = losses.sums([episode(("neighbour", "sibling"), [0, 1], depth=0.5)])
-    assert sums.shares() == {STEAL: pytest.approx(0.5), ("neighbour", "sibling"): 0.25}
+    assert sums.shares() == {STEAL_CAUSE: pytest.approx(0.5), ("neighbour", "sibling"): 0.25}
 
 
 def test_a_package_that_wants_for_power_is_in_the_clock_already() -> None:
@@ -141,7 +141,7 @@ def test_settled_sums_are_the_sums() -> None:
 
 def test_samples_that_wait_are_few() -> None:
     losses = Losses([0, 1])
-    for number in range(2 * MAX_OPEN):
+    for number in range(2 * MAX_UNSETTLED):
         sample(losses, 0, clock_s=0.02)
         if losses.oldest_due_ns(number) is not None:
             losses.settle([], number)

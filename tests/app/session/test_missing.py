@@ -31,7 +31,10 @@ def test_states_that_are_not_there_have_their_reason() -> None:
         values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
         flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
         came.apply(frame(two, seq, values, flags=flags))
-    assert core(came)["why"] == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
+    assert core(came)["why"] == {
+        "smt": missing.UNREAD_REASON,
+        "active_threads": missing.UNREAD_REASON,
+    }
     assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
 
 
@@ -58,7 +61,7 @@ def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
     session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
     session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
     report = missing.why_no_states(session, session.take(), 0)
-    assert report == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
+    assert report == {"smt": missing.UNREAD_REASON, "active_threads": missing.UNREAD_REASON}
 
 
 def test_a_core_that_is_off_has_that_reason() -> None:
@@ -70,4 +73,6 @@ def test_a_core_that_is_off_has_that_reason() -> None:
     assert why.keys() == {"smt", "smt_method", "active_threads"}
     assert set(why.values()) == {"ref: ran faster than the TSC"}
     session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
-    assert set(missing.why_no_states(session, session.take(), 0).values()) == {missing.CPU_OFF}
+    assert set(missing.why_no_states(session, session.take(), 0).values()) == {
+        missing.CPU_OFF_REASON
+    }

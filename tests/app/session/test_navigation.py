@@ -55,7 +55,7 @@ def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
 
 def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
     session, _ = told
-    episodes = navigation.reachable(session)
+    episodes = navigation.reachable_episodes(session)
     assert walk(told, episodes, 1) == []  # the newest is what is shown
     back = walk(told, episodes, -1)
     assert back == [30, 25, 11]
@@ -80,8 +80,8 @@ def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int 
 
 def test_only_episodes_of_the_selected_cpus(told: Lived) -> None:
     session, _ = told
-    assert walk(told, navigation.reachable(session, [1, 3]), -1) == [30, 25]
-    assert walk(told, navigation.reachable(session, [2]), -1) == []
+    assert walk(told, navigation.reachable_episodes(session, [1, 3]), -1) == [30, 25]
+    assert walk(told, navigation.reachable_episodes(session, [2]), -1) == []
 
 
 def test_moments_dropped_from_history_are_not_visited() -> None:
@@ -93,10 +93,10 @@ def test_moments_dropped_from_history_are_not_visited() -> None:
     assert first > 30
     session.ended.extend([episode(10, first - 1, 0), episode(20, first, 0)])
     session.ended.append(episode(first + 5, first + 9, 0))
-    episodes = navigation.reachable(session)
+    episodes = navigation.reachable_episodes(session)
     assert episodes == session.ended[1:]
     assert walk((session, session.take()), episodes, -1) == [first + 9, first]
-    assert navigation.reachable(Session(machine.hello)) == []
+    assert navigation.reachable_episodes(Session(machine.hello)) == []
 
 
 @pytest.fixture

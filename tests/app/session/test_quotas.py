@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perftop.model.tasks import Quotas, owner
-from perftop.session.losses import QUOTA, STEAL, WAIT_CAUSE, LossSums
+from perftop.session.losses import QUOTA_CAUSE, STEAL_CAUSE, WAIT_CAUSE, LossSums
 from perftop.session.task_times import RunTimes, TaskTimes
 
 GROUP, POD = "/pods/web", "/pods"
@@ -85,10 +85,10 @@ def test_the_part_of_the_waiting_that_a_quota_explains(
 def test_the_rest_of_the_waiting_stays_with_the_scheduler() -> None:
     zeros = np.zeros(2)
     sums = LossSums(
-        np.ones(2), np.array([3.0, 1.0]), {WAIT_CAUSE: np.array([3.0, 1.0]), STEAL: zeros}
+        np.ones(2), np.array([3.0, 1.0]), {WAIT_CAUSE: np.array([3.0, 1.0]), STEAL_CAUSE: zeros}
     )
     split = sums.with_quotas(np.array([2.0, 5.0]))
-    assert split.by_cause[QUOTA].tolist() == [2.0, 1.0]
+    assert split.by_cause[QUOTA_CAUSE].tolist() == [2.0, 1.0]
     assert split.by_cause[WAIT_CAUSE].tolist() == [1.0, 0.0]
     assert split.lost_ratio == pytest.approx(sums.lost_ratio)
     assert sums.with_quotas(zeros) is sums

@@ -17,7 +17,7 @@ from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
 from perftop.session import task_times
-from perftop.session.interval import Distribution, _p5
+from perftop.session.interval import Distribution, _five_percent
 from perftop.session.session import Session
 from perftop.session.task_times import BusyCpus, JobFootprint, RunTimes
 
@@ -303,8 +303,8 @@ def test_the_fifth_percentile_is_that_of_numpy() -> None:
         table = random.random((count, 50)).astype(np.float32)
         table[random.random(table.shape) < 0.2] = np.nan
         table[0] = 0.5
-        assert _p5(table) == pytest.approx(np.nanpercentile(table, 5, axis=0), rel=1e-6)
-    assert np.isnan(_p5(np.full((3, 1), np.nan, np.float32))).all()
+        assert _five_percent(table) == pytest.approx(np.nanpercentile(table, 5, axis=0), rel=1e-6)
+    assert np.isnan(_five_percent(np.full((3, 1), np.nan, np.float32))).all()
 
 
 # --- waits that are not seen

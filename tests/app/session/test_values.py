@@ -20,7 +20,7 @@ from perftop.output import stat_json
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
-from perftop.session.values import mean_ceiling, of_cpus, of_machine
+from perftop.session.values import cpu_values, machine_value, mean_ceiling
 
 
 @pytest.mark.parametrize(("hz", "util", "told"), [
@@ -77,17 +77,17 @@ def test_numbers_of_cores_and_packages_are_values_of_their_cpus(
     assert len(set(core.tolist())) == 4
     assert set(package.tolist()) == {0, 1}
     for key, values in expected.items():
-        np.testing.assert_array_equal(of_cpus(session, interval, key), values, key)
+        np.testing.assert_array_equal(cpu_values(session, interval, key), values, key)
 
 
 def test_a_number_of_the_machine_is_its_own_or_that_of_its_cpus(
     seen: tuple[Session, Interval],
 ) -> None:
     session, interval = seen
-    assert of_machine(session, interval, "power_w") == interval.machine["power_w"] > 0
-    assert of_machine(session, interval, "ipc") == interval.values.mean("ipc", slice(None)) > 0
-    assert of_machine(session, interval, "both") == pytest.approx(interval.split.mean("both"))
-    assert np.isnan(of_machine(session, interval, "package_power_w"))
+    assert machine_value(session, interval, "power_w") == interval.machine["power_w"] > 0
+    assert machine_value(session, interval, "ipc") == interval.values.mean("ipc", slice(None)) > 0
+    assert machine_value(session, interval, "both") == pytest.approx(interval.split.mean("both"))
+    assert np.isnan(machine_value(session, interval, "package_power_w"))
 
 
 # --- ceilings from tables

@@ -27,7 +27,7 @@ from perftop.base.text import utf8
 from perftop.tui import stream
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.stream import Live
+from perftop.tui.stream import LiveSource
 
 
 async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
@@ -65,7 +65,7 @@ def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
         return feed.open()
 
     async def go() -> PerfTopApp:
-        app = PerfTopApp(Live(opener, INTERVAL_NS))
+        app = PerfTopApp(LiveSource(opener, INTERVAL_NS))
         async with app.run_test():
             await until(lambda: not app.is_running, "the app has ended")
         return app
@@ -108,7 +108,7 @@ def test_the_first_picture_is_removed_by_its_own_code_until_the_app_holds_signal
 
 
 async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
-    app = PerfTopApp(Live(Feed(Machine()).open, INTERVAL_NS))
+    app = PerfTopApp(LiveSource(Feed(Machine()).open, INTERVAL_NS))
     async with app.run_test(size=(100, 24)) as pilot:
         await pilot.press(
             *["down", "k", "end", "home", "pagedown", "pageup", "t", "enter", "s", "n", "escape"]
@@ -214,7 +214,7 @@ def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
         yield
 
     async def go() -> PerfTopApp:
-        app = PerfTopApp(Live(refused, INTERVAL_NS))
+        app = PerfTopApp(LiveSource(refused, INTERVAL_NS))
         async with app.run_test():
             await until(lambda: not app.is_running, "the app has ended")
         return app
@@ -261,7 +261,7 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     try:
         int("what happened")
     except ValueError as error:
-        line = errors.report(error)
+        line = errors.save_traceback(error)
     (report,) = tmp_path.iterdir()
     assert str(report) in line
     assert "what happened" in report.read_text()
@@ -270,8 +270,8 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
 
 def test_the_first_of_two_mistakes_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
-    monkeypatch.setattr(errors, "report", str)
-    app = PerfTopApp(Live(Feed(Machine()).open, 1))
+    monkeypatch.setattr(errors, "save_traceback", str)
+    app = PerfTopApp(LiveSource(Feed(Machine()).open, 1))
     for error in (ValueError("the cause"), KeyError("what came of it")):
         app._handle_exception(error)
     assert "the cause" in str(app.failure)

@@ -18,7 +18,7 @@ from playing import BIG, INTERVAL_NS, Run
 from waiting import until
 
 from perftop.base import errors
-from perftop.base.text import length, many
+from perftop.base.text import count_noun, long_duration
 from perftop.process.job_terminal import JobTerminal
 from perftop.tui.app import PerfTopApp
 from perftop.tui.around import Around
@@ -142,7 +142,7 @@ async def test_a_command_is_shown_running_and_then_with_its_status() -> None:
         await run.tells("sh ended: 7")
         run_ = run.source.run
         assert run_ is not None
-        after = length(run_.end_ns - run_.start_ns)
+        after = long_duration(run_.end_ns - run_.start_ns)
         await run.tells(f"sh ended with status 7 after {after}")
         await run.intervals(2)
         await run.pilot.press("q")
@@ -210,7 +210,7 @@ async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
         summaries.append((0, measurement.summary))
     (frames, early), (_, late) = summaries
     assert early == late
-    drawn = {f" {many(n, 'sample')} of 8 CPUs" for n in range(1, frames)}
+    drawn = {f" {count_noun(n, 'sample')} of 8 CPUs" for n in range(1, frames)}
     assert any(text in line for line in early for text in drawn)
 
 
@@ -248,7 +248,7 @@ async def test_a_terminal_that_vanishes_leaves_it_to_its_end(
     async with around("echo ready; sleep 0.5; exit 6") as run:
         await run.prints("ready")
         monkeypatch.setattr(errors, "sys", Mock(stderr=Mock(write=gone)))
-        monkeypatch.setattr(errors, "discard", Mock())  # it is the stderr of all tests
+        monkeypatch.setattr(errors, "discard_writes", Mock())  # it is the stderr of all tests
         run.app.exit()
         run.feed.die("it is gone, too")
     assert run.source.run is not None

@@ -22,7 +22,7 @@ from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.shared import keys
-from perftop.tui.stream import Live
+from perftop.tui.stream import LiveSource
 
 
 def wrong(text: str | bytes) -> list[str]:
@@ -62,7 +62,7 @@ def test_settings_are_taken() -> None:
         help = "?,h"
         order = ""
     """
-    wanted = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NO_KEYS}
+    wanted = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NOT_ASSIGNABLE}
     assert read(text) == Config("perftop-light", "MHz", ("ipc", "util"), wanted)
 
 
@@ -203,7 +203,7 @@ def test_accepted_keys_have_one_meaning_in_every_view(chosen: dict[str, str]) ->
     except Failed:
         return
     assert set(keys.clashes(taken)) <= set(keys.clashes({}))
-    assert taken.get("quit") != keys.NO_KEYS
+    assert taken.get("quit") != keys.NOT_ASSIGNABLE
 
 
 # --- keys
@@ -273,14 +273,14 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
     for name, value in {"TERM": term, **more}.items():
         monkeypatch.setenv(name, value)
     config = Config(theme=wanted)
-    source = Live(Feed(Machine()).open, 500_000_000)
+    source = LiveSource(Feed(Machine()).open, 500_000_000)
     assert PerfTopApp(source, config).theme == shown
     assert PerfTopApp(FleetSource(Made(small(), "over ssh")), config).theme == shown
 
 
 async def test_the_app_uses_what_is_set() -> None:
     """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
-    wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NO_KEYS}
+    wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NOT_ASSIGNABLE}
 
     async with running(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
         screen = run.monitor
@@ -319,6 +319,6 @@ def test_a_bad_file_ends_the_command_before_anything_starts(
 
 
 def test_every_key_of_a_view_is_in_one_group_of_the_help() -> None:
-    views = {place for name in (*keys.TURN, "core") for place in keys.VIEWS[name]} | {"fleet"}
+    views = {place for name in (*keys.TURN_ORDER, "core") for place in keys.VIEWS[name]} | {"fleet"}
     grouped = [name for group in keys.GROUPS.values() for name in group]
     assert sorted(grouped) == sorted(key.id for key in keys.KEYS if key.place in views)

@@ -16,7 +16,7 @@ from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
-from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairSource, PairState, Track, page
+from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairSource, PairState, Track, pair_page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """Its drop is from 8.0 to 12.1 s after the start."""
@@ -67,7 +67,7 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
 ) -> None:
     """The same drop lies `shift_s` later in B."""
     result = state(tracks, alignment)
-    lines = [text(runs) for runs, _ in page(result)]
+    lines = [text(runs) for runs, _ in pair_page(result)]
     at = next(i for i, line in enumerate(lines) if "episodes" in line)
     cell_s = (result.window_s[1] - result.window_s[0]) / result.cells
     starts = [line.index("▼") for line in lines[at : at + 2]]
@@ -83,7 +83,7 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
 
 
 def test_a_mark_that_one_lacks_is_shown(tracks: tuple[Track, Track]) -> None:
-    assert "not aligned" in text(page(state(tracks, Alignment("mark", "store")))[0][0])
+    assert "not aligned" in text(pair_page(state(tracks, Alignment("mark", "store")))[0][0])
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (240, 70)])
@@ -92,7 +92,7 @@ def test_every_size_is_filled_and_no_line_too_long(
     tracks: tuple[Track, Track], size: tuple[int, int], ascii_: bool
 ) -> None:
     wide, tall = size
-    lines = page(state(tracks, Alignment(), width=wide, height=tall, ascii=ascii_))
+    lines = pair_page(state(tracks, Alignment(), width=wide, height=tall, ascii=ascii_))
     assert len(lines) == tall
     if wide >= 80:
         assert max(width(runs) for runs, _ in lines) <= wide
@@ -119,7 +119,7 @@ async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
             assert first <= output.cursor_s <= last
             await pilot.press("dollar_sign", "right")
             assert output.cursor_s == pytest.approx(output.reach_s[1])
-            lines = [text(runs) for runs, _ in page(output)]
+            lines = [text(runs) for runs, _ in pair_page(output)]
             assert any(line.rstrip().endswith("▲") for line in lines)
             clocks = [line.split()[-1] for line in lines if line.startswith(" clock")]
             assert [float(clock) for clock in clocks] == pytest.approx([3.4], abs=0.7)

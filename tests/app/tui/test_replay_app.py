@@ -226,7 +226,7 @@ async def test_the_header_shows_how_far_the_episodes_are_found(
         half.set()
         await rest.wait()
 
-    monkeypatch.setattr(episode_index, "follow", follow)
+    monkeypatch.setattr(episode_index, "fill_episodes", follow)
 
     async with view(path) as viewer:
         await half.wait()

@@ -17,14 +17,14 @@ from scraped import fed as exported
 from scraped import series
 
 from perfprobe.sources.sim.machine import SCENARIOS
-from perftop.base.text import GHZ, rough
+from perftop.base.text import GHZ, whole_percent
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.output import stat_text, why_text
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_json import episode_line, interval_line
-from perftop.output.stat_table import USUAL, StatTable
-from perftop.output.stat_text import SPANS
+from perftop.output.stat_table import DEFAULT_COLUMNS, StatTable
+from perftop.output.stat_text import SPAN_NAMES
 from perftop.output.why_text import why_json
 from perftop.session.episodes import Tally
 from perftop.session.fleet_machine import read_numbers
@@ -76,7 +76,7 @@ def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
     if match is None:
         return
     depths = [e["depth"] for e in episodes if e["depth"] is not None]
-    printed = {rough(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
+    printed = {whole_percent(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
     printed |= {f"{d / 1e9:.2f} GHz" for d in depths}
     if (match[1] or match[2]) not in printed:
         yield f"alert: {match[0]} is drawn, {depths} are said"
@@ -186,16 +186,16 @@ def wrong_in_text(session: Session, interval: Interval, message: Line) -> Iterat
     """The table of `stat`."""
     cpus = {str(row["cpu"]): row for row in message["cpus"]}
     first = {core["cpus"][0]: core for core in message["cores"]}
-    for line in StatTable(session, [*USUAL, "smt"]).lines(interval):
+    for line in StatTable(session, [*DEFAULT_COLUMNS, "smt"]).lines(interval):
         name, *cells = line.split() or [""]
         row = cpus.get(name.lstrip("~"))
         if row is None or cells == ["off"]:
             continue
-        for key, text in zip(USUAL, cells, strict=False):
+        for key, text in zip(DEFAULT_COLUMNS, cells, strict=False):
             scale = METRICS[key].scale(GHZ)[0]
             if (text == "n/a") != (row[key] is None) or not agrees(text, row[key], scale):
                 yield f"stat, CPU {name}, {key}: {text} is written, {row[key]} is said"
-        shares = cells[len(USUAL) :]
+        shares = cells[len(DEFAULT_COLUMNS) :]
         for state, text in zip(STATES, shares, strict=False):
             share = first[row["cpu"]]["smt"][state]
             if share is not None and not agrees(text, share, 100):
@@ -205,12 +205,12 @@ def wrong_in_text(session: Session, interval: Interval, message: Line) -> Iterat
 def wrong_in_summary(session: Session) -> Iterator[str]:
     """The measures of the machine in the summary of `stat`."""
     line = summary_line(session, {}, 10.0)
-    drawn = stat_text.ending_lines(session, Tally(), line, asked=USUAL)
-    for key in USUAL:
+    drawn = stat_text.ending_lines(session, Tally(), line, asked=DEFAULT_COLUMNS)
+    for key in DEFAULT_COLUMNS:
         label, measure = METRICS[key].name(GHZ), line["machine"][key]
         result = next(text for text in drawn if text.strip().startswith(f"{label} "))
         cells = result.strip().removeprefix(label).split()
-        for span, text in zip(SPANS, cells, strict=False):
+        for span, text in zip(SPAN_NAMES, cells, strict=False):
             value = measure[span] if measure else None
             if not agrees(text, value, METRICS[key].scale(GHZ)[0]):
                 yield f"summary, {label} {span}: {text} is written, {value} is said"

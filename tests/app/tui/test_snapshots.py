@@ -20,7 +20,7 @@ from waiting import until
 
 from perftop.model.kinds import Episode
 from perftop.tui.app import PerfTopApp
-from perftop.tui.stream import Live
+from perftop.tui.stream import LiveSource
 
 MADE_WITH = "8.2.8"
 
@@ -48,7 +48,7 @@ def mixed(cores: int) -> Machine:
     return machine
 
 
-def taken(source: Live, seq: int) -> bool:
+def taken(source: LiveSource, seq: int) -> bool:
     return source.interval is not None and source.interval.seq >= seq
 
 
@@ -57,7 +57,7 @@ def shot(
     episodes: Sequence[Episode] = (), **more: Any,
 ) -> None:  # fmt: skip
     feed = Feed(machine)
-    source = stopped(Live(feed.open, 200_000_000))
+    source = stopped(LiveSource(feed.open, 200_000_000))
 
     async def before(pilot: Pilot[None]) -> None:
         await until(lambda: source.has_started, "a session")

@@ -17,7 +17,7 @@ from waiting import MOST_S, quiet, until
 
 from perfprobe import wire
 from perftop.process.streams import ProbeStream, Stream
-from perftop.tui.stream import Live
+from perftop.tui.stream import LiveSource
 
 BATCHES = 12
 
@@ -32,7 +32,7 @@ class Counted(Painted):
         async def opener() -> AsyncIterator[Stream]:
             yield ProbeStream(probe)
 
-        self.live = Live(opener, SAMPLE_NS)
+        self.live = LiveSource(opener, SAMPLE_NS)
         super().__init__(self.live)
         self.slept = self.writes = 0
         self.drew = threading.Event()

@@ -119,7 +119,7 @@ def test_the_list_has_recordings_and_simulated_machines(
 def test_a_simulated_machine_may_be_given_by_its_size_only(
     typed: list[str], source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "at_terminal", lambda: True)
+    monkeypatch.setattr(options, "is_at_terminal", lambda: True)
     monkeypatch.setattr(live, "run", lambda args: int(args.source != source))
     assert cli.main(["demo", *typed]) == 0
 

@@ -31,7 +31,7 @@ ITEMS: list[dict[str, Any]] = [
 
 
 def check(monkeypatch: pytest.MonkeyPatch, items: list[dict[str, Any]], *rules: str) -> int:
-    monkeypatch.setattr(machine, "ask", lambda *_: {"readiness": items})
+    monkeypatch.setattr(machine, "ask_machine", lambda *_: {"readiness": items})
     return cli.main(["doctor", "--check", *rules])
 
 
@@ -83,7 +83,7 @@ def test_unknown_conditions_do_not_break_the_default_rules(
 def test_json_names_each_rule(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine, "ask", lambda *_: {"readiness": ITEMS})
+    monkeypatch.setattr(machine, "ask_machine", lambda *_: {"readiness": ITEMS})
     assert cli.main(["doctor", "--json", "--check", "quota", "governor=performance"]) == 1
     result = json.loads(capsys.readouterr().out)
     assert (result["type"], result["holds"]) == ("check", False)
@@ -100,5 +100,5 @@ def test_a_mistyped_condition_is_a_usage_error(
 def test_every_condition_of_the_probe_has_a_rule() -> None:
     from perfprobe.instruments import conditions
 
-    assert {item.what for item in conditions.items()} == set(RULES.values())
+    assert {item.what for item in conditions.condition_items()} == set(RULES.values())
     assert doctor.DEFAULT_RULES

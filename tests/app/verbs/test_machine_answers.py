@@ -12,7 +12,7 @@ import json_page
 import pytest
 
 from perftop.verbs import doctor, events, machine, timers
-from perftop.verbs.doctor import Asked
+from perftop.verbs.doctor import AskedMachine
 
 ANSWER: dict[str, Any] = {
     "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": None,
@@ -75,7 +75,7 @@ MACHINES = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_doctor_ends_with_the_next_step(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
-    have, does, types = doctor.sentences({"checks": checks}, Asked())
+    have, does, types = doctor.sentences({"checks": checks}, AskedMachine())
     assert have.startswith("You have ")
     assert does.startswith(step)
     assert types == f"Type: {typed}"
@@ -84,7 +84,7 @@ def test_the_doctor_ends_with_the_next_step(machine: str) -> None:
 def test_the_doctor_names_only_what_is_counted() -> None:
     limited = {**check("perf counters", usable=True), "state": "limited", "lost": "clock, halts"}
     have, *_ = doctor.sentences({"checks": [limited, check("idle transitions", usable=True)]},
-                                Asked())  # fmt: skip
+                                AskedMachine())  # fmt: skip
     assert have == (
         "You have IPC, busy time to the microsecond, utilisation, steal, tasks and whom they wait "
         "for; not: clock, halts."
@@ -92,22 +92,22 @@ def test_the_doctor_names_only_what_is_counted() -> None:
 
 
 @pytest.mark.parametrize(("asked", "rights", "module", "look"), [
-    (Asked(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
-    (Asked(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
+    (AskedMachine(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
+    (AskedMachine(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
      "perftop why --sudo"),
-    (Asked(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
-    (Asked(program="/p q/perftop"), "su -c '/p q/perftop'",
+    (AskedMachine(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
+    (AskedMachine(program="/p q/perftop"), "su -c '/p q/perftop'",
      "su -c 'modprobe msr && /p q/perftop'", "perftop why"),
-    (Asked(sysroot="/t", root=True), "perftop --sysroot /t",
+    (AskedMachine(sysroot="/t", root=True), "perftop --sysroot /t",
      "modprobe msr && perftop --sysroot /t", "perftop why --sysroot /t"),
-    (Asked("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
+    (AskedMachine("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
      "ssh -t n7 sudo modprobe msr && perftop --host n7 --remote '/x y' --sudo",
      "perftop why --host n7 --remote '/x y'"),
-    (Asked("root@n7", root=True), "perftop --host root@n7",
+    (AskedMachine("root@n7", root=True), "perftop --host root@n7",
      "ssh -t root@n7 modprobe msr && perftop --host root@n7", "perftop why --host root@n7"),
 ])  # fmt: skip
 def test_the_command_fits_the_user_and_the_machine(
-    asked: Asked, rights: str, module: str, look: str
+    asked: AskedMachine, rights: str, module: str, look: str
 ) -> None:
     def types(*checks: dict[str, Any]) -> str:
         return doctor.sentences({"checks": checks}, asked)[-1]

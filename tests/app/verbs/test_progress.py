@@ -15,7 +15,7 @@ from taped import written
 
 from perftop.recording.file import Source, open_source
 from perftop.verbs import headless
-from perftop.verbs.headless import QUIET_S, Line
+from perftop.verbs.headless import QUIET_S, ProgressLine
 
 SAMPLES = 40
 
@@ -29,7 +29,7 @@ def test_the_line_is_drawn_after_a_while_and_erased() -> None:
     now_s, out = [0.0], io.StringIO()
     hello, result = messages("sim:idle,cpus=2", SAMPLES)
     source = SimpleNamespace(hello=hello, messages=lambda: result, size=400, offset=100)
-    line = Line(out, "reading a", cast("Source", source), lambda: now_s[0])
+    line = ProgressLine(out, "reading a", cast("Source", source), lambda: now_s[0])
     counted = line.counted()
     list(islice(counted, 30))
     line.erase()

@@ -18,7 +18,7 @@ from examples import texts
 
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.base.text import in_ascii, rounded
+from perftop.base.text import ascii_line, brief_duration
 from perftop.verbs import ramp, ramp_pictures, ramp_runs
 from perftop.verbs import ramp as verb
 
@@ -174,7 +174,7 @@ def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = F
     lines = ramp_pictures.chart(
         result, result.climbs[0], parts, width, height, unicode=unicode, colour=colour
     )  # fmt: skip
-    return lines if unicode else [in_ascii(line) for line in lines]
+    return lines if unicode else [ascii_line(line) for line in lines]
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -215,7 +215,7 @@ def test_nothing_to_draw() -> None:
     (12.3, "12 s"), (2e-8, "0.0 µs"),
 ])  # fmt: skip
 def test_times_have_two_digits(seconds: float, text: str) -> None:
-    assert rounded(seconds) == text
+    assert brief_duration(seconds) == text
 
 
 def test_rounding_up() -> None:
@@ -284,7 +284,7 @@ def test_facts_fit(width: int) -> None:
     text = "\n".join(lines)
     for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
         assert part in text
-    assert "?" not in in_ascii(text), "each sign has one that stands for it"
+    assert "?" not in ascii_line(text), "each sign has one that stands for it"
 
 
 @pytest.mark.parametrize("invariant", [True, False, None])

@@ -24,7 +24,7 @@ from perftop import cli
 from perftop.process.job import Job, raw_ns
 from perftop.recording.file import Recording
 from perftop.session.session import MAX_BATCH
-from perftop.verbs.record import Command, Record
+from perftop.verbs.record import CommandSummary, Record
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
@@ -78,7 +78,7 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
         return wire.Frame(seq, raw_ns(), blocks)
 
     with Job(["sleep", "1000"]) as job:
-        command = Command(job)
+        command = CommandSummary(job)
         command.begin(hello)
         session = command.session
         known: list[int] = []

@@ -103,19 +103,19 @@ def test_every_instrument_with_its_verdict() -> None:
 
 def test_an_instrument_that_works_again_takes_its_warning_away() -> None:
     wrong = instrument("energy", "wrong", counters=["energy_j"])
-    files.keep_findings(ANSWER | {"wrong": ["energy_j"], "checks": [], "instruments": [wrong]})
-    files.keep_findings(ANSWER | {"wrong": [], "checks": []})  # not looked at
+    files.save_findings(ANSWER | {"wrong": ["energy_j"], "checks": [], "instruments": [wrong]})
+    files.save_findings(ANSWER | {"wrong": [], "checks": []})  # not looked at
     assert files.findings_line("b-1") is not None
     files.findings_line.cache_clear()
     works = wrong | {"verdict": "works"}
-    files.keep_findings(ANSWER | {"wrong": [], "checks": [], "instruments": [works]})
+    files.save_findings(ANSWER | {"wrong": [], "checks": [], "instruments": [works]})
     assert files.findings_line("b-1") is None
 
 
 def test_kept_for_this_boot_and_for_us_alone(place: Path) -> None:
     assert files.findings_line("b-1") is None
     files.findings_line.cache_clear()
-    files.keep_findings(ANSWER)
+    files.save_findings(ANSWER)
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     assert [entry.name for entry in place.parent.iterdir()] == ["selftest.json"]
     assert files.findings_line("b-1") == "selftest found counters wrong on this boot: instructions"
@@ -124,8 +124,8 @@ def test_kept_for_this_boot_and_for_us_alone(place: Path) -> None:
 
 
 def test_a_good_result_removes_the_warning() -> None:
-    files.keep_findings(ANSWER)
-    files.keep_findings(RIGHT)
+    files.save_findings(ANSWER)
+    files.save_findings(RIGHT)
     assert files.findings_line("b-1") is None
 
 
@@ -134,12 +134,12 @@ def test_a_good_result_removes_the_warning() -> None:
 )
 def test_an_inconclusive_result_keeps_the_warning(checks: list[dict[str, Any]]) -> None:
     """Disturbed, if only on one CPU, or of a source that lacks the counter."""
-    files.keep_findings(ANSWER)
-    files.keep_findings({**ANSWER, "checks": checks, "wrong": ["ref"]})
+    files.save_findings(ANSWER)
+    files.save_findings({**ANSWER, "checks": checks, "wrong": ["ref"]})
     text = "selftest found counters wrong on this boot: ref, instructions"
     assert files.findings_line("b-1") == text
     files.findings_line.cache_clear()
-    files.keep_findings({**ANSWER, "boot_id": "b-2", "checks": [], "wrong": []})
+    files.save_findings({**ANSWER, "boot_id": "b-2", "checks": [], "wrong": []})
     assert files.findings_line("b-2") is None
 
 
@@ -156,7 +156,7 @@ def test_foreign_content_is_ignored(place: Path, text: str) -> None:
 
 
 def test_links_fifos_and_foreign_files_are_ignored(place: Path, tmp_path: Path) -> None:
-    files.keep_findings(ANSWER)
+    files.save_findings(ANSWER)
     place.rename(tmp_path / "other")
     place.symlink_to(tmp_path / "other")
     assert files.findings_line("b-1") is None
@@ -167,7 +167,7 @@ def test_links_fifos_and_foreign_files_are_ignored(place: Path, tmp_path: Path) 
     if capabilities.has(capabilities.CHOWN):
         files.findings_line.cache_clear()
         place.unlink()
-        files.keep_findings(ANSWER)
+        files.save_findings(ANSWER)
         os.chown(place, 65534, -1)
         assert files.findings_line("b-1") is None
 
@@ -226,7 +226,7 @@ def test_a_full_disk_names_the_file(
     def full(_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")  # as write(2) fails: without a name
 
-    monkeypatch.setattr(files, "keep_findings", full)
+    monkeypatch.setattr(files, "save_findings", full)
     assert verb(ANSWER, 1, "--json") == 1
     printed = capsys.readouterr().err
     assert f"cannot write {files.findings_file()}: No space left on device" in printed
@@ -234,7 +234,7 @@ def test_a_full_disk_names_the_file(
 
 def test_the_screen_warns() -> None:
     """In a fresh interpreter, with a result that was saved before it started."""
-    files.keep_findings(ANSWER)
+    files.save_findings(ANSWER)
     code = """
 import dataclasses, made
 from perftop.session.session import Session

@@ -160,20 +160,20 @@ def test_base_mhz() -> None:
 )
 def test_bits(feature: str, number: int, registers: Registers) -> None:
     highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
-    assert cpuid.has(Fake({**highest, number: registers}), feature) is True
+    assert cpuid.has_feature(Fake({**highest, number: registers}), feature) is True
     a, b, c, d = (~word & 0xFFFFFFFF for word in registers)
-    assert cpuid.has(Fake({**highest, number: (a, b, c, d)}), feature) is False
-    assert cpuid.has(Fake({0: INTEL}), feature) is False
-    assert cpuid.has(cpuid.unreadable, feature) is None
+    assert cpuid.has_feature(Fake({**highest, number: (a, b, c, d)}), feature) is False
+    assert cpuid.has_feature(Fake({0: INTEL}), feature) is False
+    assert cpuid.has_feature(cpuid.no_leaves, feature) is None
 
 
 def test_bits_of_a_real_guest() -> None:
     guest = Fake(GENOA_GUEST)
-    assert cpuid.has(guest, "hypervisor") is True
-    assert cpuid.has(guest, "invariant-tsc") is True
-    assert cpuid.has(guest, "aperfmperf") is False
-    assert cpuid.has(guest, "aperfmperf-read-only") is False
-    assert cpuid.has(guest, "amd-perfmon-v2") is False  # leaf beyond the highest
+    assert cpuid.has_feature(guest, "hypervisor") is True
+    assert cpuid.has_feature(guest, "invariant-tsc") is True
+    assert cpuid.has_feature(guest, "aperfmperf") is False
+    assert cpuid.has_feature(guest, "aperfmperf-read-only") is False
+    assert cpuid.has_feature(guest, "amd-perfmon-v2") is False  # leaf beyond the highest
 
 
 def test_leaves_beyond_the_highest_are_absent() -> None:
@@ -183,7 +183,7 @@ def test_leaves_beyond_the_highest_are_absent() -> None:
     assert cpuid.base_mhz(old) is None
 
 
-@pytest.mark.parametrize("leaves", [cpuid.unreadable, zeros])
+@pytest.mark.parametrize("leaves", [cpuid.no_leaves, zeros])
 def test_no_leaf_can_be_read(leaves: cpuid.Leaves) -> None:
     assert cpuid.vendor(leaves) is None
     assert cpuid.perfmon(leaves) is None
@@ -192,7 +192,7 @@ def test_no_leaf_can_be_read(leaves: cpuid.Leaves) -> None:
     assert cpuid.crystal(leaves) is None
     assert cpuid.base_mhz(leaves) is None
     assert cpuid.core_type(leaves) is None
-    assert cpuid.has(leaves, "hypervisor") is None
+    assert cpuid.has_feature(leaves, "hypervisor") is None
 
 
 @given(st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
@@ -225,7 +225,7 @@ def test_device(tmp_path: Path) -> None:
         ):
             file.seek(offset)
             file.write(struct.pack("<4I", *registers))
-    device = cpuid.device(tmp_path, 3)
+    device = cpuid.device_leaves(tmp_path, 3)
     assert device(0) == INTEL
     assert device(0x14, 1) == (5, 6, 7, 8)
     assert device(0x80000000) == (0x80000008, 1, 2, 3)
@@ -237,10 +237,10 @@ def test_device(tmp_path: Path) -> None:
 
 
 def test_a_missing_device(tmp_path: Path) -> None:
-    assert cpuid.device(tmp_path, 0)(0) is None
+    assert cpuid.device_leaves(tmp_path, 0)(0) is None
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
     os.mkfifo(tmp_path / "dev/cpu/0/cpuid")
-    assert cpuid.device(tmp_path, 0)(0) is None
+    assert cpuid.device_leaves(tmp_path, 0)(0) is None
 
 
 @pytest.mark.skipif(not os.access("/dev/cpu/0/cpuid", os.R_OK), reason="/dev/cpu/0/cpuid closed")
@@ -248,5 +248,5 @@ def test_this_machine() -> None:
     record = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     parts = (line.partition(":") for line in record.splitlines())
     fields = {key.strip(): value.strip() for key, _, value in parts}
-    device = cpuid.device(Path("/"), 0)
+    device = cpuid.device_leaves(Path("/"), 0)
     assert cpuid.vendor(device) == fields["vendor_id"]

@@ -13,7 +13,7 @@ from cpu_models import AMD, INTEL, ONE_ANY, V4, Perfmon, epyc, machine
 
 from perfprobe.cpu import model_tables
 from perfprobe.cpu.cpuid import Registers
-from perfprobe.cpu.model import find
+from perfprobe.cpu.model import find_uarch
 from perfprobe.cpu.model_terms import Budget, Clocks, Uarch
 
 # --- every Intel model ----------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def registers(text: str) -> tuple[int, ...]:
 def test_model(row: Row, model: int) -> None:
     perfmon: Perfmon = getattr(cpu_models, row.perfmon)
     side = None if row.core_type == "-" else row.core_type
-    result = find(INTEL, int(row.family), model, 0, machine(perfmon), side)
+    result = find_uarch(INTEL, int(row.family), model, 0, machine(perfmon), side)
     smt = None if row.smt == "-" else int(row.smt)
     methods = getattr(cpu_models, row.methods)
     assert (result.name, result.vendor, result.smt) == (row.name, INTEL, smt)
@@ -136,19 +136,19 @@ def test_no_two_rows_claim_one_cpu() -> None:
 )
 def test_every_stepping_of_55_is_known(steppings: Iterable[int | None], name: str) -> None:
     for stepping in steppings:
-        result = find(INTEL, 6, 0x55, stepping, machine(V4))
+        result = find_uarch(INTEL, 6, 0x55, stepping, machine(V4))
         assert (result.name, result.methods) == (name, ONE_ANY)
         assert result.licenses["license_2"].config == 0x2028
 
 
 def test_diamond_rapids_has_neither_power_nor_limits_in_msrs() -> None:
-    model = find(INTEL, 19, 0x01, 0)
+    model = find_uarch(INTEL, 19, 0x01, 0)
     assert (model.rapl, model.limits) == (None, None)
 
 
 def test_limit_reasons_seen_on_a_haswell_server() -> None:
     """A Dell server's register was C500C100h."""
-    limits = find(INTEL, 6, 0x3F, 2).limits
+    limits = find_uarch(INTEL, 6, 0x3F, 2).limits
     assert limits is not None
     results = [part for bit, part in enumerate(limits.parts) if 0xC500C100 >> bit & 1]
     assert results == ["electrical", "below turbo for the active cores", "below request"]
@@ -160,11 +160,11 @@ def test_limit_reasons_seen_on_a_haswell_server() -> None:
 )
 def test_thermal_bits_are_those_that_cpuid_announces(announced: int, bits: list[int]) -> None:
     seen = (0x50654, 0, 0, 1 << 22)
-    thermal = find(INTEL, 6, 0x55, 4, machine(V4, x01=seen, x06=(announced, 0, 0, 0))).thermal
+    thermal = find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=seen, x06=(announced, 0, 0, 0))).thermal
     assert thermal is not None
     assert (thermal.core, thermal.package, thermal.tjmax) == (0x19C, 0x1B1, 0x1A2)
     assert [bit for bit, *_ in thermal.bits] == bits
-    assert find(INTEL, 6, 0x55, 4, machine(V4, x01=(0x50654, 0, 0, 0))).thermal is None
+    assert find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=(0x50654, 0, 0, 0))).thermal is None
 
 
 @pytest.mark.parametrize(("models", "name"), [
@@ -173,8 +173,8 @@ def test_thermal_bits_are_those_that_cpuid_announces(announced: int, bits: list[
 ])  # fmt: skip
 def test_models_without_a_row_have_a_name(models: tuple[int, ...], name: str) -> None:
     for model in models:
-        assert find(INTEL, 6, model, 0).name == name
-        assert find(AMD, 6, model, 0).name.startswith("unknown (")
+        assert find_uarch(INTEL, 6, model, 0).name == name
+        assert find_uarch(AMD, 6, model, 0).name.startswith("unknown (")
 
 
 # --- AMD ------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_zen(
     family: int, models: tuple[int, ...], leaf22: Registers | None, hypervisor: bool, name: str
 ) -> None:
     for model in models:
-        result = find(AMD, family, model, 1, epyc(leaf22, hypervisor=hypervisor))
+        result = find_uarch(AMD, family, model, 1, epyc(leaf22, hypervisor=hypervisor))
         assert (result.name, result.smt, result.methods) == (name, 2, ("traced", "bounds"))
         assert result.budget == Budget(6, 0, 48, 0)
         assert result.events["cycles"].config == 0x76
@@ -211,26 +211,26 @@ def test_zen(
 
 
 def test_zen_4_reference_has_a_code_of_nine_bits() -> None:
-    ref = find(AMD, 0x19, 0x11, 1, epyc(COUNTS)).events["ref"]
+    ref = find_uarch(AMD, 0x19, 0x11, 1, epyc(COUNTS)).events["ref"]
     assert (ref.code, ref.umask) == (0x120, 0x01)
     assert ref.config == 0x1_0000_0120  # 20 in [7:0], umask 01 in [15:8], 1 in [35:32]
 
 
 def test_zen_without_a_cpuid_driver_follows_its_family() -> None:
-    names = [find(AMD, *of, 1).name for of in ((0x17, 0x31), (0x19, 0x11), (0x19, 0x01))]
+    names = [find_uarch(AMD, *of, 1).name for of in ((0x17, 0x31), (0x19, 0x11), (0x19, 0x01))]
     assert names == ["Zen 2", "Zen 4", "Zen 3"]
-    hygon = find("HygonGenuine", 0x18, 0x00, 1, epyc(None))
+    hygon = find_uarch("HygonGenuine", 0x18, 0x00, 1, epyc(None))
     assert (hygon.name, hygon.budget) == ("Zen 1", Budget(6, 0, 48, 0))
-    assert hygon.events == find(AMD, 0x17, 0x01, 1).events
-    assert find(AMD, 0x19, 0x11, 1).clocks == Clocks(0xC00000E7, 0xC00000E8)
+    assert hygon.events == find_uarch(AMD, 0x17, 0x01, 1).events
+    assert find_uarch(AMD, 0x19, 0x11, 1).clocks == Clocks(0xC00000E7, 0xC00000E8)
 
 
 def test_clocks_of_a_zen_guest() -> None:
     """Its hypervisor hides the clocks, or offers those that a tool can reset."""
     plain = epyc(None, hypervisor=True, counts=False)
-    assert find(AMD, 0x19, 0x11, 1, plain).clocks is None
+    assert find_uarch(AMD, 0x19, 0x11, 1, plain).clocks is None
 
     def leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:
         return (4, 0, 1, 0) if leaf == 6 else plain(leaf, subleaf)
 
-    assert find(AMD, 0x19, 0x11, 1, leaves).clocks == Clocks(0xE7, 0xE8)
+    assert find_uarch(AMD, 0x19, 0x11, 1, leaves).clocks == Clocks(0xE7, 0xE8)

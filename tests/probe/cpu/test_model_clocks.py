@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from cpu_models import AMD, INTEL, V3, V3_NARROW, V4, V4_GONE, V5, epyc, factors, machine
 
-from perfprobe.cpu.cpuid import unreadable
-from perfprobe.cpu.model import base_hz, find, multipliers, tsc_hz
+from perfprobe.cpu.cpuid import no_leaves
+from perfprobe.cpu.model import base_hz, find_uarch, multipliers, tsc_hz
 from perfprobe.cpu.model_terms import Budget, Clocks
 
 # --- multipliers ----------------------------------------------------------------------------------
@@ -15,7 +15,7 @@ from perfprobe.cpu.model_terms import Budget, Clocks
 
 def test_skylake_sp() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
-    result = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    result = multipliers(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
     for key in ("ref_p", "one_thread", "any_thread"):
         assert factors(result, key) == [84, 1, 21]
     first = result[0]
@@ -28,13 +28,13 @@ def test_skylake_sp() -> None:
 
 def test_xeon_w_has_24_mhz_under_the_same_model_number() -> None:
     leaves = machine(V4, (276, 2, 0), 3300)
-    result = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
+    result = multipliers(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
     assert factors(result, "one_thread") == [138, 132, 1, 33]
 
 
 def test_ice_lake_sp() -> None:
     leaves = machine(V5, (192, 2, 0), 2400)
-    result = multipliers(find(INTEL, 6, 0x6A, 6, leaves), leaves, None)
+    result = multipliers(find_uarch(INTEL, 6, 0x6A, 6, leaves), leaves, None)
     assert [(m.counter, m.factor) for m in result] == [
         (key, factor) for key in ("ref_p", "one_thread", "distributed") for factor in (96, 1, 24)
     ]
@@ -42,7 +42,7 @@ def test_ice_lake_sp() -> None:
 
 def test_sapphire_rapids_has_two_units_under_one_code() -> None:
     leaves = machine(V5, (176, 2, 25_000_000), 2200)
-    result = multipliers(find(INTEL, 6, 0x8F, 8, leaves), leaves, 22 << 8)
+    result = multipliers(find_uarch(INTEL, 6, 0x8F, 8, leaves), leaves, 22 << 8)
     assert factors(result, "ref_p") == [1, 88]
     assert factors(result, "one_thread") == [88, 1, 22]
     assert factors(result, "distributed") == [88, 1, 22]
@@ -51,24 +51,24 @@ def test_sapphire_rapids_has_two_units_under_one_code() -> None:
 
 def test_alder_lake_has_multipliers_on_p_cores_only() -> None:
     leaves = machine(V5, (78, 2, 38_400_000))
-    p = multipliers(find(INTEL, 6, 0x97, 2, leaves, "P"), leaves, None)
+    p = multipliers(find_uarch(INTEL, 6, 0x97, 2, leaves, "P"), leaves, None)
     assert {m.type for m in p} == {"P"}
     assert factors(p, "one_thread") == [39, 1]
     assert factors(p, "ref_p") == [1, 39]
-    e = multipliers(find(INTEL, 6, 0x97, 2, leaves, "E"), leaves, None)
+    e = multipliers(find_uarch(INTEL, 6, 0x97, 2, leaves, "E"), leaves, None)
     assert [(m.counter, m.factor, m.type) for m in e] == [("ref_p", 1, "E"), ("ref_p", 39, "E")]
 
 
 def test_skylake_client() -> None:
     leaves = machine(V4, (334, 2, 0), 4000)
-    result = multipliers(find(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
+    result = multipliers(find_uarch(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
     assert factors(result, "one_thread") == [167, 160, 1, 40]
 
 
 @pytest.mark.parametrize("model", [0x2D, 0x3E, 0x3F, 0x4F])
 def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
     leaves = machine(V3)
-    result = find(INTEL, 6, model, 1, leaves)
+    result = find_uarch(INTEL, 6, model, 1, leaves)
     assert factors(multipliers(result, leaves, 0x80838F3011800), "any_thread") == [24, 1, 96]
     assert factors(multipliers(result, leaves, 0x80838F3011800), "one_thread") == [24, 1, 96]
     # Without the MSR the TSC tells; without either, nothing is better than a wrong guess.
@@ -78,7 +78,7 @@ def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
 
 def test_nehalem_needs_calibration() -> None:
     leaves = machine(V3)
-    result = find(INTEL, 6, 0x1A, 5, leaves)
+    result = find_uarch(INTEL, 6, 0x1A, 5, leaves)
     assert factors(multipliers(result, leaves, 22 << 8), "any_thread") == [1, 22, 88]
     assert factors(multipliers(result, leaves, None, 2.933e9), "any_thread") == [1, 22, 88]
     assert factors(multipliers(result, leaves, None), "any_thread") == [1]
@@ -86,11 +86,11 @@ def test_nehalem_needs_calibration() -> None:
 
 def test_xeon_phi() -> None:
     leaves = machine(V3_NARROW, x06=(0, 0, 1, 0))
-    result = find(INTEL, 6, 0x57, 1, leaves)
+    result = find_uarch(INTEL, 6, 0x57, 1, leaves)
     assert factors(multipliers(result, leaves, 14 << 8), "any_thread") == [1, 14, 56]
     assert {m.counter for m in multipliers(result, leaves, 14 << 8)} == {"ref_p", "any_thread"}
     assert result.budget == Budget(2, 3, 40, 40)
-    assert find(INTEL, 6, 0x57, 1, unreadable).budget == Budget(2, 3, 40, 40)
+    assert find_uarch(INTEL, 6, 0x57, 1, no_leaves).budget == Budget(2, 3, 40, 40)
     assert result.clocks == Clocks(0xE7, 0xE8, shift=10)
     assert result.turbo is not None
     assert result.turbo.layout == "knl"
@@ -98,13 +98,13 @@ def test_xeon_phi() -> None:
 
 def test_only_intel_has_platform_info() -> None:
     leaves = machine(V3)
-    result = find("CentaurHauls", 7, 0x3B, 0, leaves)
+    result = find_uarch("CentaurHauls", 7, 0x3B, 0, leaves)
     assert factors(multipliers(result, leaves, 22 << 8), "ref_p") == [1]
 
 
 def test_amd_has_no_rate_candidates() -> None:
     zen = epyc((1, 6, 0, 0))
-    result = find(AMD, 0x19, 0x11, 1, zen)
+    result = find_uarch(AMD, 0x19, 0x11, 1, zen)
     assert multipliers(result, zen, 21 << 8, 2.1e9) == []
     assert tsc_hz(result, zen, 21 << 8) == []
     assert base_hz(result, zen, 21 << 8) == []
@@ -142,21 +142,21 @@ def test_tsc(
     tsc_mhz: list[float],
 ) -> None:
     leaves = machine(V4, crystal, mhz)
-    rates = tsc_hz(find(INTEL, 6, model, stepping, leaves), leaves, platform_info)
+    rates = tsc_hz(find_uarch(INTEL, 6, model, stepping, leaves), leaves, platform_info)
     assert [rate.hz for rate in rates] == pytest.approx([m * 1e6 for m in tsc_mhz])
     assert all(rate.error is not None for rate in rates)
 
 
 def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:
     leaves = machine(V4, (276, 2, 0))
-    rates = tsc_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, None)
+    rates = tsc_hz(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, None)
     assert [(rate.hz, rate.error) for rate in rates] == [(3450e6, None), (3312e6, None)]
     assert rates[1].origin == "CPUID.15H 276/2 x 24 MHz, the crystal by model"
 
 
 def test_base_of_goldmont_plus() -> None:
     leaves = machine(V4_GONE, (171, 3, 0))
-    result = find(INTEL, 6, 0x7A, 1, leaves)
+    result = find_uarch(INTEL, 6, 0x7A, 1, leaves)
     assert [rate.hz for rate in base_hz(result, leaves, 11 << 8)] == [1.1e9]
     assert result.rapl is not None
     assert result.rapl.limits == 0x610
@@ -164,7 +164,7 @@ def test_base_of_goldmont_plus() -> None:
 
 def test_base() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
-    result = base_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    result = base_hz(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
     assert [(rate.hz, rate.origin) for rate in result] == [
         (2100e6, "MSR CEH: 21 x 100 MHz"),
         (2100e6, "CPUID.16H: 2100 MHz"),

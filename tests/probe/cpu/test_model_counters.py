@@ -19,8 +19,8 @@ from cpu_models import (
     machine,
 )
 
-from perfprobe.cpu.cpuid import Leaves, Registers, unreadable
-from perfprobe.cpu.model import base_hz, find, multipliers, tsc_hz
+from perfprobe.cpu.cpuid import Leaves, Registers, no_leaves
+from perfprobe.cpu.model import base_hz, find_uarch, multipliers, tsc_hz
 from perfprobe.cpu.model_terms import Budget, Clocks, Event
 
 # --- events ---------------------------------------------------------------------------------------
@@ -34,40 +34,40 @@ ARCHITECTURAL = {"ref": 0x0300, "cycles": 0x003C, "instructions": 0x00C0, "ref_p
 
 
 def test_events() -> None:
-    skylake = configs(find(INTEL, 6, 0x55, 4, machine(V4)).events)
+    skylake = configs(find_uarch(INTEL, 6, 0x55, 4, machine(V4)).events)
     assert skylake == {**ARCHITECTURAL, "one_thread": 0x023C, "any_thread": 0x20013C}
-    sapphire_rapids = configs(find(INTEL, 6, 0x8F, 8, machine(V5)).events)
+    sapphire_rapids = configs(find_uarch(INTEL, 6, 0x8F, 8, machine(V5)).events)
     assert sapphire_rapids == {**ARCHITECTURAL, "one_thread": 0x023C, "distributed": 0x083C}
 
 
 def test_licenses() -> None:
-    assert configs(find(INTEL, 6, 0x55, 4, machine(V4)).licenses) == {
+    assert configs(find_uarch(INTEL, 6, 0x55, 4, machine(V4)).licenses) == {
         "license_1": 0x1828,
         "license_2": 0x2028,
         "license_throttle": 0x4028,
     }
-    icx = configs(find(INTEL, 6, 0x6A, 6, machine(V5)).licenses)
+    icx = configs(find_uarch(INTEL, 6, 0x6A, 6, machine(V5)).licenses)
     assert icx == {"license_1": 0x1828, "license_2": 0x2028}
-    adl = find(INTEL, 6, 0x97, 2, machine(V5), "P").licenses
+    adl = find_uarch(INTEL, 6, 0x97, 2, machine(V5), "P").licenses
     assert configs(adl) == {}  # its codes have no description
     # 0x28 is something else on Skymont, and the lists of these have none.
     for model, side in ((0x97, "E"), (0xAA, "P"), (0xC6, "P"), (0xC6, "E")):
-        assert find(INTEL, 6, model, 0, machine(V5), side).licenses == {}
+        assert find_uarch(INTEL, 6, model, 0, machine(V5), side).licenses == {}
     # Levels of clients from Ice Lake on hardly lower the clock.
     for model in (0x8F, 0xCF, 0xAD, 0x5E, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7):
-        assert find(INTEL, 6, model, 0, machine(V5)).licenses == {}
+        assert find_uarch(INTEL, 6, model, 0, machine(V5)).licenses == {}
 
 
 @pytest.mark.parametrize("model", [0x55, 0x3C, 0x1A, 0x57, 0x1C])
 def test_no_anythread_where_cpuid_denies_it(model: int) -> None:
-    for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), unreadable):
-        result = find(INTEL, 6, model, 0, leaves)
+    for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), no_leaves):
+        result = find_uarch(INTEL, 6, model, 0, leaves)
         assert "any_thread" not in result.events
         assert "any-thread" not in result.methods
 
 
 def test_no_counters_in_a_guest_without_them() -> None:
-    result = find(INTEL, 6, 0x55, 4, machine((0, 0)))
+    result = find_uarch(INTEL, 6, 0x55, 4, machine((0, 0)))
     assert result.budget == Budget(0, 0, 0, 0)
     assert result.events == {}
     assert result.licenses == {}
@@ -77,7 +77,7 @@ def test_no_counters_in_a_guest_without_them() -> None:
 
 def test_a_guest_with_two_fixed_counters_has_no_ref() -> None:
     guest = machine((0x07300402, 0x8602), x01=(0x50654, 0, 1 << 31, 0))
-    result = find(INTEL, 6, 0x55, 4, guest)
+    result = find_uarch(INTEL, 6, 0x55, 4, guest)
     assert "ref" not in result.events
     assert "one_thread" in result.events
 
@@ -89,8 +89,8 @@ BARE = (0x90672, 0, 0, 0)
 
 
 def test_hybrid_sides_by_cpuid() -> None:
-    p = find(INTEL, 6, 0x97, 2, machine(V5, x01=BARE, x07=HYBRID, x1A=(0x40000001, 0, 0, 0)))
-    e = find(
+    p = find_uarch(INTEL, 6, 0x97, 2, machine(V5, x01=BARE, x07=HYBRID, x1A=(0x40000001, 0, 0, 0)))
+    e = find_uarch(
         INTEL, 6, 0x97, 2, machine(V5_GRACEMONT, x01=BARE, x07=HYBRID, x1A=(0x20000001, 0, 0, 0))
     )
     assert (p.core_type, p.smt, p.budget) == ("P", 2, Budget(8, 4, 48, 48))
@@ -98,7 +98,7 @@ def test_hybrid_sides_by_cpuid() -> None:
 
 
 def test_a_hybrid_model_without_e_cores_is_all_p() -> None:
-    result = find(INTEL, 6, 0x97, 5, machine(V5, x01=BARE, x07=(2, 0, 0, 0)))
+    result = find_uarch(INTEL, 6, 0x97, 5, machine(V5, x01=BARE, x07=(2, 0, 0, 0)))
     assert (result.name, result.smt, result.core_type) == ("Alder Lake", 2, None)
     assert result.methods == ONE_DIST
 
@@ -106,7 +106,7 @@ def test_a_hybrid_model_without_e_cores_is_all_p() -> None:
 def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
     guest = machine(V5, x01=(0x90672, 0, 1 << 31, 0), x07=(2, 0, 0, 0))
     for leaves in (guest, machine(V5, x01=BARE, x07=HYBRID)):
-        result = find(INTEL, 6, 0x97, 2, leaves)
+        result = find_uarch(INTEL, 6, 0x97, 2, leaves)
         assert result.name == "unknown (GenuineIntel family 6 model 97h)"
         assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
         assert result.licenses == {}
@@ -116,27 +116,27 @@ def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
 
 
 def test_unknown_model_by_capability() -> None:
-    old = find(INTEL, 6, 0xF0, 1, machine(V4, x01=(0xF0601, 0, 0, 1 << 22), x06=(0, 0, 1, 0)))
+    old = find_uarch(INTEL, 6, 0xF0, 1, machine(V4, x01=(0xF0601, 0, 0, 1 << 22), x06=(0, 0, 1, 0)))
     assert configs(old.events) == {**ARCHITECTURAL, "any_thread": 0x20013C}
     assert old.methods == ("any-thread", "traced", "bounds")
     assert old.budget == Budget(4, 3, 48, 48)
     assert old.clocks == Clocks(0xE7, 0xE8)
     assert (old.turbo, old.limits, old.rapl, old.smt, *old.residencies) == (None,) * 4
-    new = find(INTEL, 6, 0xF1, 1, machine(V5))
+    new = find_uarch(INTEL, 6, 0xF1, 1, machine(V5))
     assert new.methods == ("traced", "bounds")
     assert "any_thread" not in new.events
 
 
 def test_unknown_model_that_denies_the_reference_event() -> None:
-    result = find(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
+    result = find_uarch(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
     assert result.events.keys() == {"ref", "cycles", "instructions"}
     assert result.methods == ("traced", "bounds")
-    known = find(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
+    known = find_uarch(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
     assert known.methods == ANY  # Nehalem's own event is under the same code
 
 
 def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
-    result = find(INTEL, 6, 0x8A, 0, machine(V6))  # Lakefield
+    result = find_uarch(INTEL, 6, 0x8A, 0, machine(V6))  # Lakefield
     assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
     assert result.methods == SOFT
     assert (result.turbo, result.limits, result.rapl, result.smt) == (None, None, None, None)
@@ -153,8 +153,8 @@ def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
     def p_core(leaf: int, subleaf: int = 0, /) -> Registers | None:
         return (0x3FF, 0xF, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
 
-    assert find(INTEL, 6, model, 0, p_core, "P").budget == Budget(10, 4)
-    assert find(INTEL, 6, model, 0, shared, "P").budget == Budget(8, 3)
+    assert find_uarch(INTEL, 6, model, 0, p_core, "P").budget == Budget(10, 4)
+    assert find_uarch(INTEL, 6, model, 0, shared, "P").budget == Budget(8, 3)
 
 
 def test_counters_after_a_gap_are_left_out() -> None:
@@ -163,14 +163,14 @@ def test_counters_after_a_gap_are_left_out() -> None:
     def gap(leaf: int, subleaf: int = 0, /) -> Registers | None:
         return (0xFF, 0x77, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
 
-    assert find(INTEL, 6, 0xBD, 0, gap, "E").budget == Budget(8, 3)
+    assert find_uarch(INTEL, 6, 0xBD, 0, gap, "E").budget == Budget(8, 3)
 
 
 @pytest.mark.parametrize(("bits", "fixed"), [(0, 3), (1 << 31, 1)])
 def test_bonnell_has_three_fixed_counters_unless_a_hypervisor_reports_one(
     bits: int, fixed: int
 ) -> None:
-    result = find(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
+    result = find_uarch(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
     assert result.budget == Budget(2, fixed, 40, 40)
     assert ("ref" in result.events) is (fixed == 3)
 
@@ -179,11 +179,11 @@ def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
     return 0, 0, 0, 0
 
 
-@pytest.mark.parametrize("leaves", [unreadable, zeros])
+@pytest.mark.parametrize("leaves", [no_leaves, zeros])
 @pytest.mark.parametrize("vendor", ["", INTEL, AMD, "CentaurHauls"])
 @pytest.mark.parametrize(("family", "model"), [(None, None), (6, 0xF0), (6, None), (0x15, 2)])
 def test_nothing_known(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> None:
-    result = find(vendor, family, model, None, leaves)
+    result = find_uarch(vendor, family, model, None, leaves)
     assert result.name.startswith("unknown (")
     assert result.events == {}
     assert result.methods == ("traced", "bounds")
@@ -195,7 +195,7 @@ def test_nothing_known(vendor: str, family: int | None, model: int | None, leave
 
 def test_a_known_model_with_garbled_leaves_keeps_its_table_row() -> None:
     garbled = machine((0xFFFFFFFF, 0xFFFFFFFF))
-    for leaves in (unreadable, zeros, garbled):
-        result = find(INTEL, 6, 0x6A, 6, leaves)
+    for leaves in (no_leaves, zeros, garbled):
+        result = find_uarch(INTEL, 6, 0x6A, 6, leaves)
         assert result.budget == Budget(8, 4, 48, 48)
         assert result.methods == ONE_DIST

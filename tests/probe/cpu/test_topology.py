@@ -179,14 +179,14 @@ def test_captured_guest() -> None:
 def test_many_cpus_take_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees.big(tmp_path)
     opened = 0
-    head = files.head
+    head = files.read_head
 
     def counted(path: str, limit: int) -> str | None:
         nonlocal opened
         opened += 1
         return head(path, limit)
 
-    monkeypatch.setattr(files, "head", counted)
+    monkeypatch.setattr(files, "read_head", counted)
     rows = topology.read(tmp_path)
     cores = topology.cores(rows)
     assert (len(rows), len(cores)) == (256, 128)

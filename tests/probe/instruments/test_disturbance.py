@@ -26,12 +26,12 @@ def machine(root: Path, user: int, idle: int, steal: int) -> None:
 
 
 def moved(root: Path, before: disturbance.CpuCounts) -> dict[str, float | None]:
-    return disturbance.moved(0, [2], before, disturbance.now(0, root))
+    return disturbance.changes_during(0, [2], before, disturbance.read_counts(0, root))
 
 
 def test_movements_between_two_readings(tmp_path: Path) -> None:
     machine(tmp_path, 10, 100, 3)
-    first = disturbance.now(0, tmp_path)
+    first = disturbance.read_counts(0, tmp_path)
     machine(tmp_path, 30, 150, 4)
     result = moved(tmp_path, first)
     assert result.keys() == {"idle_s", "steal_s", "interrupts", "siblings_idle_s", "switches"}
@@ -48,18 +48,18 @@ def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
 
     machine(tmp_path, 10, 100, 3)
     slept(12345678901, 99)
-    first = disturbance.now(0, tmp_path)
+    first = disturbance.read_counts(0, tmp_path)
     assert first.idle_s == pytest.approx(12345.679)
     slept(12345678911, 100)
     assert moved(tmp_path, first)["idle_s"] == pytest.approx(11e-6)
 
 
 def test_missing_counts_are_none(tmp_path: Path) -> None:
-    untold = disturbance.now(0, tmp_path)
+    untold = disturbance.read_counts(0, tmp_path)
     result = moved(tmp_path, untold)
     assert [result[key] for key in result if key != "switches"] == [None] * 4
     machine(tmp_path, 1, 2, 3)
     assert moved(tmp_path, untold)["idle_s"] is None
-    now = disturbance.now(2, tmp_path)
-    assert disturbance.moved(2, [0], now, now)["siblings_idle_s"] == 0
-    assert disturbance.moved(2, [0, 1], now, now)["siblings_idle_s"] is None
+    now = disturbance.read_counts(2, tmp_path)
+    assert disturbance.changes_during(2, [0], now, now)["siblings_idle_s"] == 0
+    assert disturbance.changes_during(2, [0, 1], now, now)["siblings_idle_s"] is None

@@ -12,7 +12,7 @@ import pytest
 import trees
 
 from perfprobe.instruments import conditions, doctor
-from perfprobe.instruments.conditions import Item
+from perfprobe.instruments.conditions import ConditionItem
 from perfprobe.instruments.doctor import Check
 from perfprobe.registers import msr
 from perfprobe.wire import Missing
@@ -198,13 +198,13 @@ def test_memory_controllers_are_named(tree: Path) -> None:
 CPUS = "sys/devices/system/cpu"
 
 
-def item(root: Path, what: str) -> Item:
-    (result,) = [i for i in conditions.items(root) if i.what == what]
+def item(root: Path, what: str) -> ConditionItem:
+    (result,) = [i for i in conditions.condition_items(root) if i.what == what]
     return result
 
 
 def test_nothing_is_reported_on_an_empty_tree(tmp_path: Path) -> None:
-    states = {i.what: i.state for i in conditions.items(tmp_path)}
+    states = {i.what: i.state for i in conditions.condition_items(tmp_path)}
     assert states.pop("hypervisor") == "ready"
     assert states.pop("isolated CPUs") == "matters"
     assert set(states.values()) == {"unknown"}

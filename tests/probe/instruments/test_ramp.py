@@ -172,7 +172,7 @@ def test_cycles_of_a_step_are_reported_only_where_known(
 def test_the_command(isa: str) -> None:
     result = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
-    with affinity.pinned(cpu):
+    with affinity.pinned_to(cpu):
         there = lib.pp_ramp_isas() >> ramp.ISAS.index(isa) & 1
     if not there:
         assert (result.returncode, result.stdout) == (3, "")
@@ -296,7 +296,7 @@ def measured(
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
     monkeypatch.setattr(ramp, "open_cycles", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
-    with affinity.pinned(cpu):
+    with affinity.pinned_to(cpu):
         result = ramp.measure_runs(WORK, tsc_rate.calibrate().hz, cpu, [])
     assert group.closed
     return result
@@ -364,7 +364,7 @@ def test_cycles_in_all_rings_of_that_cpu(
 
 
 def refused(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
-    with pytest.raises(perf_events.Refused) as raised:
+    with pytest.raises(perf_events.RefusedError) as raised:
         ramp.open_cycles(0, kernel, root)
     assert all(group.closed for group in kernel.groups)
     return raised.value.trouble

@@ -15,9 +15,9 @@ from perfprobe.instruments.measurement import (
     STABLE_ROUNDS,
     Limits,
     RepeatedMean,
-    combined,
-    error,
-    repeat,
+    combined_mean,
+    repeat_until_settled,
+    standard_error,
     weighted_mean,
 )
 
@@ -42,7 +42,7 @@ class Simulated:
         return self.rounds[-1][1]
 
     def run(self, epsilon: float, limits: Limits) -> RepeatedMean:
-        return repeat(self.measure, epsilon, limits, self.clock)
+        return repeat_until_settled(self.measure, epsilon, limits, self.clock)
 
 
 limits_ = st.builds(
@@ -131,7 +131,7 @@ def test_the_interval_contains_the_truth_with_its_confidence() -> None:
         inside = 0
         for _ in range(1000):
             rounds = [(n, generator.gauss(50.0, 10 / math.sqrt(n))) for n in sizes]
-            result = error(rounds)
+            result = standard_error(rounds)
             assert result is not None
             inside += abs(weighted_mean(rounds) - 50.0) <= result
         assert 900 <= inside <= 990, (sizes[:4], inside)
@@ -143,7 +143,7 @@ def test_few_rounds_use_students_t(freedom: int) -> None:
     rounds = [(1, 50.0 + i % 2) for i in range(freedom + 1)]
     mean, n = weighted_mean(rounds), freedom + 1
     sigma = math.sqrt(sum((one - mean) ** 2 for _, one in rounds) / freedom / n)
-    result = error(rounds)
+    result = standard_error(rounds)
     assert result is not None
     scale = math.exp(math.lgamma(n / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
     width = result / sigma / 5000
@@ -158,7 +158,7 @@ def test_another_run_is_within_the_error_with_its_confidence() -> None:
     chance = random.Random(7)
 
     def once() -> RepeatedMean:
-        return combined(
+        return combined_mean(
             [RepeatedMean(chance.gauss(50.0, 0.3), 0.05, 1000, settled=True) for _ in range(5)]
         )
 
@@ -169,13 +169,13 @@ def test_another_run_is_within_the_error_with_its_confidence() -> None:
 
 def test_differing_parts_widen_the_error() -> None:
     alike = [RepeatedMean(50.0, 0.1, 1000, settled=True)] * 3
-    whole = combined(alike)
+    whole = combined_mean(alike)
     assert (whole.mean, whole.count, whole.settled) == (50.0, 3000, True)
     assert whole.error == pytest.approx(0.1414, abs=1e-4)
     apart = [RepeatedMean(50.0 + 5 * i, 0.1, 1000, settled=i < 2) for i in range(3)]
-    result = combined(apart)
+    result = combined_mean(apart)
     assert (result.mean, result.settled) == (55.0, False)
     assert result.error is not None
     assert result.error > 5.0
-    assert combined(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
-    assert combined([RepeatedMean(7.0, None, 64, settled=False)]).error is None
+    assert combined_mean(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
+    assert combined_mean([RepeatedMean(7.0, None, 64, settled=False)]).error is None

@@ -29,9 +29,9 @@ from perfprobe.instruments import disturbance, timer_runs, timers
 from perfprobe.instruments.measurement import (
     HISTOGRAM_TAIL,
     RepeatedMean,
+    common_step,
     histogram,
     spread,
-    step,
     trimmed_mean,
 )
 from perfprobe.instruments.timer_runs import METHODS, Method
@@ -99,16 +99,16 @@ def readings(grid: float, count: int = 2000, most: int = 40) -> list[int]:
 
 @pytest.mark.parametrize("grid", [1.0, 2.0, 4.0, 10.0, 23.0, 24.5, 21.6, 92 / 25 * 7])
 def test_the_step_of_a_clock_is_found(grid: float) -> None:
-    assert step(readings(grid)) == pytest.approx(grid, rel=0.01)
+    assert common_step(readings(grid)) == pytest.approx(grid, rel=0.01)
 
 
 def test_random_differences_have_no_step() -> None:
-    assert step([]) is None
-    assert step([0, 0, 25, 25, 25]) is None
-    assert step([45, 46, 47, 48, 49, 60, 61]) == 1.0
+    assert common_step([]) is None
+    assert common_step([0, 0, 25, 25, 25]) is None
+    assert common_step([45, 46, 47, 48, 49, 60, 61]) == 1.0
     generator = random.Random(5)
     for _ in range(50):
-        assert step(generator.sample(range(20, 90), 25)) == 1.0
+        assert common_step(generator.sample(range(20, 90), 25)) == 1.0
 
 
 # --- the instructions -----------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
 
 def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
     bracket = RepeatedMean(20.0, 1.2, 100, settled=True)
-    row = timers._costs(run_of(8, lib.PP_TIMER_CLOCK), bracket, 2e9, 2.0)
+    row = timers._cost_row(run_of(8, lib.PP_TIMER_CLOCK), bracket, 2e9, 2.0)
     assert (row["least_ticks"], row["median_ticks"], row["mean_ticks"]) == (20.0, 20.0, 20.0)
     assert (row["mean_ns"], row["error_ticks"], row["error_ns"]) == (10.0, 0.5036, 0.2518)
     assert (row["sigma_ticks"], row["far"], row["samples"]) == (0.0, 0.01, 100)
@@ -192,7 +192,7 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
 
 def test_a_method_that_fails_while_running_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
-    monkeypatch.setattr(timer_runs, "PASSES", 1)
+    monkeypatch.setattr(timer_runs, "MAX_PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
     result = timer_runs.measure_methods(
         cpu, affinity.cpuid_leaves(cpu), wanted
@@ -202,7 +202,7 @@ def test_a_method_that_fails_while_running_is_named(monkeypatch: pytest.MonkeyPa
     assert bad.trouble is not None
     assert bad.trouble.why == "it failed while it ran: Input/output error"
     row = timers._method_row(bad, result, affinity.cpuid_leaves(cpu))
-    assert set(row) == set(timers.KEYS)
+    assert set(row) == set(timers.TIMER_KEYS)
     assert (row["usable"], row["mean_ticks"]) == (False, None)
 
 
@@ -272,12 +272,13 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
     put(tmp_path, "proc/cpuinfo", "flags : fpu hypervisor\n")
     put(tmp_path, "proc/interrupts", BEFORE)
     put(tmp_path, "proc/stat", "cpu2 100 0 0 900 0 0 0 0 0 0\ncpu3 0 0 0 500 0 0 0 0 0 0\n")
-    before = disturbance.now(2, tmp_path)
+    before = disturbance.read_counts(2, tmp_path)
     put(tmp_path, "proc/interrupts", BEFORE.replace("2241", "2250").replace("108127", "109127"))
     put(tmp_path, "proc/stat", "cpu2 190 0 0 900 0 0 0 10 0 0\ncpu3 40 0 0 550 10 0 0 0 0 0\n")
-    after = disturbance.now(2, tmp_path)
+    after = disturbance.read_counts(2, tmp_path)
     results = {
-        row["what"]: row["found"] for row in disturbance.seen(2, [3], before, after, tmp_path)
+        row["what"]: row["found"]
+        for row in disturbance.disturbances_during(2, [3], before, after, tmp_path)
     }
     results.pop("scheduler", None)  # it depends on this test's thread
     assert results == {
@@ -293,7 +294,7 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
 def test_a_new_interrupt_source_counts_from_zero() -> None:
     before = disturbance.CpuCounts(0, {"old": 7}, {})
     after = disturbance.CpuCounts(0, {"old": 9, "new": 1}, {})
-    (row,) = disturbance.seen(0, [], before, after, Path("/nothing"))
+    (row,) = disturbance.disturbances_during(0, [], before, after, Path("/nothing"))
     assert row["found"] == "3 on CPU 0: 2 old, 1 new"
 
 
@@ -301,9 +302,9 @@ def test_a_new_interrupt_source_counts_from_zero() -> None:
 def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, told: list[str]) -> None:
     idle = [0] * len(procstat.FIELDS)
     after = idle.copy()
-    after[0], after[procstat.ASLEEP[0]] = busy, 100 - busy
+    after[0], after[procstat.IDLE_FIELDS[0]] = busy, 100 - busy
     then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
-    rows = disturbance.seen(0, [1], then, now, Path("/nothing"))
+    rows = disturbance.disturbances_during(0, [1], then, now, Path("/nothing"))
     assert [row["found"] for row in rows] == told
 
 
@@ -311,8 +312,8 @@ def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:
     put(tmp_path, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n")
     put(tmp_path, "sys/devices/system/cpu/cpufreq/boost", "0\n")
     put(tmp_path, "proc/cpuinfo", "flags : fpu\n")
-    moment = disturbance.now(0, tmp_path)
-    assert disturbance.seen(0, [1], moment, moment, tmp_path) == []
+    moment = disturbance.read_counts(0, tmp_path)
+    assert disturbance.disturbances_during(0, [1], moment, moment, tmp_path) == []
 
 
 # --- here -----------------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ def answer() -> dict[str, Any]:
 def test_every_method_is_listed(answer: dict[str, Any]) -> None:
     assert [row["name"] for row in answer["methods"]] == [method.name for method in METHODS]
     for row in answer["methods"]:
-        assert set(row) == set(timers.KEYS)
+        assert set(row) == set(timers.TIMER_KEYS)
         assert (row["why"] is None) == row["usable"]
         if not row["usable"]:
             continue

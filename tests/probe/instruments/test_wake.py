@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.errors import Usage
+from perfprobe.errors import UsageError
 from perfprobe.instruments import wake
 
 CPUIDLE = "sys/devices/system/cpu/cpu1/cpuidle"
@@ -49,9 +49,9 @@ def test_a_late_timer_costs_what_it_is_late(monkeypatch: pytest.MonkeyPatch) -> 
     sleep = time.sleep
     monkeypatch.setattr(wake, "SAMPLES", 4)
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds + 0.01))
-    assert all(ns >= 10_000_000 for ns in wake._by_timer())
+    assert all(ns >= 10_000_000 for ns in wake._wake_by_timer())
 
 
 def test_a_cpu_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(Usage, match="no such CPU"):
+    with pytest.raises(UsageError, match="no such CPU"):
         wake.measure(9999)

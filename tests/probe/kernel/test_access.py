@@ -99,7 +99,7 @@ else:
     print("open")
 """
     assert run(opened.format(source="auto")) == "open\n"
-    if access.perf_refused(Path("/")) is None and _paranoid() > 0:
+    if access.perf_trouble(Path("/")) is None and _paranoid() > 0:
         assert run(opened.format(source="os")) in {"1\n", "13\n"}
 
 
@@ -169,5 +169,5 @@ def test_hidden_processes_need_one_more(
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
-    monkeypatch.setattr(access, "_MACHINE", tmp_path)
+    monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
     assert (access.CAP_SYS_PTRACE in set(access.needed_capabilities(Path("/"), "os"))) == wanted

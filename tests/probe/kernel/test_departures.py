@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfprobe.kernel.departures import KERNEL, Departures, open_departures
+from perfprobe.kernel.departures import KERNEL_PORT, Departures, open_departures
 
 UDEV = 4711
 """Port of a program that imitates the kernel's events."""
@@ -17,7 +17,7 @@ UDEV = 4711
 class Events:
     """A socket with queued events and errors."""
 
-    def __init__(self, *waiting: bytes | OSError, sender: int = KERNEL) -> None:
+    def __init__(self, *waiting: bytes | OSError, sender: int = KERNEL_PORT) -> None:
         self.waiting, self.sender, self.closed = [*waiting], sender, False
 
     def recvfrom(self, _: int, /) -> tuple[bytes, Any]:

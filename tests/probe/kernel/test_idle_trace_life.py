@@ -158,8 +158,8 @@ def test_two_capabilities_are_enough() -> None:
     ],
 )
 def test_reasons(number: int, call: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_trace, "_permitted", lambda: False)
-    assert words in idle_trace.reason(number, call)
+    monkeypatch.setattr(idle_trace, "_is_permitted", lambda: False)
+    assert words in idle_trace.trouble_text(number, call)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,11 @@ def test_remedies(
 ) -> None:  # fmt: skip
     """The remedy for root is never to become root, and no rights are suggested on a kernel without
     bpf(2)."""
-    monkeypatch.setattr(idle_trace, "_permitted", lambda: permitted)
+    monkeypatch.setattr(idle_trace, "_is_permitted", lambda: permitted)
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
-    trouble = idle_trace.trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))
+    trouble = idle_trace.trace_trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))
     assert why in trouble.why
     assert (trouble.fix is None) == (fix is None)
     assert (fix or "") in (trouble.fix or "")

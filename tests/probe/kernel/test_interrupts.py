@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.kernel.interrupts import Interrupts, parse
+from perfprobe.kernel.interrupts import Interrupts, parse_counts
 
 LINES = """\
            CPU0       CPU4
@@ -71,4 +71,4 @@ def test_the_counts_after_a_pause_are_not_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "CPU0\n 1:\n", " CPU0 CPU1\n 1: 5\n", "CPU0\n 1: x y\n"])
 def test_a_broken_file_has_no_counts(text: str) -> None:
-    assert parse(text)[1] == {}
+    assert parse_counts(text)[1] == {}

@@ -13,8 +13,8 @@ import pytest
 from waiting import wait
 
 from perfprobe.errors import Unavailable
-from perfprobe.kernel.job_threads import Family, Watch
-from perfprobe.kernel.task_files import Stat, parse, read
+from perfprobe.kernel.job_threads import ProcessFamily, Watch
+from perfprobe.kernel.task_files import Stat, parse_stat, read
 from perfprobe.kernel.tasks import Tasks
 
 S = 1_000_000_000
@@ -24,19 +24,19 @@ def stat(parent: int, start: int) -> Stat:
     return Stat("job", 0, 1, start, 0, parent)
 
 
-def pids(family: Family, **there: tuple[int, int]) -> list[str]:
+def pids(family: ProcessFamily, **there: tuple[int, int]) -> list[str]:
     """`p12=(parent, start)`: who there is."""
     return [pid for pid, _ in family.among((p[1:], stat(*report)) for p, report in there.items())]
 
 
 def test_children_and_grandchildren() -> None:
-    family = Family("10", 500)
+    family = ProcessFamily("10", 500)
     result = pids(family, p1=(0, 1), p13=(12, 530), p12=(10, 520), p10=(1, 500), p11=(1, 510))
     assert result == ["10", "12", "13"]
 
 
 def test_a_former_member_stays_in_the_family() -> None:
-    family = Family("10", 500)
+    family = ProcessFamily("10", 500)
     pids(family, p1=(0, 1), p10=(1, 500), p12=(10, 520))
     assert pids(family, p1=(0, 1), p12=(1, 520), p14=(12, 600)) == ["12", "14"]
     assert pids(family, p1=(0, 1), p12=(1, 900)) == [], "another with its number"
@@ -44,14 +44,14 @@ def test_a_former_member_stays_in_the_family() -> None:
 
 def test_an_older_process_had_a_different_parent() -> None:
     """Files of sleeping processes are not read again: 11 once had a child 12 that has ended."""
-    family = Family("10", 500)
+    family = ProcessFamily("10", 500)
     assert pids(family, p10=(1, 500), p12=(10, 800), p11=(12, 400)) == ["10", "12"]
 
 
 def test_the_parent_comes_from_the_kernels_file() -> None:
     child = subprocess.Popen(["sleep", "30"])
     try:
-        result = parse(read(f"/proc/{child.pid}/stat"))
+        result = parse_stat(read(f"/proc/{child.pid}/stat"))
         me = Path("/proc/self").readlink().name
         assert result is not None
         assert str(result.parent) == me

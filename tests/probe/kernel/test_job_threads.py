@@ -52,7 +52,8 @@ def thread(
 def scan(watched: Watch, root: Path) -> Watch:
     pids = sorted(int(p.name) for p in (root / "proc").iterdir() if p.name.isdecimal())
     stats = (
-        (str(pid), task_files.parse(task_files.read(f"{root}/proc/{pid}/stat"))) for pid in pids
+        (str(pid), task_files.parse_stat(task_files.read(f"{root}/proc/{pid}/stat")))
+        for pid in pids
     )
     for _ in watched.find((pid, stat) for pid, stat in stats if stat is not None):
         pass

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trees
 
-from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, cpuset, hierarchy
+from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
 from perfprobe.kernel.tasks import CHECK_NS, CHECKS_NS, Tasks
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
@@ -174,10 +174,10 @@ def test_a_cpuset_comes_from_the_group_but_not_from_the_root(
     trees.put(tmp_path, "proc/self/mountinfo", mounts)
     trees.put(tmp_path, f"{GROUPS}/{name}", "0-3,8\n")
     result = hierarchy(tmp_path, "cpuset")
-    assert cpuset(result, groups) == "0-3,8"
-    assert cpuset(result, "4:cpuset:/\n0::/\n") == ""
-    assert cpuset(result, "4:cpuset:/other\n0::/other\n") == ""
-    assert cpuset(None, groups) == ""
+    assert read_cpuset(result, groups) == "0-3,8"
+    assert read_cpuset(result, "4:cpuset:/\n0::/\n") == ""
+    assert read_cpuset(result, "4:cpuset:/other\n0::/other\n") == ""
+    assert read_cpuset(None, groups) == ""
 
 
 class Watched:

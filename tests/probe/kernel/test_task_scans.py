@@ -11,7 +11,7 @@ import trees
 from task_scans import CPUS, Machine, S
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.task_files import BATCH, TICK_NS, Births
+from perfprobe.kernel.task_files import BATCH_ENTRIES, TICK_NS, Births
 from perfprobe.kernel.tasks import PAUSE_FACTOR, PERIOD_NS
 
 
@@ -98,9 +98,9 @@ def test_a_scan_a_second_and_less_often_if_it_costs(machine: Machine) -> None:
 
 
 def test_a_slice_is_short(machine: Machine) -> None:
-    for pid in range(100, 100 + 10 * BATCH):
+    for pid in range(100, 100 + 10 * BATCH_ENTRIES):
         machine.runs(pid, 0)
-    machine.step_ns = tasks.SLICE_NS // (2 * BATCH)  # two batches in a slice
+    machine.step_ns = tasks.SLICE_NS // (2 * BATCH_ENTRIES)  # two batches in a slice
     machine.now_ns += S
     slices = 0
     while not slices or machine.tasks.due() == 0:

@@ -12,7 +12,7 @@ import trees
 from task_scans import Machine, S
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.task_files import BATCH
+from perfprobe.kernel.task_files import BATCH_ENTRIES
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
 
 
 def test_processes_vanish_during_a_scan(machine: Machine) -> None:
-    pids = range(100, 100 + 5 * BATCH)
+    pids = range(100, 100 + 5 * BATCH_ENTRIES)
     for pid in pids:
         machine.runs(pid, 0, 1)
     machine.scan()
@@ -250,7 +250,7 @@ def test_details_come_when_a_process_is_first_named(
             machine.runs(11, 0, start=900)
         return {"user": f"u{pid}"}
 
-    monkeypatch.setattr(tasks, "describe", describe)
+    monkeypatch.setattr(tasks, "process_details", describe)
     machine.runs(10, 0, 0)
     machine.runs(11, 0, 1)
     machine.scan()
@@ -269,7 +269,7 @@ def test_a_task_has_the_name_of_its_parent(
 ) -> None:
     machine.tasks._ours = True
     monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
-    monkeypatch.setattr(tasks, "describe", lambda _: {"threads": 1})
+    monkeypatch.setattr(tasks, "process_details", lambda _: {"threads": 1})
     machine.runs(1, 0, comm=b"make")  # the stat file of `line` names 1 as the parent
     for pid in (20, 21):
         machine.runs(pid, 0, 0)

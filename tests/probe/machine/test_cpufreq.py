@@ -53,7 +53,7 @@ def test_slow_and_missing_files_have_a_reason(four: Path, monkeypatch: pytest.Mo
     part = cpu_files.clock_files(four, topology.read(four))
     assert [c.key for c in part.counters] == ["max_hz"]
     assert [m.what for m in part.missing] == ["cpufreq_hz"]
-    monkeypatch.setattr(cpu_files, "SLOW_NS", -1)
+    monkeypatch.setattr(cpu_files, "MAX_READ_NS", -1)
     slow = cpu_files.clock_files(four, topology.read(four))
     assert slow.counters == []
     assert slow.missing[1].why.startswith("a read of scaling_max_freq takes")

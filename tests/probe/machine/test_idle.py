@@ -112,8 +112,8 @@ def test_utilisation_has_its_origin() -> None:
 
 
 def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
-    assert idle._places([[0], [1]], [0, 1]) == {0: (0, 0), 1: (1, 0)}
-    assert idle._places([[0, 4], [1, 5], [2, 3, 6, 7], [8]], range(9)) == {
+    assert idle._places_of_cpus([[0], [1]], [0, 1]) == {0: (0, 0), 1: (1, 0)}
+    assert idle._places_of_cpus([[0, 4], [1, 5], [2, 3, 6, 7], [8]], range(9)) == {
         0: (0, 0), 4: (0, 1), 1: (1, 0), 5: (1, 1),
         2: (2, 0), 3: (3, 0), 6: (4, 0), 7: (5, 0), 8: (6, 0),
     }  # fmt: skip

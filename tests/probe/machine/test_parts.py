@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfprobe._native import lib
-from perfprobe.machine.parts import drop_served_keys, keep_first
+from perfprobe.machine.parts import drop_served_keys, keep_first_part_of_key
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
@@ -38,7 +38,7 @@ def counter(key: str, columns: int = 1, cpus: list[int] | None = None) -> Counte
 def test_the_first_part_keeps_a_counter() -> None:
     first = Made(counter("a"), counter("b"))
     second = Made(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
-    kept, thinned = keep_first([first, second])
+    kept, thinned = keep_first_part_of_key([first, second])
     assert kept is first
     assert [c.key for c in thinned.counters] == ["c", "d", "e"]
     assert [(slot.column, slot.fd) for slot in thinned.open(0)] == [(0, 0), (1, 3), (2, 5)]
@@ -48,13 +48,15 @@ def test_the_first_part_keeps_a_counter() -> None:
 
 
 def test_the_first_of_several_parts_keeps_a_counter() -> None:
-    parts = keep_first([Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))])
+    parts = keep_first_part_of_key(
+        [Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))]
+    )
     assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
 
 
 def test_parts_that_share_nothing_are_unchanged() -> None:
     parts = [Made(counter("a")), Made(counter("b"))]
-    assert keep_first(parts) == parts
+    assert keep_first_part_of_key(parts) == parts
 
 
 def test_a_key_of_another_part_is_not_missing() -> None:

@@ -101,7 +101,7 @@ def test_psutil_waits_until_it_is_needed() -> None:
 
 def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
-    result = task_files.describe(process.pid)
+    result = task_files.process_details(process.pid)
     command = result.pop("command")
     assert isinstance(command, str)
     assert len(command) == task_files.MAX_COMMAND
@@ -112,7 +112,7 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
     assert result["threads"] == 1
     process.kill()
     process.wait()
-    assert task_files.describe(process.pid) == {}
+    assert task_files.process_details(process.pid) == {}
 
 
 def test_details_are_sent_once_a_minute() -> None:

@@ -22,14 +22,14 @@ def opened(
     root: Path, kernel: fakeperf.Kernel, text: str, *, multiplex: bool = True, own: bool = True
 ) -> list[Groups]:
     """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
-    rows, groups = topology.read(root), chosen.find(root, text)
+    rows, groups = topology.read(root), chosen.find_events(root, text)
     if own:
         planner = skylake(root)
         beside = chosen.largest_groups(groups, planner.pmus)
         open_parts(root, rows, planner, kernel=kernel, beside=beside)
     return chosen.open_chosen(
-        root, rows, groups, perf_pmus.cores(root), cpus=[row.cpu for row in rows], kernel=kernel,
-        multiplex=multiplex,
+        root, rows, groups, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows],
+        kernel=kernel, multiplex=multiplex,
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_what_nobody_knows_is_a_mistake_of_the_user(tmp_path: Path, text: str, t
     fakeperf.events(tmp_path, "cpu", "config:0-7", slots=4)
     fakeperf.pmu(tmp_path, "uncore_imc_0", 20, mask="0")
     with pytest.raises(ValueError, match=told):
-        chosen.find(tmp_path, text)
+        chosen.find_events(tmp_path, text)
 
 
 def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:

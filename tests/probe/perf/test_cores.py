@@ -29,7 +29,7 @@ from fakeperf import (
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, model, topology
 from perfprobe.perf import cores
-from perfprobe.perf.cores import blocker, open_parts
+from perfprobe.perf.cores import blocking_trouble, open_parts
 from perfprobe.wire import Rate
 
 
@@ -68,7 +68,7 @@ def test_all_of_a_skylake(tmp_path: Path) -> None:
     assert sorted({cpu for _, cpu, _, _ in kernel.opened.values()}) == [0, 1, 2, 3]
     (slot,) = core.open(1)
     assert (slot.kind, slot.column, slot.count) == (lib.PP_PERF, 0, 11)
-    assert blocker([core, rest]) is None
+    assert blocking_trouble([core, rest]) is None
 
 
 def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
@@ -93,14 +93,14 @@ def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
 
 def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
     """This holds whatever the kernel accepts, and even if a table has the event."""
-    raw = model.find(INTEL, 6, SKX, 4, Leaves())
+    raw = model.find_uarch(INTEL, 6, SKX, 4, Leaves())
     usable = [event.key for event in cores.smt_events(raw, Leaves(), 4)]
     assert usable == ["one_thread", "any_thread"]
     any_thread = next(e for e in cores.smt_events(raw, Leaves(), 4) if e.key == "any_thread")
     assert any_thread.config == 0x20013C
     for gone in (Leaves(5, deprecated=True), Leaves(4, deprecated=True), Leaves(2)):
         assert [e.key for e in cores.smt_events(raw, gone, 4)] == ["one_thread"]
-    assert [e.key for e in cores.smt_events(raw, cpuid.unreadable, 4)] == ["one_thread"]
+    assert [e.key for e in cores.smt_events(raw, cpuid.no_leaves, 4)] == ["one_thread"]
 
 
 def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
 
 
 def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
-    planner = planned(tmp_path, AMD, 0x1A, 2, cpuid.unreadable)
+    planner = planned(tmp_path, AMD, 0x1A, 2, cpuid.no_leaves)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
     core, _ = opened(tmp_path, planner, kernel)
     assert has(core) == [*TIMES, *ALL, "smt_contention"]
@@ -247,7 +247,7 @@ def test_nothing_opens(number: int, tmp_path: Path) -> None:
     parts = opened(tmp_path, skylake(tmp_path), kernel)
     assert parts[0].counters == []
     assert {m.what for m in parts[0].missing} == {*ALL, "one_thread", *LICENSES}
-    why_not = blocker(parts)
+    why_not = blocking_trouble(parts)
     assert why_not is not None
     if number == errno.EACCES:
         assert why_not.why.endswith("kernel.perf_event_paranoid <= 0, it is 2")

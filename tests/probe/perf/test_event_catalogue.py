@@ -14,7 +14,7 @@ import trees
 
 from perfprobe.perf import event_catalogue
 from perfprobe.perf.event_catalogue import Catalogue, ListedEvent, perf_events
-from perfprobe.perf.event_names import parse
+from perfprobe.perf.event_names import parse_groups
 from perfprobe.perf.perf_events import Event
 
 # --- event machines -------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ OFFCORE = "cpu/event=0xb7,umask=0x1,offcore_rsp=0x3fbfc00001/"
 
 def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
     """Returns type, config and config1 by PMU."""
-    result = Catalogue(root).find(parse(text)[0][0])
+    result = Catalogue(root).find(parse_groups(text)[0][0])
     return {pmu: (e.type, e.config, e.config1) for pmu, e in result.events.items()}
 
 
@@ -105,12 +105,12 @@ def test_a_name_of_perf_chooses_by_our_formats(
 ) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     fakeperf.events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
-    monkeypatch.setattr(event_catalogue, "_listed", lambda: json.dumps(LISTED).encode())
+    monkeypatch.setattr(event_catalogue, "_perf_listing", lambda: json.dumps(LISTED).encode())
     catalogue = Catalogue(tmp_path)
     with pytest.raises(ValueError, match="no event of that name"):  # the PMU lacks its umask
-        catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT")[0][0])
+        catalogue.find(parse_groups("MEM_LOAD_RETIRED.L1_HIT")[0][0])
     (tmp_path / fakeperf.DEVICES / "cpu/format/umask").write_text("config:8-15\n")
-    result = catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
+    result = catalogue.find(parse_groups("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
     event = result.events["cpu"]
     assert (event.type, event.config, event.kernel, result.about) == (4, 0x1D1, True, "Hits in L1")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from perfprobe.perf.event_names import MAX_EVENTS, EventName, nearest_names, parse
+from perfprobe.perf.event_names import MAX_EVENTS, EventName, nearest_names, parse_groups
 
 
 def names(text: str) -> list[list[str]]:
-    return [[request.name for request in group] for group in parse(text)]
+    return [[request.name for request in group] for group in parse_groups(text)]
 
 
 def test_commas_part_events_but_not_terms_and_groups() -> None:
@@ -19,7 +19,7 @@ def test_commas_part_events_but_not_terms_and_groups() -> None:
         ["cycles:u", "instructions:u"],
         ["r1a2"],
     ]
-    first, (terms,), _, _ = parse(text)
+    first, (terms,), _, _ = parse_groups(text)
     assert first == [EventName("context-switches", "context-switches")]
     assert (terms.pmu, terms.terms, terms.key) == ("cpu", "event=0xd1,umask=0x01", "e.l1_hit")
 
@@ -34,7 +34,7 @@ def test_commas_part_events_but_not_terms_and_groups() -> None:
     ("MEM_LOAD_RETIRED:L1_HIT", "MEM_LOAD_RETIRED:L1_HIT", False, False),
 ])  # fmt: skip
 def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> None:
-    ((result,),) = parse(text)
+    ((result,),) = parse_groups(text)
     assert (result.name, result.user, result.kernel) == (name, user, kernel)
 
 
@@ -44,7 +44,7 @@ def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> N
 ])  # fmt: skip
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^-e"):
-        parse(text)
+        parse_groups(text)
 
 
 @pytest.mark.parametrize(("word", "name"), [

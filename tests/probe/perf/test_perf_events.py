@@ -23,8 +23,8 @@ from perfprobe.perf.perf_events import (
     OpenedEvents,
     Trial,
     open_group,
-    shortage,
-    trouble,
+    open_trouble,
+    shortage_trouble,
 )
 
 REF = Event("ref", HARDWARE, 9)
@@ -244,7 +244,7 @@ WHY = {
 
 @pytest.mark.parametrize("number", WHY)
 def test_every_errno_has_its_reason(number: int, tmp_path: Path) -> None:
-    result = trouble(OSError(number, "x"), tmp_path)
+    result = open_trouble(OSError(number, "x"), tmp_path)
     why, fix = WHY[number]
     assert why in result.why
     assert (result.fix is None) is (fix is None)
@@ -264,7 +264,7 @@ def test_the_paranoid_level(
 ) -> None:
     rights(tmp_path, level)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    result = trouble(OSError(number, "x"), tmp_path)
+    result = open_trouble(OSError(number, "x"), tmp_path)
     assert result.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
     assert result.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
 
@@ -286,7 +286,7 @@ def test_from_level_3_on_debian_wants_more_than_perfmon(
     level: str, caps: int, said: str, tmp_path: Path
 ) -> None:
     rights(tmp_path, level, caps=caps)
-    result = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    result = open_trouble(OSError(errno.EACCES, "x"), tmp_path)
     assert said in result.why
     assert ("kernel.perf_event_paranoid=2" in (result.fix or "")) == ("SYS_ADMIN" in said)
 
@@ -295,40 +295,40 @@ def test_from_level_3_on_debian_wants_more_than_perfmon(
 def test_root_of_a_user_namespace_is_not_told_to_be_root(caps: int, tmp_path: Path) -> None:
     rights(tmp_path, "2", caps=caps)
     trees.put(tmp_path, "proc/self/uid_map", "         0          0 4294967295\n")
-    assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    assert "namespace" not in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
     trees.put(tmp_path, "proc/self/uid_map", "         0       1000          1\n")
-    result = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    result = open_trouble(OSError(errno.EACCES, "x"), tmp_path)
     assert "user namespace" in result.why
     assert result.fix is not None
     assert "--sudo" not in result.fix
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
-    assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    assert "namespace" not in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
 
 
 def test_a_container_answers_eperm(tmp_path: Path) -> None:
     rights(tmp_path, "2", seccomp=2)
-    assert "seccomp" in trouble(OSError(errno.EPERM, "x"), tmp_path).why
-    assert "paranoid" in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    assert "seccomp" in open_trouble(OSError(errno.EPERM, "x"), tmp_path).why
+    assert "paranoid" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
     for caps in (1 << 38, 1 << 21):
         rights(tmp_path, "2", caps=caps, seccomp=2)
-        assert "seccomp" in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+        assert "seccomp" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
     for level in ("0", "-1"):
         rights(tmp_path, level)
-        assert "security module" in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+        assert "security module" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
 
 
 def test_nobody_is_told_to_use_setcap(tmp_path: Path) -> None:
     rights(tmp_path, "2")
     for number in (*WHY, errno.EACCES):
-        result = trouble(OSError(number, "x"), tmp_path)
+        result = open_trouble(OSError(number, "x"), tmp_path)
         assert "setcap" not in f"{result.why} {result.fix}"
 
 
 def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "0\n")
-    assert shortage(4, tmp_path).why == "only 4 counters free: another tool holds some"
+    assert shortage_trouble(4, tmp_path).why == "only 4 counters free: another tool holds some"
     trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "1\n")
-    assert shortage(4, tmp_path).fix == "sysctl kernel.nmi_watchdog=0"
+    assert shortage_trouble(4, tmp_path).fix == "sysctl kernel.nmi_watchdog=0"
 
 
 def test_out_of_descriptors_is_told() -> None:
@@ -339,7 +339,7 @@ def test_out_of_descriptors_is_told() -> None:
         "try:\n"
         "    while True: Kernel().open(Event('x', 1, 0, core=False), 0, -1)\n"
         "except OSError as e:\n"
-        "    t = trouble(e); print(t.why, '|', t.fix)\n"
+        "    t = open_trouble(e); print(t.why, '|', t.fix)\n"
     )
     result = python(code)
     if "paranoid" in result.stdout or "refused" in result.stdout:

@@ -21,11 +21,15 @@ from perfprobe.perf.perf_pmus import Code
 def test_events_of_a_pmu(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, smi=4)
-    result = perf_pmus.find(tmp_path, "msr")
+    result = perf_pmus.find_pmu(tmp_path, "msr")
     assert result is not None
     assert (result.type, result.cpus) == (9, None)
-    assert [perf_pmus.config(result, name) for name in ("tsc", "smi", "pperf")] == [0, 4, None]
-    assert perf_pmus.find(tmp_path, "power") is None
+    assert [perf_pmus.event_config(result, name) for name in ("tsc", "smi", "pperf")] == [
+        0,
+        4,
+        None,
+    ]
+    assert perf_pmus.find_pmu(tmp_path, "power") is None
 
 
 def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
@@ -40,7 +44,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "wild": "config:64",
     }.items():
         trees.put(tmp_path, f"{at}/format/{name}", text + "\n")
-    result = perf_pmus.find(tmp_path, "p")
+    result = perf_pmus.find_pmu(tmp_path, "p")
     assert result is not None
     for text, expected in {
         "event=0x120,umask=0x01": 0x1_0000_0120,
@@ -54,7 +58,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "": None,
     }.items():
         trees.put(tmp_path, f"{at}/events/e", text + "\n")
-        assert perf_pmus.config(result, "e") == expected, text
+        assert perf_pmus.event_config(result, "e") == expected, text
     for text, words in {
         "event=1,far=0x5,further=0x21": Code(1, 5, 0x21),
         "config1=0xffffffffffffffff": Code(0, 2**64 - 1),
@@ -62,13 +66,16 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "event=0x1_0": None,
     }.items():
         trees.put(tmp_path, f"{at}/events/e", text + "\n")
-        assert perf_pmus.code(result, "e") == words, text
+        assert perf_pmus.event_code(result, "e") == words, text
     trees.put(tmp_path, f"{at}/events/e.unit", "Joules\n")
-    assert (perf_pmus.unit(result, "e"), perf_pmus.unit(result, "none")) == ("Joules", "1")
+    assert (perf_pmus.event_unit(result, "e"), perf_pmus.event_unit(result, "none")) == (
+        "Joules",
+        "1",
+    )
     trees.put(tmp_path, f"{at}/events/e.scale", "2.3283064365386962890625e-10\n")
-    assert perf_pmus.scale(result, "e") == 2**-32
+    assert perf_pmus.event_scale(result, "e") == 2**-32
     trees.put(tmp_path, f"{at}/events/e.scale", "zero\n")
-    assert perf_pmus.scale(result, "e") == 1.0
+    assert perf_pmus.event_scale(result, "e") == 1.0
 
 
 # --- CPUID ----------------------------------------------------------------------------------------
@@ -83,7 +90,7 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
     before = os.sched_getaffinity(0)
     assert cpuid.vendor(executed) == identity.identity().vendor
     assert os.sched_getaffinity(0) == before
-    device = cpuid.device(Path("/"), cpu)
+    device = cpuid.device_leaves(Path("/"), cpu)
     if device(0) is not None:
         assert device(1) is not None
         assert executed(0) == device(0)
@@ -93,5 +100,7 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
 
 def test_uarch_is_found_by_executed_leaves() -> None:
     cpu = min(os.sched_getaffinity(0))
-    result = model.find(identity.identity().vendor, None, None, None, affinity.cpuid_leaves(cpu))
+    result = model.find_uarch(
+        identity.identity().vendor, None, None, None, affinity.cpuid_leaves(cpu)
+    )
     assert result.vendor == identity.identity().vendor

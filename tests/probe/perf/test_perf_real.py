@@ -31,7 +31,7 @@ from perfprobe.perf.perf_events import (
     Group,
     Kernel,
     open_group,
-    trouble,
+    open_trouble,
 )
 from perfprobe.wire import Counter, Cpu
 from perftop.session.session import Session
@@ -47,7 +47,7 @@ def system() -> Kernel:
     try:
         kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, core=False), 0, LEADER))
     except OSError as error:
-        pytest.skip(trouble(error).why)
+        pytest.skip(open_trouble(error).why)
     return kernel
 
 
@@ -61,8 +61,8 @@ def software(*configs: int) -> list[Event]:
 
 
 def msr_tsc() -> Event:
-    pmu = perf_pmus.find(Path("/"), "msr")
-    config = perf_pmus.config(pmu, "tsc") if pmu else None
+    pmu = perf_pmus.find_pmu(Path("/"), "msr")
+    config = perf_pmus.event_config(pmu, "tsc") if pmu else None
     if pmu is None or config is None:
         pytest.skip("no msr PMU here")
     return Event("msr_tsc", pmu.type, config, core=False)
@@ -142,7 +142,7 @@ def test_settling_on_the_real_kernel(system: Kernel, cpu: int) -> None:
     assert settled.group is not None
     settled.group.close()
     assert "sw0" in [e.key for e in settled.events]
-    if not perf_pmus.cores(Path("/")):
+    if not perf_pmus.core_pmus(Path("/")):
         assert {why.why for why in settled.missing.values()} == {
             "this CPU, or its hypervisor, has no such event"
         }
@@ -228,7 +228,7 @@ def test_the_command_line_says_what_blocks_it() -> None:
     result = command.run(
         "stream", "--source", "perf", program="perfprobe", stdin=subprocess.DEVNULL
     )
-    if perf_pmus.cores(Path("/")):
+    if perf_pmus.core_pmus(Path("/")):
         pytest.skip("there is a core PMU here")
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.startswith("perfprobe: the perf source is not available: no core PMU")
@@ -238,7 +238,7 @@ def test_the_command_line_says_what_blocks_it() -> None:
 def test_auto_goes_on_without_and_says_why() -> None:
     hello = command.stat("--source", "auto", "-n", "1", "-i", "0.2", "--sample", "0.1")[0]
     missing = {m["what"]: m["why"] for m in hello["missing"]}
-    if perf_pmus.cores(Path("/")):
+    if perf_pmus.core_pmus(Path("/")):
         pytest.skip("there is a core PMU here")
     assert hello["source"] == "os"
     assert "PMU" in missing["ref"]
@@ -261,7 +261,7 @@ def test_an_ordinary_user_is_told(system: Kernel) -> None:
         "import os\nfrom perfprobe.perf.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: Kernel().open(Event('x', 1, 0, core=False), 0, -1)\n"
-        "except OSError as e: print(trouble(e).why)\n"
+        "except OSError as e: print(open_trouble(e).why)\n"
     )
     result = python(code)
     assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is " + level in result.stdout

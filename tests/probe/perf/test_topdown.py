@@ -11,7 +11,7 @@ from fakeperf import TIMES, has, machine
 
 from perfprobe.cpu import topology
 from perfprobe.perf import chosen, perf_pmus
-from perfprobe.perf.chosen import LEVEL_1, LEVEL_2, Topdown
+from perfprobe.perf.chosen import TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2, Topdown
 from perfprobe.perf.perf_events import LEADER, Event
 
 MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
@@ -31,21 +31,21 @@ def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
 def opened(root: Path, kernel: fakeperf.Kernel) -> Topdown:
     rows = topology.read(root)
     return chosen.open_topdown(
-        root, rows, perf_pmus.cores(root), cpus=[row.cpu for row in rows], kernel=kernel
+        root, rows, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows], kernel=kernel
     )
 
 
 def test_ice_lake_has_a_group_that_slots_leads(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
-    listing(tmp_path, "cpu", LEVEL_1)
+    listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     kernel = fakeperf.Kernel(moved=MOVED)
     result = opened(tmp_path, kernel)
     (part,) = result.parts
-    assert has(part) == [*TIMES, *LEVEL_1]
+    assert has(part) == [*TIMES, *TOPDOWN_LEVEL_1]
     assert result.missing == []
     opens = [(e.key, e.config, leader) for e, cpu, leader, _ in kernel.opened.values() if cpu == 1]
-    assert [key for key, _, _ in opens[-5:]] == [*LEVEL_1]
+    assert [key for key, _, _ in opens[-5:]] == [*TOPDOWN_LEVEL_1]
     assert {(key, config) for key, config, leader in opens if leader == LEADER} == {
         ("slots", 0x400)
     }
@@ -56,17 +56,17 @@ def test_ice_lake_has_a_group_that_slots_leads(tmp_path: Path) -> None:
 def test_sapphire_rapids_has_the_second_level_too(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
-    listing(tmp_path, "cpu", LEVEL_1, LEVEL_2)
+    listing(tmp_path, "cpu", TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2)
     (part,) = opened(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
-    assert has(part) == [*TIMES, *LEVEL_1, *LEVEL_2]
+    assert has(part) == [*TIMES, *TOPDOWN_LEVEL_1, *TOPDOWN_LEVEL_2]
 
 
 def test_of_a_hybrid_only_the_p_cores(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu_core", 4, "0,2")
     fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
-    listing(tmp_path, "cpu_core", LEVEL_1)
-    listing(tmp_path, "cpu_atom", {key: LEVEL_1[key] for key in [*LEVEL_1][1:]})
+    listing(tmp_path, "cpu_core", TOPDOWN_LEVEL_1)
+    listing(tmp_path, "cpu_atom", {key: TOPDOWN_LEVEL_1[key] for key in [*TOPDOWN_LEVEL_1][1:]})
     (part,) = opened(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
     assert {tuple(counter.cpus or ()) for counter in part.counters} == {(0, 2)}
     assert {m.why for m in part.missing} == {"cores of this type have no PERF_METRICS"}
@@ -77,7 +77,7 @@ def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     result = opened(tmp_path, fakeperf.Kernel())
     assert (result.parts, result.missing[0].why) == ([], chosen.NO_PERF_METRICS)
-    listing(tmp_path, "cpu", LEVEL_1)
+    listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
 

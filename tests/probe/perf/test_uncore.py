@@ -153,7 +153,7 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     """Its event for transitions is in the extension set: bit 21 of the register."""
     (part,) = power_control(tmp_path, 0x2D, "config:0-7,21")
     assert has(part)[:2] == ["pcu_ticks", "pcu_transition"]
-    pmu = perf_pmus.find(tmp_path, "uncore_pcu")
+    pmu = perf_pmus.find_pmu(tmp_path, "uncore_pcu")
     assert pmu is not None
     assert perf_pmus.placed_term(pmu, "event", 0x100) == 1 << 21
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")

@@ -14,7 +14,7 @@ from made import Clock
 
 from perfprobe.cpu import topology
 from perfprobe.polled import firmware_limits
-from perfprobe.polled.firmware_limits import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
+from perfprobe.polled.firmware_limits import FREQUENCY_LIMIT, MESSAGE_FORMAT, PROCHOT, REQUEST, Hsmp
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -44,8 +44,11 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
     out = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     request, hot, message = out.split()
     assert (int(request), int(hot)) == (REQUEST, PROCHOT)
-    assert MESSAGE.pack(FREQUENCY_LIMIT, 2, 3, *range(4, 12), 12).hex()[: len(message)] == message
-    assert MESSAGE.size == REQUEST >> 16 & 0x3FFF
+    assert (
+        MESSAGE_FORMAT.pack(FREQUENCY_LIMIT, 2, 3, *range(4, 12), 12).hex()[: len(message)]
+        == message
+    )
+    assert MESSAGE_FORMAT.size == REQUEST >> 16 & 0x3FFF
 
 
 SOURCES = [*("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability"),

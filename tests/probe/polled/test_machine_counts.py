@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.native import sampler
-from perfprobe.polled.machine_counts import MAX_CPUS_FOR_TOTALS, MachineCounts, loads, some, totals
+from perfprobe.polled.machine_counts import (
+    MAX_CPUS_FOR_TOTALS,
+    MachineCounts,
+    parse_loads,
+    parse_totals,
+    read_some,
+)
 from perfprobe.polled.polling import write_row
 
 pytestmark = pytest.mark.usefixtures("closes_files")
@@ -132,8 +138,10 @@ def test_any_bytes(data: bytes) -> None:
     fd = os.memfd_create("pressure")
     try:
         os.write(fd, data)
-        result = some(fd)
-        assert all(value is None or 0 <= value < 10**18 for value in loads(data) + totals(data))
+        result = read_some(fd)
+        assert all(
+            value is None or 0 <= value < 10**18 for value in parse_loads(data) + parse_totals(data)
+        )
         assert result is None or 0 <= result < 10**18
     finally:
         os.close(fd)

@@ -19,7 +19,7 @@ from perfprobe.machine.source import Machine
 from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
 from perfprobe.opening import open_os
 from perfprobe.polled import procstat
-from perfprobe.polled.procstat import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, mount
+from perfprobe.polled.procstat import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -129,7 +129,7 @@ def test_an_unreadable_file_gives_a_reason_and_no_rows(root: Path) -> None:
     for field in FIELDS:
         assert "cannot be read: No such file" in missing[f"stat_{field}_s"].why
         assert missing[f"stat_{field}_s"].fix is None
-    assert mount(Path("/")) == "sudo mount -t proc proc /proc"
+    assert proc_mount(Path("/")) == "sudo mount -t proc proc /proc"
 
 
 def test_a_vanished_text_leaves_columns_invalid(root: Path) -> None:
@@ -189,7 +189,7 @@ def test_this_machine() -> None:
     """Each frame of a batch lies between two readings of the test's own."""
 
     def own() -> dict[int, tuple[int, ...]]:
-        return procstat.ticks(Path("/proc/stat").read_text(encoding="ascii"))
+        return procstat.parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))
 
     before = own()
     with closing(open_os(Path("/"), SAMPLE_NS, None)) as source:

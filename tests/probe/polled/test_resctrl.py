@@ -13,7 +13,7 @@ from made import Clock
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.polled.resctrl import ONE_GROUP, PLACE, Resctrl
+from perfprobe.polled.resctrl import ONE_GROUP_TEXT, RESCTRL_PATH, Resctrl
 from perfprobe.wire import Missing
 
 pytestmark = pytest.mark.usefixtures("closes_files")
@@ -29,14 +29,14 @@ def two(tmp_path: Path) -> Path:
         trees.l3(tmp_path, cpu, "0-1" if cpu < 2 else "2-3", ident=cpu // 2)
     group(tmp_path, "", 0, total=1000, local=800, occupancy=64)
     group(tmp_path, "", 1, total=5000, local=5000, occupancy=128)
-    trees.put(tmp_path, f"{PLACE}/info/L3_MON/num_rmids", "16\n")
+    trees.put(tmp_path, f"{RESCTRL_PATH}/info/L3_MON/num_rmids", "16\n")
     return tmp_path
 
 
 def group(root: Path, name: str, number: int, **values: int | str) -> None:
     files = {"total": "mbm_total_bytes", "local": "mbm_local_bytes", "occupancy": "llc_occupancy"}
     for key, value in values.items():
-        path = f"{PLACE}{name}/mon_data/mon_L3_{number:02d}/{files[key]}"
+        path = f"{RESCTRL_PATH}{name}/mon_data/mon_L3_{number:02d}/{files[key]}"
         trees.put(root, path, f"{value}\n")
 
 
@@ -55,7 +55,7 @@ def test_an_l3_is_on_the_row_of_its_first_cpu(two: Path) -> None:
     source, _ = opened(two)
     assert [c.key for c in source.block.counters] == KEYS
     assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
-    assert source.missing == [Missing("l3_groups", ONE_GROUP)]
+    assert source.missing == [Missing("l3_groups", ONE_GROUP_TEXT)]
     nothing = [None] * 3
     assert looked(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
     group(two, "", 0, total=1700, local=900, occupancy=32)
@@ -72,7 +72,7 @@ def test_traffic_is_the_sum_of_control_groups(two: Path) -> None:
     assert looked(source)[0] == [100, 0, 80], "what a group had before it was seen is not known"
     group(two, "/batch", 0, total=800, local=0, occupancy=16)
     assert looked(source)[0] == [600, 0, 80]
-    shutil.rmtree(two / PLACE / "batch")
+    shutil.rmtree(two / RESCTRL_PATH / "batch")
     group(two, "", 0, total=1150, local=800, occupancy=64)
     assert looked(source)[0] == [650, 0, 64], "what a group has moved stays when it goes"
 
@@ -148,7 +148,7 @@ def test_each_group_reports_its_traffic(two: Path) -> None:
     assert isinstance(report, dict)
     assert report["batch"] == [[0, 600], [1, None]]
     assert report["batch/mon_groups/web"][0] == [0, None]
-    shutil.rmtree(two / PLACE / "batch")
+    shutil.rmtree(two / RESCTRL_PATH / "batch")
     looked(source)
     assert source.take() == {}
 
@@ -170,7 +170,7 @@ def test_a_recreated_group_is_a_new_group(two: Path) -> None:
     looked(source)
     group(two, "/batch", 0, total=900)
     looked(source)
-    shutil.rmtree(two / PLACE / "batch")
+    shutil.rmtree(two / RESCTRL_PATH / "batch")
     looked(source)
     group(two, "/batch", 0, total=5000)
     looked(source)

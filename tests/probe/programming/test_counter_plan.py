@@ -18,7 +18,9 @@ from perfprobe.registers.msr import Registers
 def planned(name: str, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
     """The plan of a model, with its counters as in the table or as given."""
     uarch = next(row.uarch for row in ROWS if row.uarch.name == name)
-    plan = counter_plan.plan(replace(uarch, budget=budget or uarch.budget), any_thread=any_thread)
+    plan = counter_plan.make_plan(
+        replace(uarch, budget=budget or uarch.budget), any_thread=any_thread
+    )
     assert plan is not None
     return plan
 
@@ -102,7 +104,7 @@ def values(plan: Plan, changed: dict[int, int]) -> dict[int, int]:
 ])  # fmt: skip
 def test_evidence_of_use(name: str, changed: dict[int, int], used: bool) -> None:
     plan = planned(name)
-    assert (counter_plan.in_use(plan, values(plan, changed)) is not None) == used
+    assert (counter_plan.counters_in_use(plan, values(plan, changed)) is not None) == used
 
 
 def test_without_a_global_control_the_select_decides() -> None:
@@ -112,14 +114,14 @@ def test_without_a_global_control_the_select_decides() -> None:
         0xC0010200: 0x430076, 0xC0010202: 0x4300C0, 0xC0010204: 0x420076,
         0xC0010206: 0x4200C0, 0xC0010208: 0x43002B,
     }  # fmt: skip
-    assert counter_plan.in_use(plan, values(plan, {0xC0010204: 0x530076})) is not None
-    assert counter_plan.in_use(plan, values(plan, {0xC0010204: 0x130076})) is None
+    assert counter_plan.counters_in_use(plan, values(plan, {0xC0010204: 0x530076})) is not None
+    assert counter_plan.counters_in_use(plan, values(plan, {0xC0010204: 0x130076})) is None
 
 
 def test_changes_keep_bits_of_others() -> None:
     plan = planned("Skylake-SP")
     before = values(plan, {0x38F: 1 << 48 | 8, 0x38D: 0x5000, 0x187: 0x42003C})
-    assert counter_plan.changes(plan, before) == {
+    assert counter_plan.planned_changes(plan, before) == {
         0x186: Change(0, 0x43023C),
         0x187: Change(0x42003C, 0x42003C),
         0x188: Change(0, 0x4200C0),
@@ -150,12 +152,12 @@ FIXED = ["ref", "cycles", "instructions"]
 ])  # fmt: skip
 def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: list[str]) -> None:
     plan = planned("Skylake-SP")
-    ours = counter_plan.changes(plan, dict.fromkeys(plan.controls, 0))
+    ours = counter_plan.planned_changes(plan, dict.fromkeys(plan.controls, 0))
     held = Held({register: change.ours for register, change in ours.items()})
     registers = cast("Registers", held)
-    assert counter_plan.foreign(registers, plan) == ([], "")
+    assert counter_plan.foreign_changes(registers, plan) == ([], "")
     held.values[register] = value
-    lost, evidence = counter_plan.foreign(registers, plan)
+    lost, evidence = counter_plan.foreign_changes(registers, plan)
     assert (lost, f"MSR {register:X}H is {value:X}H" in evidence) == (keys, bool(keys))
 
 
@@ -174,7 +176,7 @@ def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: l
     ],
 )
 def test_restored_values(register: int, change: Change, now: int, after: int) -> None:
-    assert counter_plan.given_back({register: change}, {register: now}) == {register: after}
+    assert counter_plan.values_to_restore({register: change}, {register: now}) == {register: after}
 
 
 OURS = {
@@ -200,4 +202,4 @@ def test_counters_of_another_program_stay_enabled(
     theirs: dict[int, int], after: dict[int, int]
 ) -> None:
     now = {register: change.ours for register, change in OURS.items()} | theirs
-    assert counter_plan.given_back(OURS, now) == dict.fromkeys(OURS, 0) | after
+    assert counter_plan.values_to_restore(OURS, now) == dict.fromkeys(OURS, 0) | after

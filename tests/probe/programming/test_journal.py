@@ -86,16 +86,16 @@ def test_a_journal_round_trip(directory: Path, root: Path) -> None:
     path = written(directory, root)
     (entry,) = journal.read_journals(directory, BOOT, root).entries
     assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
-    assert journal.stale(directory, BOOT, root) == []
+    assert journal.stale_entries(directory, BOOT, root) == []
     forge(path)
-    (left,) = journal.stale(directory, BOOT, root)
+    (left,) = journal.stale_entries(directory, BOOT, root)
     assert left.cpus == CPUS
     assert not left.live
 
 
 def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:
     forge(written(directory, root), pid=os.getpid(), start=1)
-    assert len(journal.stale(directory, BOOT, root)) == 1
+    assert len(journal.stale_entries(directory, BOOT, root)) == 1
 
 
 def test_each_tree_has_its_own_journals(directory: Path, root: Path, tmp_path: Path) -> None:

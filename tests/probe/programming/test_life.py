@@ -180,11 +180,11 @@ def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
         busy = stat(fake, "-n", "1")
         assert (busy.returncode, busy.stdout) == (3, "")
         assert f"another perftop (pid {process.pid})" in busy.stderr
-        assert journal.stale(run_dir, boot, fake.root) == []
+        assert journal.stale_entries(run_dir, boot, fake.root) == []
         process.kill()
     changed = fake.changed()
     assert set(changed) == {0, 1, 2, 3}
-    (entry,) = journal.stale(run_dir, boot, fake.root)
+    (entry,) = journal.stale_entries(run_dir, boot, fake.root)
     assert entry.pid == process.pid
     results = {r: (c.before, c.ours) for r, c in entry.cpus[3].items() if c.before != c.ours}
     assert results == changed[3]
@@ -196,7 +196,7 @@ def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
         again.terminate()
         again.wait(MOST_S)
     assert fake.changed() == {}
-    assert journal.stale(run_dir, boot, fake.root) == []
+    assert journal.stale_entries(run_dir, boot, fake.root) == []
 
 
 def online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state: bool) -> None:
@@ -224,7 +224,7 @@ def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
 
 def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     """They are still as we left them: that is no use by somebody else."""
-    plan = counter_plan.plan(SKYLAKE, any_thread=False)
+    plan = counter_plan.make_plan(SKYLAKE, any_thread=False)
     assert plan
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(dict.fromkeys(range(4), plan), range(4))
@@ -251,7 +251,7 @@ def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir
         process.terminate()
         assert process.wait(MOST_S) == 1
     assert set(fake.changed()) == {3}
-    (entry,) = journal.stale(run_dir, identity.boot_id(fake.root), fake.root)
+    (entry,) = journal.stale_entries(run_dir, identity.boot_id(fake.root), fake.root)
     assert set(entry.cpus) == {3}
     with probe(fake) as (process, messages):  # still off: it waits on
         (note,) = [message for message in messages if isinstance(message, wire.Note)]

@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 def plans() -> dict[int, Plan]:
     skylake = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
-    plan = counter_plan.plan(skylake, any_thread=False)
+    plan = counter_plan.make_plan(skylake, any_thread=False)
     assert plan
     return dict.fromkeys(range(4), plan)
 
@@ -72,13 +72,13 @@ def test_restored_registers_leave_the_journal_first(
     gone = json.loads(forged.path.read_text()) | {"pid": 2**22 + 1}
     forged.path.write_text(json.dumps(gone))
     fake.poke(0, SELECT, LEFT.ours)
-    plain, seen = counter_plan.controls, []
+    plain, seen = counter_plan.control_values, []
 
     def looked(device: Registers, plan: Plan) -> dict[int, int]:
         seen.append((fake.peek(0, SELECT), on_disk(run_dir, fake)))
         return plain(device, plan)
 
-    monkeypatch.setattr(counter_plan, "controls", looked)
+    monkeypatch.setattr(counter_plan, "control_values", looked)
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(4))
     assert seen[0] == (LEFT.before, {})

@@ -128,7 +128,7 @@ def test_a_journal_changes_no_file_of_an_archive(archive: Path, tmp_path: Path, 
         passwd.rename(archive / "dev/cpu/0/msr")
         passwd = archive / "dev/cpu/0/msr"
     change = Change(0x3C, 0x43003C)
-    assert journal.plausible(0x186, change)
+    assert journal.is_plausible(0x186, change)
     with suppress(MsrError), Registers(archive, 0, writable=True) as registers:
         list(restore(registers, {0x186: change}))
     assert passwd.read_bytes() == OURS

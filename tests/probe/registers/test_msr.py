@@ -82,7 +82,7 @@ def test_modprobe_is_suggested_only_if_the_module_can_exist(
     monkeypatch.setattr(identity, "virtualisation", lambda _: guest)
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("msr.ko")] if module else []))
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
-    monkeypatch.setattr(files, "numbered", lambda *_: [])
+    monkeypatch.setattr(files, "numbered_entries", lambda *_: [])
     result = msr._open_trouble(Path("/"), 0, missing)
     assert result.fix == fix
     assert "no /dev/cpu/N/msr" in result.cause
@@ -110,7 +110,7 @@ def test_an_offline_cpu(fake: FakeKernel) -> None:
     ("register", "text"), [(0x186, "MSR 186H"), (0xCE, "MSR CEH"), (0xC00000E7, "MSR C00000E7H")]
 )
 def test_names(register: int, text: str) -> None:
-    assert msr.name(register) == text
+    assert msr.register_name(register) == text
 
 
 @needs_fuse

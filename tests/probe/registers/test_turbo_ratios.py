@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfprobe.cpu.model import find
+from perfprobe.cpu.model import find_uarch
 from perfprobe.cpu.model_terms import Uarch
 from perfprobe.registers import limits
 from perfprobe.wire import Missing, Turbo
@@ -16,7 +16,7 @@ GHZ = 1e9
 
 
 def read(model: int, registers: dict[int, int], stepping: int = 4) -> Turbo | Missing:
-    return limits.turbo_table(find(INTEL, 6, model, stepping), registers.get)
+    return limits.turbo_table(find_uarch(INTEL, 6, model, stepping), registers.get)
 
 
 def steps(model: int, registers: dict[int, int]) -> list[tuple[int, float]]:
@@ -83,7 +83,7 @@ def test_knights_landing_packs_differences() -> None:
 def test_hybrids_have_a_table_for_each_type() -> None:
     registers = {0x1AD: 0x3031323334353535, 0x650: 0x2828282828282828}
     for side, cpus, first in (("P", [0, 1], (3, 5.3e9)), ("E", [2, 3], (8, 4.0e9))):
-        model = find(INTEL, 6, 0x97, 2, core_type=side)
+        model = find_uarch(INTEL, 6, 0x97, 2, core_type=side)
         result = limits.turbo_table(model, registers.get, cpus)
         assert isinstance(result, Turbo)
         assert result.cpus == cpus
@@ -93,12 +93,16 @@ def test_hybrids_have_a_table_for_each_type() -> None:
 @pytest.mark.parametrize(
     ("model", "registers", "why"),
     [
-        (find(INTEL, 6, 0x2E, 6), {0x1AD: 0x20}, "no register is known for it (Nehalem-EX)"),
-        (replace(find(INTEL, 6, 0x5E, 3), bclk_hz=None), {0x1AD: 1}, "the bus clock is not known"),
-        (find(INTEL, 6, 0x5E, 3), {}, "MSR 1ADH cannot be read"),
-        (find(INTEL, 6, 0x55, 4), {0x1AD: 0x25}, "MSR 1AEH cannot be read"),
-        (find(INTEL, 6, 0x55, 4), {0x1AD: 0x25, 0x1AE: 0}, "MSR 1ADH holds no ratio"),
-        (find("AuthenticAMD", 0x19, 1, 1), {}, "no register is known for it (Zen 3)"),
+        (find_uarch(INTEL, 6, 0x2E, 6), {0x1AD: 0x20}, "no register is known for it (Nehalem-EX)"),
+        (
+            replace(find_uarch(INTEL, 6, 0x5E, 3), bclk_hz=None),
+            {0x1AD: 1},
+            "the bus clock is not known",
+        ),
+        (find_uarch(INTEL, 6, 0x5E, 3), {}, "MSR 1ADH cannot be read"),
+        (find_uarch(INTEL, 6, 0x55, 4), {0x1AD: 0x25}, "MSR 1AEH cannot be read"),
+        (find_uarch(INTEL, 6, 0x55, 4), {0x1AD: 0x25, 0x1AE: 0}, "MSR 1ADH holds no ratio"),
+        (find_uarch("AuthenticAMD", 0x19, 1, 1), {}, "no register is known for it (Zen 3)"),
     ],
 )
 def test_a_missing_turbo_table_has_a_reason(

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median
 
-from perftop.base.text import listed, safe
+from perftop.base.text import join_words, safe_text
 from perftop.model.kinds import CAUSES, KINDS, cause_of
 from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
-    UNUSUAL,
+    ON_REQUEST_KEYS,
     Cause,
     Reading,
+    format_like,
     number_of,
     row_keys,
-    shown_like,
     state_of,
 )
 from perftop.output.compare.statistics import (
@@ -26,11 +26,11 @@ from perftop.output.compare.statistics import (
     difference,
     estimate,
     has_heavy_tails,
-    holm,
+    holm_corrected,
     ranked_difference,
     resolution,
 )
-from perftop.output.run_summary import SETTING_NAMES, is_different, label, value_text
+from perftop.output.run_summary import SETTING_NAMES, is_different, setting_label, value_text
 from perftop.output.sentences import as_clause
 
 MIN_CAUSE = 0.01
@@ -40,9 +40,9 @@ MIN_DIFFERENCE = 0.0005
 """Minimum difference, as a share or relative to A. A smaller one is ignored however significant it
 is, because counters are not more accurate."""
 NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"
-UNNAMED = frozenset({"boot_id", "host", "command", "source", "sample_s"})
+UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that do not explain a difference by themselves."""
-TIMES = ("run_s", "length_s")
+TIME_KEYS = ("run_s", "length_s")
 MAX_NAME = 20
 
 
@@ -84,7 +84,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Differing:
+class DifferingState:
     """A state in which the machines differ."""
 
     key: str
@@ -101,7 +101,7 @@ class Comparison:
     """Name of the phase; '' for the whole."""
     a: list[Reading]
     b: list[Reading]
-    differing: list[Differing]
+    differing: list[DifferingState]
     same: list[str]
     rows: list[Row]
     only: tuple[list[str], list[str]]
@@ -144,7 +144,7 @@ def compare(
     `keys`: the numbers to compare; None: all. The probabilities are corrected for all rows of all
     comparisons."""
     pairs = [_pairs(a, b, keys) for _, a, b in sides]
-    chances = iter(holm([
+    chances = iter(holm_corrected([
         pair.difference.p for phase in pairs for pair in phase if pair.difference is not None
     ]))  # fmt: skip
     compared = []
@@ -165,7 +165,16 @@ def compare(
         ]  # fmt: skip
         same = [key for key in both if not is_different(state_a[key], state_b[key])]
         compared.append(
-            Comparison(name, a, b, differing, same, rows, (_only(a, b), _only(b, a)), in_turn)
+            Comparison(
+                name,
+                a,
+                b,
+                differing,
+                same,
+                rows,
+                (_only_on_side(a, b), _only_on_side(b, a)),
+                in_turn,
+            )
         )
     return compared
 
@@ -173,11 +182,13 @@ def compare(
 def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
     pairs = []
     for key in row_keys(reading.numbers for reading in (*a, *b)):
-        asked = key not in UNUSUAL if keys is None else key in keys
+        asked = key not in ON_REQUEST_KEYS if keys is None else key in keys
         pair = _pair(number_of(key), a, b) if asked else None
         if pair is None or (pair.number.unit != "ratio" and pair.a == 0):
             continue  # one side lacks the number, or no percentage of zero exists
-        if keys is None and not (_shows(pair.number, pair.a) or _shows(pair.number, pair.b)):
+        if keys is None and not (
+            _is_shown_nonzero(pair.number, pair.a) or _is_shown_nonzero(pair.number, pair.b)
+        ):
             continue  # for example, steal on a machine without a hypervisor
         pairs.append(pair)
     return pairs
@@ -217,12 +228,12 @@ def _values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
     return [fmean(together) for together in values.values()]
 
 
-def _shows(number: Number, value: float) -> bool:
+def _is_shown_nonzero(number: Number, value: float) -> bool:
     """Whether the value is displayed as anything but 0."""
-    return value != 0 if number.rate else float(shown_like(number, value)) != 0
+    return value != 0 if number.rate else float(format_like(number, value)) != 0
 
 
-def _only(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
+def _only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
     ours, theirs = ({key for run in runs for key in run.numbers} for runs in (side, other))
     return [key for key in row_keys(run.numbers for run in side) if key in ours - theirs]
 
@@ -273,19 +284,19 @@ def _rows_of(cause: Cause) -> tuple[str, ...]:
 
 def _differing(
     key: str, a: object, b: object, extra: dict[Cause, float], explained: set[str]
-) -> Differing:
+) -> DifferingState:
     """Returns a state in which both sides differ. It explains a number only if the cause of an
     episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
     cause = next((cause for cause in extra if cause[1] in names), None)
     keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
-    return Differing(key, a, b, keys, cause if keys else None)
+    return DifferingState(key, a, b, keys, cause if keys else None)
 
 
 # --- the answer
 
 
-def answer(compared: Sequence[Comparison]) -> str:
+def headline(compared: Sequence[Comparison]) -> str:
     """Returns a sentence on the certain difference that is largest compared with its noise, and
     one on the run time if that is another row."""
     rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
@@ -294,7 +305,7 @@ def answer(compared: Sequence[Comparison]) -> str:
         return _no_difference(compared)
     reason = _why(phase, row)
     text = f"{_place(phase)}{_difference_text(row)}{reason}."
-    time = next((other for other in phase.rows if other.number.key in TIMES), None)
+    time = next((other for other in phase.rows if other.number.key in TIME_KEYS), None)
     if time is None or time is row or time.interval is None:
         return text
     if not time.is_sure:
@@ -303,7 +314,7 @@ def answer(compared: Sequence[Comparison]) -> str:
 
 
 def _place(phase: Comparison) -> str:
-    label = safe(phase.label, MAX_NAME)
+    label = safe_text(phase.label, MAX_NAME)
     if phase.by_blocks and any(row.interval is not None for row in phase.rows):
         return f"In {label} of these two runs, " if label else "In these two runs, "
     return f"In {label}, " if label else ""
@@ -311,7 +322,7 @@ def _place(phase: Comparison) -> str:
 
 def _difference_text(row: Row) -> str:
     more = row.change > 0
-    if row.number.key in TIMES:
+    if row.number.key in TIME_KEYS:
         return f"B takes {row.size} {'longer' if more else 'less time'}"
     name = row.number.words
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
@@ -332,7 +343,7 @@ def _why(phase: Comparison, row: Row) -> str:
     """Returns the state that explains a difference, else the cause of the episodes that explain it.
     Returns '' without an explanation, or if several changed states could explain the difference."""
     cause = row.cause
-    if cause is None and row.number.key in TIMES:
+    if cause is None and row.number.key in TIME_KEYS:
         cause = next((other.cause for other in phase.rows if other.cause is not None), None)
     if cause is None:
         return ""
@@ -343,14 +354,14 @@ def _why(phase: Comparison, row: Row) -> str:
     if len(states) == 1:
         state = states[0]
         a, b = (value_text(state.key, value) for value in (state.a, state.b))
-        return f": {label(state.key)} is {b} in B, {a} in A"
+        return f": {setting_label(state.key)} is {b} in B, {a} in A"
     name = as_clause(cause_of(cause[1]).subject or cause[1])
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 
 def _no_difference(compared: Sequence[Comparison]) -> str:
     phases = [(phase, row) for phase in compared for row in phase.rows]
-    phases.sort(key=lambda pair: pair[1].number.key not in TIMES)
+    phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     with_noise = [pair for pair in phases if pair[1].interval is not None]
     rows = [row for _, row in phases]
     time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ALONE), None)
@@ -363,7 +374,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     return f"{_possible(*with_noise[0])}."
 
 
-def work(phase: Comparison) -> str:
+def work_sentence(phase: Comparison) -> str:
     """Returns a sentence on how the work and its speed differ, by instructions and clock; '' if
     these are no evidence."""
     rows = {row.number.key: row for row in phase.rows}
@@ -386,23 +397,23 @@ def work(phase: Comparison) -> str:
     return text + "."
 
 
-def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
+def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yields sentences on questions that remain open."""
     first, rows = compared[0], [row for phase in compared for row in phase.rows]
     sure = any(row.is_sure for row in rows)
-    explaining = [label(state.key) for state in first.differing if state.explains]
-    unexplained = [label(state.key) for state in first.differing
-              if not state.explains and state.key not in UNNAMED]  # fmt: skip
+    explaining = [setting_label(state.key) for state in first.differing if state.explains]
+    unexplained = [setting_label(state.key) for state in first.differing
+              if not state.explains and state.key not in UNEXPLAINING_STATES]  # fmt: skip
     if sure and unexplained:
-        names = listed(unexplained)
+        names = join_words(unexplained)
         if explaining:
-            yield f"whether {names} matters: it changed together with {listed(explaining)}"
+            yield f"whether {names} matters: it changed together with {join_words(explaining)}"
         elif len(unexplained) > 1:
             yield f"which of {names} matters: they changed together"
         else:
             yield f"whether {names} is the cause: no episode names it"
     if len(explaining) > 1:
-        yield f"which of {listed(explaining)} it is: they changed together"
+        yield f"which of {join_words(explaining)} it is: they changed together"
     if first.by_blocks and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
     elif first.files == (1, 1) and sure and not first.in_turn:
@@ -413,8 +424,8 @@ def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
     unsteady = dict.fromkeys(row.number.words for row in rows if row.verdict == UNSTEADY)
     if unsteady:
         slow = "it changes" if len(unsteady) == 1 else "they change"
-        yield f"noise of {listed([*unsteady])}: {slow} too slowly for runs of this length"
+        yield f"noise of {join_words([*unsteady])}: {slow} too slowly for runs of this length"
     for side, keys in zip("AB", first.only, strict=True):
         if keys:  # both numbers of an event have the same name
             lacking = dict.fromkeys(number_of(key).words for key in keys)
-            yield f"{listed([*lacking])}: only {side} has it"
+            yield f"{join_words([*lacking])}: only {side} has it"

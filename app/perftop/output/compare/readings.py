@@ -13,7 +13,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.base.text import GHZ, MISSING, safe, scale
+from perftop.base.text import GHZ, MISSING, safe_text, scale
 from perftop.model import numbers as model_numbers
 from perftop.model.delta import Delta, add_samples
 from perftop.model.kinds import kind_of
@@ -107,11 +107,11 @@ rows."""
 NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUES}
 """The numbers by which runs are compared. Recordings can also have event numbers, which are not
 listed here."""
-UNUSUAL = frozenset({"kernel_cycles"})
+ON_REQUEST_KEYS = frozenset({"kernel_cycles"})
 """Keys that are compared only on request."""
 
 
-def of_event(key: str) -> bool:
+def is_event_key(key: str) -> bool:
     """Whether the key is that of a chosen event or of an issue-slot metric."""
     return key.startswith(EVENT) or key in RARE_METRICS
 
@@ -121,7 +121,7 @@ def number_of(key: str) -> Number:
     number = NUMBERS.get(key) or RARE_METRICS.get(key)
     if number is not None:
         return number
-    name = safe(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
+    name = safe_text(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
     if key.endswith(PER_KI):
         return Number(key, name, "1", "", digits=2)
     return Number(key, name, "1/s", "", digits=4, grows=True)
@@ -131,7 +131,7 @@ def unit_of(number: Number) -> str:
     return PER_KI if number.key.endswith(PER_KI) else shown_unit(number)
 
 
-def shown_like(definition: Number, value: float, like: float | None = None) -> str:
+def format_like(definition: Number, value: float, like: float | None = None) -> str:
     """Formats a value without its unit, with as many digits as `like` needs, or as the value itself
     needs if `like` is None."""
     if not isfinite(value):
@@ -158,7 +158,7 @@ def numbers(line: Line) -> Numbers:
     values: dict[str, object] = {
         key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].grows
     }
-    events = [key for key in line["machine"] if of_event(key)]
+    events = [key for key in line["machine"] if is_event_key(key)]
     return _finite(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
 
 
@@ -204,7 +204,7 @@ def reading(line: Line, label: str = "") -> Reading:
     """Parses a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
     values = line.get("numbers")
     if isinstance(values, dict):
-        events = [key for key in values if of_event(key)][:MAX_EVENTS]
+        events = [key for key in values if is_event_key(key)][:MAX_EVENTS]
         values = _finite({key: values[key] for key in (*NUMBERS, *events) if key in values})
     else:
         values = numbers(line)
@@ -231,7 +231,7 @@ def state_of(readings: Sequence[Reading]) -> Line:
     return merged
 
 
-class Foreign(Exception):  # noqa: N818 - the name describes the input, not an error
+class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not an error
     """Raised for lines of JSON that are from another program or damaged; the message states
     which."""
 
@@ -246,15 +246,15 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
             continue
         try:
             line = json.loads(text, parse_int=_bounded)
-            read = _of_line(line) if isinstance(line, dict) else None
+            read = _reading_of_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not readings:
-                raise Foreign(f"line {index + 1} is not from perftop") from None
+                raise ForeignFile(f"line {index + 1} is not from perftop") from None
             damage = f"line {index + 1} is cut or damaged; the lines before it were compared"
             return readings, damage
         readings += [read] if read is not None and len(readings) < MAX_READINGS else []
     if not readings:
-        raise Foreign("it has no line summary, phase or run")
+        raise ForeignFile("it has no line summary, phase or run")
     return readings, None
 
 
@@ -265,11 +265,11 @@ def _bounded(digits: str) -> int:
     return value
 
 
-def _of_line(line: Line) -> Reading | None:
+def _reading_of_line(line: Line) -> Reading | None:
     kind = line.get("type")
     if kind == "run":
         if line.get("side"):
-            raise Foreign("it has runs of two commands, which its last line compares")
+            raise ForeignFile("it has runs of two commands, which its last line compares")
         return None if line.get("warmup") else reading(line)
     if kind == "phase":
         label = str(line["label"])
@@ -281,7 +281,7 @@ def _of_line(line: Line) -> Reading | None:
 # --- a recording
 
 
-class Course:
+class RunCourse:
     """The numbers of a session over time, in slices of a few samples each, starting when the object
     is created. They are used to estimate the noise of a single run."""
 
@@ -399,7 +399,7 @@ class Course:
         return low_s
 
 
-class Recorded(Phases):
+class RecordingReader(Phases):
     """Creates the readings of a recording: one for each phase, or one for the whole."""
 
     def __init__(self, *, by_mark: bool) -> None:
@@ -410,7 +410,7 @@ class Recorded(Phases):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
-        self._course = Course(session)
+        self._course = RunCourse(session)
         return session
 
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
@@ -448,4 +448,4 @@ class Recorded(Phases):
                 courses.pop("lost_ratio", None)
                 samples.pop("lost_ratio", None)
             self.readings.append(replace(reading(line, label), courses=courses, samples=samples))
-        self._course = Course(self.session)
+        self._course = RunCourse(self.session)

@@ -10,47 +10,48 @@ from math import isfinite, nan
 from statistics import median
 from textwrap import wrap
 
-from perftop.base.text import listed, many, safe
+from perftop.base.text import count_noun, join_words, safe_text
 from perftop.draw.columns import Column
 from perftop.output.compare.comparison import Comparison, compare
 from perftop.output.compare.readings import (
     NUMBERS,
-    UNUSUAL,
+    ON_REQUEST_KEYS,
     Numbers,
+    format_like,
     numbers,
     numbers_json,
     reading,
     row_keys,
-    shown_like,
 )
 from perftop.output.compare.statistics import (
     MAX_NEEDED,
     estimate,
-    least_difference,
     outliers,
     runs_needed,
+    smallest_difference,
 )
 from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import table_line
 
-TIME = "run_s"
+TIME_KEY = "run_s"
 MAX_ROWS = 20
 """Maximum number of runs that each have a row; with more runs, only the outliers have one."""
 MIN_EXPLAINED = 0.25
 """Minimum share of an outlier's extra time that a reason must account for to explain it."""
-AMOUNTS = {
+AMOUNT_TEXTS = {
     "disk_s": "waited {} more for the disk", "waited_s": "waited {} more for a CPU",
     "cpu_s": "worked {} longer",
 }  # fmt: skip
 """Texts of amounts that can explain an outlier, by key of the number."""
 HEADINGS = {
-    TIME: "time s", "util": "busy %", "busy_hz": "GHz", "ipc": "IPC", "below_ceiling": "below %",
-    "lost_ratio": "lost %", "waited_s": "wait s", "disk_s": "disk s", "energy_j": "kJ",
+    TIME_KEY: "time s", "util": "busy %", "busy_hz": "GHz", "ipc": "IPC",
+    "below_ceiling": "below %", "lost_ratio": "lost %", "waited_s": "wait s",
+    "disk_s": "disk s", "energy_j": "kJ",
 }  # fmt: skip
 """Columns of the table, by key of the number."""
 NAMES = [Column("", "run", 6, left=True, gap=0), Column("", "status", 6)]
 CELL_WIDTH, MAX_NAME, WIDTH = 8, 24, 80
-CHANGES = (0.05, 0.02, 0.01)
+SHOWN_CHANGES = (0.05, 0.02, 0.01)
 """Relative changes of the time for which the necessary number of runs is shown."""
 
 
@@ -91,14 +92,14 @@ class Runs:
         self.runs = [run for run in self.all_runs if run.status == 0]
         self.failed = [run for run in self.all_runs if run.status != 0]
         counted = [index for index, run in enumerate(self.all_runs) if run.status == 0]
-        self.outliers = [self._outlier(counted[i]) for i in outliers(self.values(TIME))]
+        self.outliers = [self._outlier(counted[i]) for i in outliers(self.values(TIME_KEY))]
         self.outlying = [outlier.index for outlier in self.outliers]
 
     @property
     def rows(self) -> int:
         """Number of rows that `diff` has for such runs, which share the chance of a mistake."""
         keys = row_keys(run.numbers for run in self.runs)
-        return sum(key not in UNUSUAL and any(self.values(key)) for key in keys)
+        return sum(key not in ON_REQUEST_KEYS and any(self.values(key)) for key in keys)
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
         """Returns the values of a number, for the runs in which it is known."""
@@ -112,11 +113,11 @@ class Runs:
         """Returns the outlier with its reason, such as a longer wait than in the other runs; ''
         without a number that explains it. Waits are the sum over all tasks of the command."""
         run, others = self.all_runs[index], [i for i in range(len(self.all_runs)) if i != index]
-        time_s = run.numbers[TIME]
-        by_s = time_s - median(self.values(TIME))
+        time_s = run.numbers[TIME_KEY]
+        by_s = time_s - median(self.values(TIME_KEY))
         amounts = [
             (run.numbers[key], self.values(key, [index]), words)
-            for key, words in AMOUNTS.items() if key in run.numbers
+            for key, words in AMOUNT_TEXTS.items() if key in run.numbers
         ]  # fmt: skip
         losses = [_losses(self.all_runs[i]) for i in others if self.all_runs[i].status == 0]
         for cause, lost_s in _losses(run).items():
@@ -129,7 +130,7 @@ class Runs:
             more_s, spread_s = amount_s - median(other_s), max(other_s) - median(other_s)
             # A reason is beyond what the others vary by, and accounts for part of the extra time.
             if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED * by_s > 0:
-                reasons.append((more_s, words.format(_time(more_s, time_s))))
+                reasons.append((more_s, words.format(_time_text(more_s, time_s))))
         return Outlier(index, by_s, max(reasons)[1])
 
 
@@ -177,11 +178,11 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
             "mean_without_apart": json_number(estimate(rest).mean) if rest else None,
         }  # fmt: skip
     count = len(runs.runs)
-    times_s = runs.values(TIME)
+    times_s = runs.values(TIME_KEY)
     time = estimate(times_s) if count > 1 else None
-    least_s = None if time is None else json_number(least_difference(time.sd, count, runs.rows))
+    least_s = None if time is None else json_number(smallest_difference(time.sd, count, runs.rows))
     needed = {} if time is None else {
-        f"{moved:g}": runs_needed(time.sd, moved * time.mean, runs.rows) for moved in CHANGES
+        f"{moved:g}": runs_needed(time.sd, moved * time.mean, runs.rows) for moved in SHOWN_CHANGES
     }  # fmt: skip
     return [*lines, {
         "type": "runs", "command": list(argv), "side": runs.all_runs[0].side if count else None,
@@ -214,15 +215,15 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Formats a row; values have as many digits as the mean."""
-        cells = [shown_like(NUMBERS[key], values.get(key, nan), whole.mean)
+        cells = [format_like(NUMBERS[key], values.get(key, nan), whole.mean)
                  for key, whole in estimates.items()]  # fmt: skip
         return table_line(placed, [name, status, *cells])
 
     if not runs.runs:
         return [_failures(runs, argv)]
-    text_lines = [_answer(runs, argv), ""]
-    if times := [run.numbers[TIME] for run in runs.warmups]:
-        times_text = ", ".join(_time(time, times[0]) for time in times)
+    text_lines = [_answer_line(runs, argv), ""]
+    if times := [run.numbers[TIME_KEY] for run in runs.warmups]:
+        times_text = ", ".join(_time_text(time, times[0]) for time in times)
         text_lines += [f"warm-up runs, not counted: {times_text}", ""]
     text_lines.append(table_line(placed, [column.heading for column in placed]))
     for index, run in enumerate(runs.all_runs):
@@ -231,18 +232,18 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
     text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
     text_lines.append(row("± 95 %", "", {key: whole.half for key, whole in estimates.items()}))
-    return [*text_lines, "", *(line for text in _below(runs) for line in wrap(text, WIDTH))]
+    return [*text_lines, "", *(line for text in _closing_lines(runs) for line in wrap(text, WIDTH))]
 
 
-def _answer(runs: Runs, argv: Sequence[str]) -> str:
-    time = estimate(runs.values(TIME))
-    text = f"{_name(runs, argv)} takes {_time(time.mean, time.mean)}"
-    text += f" ± {_time(time.half, time.mean)}." if isfinite(time.half) else ", in one run."
+def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
+    time = estimate(runs.values(TIME_KEY))
+    text = f"{_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
+    text += f" ± {_time_text(time.half, time.mean)}." if isfinite(time.half) else ", in one run."
     if runs.failed:
         text += f" {len(runs.failed)} of {len(runs.all_runs)} runs failed and are not counted."
     for outlier in runs.outliers[:1]:
         more = "longer" if outlier.by_s > 0 else "less"
-        why = outlier.why or f"took {_time(abs(outlier.by_s), time.mean)} {more}"
+        why = outlier.why or f"took {_time_text(abs(outlier.by_s), time.mean)} {more}"
         text += f" Run {outlier.index + 1} is an outlier: it {why}."
     if rest := [str(index + 1) for index in runs.outlying[1:]]:
         text += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
@@ -251,7 +252,7 @@ def _answer(runs: Runs, argv: Sequence[str]) -> str:
 
 def _name(runs: Runs, argv: Sequence[str]) -> str:
     side = runs.all_runs[0].side
-    return f"{side}: {safe(argv[0], MAX_NAME)}" if side else safe(argv[0], MAX_NAME)
+    return f"{side}: {safe_text(argv[0], MAX_NAME)}" if side else safe_text(argv[0], MAX_NAME)
 
 
 def _failures(runs: Runs, argv: Sequence[str]) -> str:
@@ -261,25 +262,25 @@ def _failures(runs: Runs, argv: Sequence[str]) -> str:
     return f"{_name(runs, argv)} failed in {count} (exit status {statuses}): no run counts."
 
 
-def _time(value_s: float, like_s: float) -> str:
-    return f"{shown_like(NUMBERS[TIME], value_s, like_s)} s"
+def _time_text(value_s: float, like_s: float) -> str:
+    return f"{format_like(NUMBERS[TIME_KEY], value_s, like_s)} s"
 
 
-def _below(runs: Runs) -> list[str]:
+def _closing_lines(runs: Runs) -> list[str]:
     count, sentences = len(runs.runs), []
-    time, rows = estimate(runs.values(TIME)), runs.rows
+    time, rows = estimate(runs.values(TIME_KEY)), runs.rows
     if count > 1 and time.mean > 0 and time.sd > 0:
-        share = least_difference(time.sd, count, rows) / time.mean
+        share = smallest_difference(time.sd, count, rows) / time.mean
         plural = "s" if rows > 1 else ""
         sentences.append(
-            f"With {many(count, 'run')} a side, diff finds a change of {100 * share:.1f} % in 8 of "
-            f"10 comparisons of {rows} row{plural}, if runs are independent."
+            f"With {count_noun(count, 'run')} a side, diff finds a change of {100 * share:.1f} %"
+            f" in 8 of 10 comparisons of {rows} row{plural}, if runs are independent."
         )
-        needed = [runs_needed(time.sd, moved * time.mean, rows) for moved in CHANGES]
+        needed = [runs_needed(time.sd, moved * time.mean, rows) for moved in SHOWN_CHANGES]
         counts = [f"{n:d}" if n < MAX_NEEDED else f"over {MAX_NEEDED}" for n in needed]
         sentences.append(
-            f"To find {listed([f'{100 * moved:.0f}' for moved in CHANGES])} %, it needs "
-            f"{listed(counts)} runs a side."
+            f"To find {join_words([f'{100 * moved:.0f}' for moved in SHOWN_CHANGES])} %, it needs "
+            f"{join_words(counts)} runs a side."
         )
     if runs.outlying == [0] and runs.outliers[0].by_s > 0 and not runs.warmups:
         sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")

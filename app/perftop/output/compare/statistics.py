@@ -18,7 +18,7 @@ LEVEL = 0.95
 """Confidence of all intervals together; 1 - LEVEL is the probability that noise is reported as a
 difference."""
 POWER = 0.8
-"""Share of comparisons in which a difference of `least_difference` is found."""
+"""Share of comparisons in which a difference of `smallest_difference` is found."""
 MAX_NEEDED = 1000
 """Maximum number of runs that `runs_needed` returns."""
 OUTLIER_LEVEL = 0.01
@@ -114,7 +114,7 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
     whole = sum(amounts) / sum(sizes)
     length = max(1, len(amounts) // MAX_BLOCKS)
     while (count := len(amounts) // length) >= MIN_BLOCKS:
-        parts = _pulls(amounts, sizes, whole, length)
+        parts = _block_deviations(amounts, sizes, whole, length)
         squares = sum(part * part for part in parts)
         alike = sum(x * y for x, y in pairwise(parts)) / squares if squares > 0 else 0.0
         if alike <= MAX_CORRELATION / math.sqrt(count):
@@ -125,7 +125,7 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
     return Estimate(whole, math.nan, 1)
 
 
-def _pulls(
+def _block_deviations(
     amounts: Sequence[float], sizes: Sequence[float], whole: float, length: int
 ) -> list[float]:
     """Returns each block's deviation from the overall ratio, weighted with the size of the
@@ -161,7 +161,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
         squared, df = error**2 * (1 + several.count / other.count), several.count - 1.0
     moved = math.log(b.mean / a.mean) if in_logs else (b.mean - a.mean) / scale
     error = math.sqrt(squared)
-    p = beyond(abs(moved) / error, df) if error > 0 else float(moved == 0)
+    p = tail_probability(abs(moved) / error, df) if error > 0 else float(moved == 0)
 
     def interval(level: float) -> tuple[float, float]:
         half = t_quantile(0.5 + level / 2, df) * error if error > 0 else 0.0
@@ -228,7 +228,7 @@ def _rank_tail(count_a: int, count_b: int) -> list[float]:
     return [counted / math.comb(count_a + count_b, count_a) for counted in accumulate(ways)]
 
 
-def least_difference(sd: float, count: float, rows: int = 1) -> float:
+def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
     """Returns the difference of two means, of `count` values each, that is found in the share POWER
     of comparisons of so many rows."""
     df, level = 2 * count - 2, (1 - LEVEL) / rows
@@ -241,12 +241,12 @@ def runs_needed(sd: float, moved: float, rows: int = 1) -> int:
     few, enough = 1, MAX_NEEDED
     while enough - few > 1:
         middle = (few + enough) // 2
-        is_enough = least_difference(sd, middle, rows) <= moved
+        is_enough = smallest_difference(sd, middle, rows) <= moved
         few, enough = (few, middle) if is_enough else (middle, enough)
     return enough
 
 
-def holm(chances: Sequence[float]) -> list[tuple[float, float]]:
+def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
     """Returns for each difference its probability, corrected by Holm's method for the number of
     differences that are tested together, and the confidence of the interval that agrees with it."""
     corrected, greatest, factor = [(1.0, LEVEL)] * len(chances), 0.0, len(chances)
@@ -277,7 +277,7 @@ def outliers(values: Sequence[float]) -> list[int]:
     return sorted(outlying)
 
 
-def beyond(t: float, df: float) -> float:
+def tail_probability(t: float, df: float) -> float:
     """Returns the probability that Student's t is further from 0 than `t`, on either side."""
     return _beta(df / (df + t * t), df / 2, 0.5)
 
@@ -286,11 +286,13 @@ def t_quantile(share: float, df: float) -> float:
     """Returns the t below which this share of the distribution is, by bisection to 1e-9. `share`
     must be at least 0.5."""
     low, high = 0.0, 2.0
-    while beyond(high, df) > 2 * (1 - share):
+    while tail_probability(high, df) > 2 * (1 - share):
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if beyond(middle, df) > 2 * (1 - share) else (low, middle)
+        low, high = (
+            (middle, high) if tail_probability(middle, df) > 2 * (1 - share) else (low, middle)
+        )
     return (low + high) / 2
 
 
@@ -302,10 +304,10 @@ def _beta(x: float, a: float, b: float) -> float:
         return 1 - _beta(1 - x, b, a)
     whole = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front = math.exp(whole + a * math.log(x) + b * math.log1p(-x)) / a
-    return front * _fraction(x, a, b)
+    return front * _continued_fraction(x, a, b)
 
 
-def _fraction(x: float, a: float, b: float) -> float:
+def _continued_fraction(x: float, a: float, b: float) -> float:
     """Returns the continued fraction of the incomplete beta function, by Lentz's method; x must be
     at most (a + 1) / (a + b + 2)."""
     tiny = 1e-300

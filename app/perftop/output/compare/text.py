@@ -7,27 +7,44 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from math import nan
 
-from perftop.base.text import EIGHTHS, columns, many, on_terminal, safe
+from perftop.base.text import EIGHTHS, bar_chart, count_noun, safe_text, terminal_text
 from perftop.draw.columns import Column
 from perftop.model.kinds import cause_of
-from perftop.output.compare.comparison import NOISE, Comparison, Row, answer, not_known, work
-from perftop.output.compare.readings import Reading, number_of, shown_like, unit_of
-from perftop.output.run_summary import label, value_text
+from perftop.output.compare.comparison import (
+    NOISE,
+    Comparison,
+    Row,
+    headline,
+    open_questions,
+    work_sentence,
+)
+from perftop.output.compare.readings import Reading, format_like, number_of, unit_of
+from perftop.output.run_summary import setting_label, value_text
 from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import table_line
 
 WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of the state of a machine."""
-LABEL = Column("", "", 18, left=True, gap=0)
-COLUMNS = [LABEL, Column("", "A", 7), Column("", "B", 8), Column("", "B - A", 10),
+LABEL_COLUMN = Column("", "", 18, left=True, gap=0)
+COLUMNS = [LABEL_COLUMN, Column("", "A", 7), Column("", "B", 8), Column("", "B - A", 10),
            Column("", "95 % interval", 17)]  # fmt: skip
 VERDICT_GAP = " " * 3
-INTERVALS = "Intervals: 95 % for all rows together, {}."
+INTERVAL_NOTE = "Intervals: 95 % for all rows together, {}."
 MAX_RATIO = 10.0
 """Maximum end of an interval, relative to A, that is printed as a number."""
-SAME = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus", "command")
+FIRST_EQUAL_STATES = (
+    "host",
+    "model",
+    "microcode",
+    "kernel",
+    "governor",
+    "turbo",
+    "smt",
+    "cpus",
+    "command",
+)
 """States that are listed first if both sides have the same value."""
-MAX_SAME = 8
+MAX_EQUAL_STATES = 8
 """Maximum number of equal states that are listed; the others are only counted."""
 
 
@@ -39,9 +56,9 @@ def lines(
     sequences for colours."""
 
     def drawn(text: str, code: str = "") -> str:
-        return on_terminal(text.rstrip(), code if colour else "", unicode=unicode)
+        return terminal_text(text.rstrip(), code if colour else "", unicode=unicode)
 
-    text_lines = [drawn(line, "1") for line in textwrap.wrap(answer(compared), WIDTH)]
+    text_lines = [drawn(line, "1") for line in textwrap.wrap(headline(compared), WIDTH)]
     text_lines += ["", *map(drawn, _machines(compared[0], names))]
     for phase in compared:
         heads = [_runs(phase), *(column.heading for column in COLUMNS[1:])]
@@ -61,9 +78,9 @@ def lines(
         text_lines += ["", *picture] if picture else []
     basis = "within these two runs" if compared[0].by_blocks else "if the runs are independent"
     if any(row.interval is not None for phase in compared for row in phase.rows):
-        text_lines += ["", drawn(INTERVALS.format(basis), "2")]
-    more = [text for text in [work(compared[0])] if text and len(compared) == 1]
-    for text in not_known(compared):
+        text_lines += ["", drawn(INTERVAL_NOTE.format(basis), "2")]
+    more = [text for text in [work_sentence(compared[0])] if text and len(compared) == 1]
+    for text in open_questions(compared):
         more += textwrap.wrap(f"{'unknown':<11}{text}", WIDTH, subsequent_indent=" " * 11)
     return text_lines + (["", *map(drawn, more)] if more else [])
 
@@ -71,11 +88,11 @@ def lines(
 def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
     if not phase.differing and not phase.same:
         return ["machine: the settings of at least one side are not known"]
-    a, b = (safe(name, STATE_WIDTH - 3) for name in names)
-    text_lines = [f"{'machine':<{LABEL.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
+    a, b = (safe_text(name, STATE_WIDTH - 3) for name in names)
+    text_lines = [f"{'machine':<{LABEL_COLUMN.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
     for state in phase.differing:
         a, b = (value_text(state.key, value) for value in (state.a, state.b))
-        head, room = f"  {label(state.key):<{LABEL.width - 1}}", STATE_WIDTH
+        head, room = f"  {setting_label(state.key):<{LABEL_COLUMN.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
             # Print B on a separate line, in its column if there is room.
             text_lines.append(f"{head}{a}")
@@ -84,9 +101,12 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
         explains = f" explains the {number_of(state.explains[0]).words}" if state.explains else ""
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
     if phase.same:
-        keys = [key for key in SAME if key in phase.same]
+        keys = [key for key in FIRST_EQUAL_STATES if key in phase.same]
         keys += [key for key in phase.same if key not in keys]
-        words, more = [label(key) for key in keys[:MAX_SAME]], len(keys) - MAX_SAME
+        words, more = (
+            [setting_label(key) for key in keys[:MAX_EQUAL_STATES]],
+            len(keys) - MAX_EQUAL_STATES,
+        )
         words += [f"{more} more"] if more > 0 else []
         text_lines += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
     return text_lines
@@ -97,16 +117,16 @@ def _runs(phase: Comparison) -> str:
     by_file = max(phase.files) > 1
     a, b = phase.files if by_file else (len(phase.a), len(phase.b))
     if phase.label:
-        name = safe(phase.label, 10)
+        name = safe_text(phase.label, 10)
         return name if a == b == 1 else f"{name}, {a} and {b}"
     noun = "file" if by_file else "run"
-    return f"{many(a, noun)} a side" if a == b else f"{a} and {b} {noun}s"
+    return f"{count_noun(a, noun)} a side" if a == b else f"{a} and {b} {noun}s"
 
 
 def _label(row: Row) -> str:
     """Returns the name of the number, with its unit right-aligned in the column."""
     unit = unit_of(row.number)
-    room = LABEL.width - 2 - len(unit)
+    room = LABEL_COLUMN.width - 2 - len(unit)
     words = row.number.words
     return f"  {words if len(words) < room else row.number.label:<{room}}{unit}"
 
@@ -125,7 +145,7 @@ def _row(row: Row) -> str:
     if row.unit == "%" and row.change >= MAX_RATIO:
         change = f"x{1 + row.change:.0f}  "
     cells = [
-        _label(row), *(shown_like(row.number, value, row.a) for value in (row.a, row.b)),
+        _label(row), *(format_like(row.number, value, row.a) for value in (row.a, row.b)),
         change, interval,
     ]  # fmt: skip
     return table_line(COLUMNS, cells).ljust(sum(column.width for column in COLUMNS))
@@ -139,7 +159,7 @@ MAX_PICTURES = 3
 """Maximum number of charts. Each number that differs has a chart, and so has the run time."""
 MIN_VALUES = 3
 """Minimum number of values that each side needs for a chart."""
-TRIM = 0.005
+TRIM_SHARE = 0.005
 """Share of the values at each end that may be outside the axis."""
 
 
@@ -165,17 +185,17 @@ def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[flo
 
 def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator[str]:
     ordered = sorted(value for side in sides for value in side)
-    cut = int(TRIM * len(ordered))
+    cut = int(TRIM_SHARE * len(ordered))
     low, high = ordered[cut], ordered[-1 - cut]
-    ends = [shown_like(row.number, end, row.a) for end in (low, high)]
+    ends = [format_like(row.number, end, row.a) for end in (low, high)]
     for name, values in zip("AB", sides, strict=True):
         counts = [0] * BINS  # values beyond an end count in the bin at that end
         for value in values:
             place = int((value - low) / (high - low) * BINS) if high > low else BINS // 2
             counts[min(max(place, 0), BINS - 1)] += 1
         first = name == "A"
-        left = f"{_label(row)}{ends[0]:>8}" if first else " " * (LABEL.width + 8)
-        yield f"{left} {columns(counts, signs)} {ends[1] if first else '':<8}{name}"
+        left = f"{_label(row)}{ends[0]:>8}" if first else " " * (LABEL_COLUMN.width + 8)
+        yield f"{left} {bar_chart(counts, signs)} {ends[1] if first else '':<8}{name}"
 
 
 # --- JSON
@@ -199,9 +219,9 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
         for phase in compared
     ]  # fmt: skip
     return {
-        "type": "diff", "answer": answer(compared),
+        "type": "diff", "answer": headline(compared),
         "a": {"files": files[0]}, "b": {"files": files[1]}, "state": states,
-        "same": first.same, "phases": phases, "not_told": list(not_known(compared)),
+        "same": first.same, "phases": phases, "not_told": list(open_questions(compared)),
     }  # fmt: skip
 
 

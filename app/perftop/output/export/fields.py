@@ -30,7 +30,7 @@ from perftop.model.smt import BOUNDS, STATES
 from perftop.model.tasks import Task, TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import L3, PACKAGE, of_cpus
+from perftop.session.values import L3, PACKAGE, cpu_values
 
 Column = Floats | Bools | Sequence[str | None]
 """The values of a field: one for each row, or a single one that all rows have. Numbers are NaN
@@ -72,7 +72,7 @@ class IntervalRows:
             return np.asarray(with_extra_column(rates, np.nan)[self._packages])
         if number.scope == "l3" and not np.isfinite(interval.caches.get(L3[key], UNKNOWN)).any():
             return UNKNOWN
-        return self.of_cpu(of_cpus(self.session, interval, key))
+        return self.of_cpu(cpu_values(self.session, interval, key))
 
     def repeated(self, value: float) -> Floats:
         """Returns the column of a value of the whole machine."""
@@ -155,7 +155,7 @@ ELAPSED = Field(
     "elapsed_s", "Length of the interval.",
     lambda now: now.repeated(now.interval.elapsed_s), scope="machine",
 )  # fmt: skip
-PLACES = (
+PLACE_FIELDS = (
     Field("package", "Package of the CPU.", lambda now: now.places("package"), kind="count",
           explained=False),
     Field("core", "Core of the CPU, as the kernel numbers those of a package.",
@@ -166,7 +166,7 @@ ONLINE = Field(
     "online", "Whether the CPU was on at the end.",
     lambda now: now.interval.online[now.rows], kind="truth",
 )  # fmt: skip
-BELIEF = (
+BELIEF_FIELDS = (
     Field(
         "lost_frames_total", "Frames that were lost on the way so far.",
         lambda now: now.repeated(now.session.lost), "lost", "total", "machine",
@@ -231,7 +231,8 @@ MEASURES = (
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
           lambda now: now.of_cpu(now.interval.counted), "counted", explained=False),
-    *(_field_of(NUMBERS[key]) for key in (*machine_totals.NAMES, *numbers.PACKAGE, *numbers.L3)),
+    *(_field_of(NUMBERS[key])
+      for key in (*machine_totals.COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
     Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
           "text", explained=False),
     Field("task_pid", "Its process.", lambda now: now.first_tasks("pid"), "task", "whole",
@@ -275,10 +276,10 @@ def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
             suggestion = did_you_mean(name, all_names, f"known: {', '.join(all_names)}")
             text = f"--metrics: unknown metric {name!r}{suggestion}"
             raise Failed(text, USAGE)
-    return _asked_fields(MEASURES, names)
+    return _named_fields(MEASURES, names)
 
 
-def _asked_fields(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
+def _named_fields(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
     """Returns the fields with these names or keys. A count has the same key as its rate, so only
     its name selects it."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
@@ -301,7 +302,7 @@ def with_events(
         if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
             available = ", ".join(counters) or "none (choose them with -e)"
             raise Failed(f"--metrics: no event {name!r} here; counted: {available}", USAGE)
-    return (*measures, *_asked_fields(events, names))
+    return (*measures, *_named_fields(events, names))
 
 
 # --- columns as text: the same results as one number at a time, in a third of the time
@@ -310,7 +311,7 @@ _FORMATS = np.array(["%.7g\n", "%.1f\n", "%.0s\n"], object)
 """Formats by kind of number: seven digits for a fraction, one decimal for a number that is whole
 after rounding, and an empty text for an unknown number."""
 _FRACTION, _WHOLE, _UNKNOWN = range(3)
-_POWERS = 10.0 ** np.arange(23)
+_POWERS_OF_TEN = 10.0 ** np.arange(23)
 """The powers of ten that a float represents exactly."""
 _MAX_SAFE_DISTANCE = 0.4999
 """Distance in units from the nearest whole number, above which rounding may go wrong: nearly half a
@@ -327,8 +328,8 @@ def number_texts(values: Floats) -> list[str]:
     magnitude = np.abs(values)
     # Power of ten of the seventh digit. Below 1 it only matters that no number but 0 is whole.
     digit = np.floor(np.log10(np.maximum(magnitude, 0.1))).astype(np.int64) - 6
-    factor = _POWERS.take(np.maximum(-digit, 0))
-    unit = _POWERS.take(np.clip(digit, 0, len(_POWERS) - 1))
+    factor = _POWERS_OF_TEN.take(np.maximum(-digit, 0))
+    unit = _POWERS_OF_TEN.take(np.clip(digit, 0, len(_POWERS_OF_TEN) - 1))
     scaled = values * factor / unit
     units = np.rint(scaled)
     rounded = units / factor * unit

@@ -22,11 +22,11 @@ from perftop.model.numbers import EVENT, RARE_METRICS
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_json
 from perftop.output.export.fields import (
-    BELIEF,
+    BELIEF_FIELDS,
     ELAPSED,
     MEASURES,
     ONLINE,
-    PLACES,
+    PLACE_FIELDS,
     TIME,
     UNKNOWN,
     Column,
@@ -50,11 +50,11 @@ EpisodeCounts = dict[str, dict[str, int]]
 """Number of episodes by kind and cause."""
 
 
-class Out(Protocol):
+class Output(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-class Form(Protocol):
+class ExportFormat(Protocol):
     """An export format. Each method writes its argument immediately. `finish` is the last call,
     also for a damaged recording. `summary` is called just before `finish` if there was a frame.
     Tables write intervals only."""
@@ -69,7 +69,9 @@ class Form(Protocol):
     def mark(self, mark: Episode) -> None:
         """Write a mark, which is a time that the user labelled."""
 
-    def summary(self, counted: EpisodeCounts, elapsed_s: float, command: Command) -> None: ...
+    def summary(
+        self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
+    ) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -81,7 +83,7 @@ class Form(Protocol):
 # --- the recorded command
 
 
-class Command:
+class RecordedCommand:
     """Reconstructs what `stat` would have reported about the recorded command, from the notes on
     its start and its end. The notes are untrusted."""
 
@@ -156,11 +158,11 @@ def _whole_number(value: object) -> int | None:
 _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 
 
-class JsonLines(Form):
+class JsonLines(ExportFormat):
     """JSON lines. With all measures, the lines equal the output of `stat` byte for byte, but for
     marks, which `stat` does not have."""
 
-    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+    def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._session, self._measures, self._out = session, measures, out
         self._line(stat_json.hello_line(session))
 
@@ -177,13 +179,13 @@ class JsonLines(Form):
         time = self._session.unix(mark.start_ns)
         self._line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
-    def summary(self, counted: EpisodeCounts, elapsed_s: float, command: Command) -> None:
+    def summary(self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand) -> None:
         run, footprint = command.line(), command.footprint
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
         self._line(only_measures(line, self._measures))
 
     def _line(self, line: stat_json.Line) -> None:
-        self._out.write(f"{stat_json.text(line)}\n".encode())
+        self._out.write(f"{stat_json.line_text(line)}\n".encode())
 
 
 def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
@@ -198,28 +200,28 @@ def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.
     counts = {field.key for field in measures if field.kind == "count"}
     for part in ("machine", "job", "rest"):
         if line.get(part):
-            line[part] = _without(line[part], left_out)
+            line[part] = _without_keys(line[part], left_out)
     for part in ("packages", "cpus", "cores"):
         if part in line:  # a summary has no packages
-            line[part] = [_without(row, left_out) for row in line[part]]
+            line[part] = [_without_keys(row, left_out) for row in line[part]]
     for row in line["cpus"]:
         if "counts" in row:
             row["counts"] = {key: n for key, n in row["counts"].items() if key in counts}
     if "why" in line:
-        line["why"] = _without(line["why"], left_out)
+        line["why"] = _without_keys(line["why"], left_out)
     return line
 
 
-def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
+def _without_keys(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
     """Returns the row without these keys, and without the reasons for them."""
     row = {key: value for key, value in row.items() if key not in keys}
-    return row | {"why": _without(row["why"], keys)} if "why" in row else row
+    return row | {"why": _without_keys(row["why"], keys)} if "why" in row else row
 
 
 # --- tables
 
 
-MAX_WHYS = 1 << 14
+MAX_REASON_TEXTS = 1 << 14
 """Maximum number of texts of `why` that are kept."""
 
 
@@ -234,7 +236,7 @@ class ExportTable:
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
         named = {"host": session.hello.host, **labels}
         self.fields = (
-            TIME, ELAPSED, *PLACES, ONLINE, *measures, *BELIEF,
+            TIME, ELAPSED, *PLACE_FIELDS, ONLINE, *measures, *BELIEF_FIELDS,
             *(_constant(name, text) for name, text in named.items()),
             Field("suspect", "Why samples were left out.", self._suspects, "suspect", "text",
                   explained=False),
@@ -284,7 +286,7 @@ class ExportTable:
         missing = self._missing(rows)
         states = _states(self._session, rows.interval)[rows.rows]
         keys = np.concatenate([missing.T, states], axis=1)
-        if len(self._kept_whys) > MAX_WHYS:
+        if len(self._kept_whys) > MAX_REASON_TEXTS:
             self._kept_whys = {}
         whys, kept = [], self._kept_whys
         bytes_of_row = np.ascontiguousarray(keys).view(f"V{keys.shape[1]}").ravel().tolist()
@@ -355,21 +357,21 @@ def _states(session: Session, interval: Interval) -> Codes:
     return np.concatenate([own, padded[siblings].reshape(len(own), -1)], axis=1)
 
 
-ALL_THERE = "-"
+NOTHING_MISSING = "-"
 """Value of `why` in the first row of a CPU in which no value is missing any more."""
 _TEXTS_OF_KIND: dict[str, Callable[[Floats], list[str]]] = {
     "number": number_texts, "exact": exact_texts, "whole": whole_texts, "count": whole_texts,
     "total": whole_texts,
 }  # fmt: skip
-_BY_TRUTH = {True: "true", False: "false"}
+_BOOL_TEXTS = {True: "true", False: "false"}
 
 
-class Delimited(Form):
+class Delimited(ExportFormat):
     """A header line, then a row for each CPU and interval. Unknown values are empty. `why` is only
     in the first row of a CPU and in rows where it has changed; otherwise it would dominate the size
     of the file."""
 
-    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+    def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._out, self._table, self._rows = out, ExportTable(session, measures), len(session.shown)
         self._whys: Sequence[str] = ()
         """The values of `why` in the previous interval."""
@@ -392,7 +394,7 @@ class Delimited(Form):
             if not isinstance(column, np.ndarray):
                 cells[index] = [_cell(text) if text else "" for text in column]
             elif field.kind == "truth":
-                cells[index] = [*map(_BY_TRUTH.__getitem__, column.tolist())]
+                cells[index] = [*map(_BOOL_TEXTS.__getitem__, column.tolist())]
             else:
                 is_of_core = field.scope == "core" and len(column) > 1
                 of_kind = new_numbers.setdefault(_TEXTS_OF_KIND[field.kind], {})
@@ -415,7 +417,7 @@ class Delimited(Form):
         if len(before) != len(whys):
             return whys
         pairs = zip(whys, before, strict=True)
-        return ["" if why == why_before else why or ALL_THERE for why, why_before in pairs]
+        return ["" if why == why_before else why or NOTHING_MISSING for why, why_before in pairs]
 
     def _write(self, columns: Sequence[Sequence[str]]) -> None:
         lines = "\n".join(map(",".join, zip(*columns, strict=True)))
@@ -449,11 +451,11 @@ def pyarrow() -> Any:
     return pa
 
 
-class Parquet(Form):
+class Parquet(ExportFormat):
     """The same table as `Delimited`, written in row groups. The file is readable only after
     `finish`."""
 
-    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+    def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._arrow, hello = pyarrow(), session.hello
         self._table = ExportTable(session, measures)
         types = {"number": "float64", "exact": "float64", "truth": "bool_", "text": "string"}

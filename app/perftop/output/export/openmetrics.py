@@ -17,14 +17,14 @@ from perftop.base.errors import Failed
 from perftop.base.text import escaped, ranges
 from perftop.model.numbers import EVENT
 from perftop.output.export.fields import (
-    BELIEF,
+    BELIEF_FIELDS,
     ELAPSED,
     ONLINE,
     Field,
     IntervalRows,
     rounded_numbers,
 )
-from perftop.output.export.forms import Form, Out
+from perftop.output.export.forms import ExportFormat, Output
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -92,15 +92,15 @@ READ_BYTES = 16 << 20
 """Maximum bytes of the temporary file that are read at once."""
 
 
-class OpenMetrics(Form):
+class OpenMetrics(ExportFormat):
     """OpenMetrics text with gauges, and with counters that are 0 at the start of the recording."""
 
-    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+    def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._session, self._out = session, out
         fields = [field for field in measures if field.kind != "text"]
         # The samples of a family must be adjacent; the families of chosen events are last.
         fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT) else "")
-        self._fields = [ELAPSED, ONLINE, *fields, *BELIEF]
+        self._fields = [ELAPSED, ONLINE, *fields, *BELIEF_FIELDS]
         self._rows = IntervalRows(session)
         self._counts = np.zeros((len(self._fields), len(session.shown)))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object

@@ -18,7 +18,7 @@ MAX_CONNECTIONS = 32
 """Maximum number of open connections. A further connection replaces the oldest idle one."""
 MAX_REQUEST = 8192
 """Maximum bytes of a request."""
-MAX_REST = 1 << 16
+MAX_DISCARDED = 1 << 16
 """Maximum bytes that are read after the request and discarded. Closing a connection with unread
 bytes resets it, and the client may lose the response."""
 TIMEOUT_S = 10.0
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answered:
             self._more += len(data)
-            if self._more > MAX_REST:
+            if self._more > MAX_DISCARDED:
                 self.drop()
             return
         self._received += data[: MAX_REQUEST + 1]

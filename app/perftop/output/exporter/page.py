@@ -24,13 +24,13 @@ from perftop.output.export.openmetrics import END_LINE, Heading, labels
 from perftop.output.exporter.sums import (
     CAUSES,
     CORE_STATES,
-    COUNTS,
-    MODES,
+    COUNT_KEYS,
+    TIME_MODES,
     CoreTime,
     EpisodeSums,
     Sums,
 )
-from perftop.session.missing import BOUNDS, UNREAD, lasting_reasons
+from perftop.session.missing import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
 from perftop.session.session import Session
 
 # --- the families
@@ -94,7 +94,7 @@ MISSING_HEADING = Heading(
 )
 SERIES = Heading("perftop_series", "gauge", "Number of series here, this one included.")
 
-RINGS = {
+PRIVILEGE_RINGS = {
     CYCLES: {"cycles": "all", "kernel_cycles": "kernel"},
     INSTRUCTIONS: {"instructions": "all", "kernel_instructions": "kernel"},
     REFERENCE: {"ref": "all"},
@@ -113,7 +113,7 @@ NEEDS_OF_HEADING = {
     PROBE: "probe_cpu_s",
 }
 """Families that are either complete or missing, with the keys of the numbers that they need."""
-QUOTED = re.compile(r'"[^"]*"')
+QUOTED_WORDS = re.compile(r'"[^"]*"')
 """Pattern of quoted words in a reason. They may name a program, and such names are never
 exported."""
 MAX_REASON = 200
@@ -137,7 +137,7 @@ def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Famil
     return Family(heading, "".join(lines), len(lines))
 
 
-class _Form(NamedTuple):
+class _FamilyTemplate(NamedTuple):
     places: Sequence[Labels]
     known: bytes
     """Mask of the known values, as bytes."""
@@ -145,12 +145,12 @@ class _Form(NamedTuple):
     """Template of all lines, with a placeholder for each value."""
 
 
-class Grids:
+class GridFamilies:
     """Families with a series for each element of `places` and each name. Most families keep their
     labels, so the template of their lines is built only once."""
 
     def __init__(self) -> None:
-        self._forms: dict[str, _Form] = {}
+        self._forms: dict[str, _FamilyTemplate] = {}
         """The last template of each family, by name of the family."""
 
     def family(
@@ -170,7 +170,7 @@ class Grids:
             lines = zip(line_starts, known.tolist(), strict=True)
             templates = (line.replace("%", "%%") for line, is_known in lines if is_known)
             text = "".join(f"{line}%.15g\n" for line in templates)
-            form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
+            form = self._forms[heading.name] = _FamilyTemplate(places, known.tobytes(), text)
         return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
 
 
@@ -193,7 +193,7 @@ class Page:
         """For each package, the positions of its CPUs."""
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
         """The core list, the cores shown and their labels; replaced when the core list changes."""
-        self._grids = Grids()
+        self._grids = GridFamilies()
         self._highest: dict[str, Floats] = {}
         """The highest values shown so far, by family. Read skew occasionally makes a value drop by
         a few ns, but a counter must never decrease."""
@@ -227,17 +227,17 @@ class Page:
         families = [family for family in self._all_families() if family.series]
         shown, sums = {family.heading.sample for family in families}, self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
-                 for index, (mode, key) in enumerate(MODES.items())]  # fmt: skip
-        for heading, rings in RINGS.items():
+                 for index, (mode, key) in enumerate(TIME_MODES.items())]  # fmt: skip
+        for heading, rings in PRIVILEGE_RINGS.items():
             for key, ring in rings.items():
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
-                parts.append((part, key, not sums.known_counts[COUNTS.index(key)].any()))
+                parts.append((part, key, not sums.known_counts[COUNT_KEYS.index(key)].any()))
         parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
         parts += [(h.sample, key, h.sample not in shown) for h, key in NEEDS_OF_HEADING.items()]
         rows = []
         for sample, key, is_absent in parts:
             if why := self._reason(key, absent=is_absent):
-                reason = QUOTED.sub("a program", why)[:MAX_REASON]
+                reason = QUOTED_WORDS.sub("a program", why)[:MAX_REASON]
                 rows.append(({"what": sample, "why": reason}, 1.0))
         families += [series_of(MISSING_HEADING, rows)] if rows else []
         count = sum(family.series for family in families) + 1
@@ -251,15 +251,15 @@ class Page:
                 return f"{reason.why} (CPUs {ranges(reason.cpus)})"
             if absent:
                 return reason.why
-        return (BOUNDS if key == "smt" else UNREAD) if absent else ""
+        return (BOUNDS_REASON if key == "smt" else UNREAD_REASON) if absent else ""
 
     def _all_families(self) -> Iterator[Family]:
         session, sums, hello = self._session, self._sums, self._session.hello
         yield series_of(INFO, [(self._info, 1.0)])
         yield self._states()
-        yield self._of_cpus(CPU, "mode", list(MODES), sums.seconds, sums.known_seconds)
-        for heading, rings in RINGS.items():
-            rows = [COUNTS.index(key) for key in rings]
+        yield self._of_cpus(CPU, "mode", list(TIME_MODES), sums.seconds, sums.known_seconds)
+        for heading, rings in PRIVILEGE_RINGS.items():
+            rows = [COUNT_KEYS.index(key) for key in rings]
             names = list(rings.values())
             yield self._of_cpus(heading, "ring", names, sums.counts[rows], sums.known_counts[rows])
         yield from self._of_episodes()

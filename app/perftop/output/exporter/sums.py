@@ -23,15 +23,15 @@ from perftop.session.session import Session
 
 # --- by CPU and by package
 
-MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
+TIME_MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
          "steal": "steal"}  # fmt: skip
 """Modes that divide the time of a CPU, with the key of the metric for each."""
-POLL = list(MODES).index("poll")
-COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
-MAX_TOGETHER = 3
-"""Number of leading COUNTS that are added together or not at all; the other counts are added only
-together with these."""
-GAUGES = "power_limit_w", "temperature_c"
+POLL_INDEX = list(TIME_MODES).index("poll")
+COUNT_KEYS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
+LINKED_COUNTS = 3
+"""Number of leading COUNT_KEYS that are added together or not at all; the other counts are added
+only together with these."""
+GAUGE_KEYS = "power_limit_w", "temperature_c"
 SUMMED_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 """Keys of the counters of packages."""
 
@@ -48,27 +48,30 @@ class Sums:
         """Position of the package, by position of the CPU; -1 if unknown."""
         self.shown: Bools = np.isin(np.arange(cpus), session.shown)
         """Mask of the CPUs that the user selected."""
-        self.seconds, self.counts = np.zeros((len(MODES), cpus)), np.zeros((len(COUNTS), cpus))
+        self.seconds, self.counts = (
+            np.zeros((len(TIME_MODES), cpus)),
+            np.zeros((len(COUNT_KEYS), cpus)),
+        )
         self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
         """Masks of the sums that have received a value; the other sums are unknown."""
         self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
         self._known_moved = {key: total > 0 for key, total in self._increments.items()}
-        self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGES}
+        self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGE_KEYS}
         """By key, the last known value of each package; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Number of CPU samples with a suspect counter, by reason."""
         evaluator, rows = session.evaluator, range(cpus)
-        self._needs = [self._indexes({"tsc", *evaluator.needs(key)}) for key in MODES.values()]
-        served = [[evaluator.serves(key, row) for row in rows] for key in MODES.values()]
+        self._needs = [self._indexes({"tsc", *evaluator.needs(key)}) for key in TIME_MODES.values()]
+        served = [[evaluator.serves(key, row) for row in rows] for key in TIME_MODES.values()]
         self._served: Bools = np.array(served, bool)
         self._has_counter: Bools = np.array(
-            [session.counters.is_counted(key) for key in COUNTS], bool
+            [session.counters.is_counted(key) for key in COUNT_KEYS], bool
         )
         self._polls: Bools = np.zeros(cpus, bool)
         """Mask of the CPUs whose busy time includes polling, because it is measured by reference
         cycles, which continue during polling."""
         for variant, mask in evaluator.chosen["util"]:
-            self._polls |= mask & ("ref" in variant.needs) & self._served[POLL]
+            self._polls |= mask & ("ref" in variant.needs) & self._served[POLL_INDEX]
 
     def _indexes(self, keys: Iterable[str]) -> list[int]:
         """Returns the positions of these counters among the counters that can be suspect."""
@@ -94,9 +97,9 @@ class Sums:
 
     def _add_seconds(self, sample: Sample) -> None:
         values, doubts = sample.values, sample.delta.doubts
-        metrics = [INDEX[key] for key in MODES.values()]
+        metrics = [INDEX[key] for key in TIME_MODES.values()]
         seconds = values.top[metrics]
-        seconds[0] -= np.where(self._polls, seconds[POLL], 0.0)
+        seconds[0] -= np.where(self._polls, seconds[POLL_INDEX], 0.0)
         is_known = np.isfinite(seconds) & self._served & self.shown
         if doubts.any():
             is_doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
@@ -106,10 +109,10 @@ class Sums:
 
     def _add_counts(self, delta: Delta) -> None:
         counters, no_counts = self._session.counters, np.full(len(self.shown), np.nan)
-        increments = [counters.increments(delta, key) for key in COUNTS]
+        increments = [counters.increments(delta, key) for key in COUNT_KEYS]
         counts = np.array([no_counts if n is None else n for n in increments])
         is_bad = self._has_counter & ~np.isfinite(counts)
-        is_bad |= is_bad[:MAX_TOGETHER].any(axis=0)
+        is_bad |= is_bad[:LINKED_COUNTS].any(axis=0)
         is_known = self._has_counter & ~is_bad & self.shown & (delta.tables["cpu"].ticks > 0)
         self.counts += np.where(is_known, counts, 0.0)
         self.known_counts |= is_known
@@ -191,7 +194,7 @@ Place = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _WaitingSample:
     """A sample that has not been added yet."""
 
     since_ns: int
@@ -211,7 +214,7 @@ class EpisodeSums:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingSample] = deque()
         self._package = {
             cpu: package for package, cpus in enumerate(session.hello.packages) for cpu in cpus
         }
@@ -230,11 +233,11 @@ class EpisodeSums:
         is_known = np.isfinite(cycles) & np.isfinite(run_s)
         cycles, run_s = (cores.total(np.where(is_known, part, 0.0)) for part in (cycles, run_s))
         lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
-        self._waiting.append(_Waiting(since_ns, now_ns, lost, cores))
+        self._waiting.append(_WaitingSample(since_ns, now_ns, lost, cores))
         while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
             self._settle(self._waiting.popleft())
 
-    def _settle(self, sample: _Waiting) -> None:
+    def _settle(self, sample: _WaitingSample) -> None:
         below: dict[Place, float] = {}
         for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
             seconds = episode.span_s(sample.since_ns, sample.time_ns)

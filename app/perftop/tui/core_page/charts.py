@@ -30,15 +30,20 @@ from perftop.tui.core_page.numbers import (
     shared_rows,
 )
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, going, loser, lowered_number
+from perftop.tui.shared.episode_style import (
+    MIN_AWAKE_UTIL,
+    find_losing_cpu,
+    is_running_at,
+    lowered_number,
+)
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import busiest_rows, of_core
+from perftop.tui.shared.sheet import busiest_rows, core_values
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 _SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible upper ends of the scale for shares of which a few per cent are already a lot. The lowest
 end is high enough that noise does not stand out."""
-_SCALE_ENDS = {"involuntary": _SHARE_ENDS, "steal": _SHARE_ENDS, "ipc": charts.RATES}
+_SCALE_ENDS = {"involuntary": _SHARE_ENDS, "steal": _SHARE_ENDS, "ipc": charts.IPC_SCALE_ENDS}
 CEILING_STEP_HZ = 50e6
 """Minimum change of the ceiling that is shown as a step, in Hz. It is half a turbo step, because
 each column is a mean."""
@@ -87,7 +92,7 @@ class Charts:
             steps=self._ceiling_steps(), marks=moment.session.marks,
             since=None if axis.first_ns is None else unix(axis.first_ns),
         )  # fmt: skip
-        return [[left_margin, *line], [left_margin, *time_axis.times(axis, ticks)]][
+        return [[left_margin, *line], [left_margin, *time_axis.times_line(axis, ticks)]][
             : moment.page.axis
         ]
 
@@ -119,9 +124,11 @@ class Charts:
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy_hz, 0.0))))
         kinds = np.where(is_awake, charts.AWAKE, charts.ASLEEP)
         kinds[self._alarmed("busy_hz")] = charts.LOSING
-        cells = charts.clock(_doubled(busy_hz, ceiling, kinds), (low, high), lines, self.look)
+        cells = charts.clock(
+            _doubled_columns(busy_hz, ceiling, kinds), (low, high), lines, self.look
+        )
         for episode in climbs:
-            cells = charts.ruled(cells, ramp_columns(self.history.axis, episode))
+            cells = charts.with_rules(cells, ramp_columns(self.history.axis, episode))
         labels = _labels(
             lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
         )
@@ -135,7 +142,10 @@ class Charts:
         now_ns = self.moment.interval.time_ns
 
         def alarmed(episode: Episode) -> bool:
-            return lowered_number(episode) == key and time_axis.mark(episode, now_ns)[1] == "alarm"
+            return (
+                lowered_number(episode) == key
+                and time_axis.episode_mark(episode, now_ns)[1] == "alarm"
+            )
 
         return self._bins_during(alarmed)
 
@@ -182,7 +192,7 @@ class Charts:
         metric = evaluator.metrics[key]
         values = self.history.of_cpus(key).T if panel.strips > 1 else self._single_series(key)[None]
         scale, top = "", 1.0
-        scale_ends = charts.ANY if metric.rate else _SCALE_ENDS.get(key)
+        scale_ends = charts.SCALE_ENDS if metric.rate else _SCALE_ENDS.get(key)
         if scale_ends is not None:
             top = self.history.top(key, values, scale_ends)
             scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{round_number(top)}"
@@ -208,9 +218,9 @@ class Charts:
         """Returns the chart of memory traffic of the core's package or L3, red while this traffic
         slows the core."""
         traffic = self.history.traffic() if panel.key == TRAFFIC else self.history.l3()
-        top = self.history.top(panel.key, traffic, charts.ANY)
+        top = self.history.top(panel.key, traffic, charts.SCALE_ENDS)
         now_ns = self.moment.interval.time_ns
-        saturated = self._bins_during(lambda e: e.cause == "memory" and going(e, now_ns))
+        saturated = self._bins_during(lambda e: e.cause == "memory" and is_running_at(e, now_ns))
         cells = self._rate(traffic, saturated, top, panel.height)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.height > 1:
@@ -223,8 +233,10 @@ class Charts:
         """Returns the core's value of a metric over time. As in the overview, it is the value of
         the CPU that is losing some of it now, if any, else of the busiest or the worst CPU."""
         moment, now_ns = self.moment, self.moment.interval.time_ns
-        running_episodes = [episode for episode in moment.episodes if going(episode, now_ns)]
-        losing_cpu = loser(moment.place.cpus, running_episodes, key)
+        running_episodes = [
+            episode for episode in moment.episodes if is_running_at(episode, now_ns)
+        ]
+        losing_cpu = find_losing_cpu(moment.place.cpus, running_episodes, key)
         return (
             self.history.core(key)
             if losing_cpu is None
@@ -236,7 +248,7 @@ class Charts:
     ) -> Sequence[list[Run]]:
         """Returns a strip that is red where `is_losing` is true. Values of 0 are a faint line at
         the bottom; unknown values are blank."""
-        columns = _doubled(values, np.where(is_losing, charts.LOSING, charts.AWAKE))
+        columns = _doubled_columns(values, np.where(is_losing, charts.LOSING, charts.AWAKE))
         cells = charts.rate(columns, top, height, self.look)
         floor = "_" if self.look == "ascii" else "⣀"
         for cell, (value, _) in enumerate(columns[::2]):
@@ -246,7 +258,7 @@ class Charts:
         return rows_of(cells)
 
 
-def _doubled(*kinds: np.ndarray) -> Floats:
+def _doubled_columns(*kinds: np.ndarray) -> Floats:
     """Stacks arrays of columns, with each column repeated, because a cell shows two columns."""
     return np.stack(kinds, axis=1).repeat(2, axis=0)
 
@@ -323,7 +335,7 @@ class CoreHistory:
     def core(self, key: str) -> Floats:
         """Returns a metric of the core, (columns): the value of the busiest CPU, or for involuntary
         halts and steal the worst value, as in other views."""
-        return of_core(
+        return core_values(
             key, self.of_cpus(key), busiest_rows(self.of_cpus("util"), self.of_cpus("busy_hz"))
         )
 

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from perftop.base.text import ClockUnit, duration, short_duration, when
+from perftop.base.text import ClockUnit, clock_time, duration, short_duration
 from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, Run, fit
-from perftop.draw.strips import Piece, foreign, shed, width
+from perftop.draw.strips import Piece, fit_line, safe_cells, width
 from perftop.model import smt
 from perftop.model.kinds import Episode
 from perftop.model.tasks import task
 from perftop.output.sentences import unique_losses
-from perftop.session.missing import NAMES, doubt_texts, lasting_reasons, names_by_reason
+from perftop.session.missing import SOUGHT_NAMES, doubt_texts, lasting_reasons, names_by_reason
 from perftop.tui.core_page.charts import RAMP_LEVELS, Charts, CoreHistory
 from perftop.tui.core_page.numbers import (
     NAME_WIDTH,
@@ -30,10 +30,10 @@ from perftop.tui.core_page.numbers import (
 )
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Canvas
-from perftop.tui.shared.episode_style import because, going
+from perftop.tui.shared.episode_style import cause_clause, is_running_at
 from perftop.tui.shared.keys import bindings, caption
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import arranged
+from perftop.tui.shared.sheet import arranged_rows
 
 
 class CorePage(Canvas):
@@ -82,7 +82,7 @@ class CorePage(Canvas):
             return
         (place, page), session, interval = self._layout, self.session, self.interval
         window_s, first_ns = self.choice.window_s, session.past.first_ns
-        axis = time_axis.fitted(interval.time_ns, window_s, page.columns, first_ns)
+        axis = time_axis.fit_axis(interval.time_ns, window_s, page.columns, first_ns)
         self._history.move_to(axis)
         moment = core_moment(session, interval, place, page, self.choice.units, axis.start_ns)
         charts = Charts(moment, self._history, self.look)
@@ -94,7 +94,7 @@ class CorePage(Canvas):
         if self._layout is None:
             return
         places = self.places.places
-        rows = arranged(self.places, self.choice, self.session, self.interval)
+        rows = arranged_rows(self.places, self.choice, self.session, self.interval)
         cpus = [places[row].cpus[0] for row in rows]
         index = cpus.index(self._layout[0].cpus[0]) + by
         self.choice.cpu = cpus[max(0, min(len(cpus) - 1, index))]
@@ -108,7 +108,7 @@ def lines(charts: Charts, window: str, keys: Mapping[str, str], size: int) -> li
         *([_task_line(moment, size)] if moment.page.tasks else []),
         *charts.panels(),
         *charts.foot(),
-        *notes(moment, size, moment.page.notes),
+        *page_notes(moment, size, moment.page.notes),
     ]
 
 
@@ -135,12 +135,12 @@ def _head_line(moment: CoreMoment, window: str, keys: Mapping[str, str], size: i
         (2, f"{keys['window']} window {window}", "dim"),
     ]
     separated: list[Piece] = [
-        (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
+        (rank, [*([("· ", "faint")] if rank else []), (safe_cells(text), key)])
         for rank, text, key in pieces
         if text
     ]
     cells_left = size - moment.size - 1
-    name: list[Run] = [(" ", "text"), *shed(separated, cells_left - 1, 1)]
+    name: list[Run] = [(" ", "text"), *fit_line(separated, cells_left - 1, 1)]
     titles: Run = (" " * moment.size, "text")
     if page.values and is_pair:
         names = [f"lp{i}" for i in range(page.values)] if page.values > 1 else ["core"]
@@ -156,20 +156,20 @@ def _task_line(moment: CoreMoment, size: int) -> list[Run]:
     runs: list[Run] = [(" ", "text")]
     for i, cpu in enumerate(cpus):
         name = f"lp{i} " if len(cpus) > 1 else ""
-        runs += [*_cut_runs([(name, "dim"), *_task(moment, cpu)], part - 1), (" ", "text")]
+        runs += [*_cut_runs([(name, "dim"), *_task_runs(moment, cpu)], part - 1), (" ", "text")]
     return runs
 
 
-def _task(moment: CoreMoment, cpu: int) -> list[Run]:
+def _task_runs(moment: CoreMoment, cpu: int) -> list[Run]:
     running_task = task(moment.interval.tasks.get(str(cpu)))
     if running_task is None:
         return [("no task seen", "faint")]
-    runs: list[Run] = [(foreign(f"{running_task.comm}:{running_task.pid}"), "text")]
+    runs: list[Run] = [(safe_cells(f"{running_task.comm}:{running_task.pid}"), "text")]
     runs.append((f" {100 * running_task.share:.0f} %", "dim"))
     details = moment.session.details.get(str(running_task.pid), {})
     for key in ("user", "command"):
         if isinstance(text := details.get(key), str) and text:
-            runs += [("  ", "text"), (foreign(text[:400]), "dim" if key == "user" else "faint")]
+            runs += [("  ", "text"), (safe_cells(text[:400]), "dim" if key == "user" else "faint")]
     return runs
 
 
@@ -186,7 +186,7 @@ def _cut_runs(runs: Iterable[Run], size: int) -> list[Run]:
 # --- notes: running and ended episodes, reasons for doubt, unknown numbers
 
 
-def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
+def page_notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
     """Returns exactly `lines` lines of notes, the most important first. If some notes do not fit,
     the last line shows their number."""
     if not lines:
@@ -218,29 +218,33 @@ def _episode_notes(moment: CoreMoment) -> Iterable[list[Run]]:
     rank_of_style = {"alarm": 0, "warn": 1}
     sorted_episodes = sorted(
         unique_losses(moment.episodes),
-        key=lambda e: (rank_of_style.get(time_axis.mark(e)[1], 2), -e.start_ns),
+        key=lambda e: (rank_of_style.get(time_axis.episode_mark(e)[1], 2), -e.start_ns),
     )
-    yield from (_episode_note(moment, e) for e in sorted_episodes if going(e, interval.time_ns))
+    yield from (
+        _episode_note(moment, e) for e in sorted_episodes if is_running_at(e, interval.time_ns)
+    )
     for cpu, row in zip(place.cpus, place.rows, strict=True):
         if reasons := doubt_texts(interval, row):
             text = f"CPU {cpu}  {'; '.join(reasons)}"
-            yield [(f" {DOUBTED_SIGN} {foreign(text)}", "dim")]
-    yield from (_episode_note(moment, e) for e in sorted_episodes if not going(e, interval.time_ns))
+            yield [(f" {DOUBTED_SIGN} {safe_cells(text)}", "dim")]
+    yield from (
+        _episode_note(moment, e) for e in sorted_episodes if not is_running_at(e, interval.time_ns)
+    )
 
 
 def _episode_note(moment: CoreMoment, episode: Episode) -> list[Run]:
-    sign, key = time_axis.mark(episode)
-    is_running = going(episode, moment.interval.time_ns)
+    sign, key = time_axis.episode_mark(episode)
+    is_running = is_running_at(episode, moment.interval.time_ns)
     end_ns = moment.interval.time_ns if is_running or episode.end_ns is None else episode.end_ns
-    since_text = when(moment.session.unix(episode.start_ns))
+    since_text = clock_time(moment.session.unix(episode.start_ns))
     lasted_s = max(0, end_ns - episode.start_ns) / 1e9
     climb = _ramp_text(moment, episode) if episode.kind == "ramp" else ""
     span = since_text + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
-    reason = climb or because(episode)
+    reason = climb or cause_clause(episode)
     return [
-        (foreign(f" {sign} {episode.kind}"), key if is_running else "dim"),
+        (safe_cells(f" {sign} {episode.kind}"), key if is_running else "dim"),
         (f"  since {span}" if is_running else f"  {span}", "text" if is_running else "dim"),
-        (foreign(f"  {reason}") if reason else "", "dim"),
+        (safe_cells(f"  {reason}") if reason else "", "dim"),
     ]
 
 
@@ -253,12 +257,13 @@ def _ramp_text(moment: CoreMoment, episode: Episode) -> str:
     if "steady_s" not in evidence:
         return ""
     clocks = {
-        key: _hz(evidence[key], unit) for key in ("first_hz", "ceiling_hz") if key in evidence
+        key: _hz_text(evidence[key], unit) for key in ("first_hz", "ceiling_hz") if key in evidence
     }
     below = "" if episode.confidence == "measured" else "below "
+    steady = f"{_hz_text(evidence['steady_hz'], unit)} {unit.name}"
     parts = [
-        f"steady {_hz(evidence['steady_hz'], unit)} {unit.name} {_after(evidence, 'steady_s')}",
-        *(f"{RAMP_LEVELS[key]} {_after(evidence, key)}" for key in ("t90_s", "t99_s")
+        f"steady {steady} {_after_text(evidence, 'steady_s')}",
+        *(f"{RAMP_LEVELS[key]} {_after_text(evidence, key)}" for key in ("t90_s", "t99_s")
           if evidence[key] < evidence["steady_s"]),
         f"from {below}{clocks['first_hz']}",
         f"ceiling {clocks['ceiling_hz']}" if "ceiling_hz" in clocks else "",
@@ -270,11 +275,11 @@ def _ramp_text(moment: CoreMoment, episode: Episode) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _hz(hz: float, unit: ClockUnit) -> str:
+def _hz_text(hz: float, unit: ClockUnit) -> str:
     return f"{hz * unit.per_hz:.{unit.digits}f}"
 
 
-def _after(evidence: dict[str, float], key: str) -> str:
+def _after_text(evidence: dict[str, float], key: str) -> str:
     least_s = evidence["resolution_s"]
     if evidence[key] <= least_s:
         return f"after at most {short_duration(least_s)}"
@@ -286,7 +291,9 @@ def _missing_notes(moment: CoreMoment) -> Iterable[list[Run]]:
     """Yields notes on the unknown numbers of this core: why they are unknown, and how to fix it."""
     session, cpus = moment.session, set(moment.place.cpus)
     bounds = moment.interval.split.method[moment.place.core_index] == "bounds"
-    names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
+    names = SOUGHT_NAMES | (
+        dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {}
+    )
     reasons_missing = [
         m for m in lasting_reasons(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)
     ]
@@ -295,4 +302,4 @@ def _missing_notes(moment: CoreMoment) -> Iterable[list[Run]]:
     for (reason, fix), lost_names in sorted(reasons.items(), key=lambda item: -len(item[1])):
         name_list = ", ".join(sorted(lost_names, key=order.index))
         text = f" {theme.RULE} {name_list} unknown: {reason}" + (f" · {fix}" if fix else "")
-        yield [(foreign(text), "dim")]
+        yield [(safe_cells(text), "dim")]

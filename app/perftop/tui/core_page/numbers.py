@@ -14,20 +14,26 @@ import numpy as np
 from perftop.base.text import MISSING, ClockUnit
 from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fit, number
-from perftop.draw.strips import QUIET_SHARE, foreign, width
+from perftop.draw.strips import QUIET_SHARE, safe_cells, width
 from perftop.model import smt
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3, READ_KEY, TRAFFIC_KEYS
+from perftop.model.machine_totals import (
+    L3_COUNTERS,
+    MEMORY_COUNTERS,
+    OF_BEST_NAME,
+    READ_KEY,
+    TRAFFIC_KEYS,
+)
 from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import of_cpus, suspect_rows
+from perftop.session.values import cpu_values, suspect_rows
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, lowered_number
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import DROP, busiest_rows, clock_of, of_core
+from perftop.tui.shared.sheet import DROP_KEY, busiest_rows, clock_of, core_values
 
 LABEL_WIDTH = 12
 """Number of cells to the left of the charts, for the names of lines or the marks of a scale."""
@@ -53,7 +59,7 @@ ACCOUNT, PAIR_ACCOUNT = "account", "pair_account"
 addition to it on the page of a core with several threads."""
 TRAFFIC, L3 = "traffic", "l3"
 """Keys of the panels of memory traffic: of the core's package, and of its L3."""
-L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
+L3_TRAFFIC = L3_COUNTERS["memory_bytes_per_s"]
 """Key of the counter of memory traffic of each L3."""
 
 
@@ -253,8 +259,8 @@ def _requests(capability: Capabilities, room: int) -> list[_PanelRequest]:
 
 # --- the numbers beside the charts. Every line is exactly as wide as the area for numbers.
 
-DRAM = "power_dram_w"
-_NUMBERS_BESIDE = {
+DRAM_KEY = "power_dram_w"
+_NUMBERS_OF_PANEL = {
     "clock": ("busy_hz", "ceiling", "net_hz"),
     ACCOUNT: ("util", "user", "system", "steal", "iowait", "idle", "halt", "poll"),
     PAIR_ACCOUNT: ("user", "system", "iowait", "steal"),
@@ -288,7 +294,9 @@ class CoreMoment:
             {self.session.topology[row].cpu for row in rows},
             self.interval.time_ns,
         )
-        alarm_episodes = (e for e in self.episodes if time_axis.mark(e, now_ns)[1] == "alarm")
+        alarm_episodes = (
+            e for e in self.episodes if time_axis.episode_mark(e, now_ns)[1] == "alarm"
+        )
         return any(
             lowered_number(e) == key and not affected_cpus.isdisjoint(e.cpus)
             for e in alarm_episodes
@@ -331,7 +339,7 @@ def _values_of_core(interval: Interval, place: Place, key: str) -> tuple[list[fl
     values, util, hz = (
         np.where(online, interval.values[name][rows], np.nan) for name in (key, "util", "busy_hz")
     )
-    return values.tolist(), float(of_core(key, values, busiest_rows(util, hz)))
+    return values.tolist(), float(core_values(key, values, busiest_rows(util, hz)))
 
 
 # --- numbers beside the charts
@@ -344,7 +352,7 @@ def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
     if panel.key == "smt":
         lines = _state_lines(moment)
     else:
-        keys = _NUMBERS_BESIDE.get(panel.key, (panel.key,))
+        keys = _NUMBERS_OF_PANEL.get(panel.key, (panel.key,))
         lines = [line for key in keys if (line := _number_line(moment, key))]
     blank: list[Run] = [(" " * moment.size, "text")]
     return (lines + [blank] * panel.lines)[: panel.lines]
@@ -371,14 +379,14 @@ def _number_line(moment: CoreMoment, key: str) -> list[Run] | None:
         style = "alarm" if moment.is_lost(key, rows) else _number_style(moment, key, value)
         rests = metric.of_running and bool(moment.interval.resting[list(rows)].all())
         cells.append(_number_cell(moment, column, rows, value, style, rests=rests))
-        is_low = moment.awake and not rests and value < moment.ceiling_hz * (1 - DROP)
+        is_low = moment.awake and not rests and value < moment.ceiling_hz * (1 - DROP_KEY)
         if key == "busy_hz" and is_low:
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
     name = _metric_name(label, _counted_share(moment, key, moment.place.rows))
     if metric.unit == "Hz":
         name.insert(0, (f"{theme.RULE} ", "clock") if key == "busy_hz" else ("  ", "text"))
-    return _line(moment, name, cells, origin)
+    return _number_runs(moment, name, cells, origin)
 
 
 def _metric_name(label: str, counted_share: float) -> list[Run]:
@@ -458,7 +466,7 @@ def _smi_line(moment: CoreMoment) -> list[Run] | None:
         for rows, count in _values_by_cpus(moment, counts_of_cpus, max_count)
     ]
     origin = moment.session.counters.columns["smi"].counter.origin
-    return _line(moment, [("SMIs", "dim")], cells, origin)
+    return _number_runs(moment, [("SMIs", "dim")], cells, origin)
 
 
 def _state_lines(moment: CoreMoment) -> list[list[Run]]:
@@ -498,10 +506,10 @@ def _centred_line(moment: CoreMoment, name: list[Run], number: Run, origin: str 
     """Returns a line with one value for all siblings, centred between the siblings' columns."""
     text, key = number
     indent = " " * (VALUE_WIDTH * (moment.page.values - 1) // 2)
-    return _line(moment, name, [[(f"{indent}{text:>{VALUE_WIDTH - 1}}", key)]], origin)
+    return _number_runs(moment, name, [[(f"{indent}{text:>{VALUE_WIDTH - 1}}", key)]], origin)
 
 
-def _line(
+def _number_runs(
     moment: CoreMoment, name: list[Run], cells: Iterable[list[Run]], origin: str
 ) -> list[Run]:
     runs: list[Run] = [*name, (" " * (NAME_WIDTH - width(name)), "text")]
@@ -510,7 +518,7 @@ def _line(
     room = moment.size - moment.page.origin
     runs.append((" " * (room - width(runs)), "text"))
     if moment.page.origin:
-        runs.append((fit("  " + foreign(origin), moment.page.origin), "faint"))
+        runs.append((fit("  " + safe_cells(origin), moment.page.origin), "faint"))
     return runs
 
 
@@ -528,9 +536,9 @@ def method_text(moment: CoreMoment) -> str:
 
 
 _SHARED_NUMBERS: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
-    TRAFFIC: ("mem GB/s", 1e-9, 1, tuple(f"package_{name}" for name in MEMORY), READ_KEY),
-    "of_best": ("of best %", 100.0, 0, (f"package_{OF_BEST}",), ""),
-    "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
+    TRAFFIC: ("mem GB/s", 1e-9, 1, tuple(f"package_{name}" for name in MEMORY_COUNTERS), READ_KEY),
+    "of_best": ("of best %", 100.0, 0, (f"package_{OF_BEST_NAME}",), ""),
+    "dram": ("memory W", 1.0, 1, (f"package_{DRAM_KEY}",), ""),
     L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), L3_TRAFFIC),
 }
 """Numbers of the core's package or L3, by key: label, factor to the displayed unit, decimals, keys
@@ -541,10 +549,10 @@ def _shared_line(moment: CoreMoment, key: str) -> list[Run] | None:
     """Returns the line of a number of the core's package or L3; None for the power of memory if it
     is not counted."""
     label, scale, digits, keys, counter = _SHARED_NUMBERS[key]
-    if key == "dram" and DRAM not in moment.interval.packages:
+    if key == "dram" and DRAM_KEY not in moment.interval.packages:
         return None
     row, session = moment.place.rows[0], moment.session
-    value = sum(float(of_cpus(session, moment.interval, name)[row]) for name in keys)
+    value = sum(float(cpu_values(session, moment.interval, name)[row]) for name in keys)
     origin = session.counters.columns[counter].counter.origin if counter else ""
     return _centred_line(moment, [(label, "dim")], number(value * scale, digits), origin)
 

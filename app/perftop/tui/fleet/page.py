@@ -8,7 +8,7 @@ from math import isfinite
 
 from perftop.base.text import GHZ, time_of_day
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread, width
+from perftop.draw.strips import BLANK, Line, Piece, fit_line, safe_cells, spread, width
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.fleet import detail, views, words
@@ -20,7 +20,7 @@ MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
 MIN_CHART, MAX_CHART = 9, 24
 """Minimum lines, including blank ones around it, and maximum lines of the selected machine's chart
 below the rows."""
-PLACES, NAMES = 3, 6
+MAX_PLACES, MAX_NAMED_MACHINES = 3, 6
 """Maximum number of places shown for a cause without a sentence of its own, and of machines named
 in a sentence."""
 _TOTALS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
@@ -37,9 +37,14 @@ def page(state: FleetState) -> list[Line]:
     room = 3 if height >= 40 else 2 if height >= 30 else 1
     lines = [header(state), totals(state), *alerts(state, room)]
     lines += [BLANK] * (room + 2 + (height >= 30) - len(lines))
-    draw = {"rows": _rows, "heat": _heat, "time": _time, "episodes": _episodes}
+    draw = {
+        "rows": _row_lines,
+        "heat": _heat_lines,
+        "time": _time_lines,
+        "episodes": _episode_lines,
+    }
     lines += draw[state.view](state, height - len(lines) - 1, len(lines))
-    return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines)), _keys(state)]
+    return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines)), _key_line(state)]
 
 
 # --- the top
@@ -64,7 +69,7 @@ def header(state: FleetState) -> Line:
         left_runs = [run for run in left_runs if run != (state.origin, "dim")]
     facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(state.facts, 1)]
     facts.append((0, [(time_of_day(state.now), "text")]))
-    right_runs = shed(facts, state.width - width(left_runs) - 3, 3)
+    right_runs = fit_line(facts, state.width - width(left_runs) - 3, 3)
     return plain_line(*spread(left_runs, [*right_runs, (" ", "text")], state.width))
 
 
@@ -74,8 +79,10 @@ def totals(state: FleetState) -> Line:
     for key, name, rank in _TOTALS:
         if isfinite(fleet_totals[key]):
             style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
-            pieces.append((rank, words.named(f"{name} ", key, fleet_totals, style)))
-    return plain_line((" ", "text"), *shed(pieces, state.width - 2, 3 if state.width >= 120 else 2))
+            pieces.append((rank, words.named_number(f"{name} ", key, fleet_totals, style)))
+    return plain_line(
+        (" ", "text"), *fit_line(pieces, state.width - 2, 3 if state.width >= 120 else 2)
+    )
 
 
 def alerts(state: FleetState, max_lines: int) -> list[Line]:
@@ -105,11 +112,11 @@ def alerts(state: FleetState, max_lines: int) -> list[Line]:
 
 
 def _cause(state: FleetState, episode: SharedEpisode) -> list[Run]:
-    place = words.place(episode, len(state.fleet.machines))
+    place = words.place_text(episode, len(state.fleet.machines))
     cause = words.cause_name(episode.kind, episode.cause)
     text = f"{cause} on {place} since {words.since_text(episode.start, state.now)}"
-    evidence = words.depth(episode), _machine_names(state, episode.machines)
-    return _sentence(words.sign(episode.kind), text, evidence, state.width)
+    evidence = words.depth_text(episode), _machine_names(state, episode.machines)
+    return _sentence(words.episode_sign(episode.kind), text, evidence, state.width)
 
 
 def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[Run]:
@@ -128,7 +135,7 @@ def _machine_names(state: FleetState, names: Sequence[str]) -> str:
     single machine, its tasks."""
     if len(names) == 1:
         machine = state.fleet.machines.get(names[0])
-        return "" if machine is None else foreign(machine.tasks)
+        return "" if machine is None else safe_cells(machine.tasks)
     machines_by_rack = racks(list(state.fleet.machines.values()))
     hit_racks = [
         r for r, machines in machines_by_rack.items() if any(m.name in names for m in machines)
@@ -136,7 +143,9 @@ def _machine_names(state: FleetState, names: Sequence[str]) -> str:
     has_numbers = all(rack[-1:].isdigit() for rack in hit_racks)
     if has_numbers and len(hit_racks) <= min(4, len(machines_by_rack) // 2):
         return f"only {(' and ' if len(hit_racks) < 3 else ', ').join(hit_racks)}"
-    return foreign(", ".join(names[:NAMES]) + (" …" if len(names) > NAMES else ""))
+    return safe_cells(
+        ", ".join(names[:MAX_NAMED_MACHINES]) + (" …" if len(names) > MAX_NAMED_MACHINES else "")
+    )
 
 
 def _silent_line(state: FleetState, machines: Sequence[Machine]) -> list[Run]:
@@ -144,12 +153,14 @@ def _silent_line(state: FleetState, machines: Sequence[Machine]) -> list[Run]:
     machine = min(machines, key=lambda m: m.silent_since)
     since_text = f"since {time_of_day(machine.silent_since)}"
     if len(machines) == 1:
-        text = f"{foreign(machine.name)} does not answer {since_text}"
+        text = f"{safe_cells(machine.name)} does not answer {since_text}"
         evidence = words.silence_text(machine, state.now).split(" · ")
         return _sentence(words.SILENT_SIGN, text, evidence, state.width)
-    names = foreign(", ".join(m.name for m in machines[:4]) + (" …" if len(machines) > 4 else ""))
+    names = safe_cells(
+        ", ".join(m.name for m in machines[:4]) + (" …" if len(machines) > 4 else "")
+    )
     text = f"{len(machines)} of {len(state.fleet.machines)} do not answer {since_text}"
-    reason = foreign(machine.why.removeprefix(f"{machine.name}: "))
+    reason = safe_cells(machine.why.removeprefix(f"{machine.name}: "))
     return _sentence(words.SILENT_SIGN, text, (names, reason), state.width)
 
 
@@ -158,14 +169,14 @@ def _more_line(state: FleetState, episodes: Sequence[SharedEpisode], count: int)
     runs: list[Run] = [(f"+ {count} more", "dim")]
     by_cause: dict[tuple[str, str], list[str]] = {}
     for episode in episodes:
-        place = words.place(episode, len(state.fleet.machines))
+        place = words.place_text(episode, len(state.fleet.machines))
         by_cause.setdefault((episode.kind, episode.cause), []).append(place)
     for (kind, cause), places in by_cause.items():
-        more = f" +{len(places) - PLACES}" if len(places) > PLACES else ""
+        more = f" +{len(places) - MAX_PLACES}" if len(places) > MAX_PLACES else ""
         piece: list[Run] = [
-            ("   ", "text"), (f"{words.sign(kind)} ", "alarm"),
+            ("   ", "text"), (f"{words.episode_sign(kind)} ", "alarm"),
             (f"{words.cause_name(kind, cause)} ", "text"),
-            (", ".join(places[:PLACES]) + more, "dim"),
+            (", ".join(places[:MAX_PLACES]) + more, "dim"),
         ]  # fmt: skip
         if width(runs) + width(piece) > state.width - 2:
             break
@@ -176,7 +187,7 @@ def _more_line(state: FleetState, episodes: Sequence[SharedEpisode], count: int)
 # --- the views
 
 
-def halves(state: FleetState) -> tuple[int, int]:
+def half_widths(state: FleetState) -> tuple[int, int]:
     """Returns the widths of the table and of the right side, in cells; the right side has 0 if
     there is no room for it."""
     has_side = state.width >= MIN_WIDTH_FOR_SIDE
@@ -199,10 +210,10 @@ def _visible_machines(state: FleetState, body: int) -> tuple[Sequence[Machine], 
     return rows[state.top : end], [*rows[: state.top], *rows[end:]]
 
 
-def _rows(state: FleetState, body: int, first: int) -> list[Line]:
+def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
     """Returns the table, with facts about all machines to its right. Below the table is a chart of
     the selected machine over time, if there are few enough machines to leave room for it."""
-    left, right = halves(state)
+    left, right = half_widths(state)
     table = views.table(state, left)
     lines: list[Line] = [views.headings(state, table)]
     state.click_targets[first] = ""
@@ -235,7 +246,7 @@ def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
     return lines
 
 
-def _heat(state: FleetState, body: int, _: int) -> list[Line]:
+def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
     """Returns the heat map, and below it details of the selected machine if there is room."""
     machine = state.selected
     detail_lines = int(body > 8)
@@ -256,7 +267,7 @@ def _heat(state: FleetState, body: int, _: int) -> list[Line]:
     return [*lines, numbers, *plot]
 
 
-def _time(state: FleetState, body: int, first: int) -> list[Line]:
+def _time_lines(state: FleetState, body: int, first: int) -> list[Line]:
     lines = views.time_heads(state)
     visible, hidden_machines = _visible_machines(state, body - 1)
     for machine in visible:
@@ -267,7 +278,7 @@ def _time(state: FleetState, body: int, first: int) -> list[Line]:
     return lines
 
 
-def _episodes(state: FleetState, body: int, _: int) -> list[Line]:
+def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
     lines = detail.ended_episodes(state, body - 1, state.width - 2, brief=False)
     return [plain_line((" ", "text"), *runs) for runs, _ in lines]
 
@@ -309,7 +320,7 @@ def _fitting_keys(state: FleetState) -> list[tuple[str, str, str]]:
     return [*kept_keys, help_, quit_key]
 
 
-def _keys(state: FleetState) -> Line:
+def _key_line(state: FleetState) -> Line:
     runs: list[Run] = []
     for caption, label, name in _fitting_keys(state):
         style = "bright" if name == _VIEW_KEYS.get(state.view, state.view) else "dim"

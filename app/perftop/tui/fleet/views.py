@@ -16,13 +16,20 @@ from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
 from perftop.draw.cells import full_cell
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
-from perftop.draw.strips import BLANK, Line, foreign, spread
-from perftop.session.fleet import ORDERS, natural, racks
-from perftop.session.fleet_machine import FIELDS, PAST_S, TRACED, Machine, mean_numbers
+from perftop.draw.strips import BLANK, Line, safe_cells, spread
+from perftop.session.fleet import ORDERS, natural_key, racks
+from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, PAST_S, Machine, mean_numbers
 from perftop.tui.fleet import words
-from perftop.tui.fleet.words import MIN_LOSS, FleetState, amount, cell, plain_line, unit
+from perftop.tui.fleet.words import (
+    MIN_LOSS,
+    FleetState,
+    amount_text,
+    number_cell,
+    plain_line,
+    unit_name,
+)
 
-NAME = 7, 24
+NAME_WIDTHS = 7, 24
 """Minimum and maximum width of a machine's name, in cells."""
 OLD_S = 3.0
 """Age of numbers, in seconds, in addition to two intervals of the source, beyond which the age is
@@ -53,7 +60,7 @@ Table = list[Column]
 def table(state: FleetState, width: int) -> Table:
     """Returns the columns that fit: sign and name, then as many numbers as possible."""
     longest_name = max((len(name) for name in state.fleet.machines), default=0)
-    name = min(max(longest_name, NAME[0]), NAME[1], max(NAME[0], width // 6))
+    name = min(max(longest_name, NAME_WIDTHS[0]), NAME_WIDTHS[1], max(NAME_WIDTHS[0], width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, left=True, gap=1)
     return columns.fitted([*first, *COLUMNS], width)
 
@@ -73,15 +80,15 @@ def row(state: FleetState, table: Table, machine: Machine) -> Line:
     is_chosen = machine.name == state.selected_name
     sign, name, *other_columns = table
     marks: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine)]
-    named = foreign(machine.name), "bright" if is_chosen else "text"
-    runs = columns.line((sign, name), (marks, named))
+    named = safe_cells(machine.name), "bright" if is_chosen else "text"
+    runs = columns.columns_line((sign, name), (marks, named))
     if machine.answers:
         cells = [_cell(state, machine, column) for column in other_columns]
-        runs += columns.line(other_columns, cells)
+        runs += columns.columns_line(other_columns, cells)
     elif (text := words.silence_text(machine, state.now)) == "connecting":
         runs.append(("  connecting", "dim"))
     else:
-        wait_text = f"  no answer for {words.span(state.now - machine.silent_since)}   "
+        wait_text = f"  no answer for {words.span_text(state.now - machine.silent_since)}   "
         room = columns.total_width(other_columns) - len(wait_text)
         runs += [(wait_text, "alarm"), (fit(text, max(0, room)), "dim")]
     return runs, "chosen" if is_chosen else "calm"
@@ -106,7 +113,7 @@ def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
             age = max(0.0, state.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
             return text, "warn" if age > OLD_S + 2 * state.every_s else "dim"
-    return cell(machine, column.key, size)
+    return number_cell(machine, column.key, size)
 
 
 def _bar(share: float) -> Run:
@@ -123,11 +130,11 @@ def out_of_sight(state: FleetState, hidden_machines: Sequence[Machine], width: i
     text = f" {len(hidden_machines)} more rows"
     if known_losses := [v for m in hidden_machines if isfinite(v := m.numbers["lost"])]:
         loss_text = "none loses above" if max(known_losses) < MIN_LOSS else "the worst loses"
-        text += f", {loss_text} {amount('lost', max(known_losses))} %"
+        text += f", {loss_text} {amount_text('lost', max(known_losses))} %"
     runs: list[Run] = [(text, "dim")]
     cells_left = width - len(text)
     for rack, machines in racks(hidden_machines).items():
-        title = f"   {foreign(rack)} "
+        title = f"   {safe_cells(rack)} "
         if cells_left < len(title) + 1:
             break
         cells_left -= len(title)
@@ -142,7 +149,7 @@ def _small_bar(state: FleetState, machine: Machine) -> Run:
     if sign != " ":
         return sign, style
     value = machine.numbers["lost"]
-    step = words.level(value, "lost", words.ramp_top(state, "lost"))
+    step = words.heat_step(value, "lost", words.ramp_top(state, "lost"))
     return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
 
 
@@ -155,9 +162,9 @@ LABEL = 6
 """Width of the labels at the left, in cells."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of a screen that has a sentence about the displayed number, in cells."""
-FEET = 3
+FOOT_LINES = 3
 """Number of lines below racks: their means, and their power."""
-TIME_NAME, TIME_WIDE = 16, 120
+TIME_NAME_WIDTH, MIN_TIME_WIDTH = 16, 120
 """Width of a name in the time view, and the minimum width of a time view that has a sentence about
 the displayed number, both in cells."""
 
@@ -199,8 +206,10 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     room = width - LABEL - 1
     by_rack = racks(machines)
     numbers = set(map(_number_in_name, machines))
-    rows = sorted(numbers, key=lambda number: (natural(number), number))  # 2 next to 02
-    fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
+    rows = sorted(numbers, key=lambda number: (natural_key(number), number))  # 2 next to 02
+    fits = (
+        len(by_rack) > 1 and len(rows) + FOOT_LINES <= height and len(machines) > 2 * len(by_rack)
+    )
     for size in SIZES[:3] if fits else ():
         if len(by_rack) * (size + 1) <= room:
             columns = []
@@ -208,7 +217,7 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
                 by_number = {_number_in_name(machine): machine for machine in machines_of_rack}
                 columns.append((rack, tuple(map(by_number.get, rows))))
             return Grid(tuple(columns), tuple(rows), size, racked=True)
-    sorted_machines = sorted(machines, key=lambda m: natural(m.name))
+    sorted_machines = sorted(machines, key=lambda m: natural_key(m.name))
     for size in SIZES:
         across = max(1, room // (size + 1))
         rows_of_column = max(1, ceil(len(sorted_machines) / across))
@@ -231,16 +240,16 @@ def _number_in_name(machine: Machine) -> str:
 
 def heat(state: FleetState, height: int) -> list[Line]:
     """Returns the heat map, in exactly `height` lines."""
-    machine_grid = grid(state.machines, state.width, height - 3 - FEET)
-    lines = _legend(state)
+    machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
+    lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)
     if machine_grid.racked:
         runs: list[Run] = [(" " * (LABEL + 1), "text")]
         for column, (title, _) in enumerate(machine_grid.columns):
-            text = foreign(title)[-machine_grid.size :]
+            text = safe_cells(title)[-machine_grid.size :]
             runs.append((f"{text:^{machine_grid.size}} ", "key" if column == x else "dim"))
         lines.append(plain_line(*runs))
-    inks = theme.letters(state.theme)
+    inks = theme.letter_styles(state.theme)
     for row, label in enumerate(machine_grid.labels):
         runs = [(f"{label:>{LABEL}} ", "key" if row == y and machine_grid.racked else "faint")]
         for _, machines in machine_grid.columns:
@@ -251,26 +260,26 @@ def heat(state: FleetState, height: int) -> list[Line]:
                 runs += _heat_cell(state, machine, machine_grid.size, inks)
         lines.append(plain_line(*runs))
     if machine_grid.racked and machine_grid.size >= 4:
-        lines += _feet(machine_grid)
+        lines += _foot_lines(machine_grid)
     return [*lines, *[BLANK] * height][:height]
 
 
-def _legend(state: FleetState) -> list[Line]:
+def _legend_lines(state: FleetState) -> list[Line]:
     """Returns the legend: the displayed number, the heat ramp, and the number of machines on each
     step of the ramp."""
     key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
-    top, name = words.ramp_top(state, key), unit(key)
+    top, name = words.ramp_top(state, key), unit_name(key)
     left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
     left_runs += [(f"  {FIELDS[key].help}", "dim")] if has_words else []
     left_runs += [(f"  {state.captions['metric']}", "key"), (" another number", "dim")]
-    low = amount(key, top / 2) if key in words.CLOCKS else "0"
-    high = f" {'≥' if name == '%' and top < 1 else ''}{amount(key, top)} {name} "
+    low = amount_text(key, top / 2) if key in words.CLOCK_KEYS else "0"
+    high = f" {'≥' if name == '%' and top < 1 else ''}{amount_text(key, top)} {name} "
     step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
     ramp += [(theme.BOTH * step, f"heat{step_index}") for step_index in range(theme.HEAT)]
     lines = [plain_line(*spread(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
-        steps = [words.level(machine.numbers[key], key, top) for machine in state.machines]
+        steps = [words.heat_step(machine.numbers[key], key, top) for machine in state.machines]
         counts = "".join(
             f"{steps.count(step_index) or '':>{step}}" for step_index in range(theme.HEAT)
         )
@@ -288,7 +297,7 @@ def _heat_cell(state: FleetState, machine: Machine, size: int, inks: Sequence[st
         return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
     key = state.metric
     value = machine.numbers[key]
-    step = words.level(value, key, words.ramp_top(state, key))
+    step = words.heat_step(value, key, words.ramp_top(state, key))
     if step < 0:
         return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     if size < 4:
@@ -296,11 +305,11 @@ def _heat_cell(state: FleetState, machine: Machine, size: int, inks: Sequence[st
     text = ""
     if sign != " " and (key != "lost" or value >= MIN_LOSS):
         scale, _ = FIELDS[key].scale(GHZ)
-        text = f"{scale * value:.{int(key in words.CLOCKS)}f}"
+        text = f"{scale * value:.{int(key in words.CLOCK_KEYS)}f}"
     return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), inks[step]), gap]
 
 
-def _feet(machine_grid: Grid) -> list[Line]:
+def _foot_lines(machine_grid: Grid) -> list[Line]:
     """Returns the lines below the racks: means of each rack, and its total power."""
     racks_ = [[m for m in column if m is not None] for _, column in machine_grid.columns]
     means = [mean_numbers([m.numbers for m in rack if m.answers]) for rack in racks_]
@@ -327,18 +336,18 @@ def _feet(machine_grid: Grid) -> list[Line]:
 def _time_key(state: FleetState) -> str:
     """Returns the key of the number to show over time: the chosen one if its history is kept, else
     "lost"."""
-    return state.metric if state.metric in TRACED else "lost"
+    return state.metric if state.metric in HISTORY_KEYS else "lost"
 
 
 def time_heads(state: FleetState) -> list[Line]:
     key = _time_key(state)
-    left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {unit(key)}", "bright")]
-    if state.width >= TIME_WIDE:
+    left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {unit_name(key)}", "bright")]
+    if state.width >= MIN_TIME_WIDTH:
         left_runs += [(f"  {FIELDS[key].help}  ", "dim"), (state.captions["metric"], "key"),
                  (" another number", "dim")]  # fmt: skip
     ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
                        (" ", "text")]  # fmt: skip
-    cells, start = state.width - TIME_NAME - 12, TIME_NAME + 11
+    cells, start = state.width - TIME_NAME_WIDTH - 12, TIME_NAME_WIDTH + 11
     _, times = words.axis_lines(state.now, PAST_S, cells, left=start)
     return [plain_line(*spread(left_runs, ramp, state.width)), times]
 
@@ -346,14 +355,14 @@ def time_heads(state: FleetState) -> list[Line]:
 def time_row(state: FleetState, machine: Machine) -> Line:
     """Returns the line of a machine: its number over the last minutes, the newest at the right."""
     is_chosen, key = machine.name == state.selected_name, _time_key(state)
-    name = fit(foreign(machine.name), TIME_NAME)
+    name = fit(safe_cells(machine.name), TIME_NAME_WIDTH)
     runs: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine),
                        (" ", "text"), (name, "bright" if is_chosen else "text"),
-                       cell(machine, key, 6), ("  ", "text")]  # fmt: skip
+                       number_cell(machine, key, 6), ("  ", "text")]  # fmt: skip
     top = words.ramp_top(state, key)
-    for value in machine.past.series(key, state.width - TIME_NAME - 12, state.now):
+    for value in machine.past.series(key, state.width - TIME_NAME_WIDTH - 12, state.now):
         if isfinite(value):
-            runs += full_cell(max(0, words.level(value, key, top)), 1, state.ascii)
+            runs += full_cell(max(0, words.heat_step(value, key, top)), 1, state.ascii)
         else:
             runs.append((" ", "text"))
     return runs, "chosen" if is_chosen else "calm"

@@ -10,7 +10,7 @@ from math import isfinite, nan
 from perftop.base.text import GHZ, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
-from perftop.draw.strips import Line, foreign
+from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of
 from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet_machine import FIELDS, Machine
@@ -25,10 +25,10 @@ MIN_LOSS = 0.01
 faint in tables."""
 MIN_KW = 1e4
 """Power in W from which it is shown in kW."""
-_LIMITS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
+_LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 """Keys of the limits of numbers, by the key of the number."""
-CLOCKS = frozenset({"clock_hz", "ceiling_hz"})
-_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
+CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})
+_RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 """Values at the upper end of the heat ramp, by key; for all other shares it is 1."""
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 
@@ -97,7 +97,7 @@ def silence_text(machine: Machine, now: float) -> str:
     """Returns why a machine does not answer, and when the next attempt to connect is."""
     if machine.why == "connecting":
         return "connecting"
-    text = foreign(machine.why.removeprefix(f"{machine.name}: "))
+    text = safe_cells(machine.why.removeprefix(f"{machine.name}: "))
     wait_s = machine.retry_at - now
     return f"{text} · try in {wait_s:.0f} s" if isfinite(wait_s) and wait_s > 0 else text
 
@@ -111,20 +111,22 @@ def verdict(machine: Machine) -> tuple[str, float]:
             return "What it loses is not known", nan
         last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
         ended = "" if last is None or last.end is None else (
-            f"; last: {sign(last.kind)} {short_cause(*last.group)}, "
-            f"{span(last.end - last.start)}, {time_of_day(last.end)}"
+            f"; last: {episode_sign(last.kind)} {short_cause(*last.group)}, "
+            f"{span_text(last.end - last.start)}, {time_of_day(last.end)}"
         )  # fmt: skip
         blind = "; no PMU, so the clock is unknown" if machine.absent else ""
         return f"Nothing is slowing it down{ended or blind}", nan
     kind, cause = worst.group
-    subject = foreign(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
+    subject = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
     subject = subject[:1].upper() + subject[1:]
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
     if KINDS.get(kind, UNKNOWN_KIND).of_cycles and isfinite(hz) and isfinite(ceiling_hz):
         text = f"{subject} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
     elif kind == "steal":
-        text = f"The hypervisor takes {amount('steal', machine.numbers['steal'])} % of its time"
+        text = (
+            f"The hypervisor takes {amount_text('steal', machine.numbers['steal'])} % of its time"
+        )
     elif kind == "neighbour":
         text = f"{subject} takes {share} of a task's work" if share else f"{subject} slows a task"
     else:
@@ -135,26 +137,26 @@ def verdict(machine: Machine) -> tuple[str, float]:
 # --- numbers
 
 
-def amount(key: str, value: float) -> str:
+def amount_text(key: str, value: float) -> str:
     """Returns a number as text without its unit."""
     return FIELDS[key].text(value, GHZ)
 
 
-def unit(key: str) -> str:
+def unit_name(key: str) -> str:
     return FIELDS[key].unit_name(GHZ)
 
 
-def named(name: str, key: str, numbers: Mapping[str, float], style: str) -> list[Run]:
+def named_number(name: str, key: str, numbers: Mapping[str, float], style: str) -> list[Run]:
     """Returns a number with its name before it, and its limit, if known, and unit after it."""
-    values = [numbers[key], numbers.get(_LIMITS.get(key, ""), nan)]
-    texts, unit_ = [amount(key, value) for value in values], unit(key)
+    values = [numbers[key], numbers.get(_LIMIT_KEYS.get(key, ""), nan)]
+    texts, unit_ = [amount_text(key, value) for value in values], unit_name(key)
     if key == "power_w" and values[0] >= MIN_KW:
         texts, unit_ = [f"{value / 1e3:.1f}" for value in values], "kW"
     limit = f" of {texts[1]}" if isfinite(values[1]) else ""
     return [(name, "dim"), (texts[0], style), (f"{limit} {unit_}", "dim")]
 
 
-def cell(machine: Machine, key: str, size: int) -> Run:
+def number_cell(machine: Machine, key: str, size: int) -> Run:
     """Returns a number of a machine, right-aligned, in the style for its value."""
     value, entry = machine.numbers[key], FIELDS[key]
     style = "text"
@@ -166,16 +168,16 @@ def cell(machine: Machine, key: str, size: int) -> Run:
         style = "bright" if value >= MIN_LOSS else "faint"
     elif entry.unit == "ratio" and value < MIN_LOSS:
         style = "faint"
-    return f"{amount(key, value):>{size}}", style
+    return f"{amount_text(key, value):>{size}}", style
 
 
-def level(value: float, key: str, top: float) -> int:
+def heat_step(value: float, key: str, top: float) -> int:
     """Returns the step of the heat ramp for a number; -1 if the number is unknown. `top`: the value
     at the upper end of the ramp."""
     if not isfinite(value):
         return -1
     share = value / top if top > 0 else 0.0
-    if key in CLOCKS:
+    if key in CLOCK_KEYS:
         share = (share - 0.5) * 2
     return max(0, min(theme.HEAT - 1, int(share * theme.HEAT)))
 
@@ -183,7 +185,7 @@ def level(value: float, key: str, top: float) -> int:
 def ramp_top(state: FleetState, key: str) -> float:
     """Returns the value at the upper end of the heat ramp."""
     if FIELDS[key].unit == "ratio":
-        return _TOPS.get(key, 1.0)
+        return _RAMP_TOPS.get(key, 1.0)
     known_values = [v for m in state.fleet.answering if isfinite(v := m.numbers[key])]
     return max(known_values, default=1.0)
 
@@ -191,7 +193,7 @@ def ramp_top(state: FleetState, key: str) -> float:
 # --- episodes
 
 
-def sign(kind: str) -> str:
+def episode_sign(kind: str) -> str:
     return KINDS.get(kind, UNKNOWN_KIND).sign
 
 
@@ -199,7 +201,7 @@ def cause_name(kind: str, cause: str) -> str:
     """Returns the name of a cause, or the kind of episode if the cause is unknown."""
     if kind == "steal":
         return "hypervisor"
-    return foreign(kind if cause in {"unknown", "-"} else cause_of(cause).name)
+    return safe_cells(kind if cause in {"unknown", "-"} else cause_of(cause).name)
 
 
 def short_cause(kind: str, cause: str) -> str:
@@ -209,14 +211,14 @@ def short_cause(kind: str, cause: str) -> str:
     return _SHORT_NAMES.get(cause) or cause_name(kind, cause)
 
 
-def place(episode: SharedEpisode, count: int) -> str:
+def place_text(episode: SharedEpisode, count: int) -> str:
     """Returns the name of the episode's machine, or, for several machines, their number out of
     `count`."""
     names = episode.machines
-    return foreign(names[0]) if len(names) == 1 else f"{len(names)} of {count}"
+    return safe_cells(names[0]) if len(names) == 1 else f"{len(names)} of {count}"
 
 
-def depth(episode: SharedEpisode) -> str:
+def depth_text(episode: SharedEpisode) -> str:
     """Returns how much an episode costs, with its unit; for several machines, the range from the
     lowest to the highest. Returns '' if it is unknown."""
     low, high = episode.least, episode.depth
@@ -238,7 +240,7 @@ def since_text(start: float, now: float) -> str:
     return time_of_day(start, 1 if now - start < 60 else 60)
 
 
-def span(seconds: float) -> str:
+def span_text(seconds: float) -> str:
     """Returns a duration as short text: 4.1 s, 27 s, 2 min, 3 h."""
     seconds = max(0.0, seconds)
     if seconds < 10:
@@ -255,7 +257,7 @@ def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
     blank: Run = (" " * left, "text")
     ticks = time_axis.ticks(axis, _unix)
-    lines = time_axis.tick_line(axis, (), ticks), time_axis.times(axis, ticks)
+    lines = time_axis.tick_line(axis, (), ticks), time_axis.times_line(axis, ticks)
     return [plain_line(blank, *line) for line in lines]
 
 

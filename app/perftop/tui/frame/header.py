@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import isinf, isnan
 from typing import TYPE_CHECKING
 
-from perftop.base.text import duration, many, place, when
+from perftop.base.text import clock_time, count_noun, duration, player_time
 from perftop.draw.columns import Run
-from perftop.draw.strips import Piece, fitting, foreign, spread
-from perftop.tui.frame.machine import extent
+from perftop.draw.strips import Piece, pieces_that_fit, safe_cells, spread
+from perftop.tui.frame.machine import extent_of
 
 if TYPE_CHECKING:
     from perftop.process.link import LinkState
@@ -100,7 +100,7 @@ class Cost:
 
 # --- the line
 
-STARTING: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
+STARTING_LINE: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
 MIN_WIDTH_FOR_WORDS, MIN_WIDTH_FOR_WIDE_GAPS = 140, 120
 """Minimum columns of the screen for parts with explanatory words, and for wider gaps."""
 MARGIN = 1
@@ -118,7 +118,7 @@ def header_line(
     session: Session | None, interval: Interval | None, status: Status, size: int
 ) -> list[Run]:
     if session is None:
-        return STARTING
+        return STARTING_LINE
     with_words = size >= MIN_WIDTH_FOR_WORDS
     left = [
         (rank, [_SEPARATORS[min(i, 2)], *runs])
@@ -131,7 +131,7 @@ def header_line(
         *_badges(status, interval, with_words=with_words),
     ]
     right = [(rank, [gap, *runs]) for rank, runs in parts]
-    fitting_pieces = fitting([*left, *right], size - 2 * MARGIN, 0)
+    fitting_pieces = pieces_that_fit([*left, *right], size - 2 * MARGIN, 0)
     begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
                   for side in (left, right))  # fmt: skip
     margin: Run = (" " * MARGIN, "text")
@@ -140,17 +140,17 @@ def header_line(
 
 def _machine_pieces(session: Session, status: Status, *, with_words: bool) -> list[Piece]:
     hello = session.hello
-    cores, cpus = len(extent(session).cores), len(session.shown)
-    pieces: list[Piece] = [(-1, [("perftop", "key")]), (1, [(foreign(hello.host), "bright")])]
+    cores, cpus = len(extent_of(session).cores), len(session.shown)
+    pieces: list[Piece] = [(-1, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := short_model(hello.identity.name):
         several = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""
-        pieces.append((7, [(foreign(several + name), "dim")]))
+        pieces.append((7, [(safe_cells(several + name), "dim")]))
     if kind is not None:
         named = "guest" if kind == "hypervisor" else f"{kind} guest"
-        pieces.append((4, [(foreign(named), "dim")]))
-    of_cores = "" if cores == cpus else f"{many(cores, 'core')}, "
-    pieces.append((3, [(f"{of_cores}{many(cpus, 'CPU')}", "dim")]))
+        pieces.append((4, [(safe_cells(named), "dim")]))
+    of_cores = "" if cores == cpus else f"{count_noun(cores, 'core')}, "
+    pieces.append((3, [(f"{of_cores}{count_noun(cpus, 'CPU')}", "dim")]))
     if not with_words:
         pieces.append((4, [(duration(status.interval_ns / 1e9), "dim")]))
     return pieces
@@ -178,7 +178,7 @@ def _sampling_pieces(
             runs += [(" ", "dim"), (f"{link.rate / 1e3:.1f}", "text"), (" kB/s", "dim")]
         pieces.append((4, runs))
     if hello.source != "os" or hello.virtualisation is None:
-        runs = [(foreign(hello.source), "clock")]
+        runs = [(safe_cells(hello.source), "clock")]
         # The method for most cores, with the factor of its counter once that is settled.
         method = interval.split.usual or "" if interval is not None else ""
         calibration = session.calibrations.get(method.replace("-", "_"))
@@ -219,7 +219,7 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
 
     if status.job:
         ended = status.job_status
-        badge(1, foreign(status.job), "clock" if ended is None else "warn" if ended else "text")
+        badge(1, safe_cells(status.job), "clock" if ended is None else "warn" if ended else "text")
     if status.recording:
         badge(1, f" REC {status.recording} ", "paused")
     elif status.recording is not None:
@@ -229,10 +229,10 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
             style = "lost" if replay.over and replay.damage else "paused"
             badge(0, _replay_text(replay, interval, " · " if with_words else " "), style)
     elif status.paused is not None:
-        text = f"PAUSED {when(status.paused)}"
+        text = f"PAUSED {clock_time(status.paused)}"
         if status.is_range and interval is not None:
-            begin = when(interval.time - interval.elapsed_s)
-            text = f"{begin} to {when(interval.time)}, {interval.elapsed_s:.1f} s"
+            begin = clock_time(interval.time - interval.elapsed_s)
+            text = f"{begin} to {clock_time(interval.time)}, {interval.elapsed_s:.1f} s"
         badge(0, f" {text} ", "paused")
     elif status.link is not None and status.link.down:
         badge(0, f" NO LINK FOR {status.link.down_s:.0f} s ", "lost")
@@ -246,15 +246,15 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
 def _replay_text(replay: Replay, interval: Interval, dot: str) -> str:
     first_ns, last_ns = replay.reach_ns
     if replay.seeking_ns is not None:
-        state = f"seeking {place(replay.seeking_ns - first_ns)}"
+        state = f"seeking {player_time(replay.seeking_ns - first_ns)}"
     elif replay.over:
         state = "end"
     elif replay.playing:
         state = "max" if isinf(replay.speed) else f"×{replay.speed:g}"
     else:
         state = "paused"
-    at, whole = place(interval.time_ns - first_ns), place(last_ns - first_ns)
-    parts = [f"REPLAY {when(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{state:<6}"]
+    at, whole = player_time(interval.time_ns - first_ns), player_time(last_ns - first_ns)
+    parts = [f"REPLAY {clock_time(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{state:<6}"]
     if replay.indexed is not None:
         parts.append(f"finding episodes {100 * replay.indexed:2.0f} %")
     return f" {dot.join(parts)} "

@@ -19,7 +19,7 @@ from textual.widgets import Static
 from perftop.base.text import MISSING, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
-from perftop.draw.strips import foreign, width
+from perftop.draw.strips import safe_cells, width
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
 from perftop.session.filter import HELP
@@ -88,7 +88,7 @@ class Help(TextScreen):
     ) -> None:  # fmt: skip
         """`bindings`: the keys of the screen below. `sections`: sections beside the keys, if there
         is room, else below them. `more`: sections below both."""
-        super().__init__(lambda size: page(bindings, sections, more, size), ascii_=ascii_)
+        super().__init__(lambda size: help_page(bindings, sections, more, size), ascii_=ascii_)
 
 
 class Why(TextScreen):
@@ -100,13 +100,13 @@ class Why(TextScreen):
         styles = {"answer": "bright", "lost": "alarm", "dim": "dim", "try": "key", "text": "text"}
         title: Line = [(" why", "key"), ("   esc back", "dim")]
         lines: list[Line] = [
-            [(" ", "text"), *((foreign(part.text), styles[part.role]) for part in row)]
+            [(" ", "text"), *((safe_cells(part.text), styles[part.role]) for part in row)]
             for row in why_text.rows(session, report)
         ]
         super().__init__(lambda _: [title, [], *lines], ascii_=ascii_)
 
 
-def page(
+def help_page(
     bindings: Sequence[Binding], right: Sequence[Section], more: Sequence[Section], size: int
 ) -> list[Line]:
     """Returns all lines of the help, laid out for `size` columns."""
@@ -211,8 +211,8 @@ def stream_help(
             origin = session.evaluator.origin(key)
             if origin is not None:
                 entries.append(Entry([(metric.label, "key")], metric.help))
-                entries.append(Entry([], foreign(origin), "dim"))
+                entries.append(Entry([], safe_cells(origin), "dim"))
         more.append(Section("numbers, and where they come from", entries))
-        if lines := [foreign(line.removeprefix("n/a: ")) for line in missing_text(session)]:
+        if lines := [safe_cells(line.removeprefix("n/a: ")) for line in missing_text(session)]:
             more.append(Section("not known here", [Entry([], line) for line in lines]))
     return Help(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more, ascii_=ascii_)

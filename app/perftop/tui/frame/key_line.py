@@ -11,11 +11,11 @@ from textual import events
 from textual.message import Message
 
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, foreign, width
-from perftop.session.missing import NAMES, lasting_reasons, names_by_reason
+from perftop.draw.strips import BLANK, Line, safe_cells, width
+from perftop.session.missing import SOUGHT_NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.shared.keys import KEYS, TURN
+from perftop.tui.shared.keys import KEYS, TURN_ORDER
 
 if TYPE_CHECKING:
     from perftop.session.session import Session
@@ -125,7 +125,7 @@ def key_pieces(
     # The entries, the most important first.
     by_key = {key: entry for group in _GROUPS for entry in group for key in entry}
     order = _REPLAY_ORDER if replay else _LIVE_ORDER
-    common = [key for key in order if view in TURN or key not in _ROW_KEYS]
+    common = [key for key in order if view in TURN_ORDER or key not in _ROW_KEYS]
     first = 0 if replay else max(urgent, MAX_FIRST_HINTS)
     importance = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common]
     entries = dict.fromkeys(by_key[key] for key in importance)
@@ -133,8 +133,8 @@ def key_pieces(
     required = {entry for entry in entries if entry[-1] in required_keys}
 
     ends, rule = _join([pieces(("help",)), pieces(("quit",))], GAP), [Piece("│", "rule")]
-    all_views = _join([pieces((name,)) for name in TURN], GAP)
-    numbers = f"{captions[TURN[0]]}-{captions[TURN[-1]]}"
+    all_views = _join([pieces((name,)) for name in TURN_ORDER], GAP)
+    numbers = f"{captions[TURN_ORDER[0]]}-{captions[TURN_ORDER[-1]]}"
     merged_views = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
     line = ends
     for views in (all_views, merged_views):
@@ -212,21 +212,21 @@ class MissingLine(PageWidget):
 def missing_runs(session: Session, size: int) -> list[Run]:
     """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
     not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
-    names = {key: NAMES[key] for key in _REPORTED_METRICS}
+    names = {key: SOUGHT_NAMES[key] for key in _REPORTED_METRICS}
     everywhere = [missing for missing in lasting_reasons(session) if missing.cpus is None]
     reasons = names_by_reason(everywhere, lambda missing: names.get(missing.what))
     if not reasons:
         return []
     (why, fix), lost = max(reasons.items(), key=lambda item: len(item[1]))
     lost.sort(key=list(names.values()).index)
-    head = foreign(why.partition(": ")[0].replace("no core PMU", "no PMU"))
+    head = safe_cells(why.partition(": ")[0].replace("no core PMU", "no PMU"))
     head = head[:1].upper() + head[1:]
     verb = "cannot be counted" if "PMU" in head else "cannot be known"
     lost_names = " and ".join(filter(None, (", ".join(lost[:-1]), lost[-1])))
     long = f" {head}: {lost_names} {verb}"
     dot: Run = (" · ", "faint")
     more: Run = ("more: ", "dim")
-    fix_runs: list[Run] = [dot, (foreign(fix), "dim")] if fix else []
+    fix_runs: list[Run] = [dot, (safe_cells(fix), "dim")] if fix else []
     texts: list[list[Run]] = [
         [(long, "dim"), *fix_runs, dot, more, _DOCTOR],
         [(long, "dim"), dot, more, _DOCTOR],

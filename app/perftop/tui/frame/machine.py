@@ -19,18 +19,18 @@ from perftop.base.text import GHZ
 from perftop.draw import theme
 from perftop.draw.cells import bounded_smt, smt
 from perftop.draw.columns import Run, number
-from perftop.draw.strips import Piece, fitting, gapped, shed, width
+from perftop.draw.strips import Piece, fit_line, join_with_gaps, pieces_that_fit, width
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import METRICS, NUMBERS
 from perftop.session.history import History
 from perftop.session.history_chunk import Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import mean_ceiling, spread
+from perftop.session.values import mean_ceiling, spread_to_cpus
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import lowered_number
-from perftop.tui.shared.time_axis import SLOW_NS, Axis, BinValues
+from perftop.tui.shared.time_axis import REDRAW_NS, Axis, BinValues
 from perftop.tui.shared.verdict import is_past
 
 MIN_WIDTH_FOR_DECIMAL = 110
@@ -65,7 +65,7 @@ class Extent:
 _EXTENTS: WeakKeyDictionary[Session, Extent] = WeakKeyDictionary()
 
 
-def extent(session: Session) -> Extent:
+def extent_of(session: Session) -> Extent:
     current, source = _EXTENTS.get(session), (session.cores, session.shown)
     if current is None or current.source[0] is not source[0] or current.source[1] is not source[1]:
         cores = session.shown_cores()
@@ -78,13 +78,16 @@ def extent(session: Session) -> Extent:
 
 def has_states(session: Session) -> bool:
     """Returns whether any core has siblings, and so SMT states."""
-    return bool(len(extent(session).pairs))
+    return bool(len(extent_of(session).pairs))
 
 
-def values(session: Session, interval: Interval) -> Mapping[str, float]:
+def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
     """Returns the machine's numbers that this source has, by key: metrics over the CPUs that the
     user asked for, and totals of the machine. An unknown number is NaN or absent."""
-    chosen, means = session.evaluator.chosen, interval.values.group(extent(session).cpus).tolist()
+    chosen, means = (
+        session.evaluator.chosen,
+        interval.values.group(extent_of(session).cpus).tolist(),
+    )
     served = {key: value for key, value in zip(chosen, means, strict=True) if chosen[key]}
     return interval.machine | served
 
@@ -97,7 +100,7 @@ def number_line(
 ) -> list[Run]:
     """Returns the numbers that this source has. A number that running episodes make worse is
     red."""
-    lowering, known = _lowering_signs(session, running), values(session, interval)
+    lowering, known = _lowering_signs(session, running), machine_values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
         if (value := known.get(key)) is None:
@@ -109,9 +112,9 @@ def number_line(
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if "busy_hz" in known:
-        sign, cpus = lowering.get("busy_hz", ""), extent(session).cpus
+        sign, cpus = lowering.get("busy_hz", ""), extent_of(session).cpus
         ceiling_hz = mean_ceiling(
-            spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
+            spread_to_cpus(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
         runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
         runs.append(number(known["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
@@ -138,12 +141,15 @@ def number_line(
     if not isnan(degrees := known.get("temperature_c", nan)):
         style = "alarm" if "temperature_c" in lowering else "text"
         temperature = [number(degrees, 0, 0, style), (" °C", "dim")]
-    more = [_power(known), temperature, _waits(known)]
+    more = [_power_runs(known), temperature, _wait_runs(known)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, more))]
-    pieces.append((6, _memory(known)))  # outranks the net clock, derived from other numbers
+    pieces.append((6, _memory_runs(known)))  # outranks the net clock, derived from other numbers
     if not isnan(watts := known.get("power_dram_w", nan)):  # not part of the package power
         pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
-    return [(" ", "text"), *_spaced([(rank, runs) for rank, runs in pieces if runs], size - 2)]
+    return [
+        (" ", "text"),
+        *_with_even_gaps([(rank, runs) for rank, runs in pieces if runs], size - 2),
+    ]
 
 
 def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, str]:
@@ -161,7 +167,7 @@ def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, s
     }
 
 
-def _power(machine: Mapping[str, float]) -> list[Run]:
+def _power_runs(machine: Mapping[str, float]) -> list[Run]:
     watts, limit = machine.get("power_w", nan), machine.get("power_limit_w", nan)
     if isnan(watts):
         return []
@@ -170,7 +176,7 @@ def _power(machine: Mapping[str, float]) -> list[Run]:
     return [("power ", "dim"), number(watts, 0, 0, style), (of, "dim"), (" W", "dim")]
 
 
-def _waits(machine: Mapping[str, float]) -> list[Run]:
+def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
     """Returns the shares of time for which tasks wait, for each resource."""
     shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAIT_NAMES.items()}
     if all(map(isnan, shares.values())):
@@ -181,19 +187,19 @@ def _waits(machine: Mapping[str, float]) -> list[Run]:
     return [*runs, (" %", "dim")]
 
 
-def _memory(machine: Mapping[str, float]) -> list[Run]:
+def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
     """Returns the traffic from and to memory, and its share of the highest traffic measured so far;
     empty if the traffic is unknown."""
-    rates = [machine.get(name, nan) / 1e9 for name in MEMORY]
+    rates = [machine.get(name, nan) / 1e9 for name in MEMORY_COUNTERS]
     if isnan(sum(rates)):
         return []
     read, write = (number(rate, 1, 0) for rate in rates)
-    share = machine.get(OF_BEST, nan)
+    share = machine.get(OF_BEST_NAME, nan)
     of = "" if isnan(share) else f" {100 * share:.0f} %"
     return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
 
 
-def _spaced(pieces: list[Piece], size: int) -> list[Run]:
+def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
     """Returns the pieces that fit, chosen by importance; the gaps are wider if all pieces fit. Each
     piece has room for its longest number, so that the next pieces do not move."""
     padded = []
@@ -202,10 +208,10 @@ def _spaced(pieces: list[Piece], size: int) -> list[Run]:
         spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
         padded.append((rank, [*runs, (" " * spare, "text")]))
     gap = GAP
-    if len(shown := fitting(padded, size + gap, gap)) < len(padded):
+    if len(shown := pieces_that_fit(padded, size + gap, gap)) < len(padded):
         gap = NARROW_GAP
-        shown = fitting(padded, size + gap, gap)
-    return gapped([runs for _, runs in shown], gap)
+        shown = pieces_that_fit(padded, size + gap, gap)
+    return join_with_gaps([runs for _, runs in shown], gap)
 
 
 # --- the SMT states
@@ -214,7 +220,7 @@ def _spaced(pieces: list[Piece], size: int) -> list[Run]:
 def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, followed by a legend in the same
     order. On the narrowest screens the legend is left out."""
-    cores, split = extent(session).pairs, interval.split
+    cores, split = extent_of(session).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = bounded_smt
     words: list[list[Run]]
     """Alternatives for the words beside the bar; the first that leaves room for the bar is
@@ -311,7 +317,7 @@ _TILES = (
     Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", 1000.0),
     Tile("context_switches_hz", "switches", "switches", 8, "dim", 1000.0),
 )
-_OLDER_LOADS = "load_5", "load_15"
+_OLDER_LOAD_KEYS = "load_5", "load_15"
 HIGH_STEAL = METRICS["steal"].stands_out
 
 
@@ -344,7 +350,7 @@ def tile_line(known: Mapping[str, float], size: int) -> list[Run]:
         for tile in _TILES
         if not isnan(known.get(tile.key, nan))
     ]
-    return [(" ", "text"), *shed(pieces, size - 2, TILE_GAP)]
+    return [(" ", "text"), *fit_line(pieces, size - 2, TILE_GAP)]
 
 
 def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) -> list[Run]:
@@ -354,7 +360,9 @@ def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) ->
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
         older = [
-            number(known[key], 2, 6, "dim") for key in _OLDER_LOADS if key in known and full_names
+            number(known[key], 2, 6, "dim")
+            for key in _OLDER_LOAD_KEYS
+            if key in known and full_names
         ]
         return [name, number(value, 2, 5, style), *older]
     if NUMBERS[tile.key].rate:
@@ -408,8 +416,8 @@ class TileHistory:
         rows: int = 1,
     ) -> list[list[Run]]:  # fmt: skip
         """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`, but not
-        less than SLOW_NS; the newest value is at the right end of its column."""
-        step_ns = max(step_ns, SLOW_NS)
+        less than REDRAW_NS; the newest value is at the right end of its column."""
+        step_ns = max(step_ns, REDRAW_NS)
         layout = [(column.tile.key, column.room) for column in columns]
         moment = interval.time_ns // (1 if is_past(self._session, interval) else step_ns)
         basis = moment, step_ns, size, rows, layout

@@ -33,7 +33,7 @@ from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, Choice
 from perftop.tui.shared.keys import KEYS, bindings, caption
 from perftop.tui.shared.places import ORDERS
-from perftop.tui.shared.sheet import fields
+from perftop.tui.shared.sheet import heat_fields
 
 Result = TypeVar("Result")
 Options = Sequence[tuple[str, str]]
@@ -156,7 +156,7 @@ def sort_menu(session: Session, choice: Choice, view: Canvas) -> Menu:
     """Returns the list of orders for this view; only the table can be sorted by every column."""
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:
-        table, field_keys = view.id == "table", {field.key for field in fields(session)}
+        table, field_keys = view.id == "table", {field.key for field in heat_fields(session)}
         clock = clock_unit(choice.units, nan)  # only its name counts here
         columns = CpuColumns(session).columns()
         options += [(c.key, full_name(c, clock)) for c in columns if table or c.key in field_keys]
@@ -208,7 +208,7 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
     yield from ((f"Clocks in {unit}", "", f"units({unit!r})") for unit in UNITS)
     yield from ((f"Sort by {order}", "", f"sort({order!r})") for order in ORDERS)
     if session is not None:
-        for field in fields(session):
+        for field in heat_fields(session):
             yield f"Sort by {field.words}", "The highest first", f"sort({field.key!r})"
             yield f"Show {field.words}", "Heat map and time", f"metric({field.key!r})"
         yield from ((f"Filter {text}", means, f"filter({text!r})") for text, means in HELP)

@@ -13,9 +13,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.dom import DOMNode
 
-from perftop.base.text import duration, when
+from perftop.base.text import clock_time, duration
 from perftop.draw.columns import fit
-from perftop.draw.strips import foreign
+from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import Printout
 from perftop.session.interval import Interval
 from perftop.session.navigation import typed_moment
@@ -23,12 +23,12 @@ from perftop.session.session import Session
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.header import Status
 from perftop.tui.frame.key_line import KeyLine, MissingLine
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, NOTES, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, NOTE_TEXTS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
-from perftop.tui.shared.sheet import fields, order_name
+from perftop.tui.shared.sheet import heat_fields, order_name
 
 if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt
@@ -213,7 +213,7 @@ class Monitor(DirectScreen):
             self._range_start_ns = interval.time_ns
             self._controls.go(interval.time_ns)
             ends = self._captions["range_end"]
-            self._controls.say(f"range from {when(interval.time)}: move, then {ends} ends it")
+            self._controls.say(f"range from {clock_time(interval.time)}: move, then {ends} ends it")
         elif self._range_start_ns is None or self._range_start_ns == interval.time_ns:
             self._controls.say(f"{self._captions['range_start']} starts a range, then move")
         else:
@@ -245,11 +245,11 @@ class Monitor(DirectScreen):
             self._prompt.explain(self.choice.matches(self.last.session))
         urgent = [] if self.output is None else ["output"]
         if (shown_filter := self.choice.filter) is not None:
-            text = foreign(shown_filter.text)
+            text = safe_cells(shown_filter.text)
             text = fit(text, min(len(text), MAX_FILTER))
             labels["clear"] = f"all · {text} · {self.choice.matches(self.last.session)}"
             urgent.insert(0, "clear")
-        if view in keys.TURN and (sorting.order != self.view.ORDERS[0] or sorting.reverse):
+        if view in keys.TURN_ORDER and (sorting.order != self.view.ORDERS[0] or sorting.reverse):
             urgent.append("order")
         hints, is_recording = (*urgent, *self.view.HINTS), replay is not None
         self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
@@ -267,8 +267,8 @@ class Monitor(DirectScreen):
     def _noted(self, key: str) -> None:
         """Shows the next note for a new user if the shown note is about this key."""
         note = self._top.note
-        if note is not None and NOTES[note][0] == key:
-            self._top.note = note + 1 if note + 1 < len(NOTES) else None
+        if note is not None and NOTE_TEXTS[note][0] == key:
+            self._top.note = note + 1 if note + 1 < len(NOTE_TEXTS) else None
             self._show_machine()
 
     # --- views
@@ -292,8 +292,8 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     async def action_turn(self, by: int) -> None:
-        index = keys.TURN.index(self.view.id or "") if self.view.id in keys.TURN else 0
-        await self.action_view(keys.TURN[(index + by) % len(keys.TURN)])
+        index = keys.TURN_ORDER.index(self.view.id or "") if self.view.id in keys.TURN_ORDER else 0
+        await self.action_view(keys.TURN_ORDER[(index + by) % len(keys.TURN_ORDER)])
 
     async def action_open(self) -> None:
         if self.view.open():
@@ -347,7 +347,7 @@ class Monitor(DirectScreen):
         when pressed again, copies it."""
         session, range_ns = self.last.session, self.choice.range_ns
         if session is not None and range_ns is not None:
-            start, end = (when(session.unix(ns)) for ns in range_ns)
+            start, end = (clock_time(session.unix(ns)) for ns in range_ns)
             self.app.copy_to_clipboard(f"--from {start} --to {end}")
             self._controls.say(f"copied: --from {start} --to {end}")
             return
@@ -413,7 +413,7 @@ class Monitor(DirectScreen):
         """Chooses the metric with this key, or moves this many metrics forward in the list."""
         if self.last.session is None:
             return
-        field_keys = [field.key for field in fields(self.last.session)]
+        field_keys = [field.key for field in heat_fields(self.last.session)]
         if isinstance(which, int):
             index = field_keys.index(self.choice.metric) if self.choice.metric in field_keys else 0
             which = field_keys[(index + which) % len(field_keys)]
@@ -501,7 +501,7 @@ class Monitor(DirectScreen):
             return typed_moment(text, session, shown_interval, reach_ns)
 
         def preview(text: str) -> str:
-            return when(session.unix(moment(text)))
+            return clock_time(session.unix(moment(text)))
 
         def go(text: str) -> None:
             self._controls.go(moment(text))
@@ -518,7 +518,7 @@ class Monitor(DirectScreen):
         if session is None or interval is None:
             return
         time_ns = session.now_ns if self.last.status.paused is None else interval.time_ns
-        time_text = when(session.unix(time_ns))
+        time_text = clock_time(session.unix(time_ns))
         prompt = await self._shown_prompt()
         prompt.ask(
             "mark", "a name; without one it gets a number", lambda _: time_text,

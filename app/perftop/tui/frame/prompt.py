@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from perftop.base.text import to_ascii
-from perftop.draw.strips import foreign
+from perftop.draw.strips import safe_cells
 from perftop.tui.shared.keys import bindings
 
 MAX_LENGTH = 400
@@ -144,7 +144,7 @@ class Prompt(Widget):
         if (words, wrong_at) == self._explanation:
             return
         self._explanation = words, wrong_at
-        shown = foreign(words)
+        shown = safe_cells(words)
         self._words.update(to_ascii(shown) if self._ascii else shown)
         self._words.set_class(wrong_at is not None, "-wrong")
         self._error.at = wrong_at

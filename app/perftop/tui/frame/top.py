@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from textual import events
 
 from perftop.base import files
-from perftop.base.text import length, running_time
+from perftop.base.text import long_duration, running_time
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, foreign, gapped, merge_runs, spread, width
+from perftop.draw.strips import Line, join_with_gaps, merge_runs, safe_cells, spread, width
 from perftop.model.kinds import rank
 from perftop.output import sentences
-from perftop.output.sentences import cost, group_episodes, pieces, short_place_text
+from perftop.output.sentences import evidence_pieces, group_episodes, short_place_text, total_cost
 from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
@@ -38,19 +38,19 @@ MIN_WIDTH_FOR_HISTORY = 160
 """Minimum columns of the screen for the history below the numbers."""
 MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
 """Minimum height of the screen for a tall history, and the number of its lines."""
-Name = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
+PartName = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
 """A line above the view; '': a blank line."""
 
 
-def plan(
+def top_plan(
     height: int, width: int, *, has_states: bool, has_tiles: bool, has_alert: bool
-) -> Sequence[Name]:
+) -> Sequence[PartName]:
     """Returns the lines above the view for this size of the screen. `has_states`: there are SMT
     states to show. `has_tiles`: the numbers can have their history below them. `has_alert`: the
     alert line has text."""
     if height < MIN_HEIGHT_FOR_NUMBERS:  # only one line fits below the header
         return "header", "alert" if has_alert else "numbers"
-    under: Sequence[Name] = ()
+    under: Sequence[PartName] = ()
     if has_states:
         under = ("states",)
     elif has_tiles and height >= MIN_HEIGHT_FOR_HISTORY and width >= MIN_WIDTH_FOR_HISTORY:
@@ -62,7 +62,7 @@ def plan(
     return "header", "alert", "numbers", *under
 
 
-NOTES = (
+NOTE_TEXTS = (
     ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
     ("next_episode", "What happened is listed below. ", " goes to the next event"),
     ("time", "Last: ", " shows when it was; a click in a chart stops there"),
@@ -87,7 +87,7 @@ class Top(PageWidget):
         self._status = Status(0)
         self._history: tuple[Session, machine.TileHistory] | None = None
         """The session for which tiles had a history last, and the history of these tiles."""
-        self._plan: Sequence[Name] = ()
+        self._plan: Sequence[PartName] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
         self._session, self._interval, self._status = session, interval, status
@@ -101,7 +101,7 @@ class Top(PageWidget):
         self.verdict = verdict
         alert = alert_line(session, interval, status, width, self._captions["episodes"], verdict)
         tiled = session is not None and machine.shows_tiles(session)
-        self._plan = plan(
+        self._plan = top_plan(
             self.screen.size.height, width, has_tiles=tiled,
             has_states=session is None or machine.has_states(session),
             has_alert=bool(alert[0]) or interval is None,
@@ -118,9 +118,9 @@ class Top(PageWidget):
                 running = running_episodes(session, interval, status)
                 numbers = machine.number_line(session, interval, running, width)
             elif not past:
-                numbers = machine.tile_line(machine.values(session, interval), width)
+                numbers = machine.tile_line(machine.machine_values(session, interval), width)
             else:
-                columns = machine.tile_columns(machine.values(session, interval), width)
+                columns = machine.tile_columns(machine.machine_values(session, interval), width)
                 numbers = machine.tile_column_line(columns)
                 if self._history is None or self._history[0] is not session:
                     self._history = session, machine.TileHistory(session)
@@ -139,12 +139,12 @@ class Top(PageWidget):
                 keys += [("pause", "live")] if status.paused is not None else []
                 keys += [("report", "why")] if verdict.report is not None else []
                 parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
-                loss = loss_line(verdict, width, gapped(parts, 3), colour=colour)
+                loss = loss_line(verdict, width, join_with_gaps(parts, 3), colour=colour)
                 self._loss = basis, loss
             loss = self._loss[1]
             if usual == "stale" or alert[1] != "victim":
                 loss = loss[0], usual
-        lines: dict[Name, Line] = {
+        lines: dict[PartName, Line] = {
             "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
             "loss": loss, "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
         }  # fmt: skip
@@ -157,8 +157,8 @@ class Top(PageWidget):
 
     def _note_line(self, number: int, size: int) -> list[Run]:
         """Returns a note for a new user, with its subject above it."""
-        key, before, after = NOTES[number]
-        count = f"{number + 1} of {len(NOTES)}  "
+        key, before, after = NOTE_TEXTS[number]
+        count = f"{number + 1} of {len(NOTE_TEXTS)}  "
         runs: list[Run] = [("  ╰─ ", "key"), (count, "key"), (before, "bright"),
                            (self._captions[key], "key"), (after, "text")]  # fmt: skip
         end = f"{self._captions['back']}: no tour "
@@ -196,7 +196,7 @@ def alert_line(
     For a minute after the last episode has ended, the line shows that episode in dim text.
     `episodes`: displayed name of the key that lists all episodes."""
     if status.failed is not None:  # why the stream ended, and hints where there is room for them
-        text, quits = foreign(status.failed), " · q quits "
+        text, quits = safe_cells(status.failed), " · q quits "
         newest = interval is not None and status.paused is None
         hints = (f" · these are the last numbers{quits}" if newest else quits, quits, "")
         end = next((end for end in hints if len(end) <= size - 3 - len(text)), "")
@@ -204,15 +204,15 @@ def alert_line(
         return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")], "calm"
     if (link := status.link) is not None and link.down:
         when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
-        return _message(f" {when} · {link.down}", "alarm", size)
+        return _message_line(f" {when} · {link.down}", "alarm", size)
     if status.notice:
         failed = status.recording == ""
-        return _message(f" {status.notice}", "alarm" if failed else "text", size)
+        return _message_line(f" {status.notice}", "alarm" if failed else "text", size)
     if session is None:
         return [], "calm"
     replay = status.replay
     if replay is not None and replay.over and replay.damage is not None:
-        return _message(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
+        return _message_line(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
     past = is_past(status)
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
@@ -228,7 +228,7 @@ def alert_line(
     is_recent = session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS
     warning = session.warnings[-1] if is_recent else files.findings_line(session.hello.boot_id)
     if warning:
-        return _message(f" ! {warning}", "warn", size)
+        return _message_line(f" ! {warning}", "warn", size)
     suspect = bool(groups) and groups[0][0].kind == "suspect"
     if not suspect:
         ended = [
@@ -236,7 +236,7 @@ def alert_line(
             if e.end_ns is not None and e.end_ns <= now_ns and episode_style.is_loss(e)
         ]  # fmt: skip
         if ended:  # of several that ended together, the costliest
-            last = max(ended, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)))
+            last = max(ended, key=lambda e: (e.end_ns or 0, total_cost([e]), -rank(e.kind)))
             return _ended_line(session, last, now_ns, size, episodes), "calm"
     if verdict is not None and not suspect:
         return verdict_line(verdict, size, [_harmless_text(session, g, shown_ns) for g in groups])
@@ -248,8 +248,8 @@ def alert_line(
     return [(text, episode_style.severity(first)), *evidence], "calm"
 
 
-def _message(text: str, style: str, size: int) -> Line:
-    text = foreign(text)
+def _message_line(text: str, style: str, size: int) -> Line:
+    text = safe_cells(text)
     return [(fit(text, min(len(text), size)), style)], "calm"
 
 
@@ -281,7 +281,7 @@ def _running_line(
         when=sentences.duration_phrase(session, worst, now_ns),
         most=min(size - width(runs), sentences.MAX_SENTENCE),
     )  # fmt: skip
-    runs += [(foreign(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
+    runs += [(safe_cells(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
     more = _other_groups(session, others, size - width(runs)) if others else []
     room = size - width(runs) - width(more) - 1  # the right margin of one cell stays blank
     return [*runs, *_evidence(worst[0], sentences.text(parts), room, "text"), *more]
@@ -291,7 +291,7 @@ def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]
     """Returns the pieces of the episode's evidence that fit, without clocks that the sentence
     already states."""
     runs: list[Run] = []
-    for piece in map(foreign, pieces(episode.cause, episode.evidence)):
+    for piece in map(safe_cells, evidence_pieces(episode.cause, episode.evidence)):
         stated = piece.removeprefix("clock ") in sentence
         if not stated and width(runs) + 3 + len(piece) <= room:
             runs += [(" · ", "faint"), (piece, key)]
@@ -314,7 +314,7 @@ def _harmless_text(
     """Returns the sign and a sentence on harmless episodes, such as a CPU that is offline."""
     when = sentences.duration_phrase(session, group, now_ns)
     parts = sentences.sentence(session.topology, group, when=when, most=most)
-    return f"{episode_style.sign(group[0])} {foreign(sentences.text(parts))}"
+    return f"{episode_style.sign(group[0])} {safe_cells(sentences.text(parts))}"
 
 
 def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
@@ -322,12 +322,12 @@ def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: st
     end_ns = last.end_ns or 0
     ago = running_time(max(0, now_ns - end_ns) // 10**9)
     start = f" {episode_style.sign(last)} {ago} ago: "
-    lasted, end = f" for {length(end_ns - last.start_ns)} (", ": all episodes)"
+    lasted, end = f" for {long_duration(end_ns - last.start_ns)} (", ": all episodes)"
     room = size - len(f"{start}{lasted}{key}{end} ")
     if room < MIN_SENTENCE:
         return []
     parts = episode_style.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
-    text = foreign(sentences.text(parts))
+    text = safe_cells(sentences.text(parts))
     if parts[0].role == "text" and not text[1:2].isupper():  # neither a name nor an abbreviation
         text = text[0].lower() + text[1:]
     return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]

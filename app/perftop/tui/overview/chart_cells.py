@@ -14,14 +14,19 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import charts
-from perftop.draw.charts import RATES, Look, axis_top, rows_of
+from perftop.draw.charts import IPC_SCALE_ENDS, Look, axis_top, rows_of
 from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
 from perftop.model.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Unit, lowered_chart
-from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, gap_of, going, loser
-from perftop.tui.shared.time_axis import Axis, BinValues, Lookup, fitted
+from perftop.tui.shared.episode_style import (
+    MIN_AWAKE_UTIL,
+    find_losing_cpu,
+    gap_cause,
+    is_running_at,
+)
+from perftop.tui.shared.time_axis import Axis, BinValues, Lookup, fit_axis
 
 # --- the values of columns
 
@@ -52,7 +57,7 @@ class ColumnHistory:
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
-        axis = fitted(now_ns, window_s, columns, first_ns)
+        axis = fit_axis(now_ns, window_s, columns, first_ns)
         if axis == self.axis or (not past and axis.is_drawn_like(self.axis)):
             return False
         self.axis = axis
@@ -170,7 +175,7 @@ class ChartDrawer:
             which, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
         )
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
-        return lines_of(charts.account, values, rows, look)
+        return draw_to_lines(charts.account, values, rows, look)
 
     def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
         """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
@@ -189,7 +194,7 @@ class ChartDrawer:
                 for at, value in enumerate((lp0, lp1, both), 1)
             )
         values = _by_column(both, open_, lp0, lp1)
-        return lines_of(charts.states, values, rows, look)
+        return draw_to_lines(charts.states, values, rows, look)
 
     def _episode_columns(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
@@ -202,7 +207,7 @@ class ChartDrawer:
             visible = axis.cells_of(episode) if lowered_chart(episode) == name else None
             if visible is None:
                 continue
-            value = now if going(episode, axis.now_ns) else over
+            value = now if is_running_at(episode, axis.now_ns) else over
             affected = [n for n, i in enumerate(which)
                    if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             columns = slice(visible[0].start, visible[0].stop)
@@ -226,10 +231,10 @@ class ChartDrawer:
         hz = busier["busy_hz"]
         all_units = [*range(len(self._units))]
         how = np.zeros(hz.shape, np.intp)
-        for number, gap in enumerate(charts.GAPS):
-            alike = [episode for episode in episodes if gap_of(episode) == gap]
+        for number, gap in enumerate(charts.GAP_CAUSES):
+            alike = [episode for episode in episodes if gap_cause(episode) == gap]
             if alike:
-                codes = charts.ENDED + number, charts.LOSING + number
+                codes = charts.ENDED_GAP + number, charts.LOSING + number
                 columns = self._episode_columns(all_units, alike, "clock", *codes)
                 how = np.where(columns, columns, how)
         asleep = ~(busier["util"] >= MIN_AWAKE_UTIL)
@@ -268,18 +273,18 @@ class ChartDrawer:
     ) -> None:  # fmt: skip
         """Adds the IPC charts. `values`: the IPC of the busier CPU of each unit; for units with a
         CPU that is losing IPC, that CPU's values replace them."""
-        running = [e for e in episodes if going(e, self.past.axis.now_ns)]
+        running = [e for e in episodes if is_running_at(e, self.past.axis.now_ns)]
         for i, unit in enumerate(self._units):
-            if (at := loser(unit.cpus, running, "ipc")) is not None:
+            if (at := find_losing_cpu(unit.cpus, running, "ipc")) is not None:
                 values[i] = self.past.series("ipc")[self._cpus_of_units[i][at]]
-        self._top = axis_top(values, RATES, self._top)
+        self._top = axis_top(values, IPC_SCALE_ENDS, self._top)
         all_units = [*range(len(self._units))]
         how = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
         for unit_charts, columns in zip(all_charts, _by_column(values, how), strict=True):
             unit_charts.rate = rows_of(charts.rate(columns, self._top, rows, look))
 
 
-def lines_of(
+def draw_to_lines(
     draw: Callable[[Floats, int, Look], list[charts.Column]], values: Floats, rows: int, look: Look
 ) -> list[list[list[Run]]]:
     """Returns the lines of several charts, whose columns are drawn together. `values`: (charts,

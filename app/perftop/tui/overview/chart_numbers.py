@@ -20,7 +20,12 @@ from perftop.session.session import Session
 from perftop.session.values import suspect_rows
 from perftop.tui.panels.tasks import ranking
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, OF_CPU, loser, lowered_number
+from perftop.tui.shared.episode_style import (
+    CPU_KINDS,
+    MIN_AWAKE_UTIL,
+    find_losing_cpu,
+    lowered_number,
+)
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Sheet
 
@@ -103,7 +108,7 @@ class Moment:
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
         """Returns whether the episode affects most of a package. If so, it is shown once for the
         package instead of at each unit."""
-        if episode.kind in OF_CPU:
+        if episode.kind in CPU_KINDS:
             return False
         hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
         packages = {unit.package for unit in hit}
@@ -128,7 +133,7 @@ class Moment:
         shares = self._states(unit) if unit.is_pair else self._account(row)
         dropped = self._dropped[unit.core_index] or "clock" in map(lowered_chart, going)
         lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
-        lowered = None if lowers is None else loser(unit.cpus, own, "ipc")
+        lowered = None if lowers is None else find_losing_cpu(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
         offline = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
         util, hz, _ = self._running(row)
@@ -142,10 +147,10 @@ class Moment:
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, frozenset(filter(None, map(lowered_chart, own))),
             self._doubtful_shares(unit, shares),
-            _sign(worst), _task_names(tasks, self._numbers, unit), hz,
+            _sign_run(worst), _task_names(tasks, self._numbers, unit), hz,
             self._ceiling_hz[unit.core_index],
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
-            ipc, _sign(lowers), any(self._online[row] for row in unit.rows),
+            ipc, _sign_run(lowers), any(self._online[row] for row in unit.rows),
             frozenset(offline if unit.is_pair else ()),
             util < MIN_AWAKE_UTIL, chosen, self._clock,
         )  # fmt: skip
@@ -203,7 +208,7 @@ MIN_NAMED_UTIL = 0.05
 """Minimum busy share of a unit for the text that its tasks were not seen."""
 
 
-def _sign(episode: Episode | None) -> Run:
+def _sign_run(episode: Episode | None) -> Run:
     if episode is None:
         return " ", "text"
     return episode_style.sign(episode), episode_style.severity(episode)
@@ -263,7 +268,7 @@ _LEGEND: Mapping[str, Run] = {
 """Signs of the areas of a chart, by name of the share."""
 
 
-def share(value: float, size: int, *, lowered: bool = False, unsure: bool = False) -> Run:
+def share_run(value: float, size: int, *, lowered: bool = False, unsure: bool = False) -> Run:
     """Returns a share in per cent, in `size` cells. Small shares are dim. `lowered`: it is red,
     because an episode lowers it. `unsure`: it has the mark of a suspect number."""
     if isnan(value):
@@ -273,7 +278,7 @@ def share(value: float, size: int, *, lowered: bool = False, unsure: bool = Fals
     return (f"{DOUBTED_SIGN + text:>{size}}", "dim") if unsure else (f"{text:>{size}}", key)
 
 
-def title(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
+def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart: the unit's sign, name and numbers, a thin rule, and its tasks
     at the right. The line has at most `size` cells."""
     left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
@@ -296,7 +301,7 @@ def title(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
 
 
 def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
-    value = share(
+    value = share_run(
         values.shares[name], 6, lowered=name in values.lowered, unsure=name in values.unsure
     )
     if name not in _LEGEND:
@@ -321,7 +326,7 @@ def task_runs(names: Sequence[str], room: int) -> list[Run]:
     return runs
 
 
-def block(values: UnitValues, rows: int) -> list[list[Run]]:
+def number_block(values: UnitValues, rows: int) -> list[list[Run]]:
     """Returns the lines to the left of a chart, each BLOCK cells wide, or WIDE_BLOCK if there are
     only two."""
     if rows == 2:
@@ -377,13 +382,13 @@ def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
     if name in values.off:
         return [(name, key), (f"{'off':>{room}}", "dim")]
-    value = share(
+    value = share_run(
         values.shares[name], room, lowered=name in values.lowered, unsure=name in values.unsure
     )
     return [(name, key), value]
 
 
-def scale(rows: int) -> list[str]:
+def scale_marks(rows: int) -> list[str]:
     """Returns the marks of a scale of shares, for the lines to the left of a chart."""
     marks = [""] * rows
     marks[0], marks[-1] = "100", "0"
@@ -407,7 +412,7 @@ def numbers_beside_clock(
         (" IPC", "dim"),
     ]
     if rows == 2:
-        return [_sized(now), _sized(rate if ipc else [])]
+        return [_padded_line(now), _padded_line(rate if ipc else [])]
     lines: list[list[Run]] = [[] for _ in range(rows)]
     low_hz, high_hz = ends
     at_clock, at_ceiling = (
@@ -422,7 +427,7 @@ def numbers_beside_clock(
         lines[at_clock + 1] = rate
     elif not lines[-1]:
         lines[-1] = [_number_cell(low_hz * unit.per_hz, unit.digits, "faint")]
-    return [_sized(line) for line in lines]
+    return [_padded_line(line) for line in lines]
 
 
 def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
@@ -450,5 +455,5 @@ def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) 
     return f"{value:>5.{digits}f}", "alarm" if lowered else key
 
 
-def _sized(line: list[Run]) -> list[Run]:
+def _padded_line(line: list[Run]) -> list[Run]:
     return merge_runs(line, RIGHT_WIDTH)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from perftop.base.text import when
+from perftop.base.text import clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run, fit
@@ -79,7 +79,9 @@ class Charts:
         if places.threads <= 2 and places.places and session.history is not None:
             cores = [session.cores[at] for at in session.shown_cores()]
             charts = len(cores) if self.counted else sum(map(len, cores))
-            self._plan = plan(charts, height, width, packages=places.packages, counted=self.counted)
+            self._plan = chart_plan(
+                charts, height, width, packages=places.packages, counted=self.counted
+            )
         return self._plan is not None
 
     @property
@@ -126,11 +128,11 @@ class Charts:
             if plan.headings and begins:
                 sign = moment.package_sign(unit.package, self._units)
                 legend = self._legend(plan, clock.name, look) if i == 0 else None
-                self._add(None, [_heading(plan, unit.package, sign, legend)])
+                self._add(None, [_heading_line(plan, unit.package, sign, legend)])
             selected = choice.cpu in self._places.places[unit.core_index].cpus
             values = moment.numbers(unit, chosen=selected)
             if plan.kind == "titled":
-                lines = _titled(plan, values, unit_charts, look, self._lanes, i)
+                lines = _titled_lines(plan, values, unit_charts, look, self._lanes, i)
             else:
                 lines = _with_numbers_beside(plan, values, unit_charts)
             if choice.cursor_ns is not None:
@@ -192,7 +194,7 @@ class Charts:
         if choice.cursor_ns is None or self._drawer is None:
             return line
         axis = self._drawer.past.axis
-        text = f" {when(self._session.unix(choice.cursor_ns))} "
+        text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
         first, cells, _ = self.chart_cells()[0]
         at = first + axis.bin(choice.cursor_ns) - len(text) // 2
         at = max(first, min(first + cells - len(text), at))
@@ -250,11 +252,13 @@ class Charts:
             )
             line += [*gap, *time_axis.tick_line(axis, shown, marks, times_inside=not plan.times)]
             if has_times:
-                times += [*gap, *time_axis.times(axis, marks)]
+                times += [*gap, *time_axis.times_line(axis, marks)]
         return [line, times] if has_times else [line]
 
 
-def _heading(plan: Plan, package: int | None, sign: Run, legend: list[Run] | None) -> list[Run]:
+def _heading_line(
+    plan: Plan, package: int | None, sign: Run, legend: list[Run] | None
+) -> list[Run]:
     """Returns the heading of a package: its name, and the legend, if any, of the charts below."""
     name = merge_runs([(" ", "text"), sign, (f" {package_name(package)}", "bright")], plan.block)
     if legend is None:
@@ -262,15 +266,15 @@ def _heading(plan: Plan, package: int | None, sign: Run, legend: list[Run] | Non
     return [*name, *legend]
 
 
-def _titled(
+def _titled_lines(
     plan: Plan, values: UnitValues, charts: UnitCharts, look: Look,
     lanes: TaskLanes | None, unit: int,
 ) -> list[list[Run]]:  # fmt: skip
     bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.chosen else (" ", "text")
     lines = [
-        chart_numbers.title(values, plan.block + plan.columns, colour=look == "colour"),
+        chart_numbers.title_runs(values, plan.block + plan.columns, colour=look == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
-          for mark, area in zip(chart_numbers.scale(plan.rows), charts.area, strict=True)),
+          for mark, area in zip(chart_numbers.scale_marks(plan.rows), charts.area, strict=True)),
     ]  # fmt: skip
     if lanes is None or not plan.lane_rows:
         return lines
@@ -289,7 +293,7 @@ def _titled(
 
 def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> list[list[Run]]:
     rows = plan.rows
-    left = chart_numbers.block(values, rows)
+    left = chart_numbers.number_block(values, rows)
     if not plan.counted:
         return [[*block, *area] for block, area in zip(left, charts.area, strict=True)]
     right = chart_numbers.numbers_beside_clock(
@@ -405,7 +409,9 @@ class Plan:
         return self.width - self.block - 1 - (SUMS_WIDTH + _GAP if self.has_sums else 0)
 
 
-def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) -> Plan | None:
+def chart_plan(
+    charts: int, height: int, width: int, *, packages: int, counted: bool
+) -> Plan | None:
     """Returns the best layout for `charts` CPUs or cores; None if they do not fit. `counted`:
     charts are of cores with counters. If there are numbers beside the charts, each chart has an
     even number of rows."""
@@ -418,7 +424,7 @@ def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) 
     for rows in range(max_rows, 1, -1):
         if beside and rows % 2:
             continue
-        for layout in _styles(
+        for layout in _possible_plans(
             charts, rows, (width, height), packages if beside else 0, counted=counted
         ):
             min_panels = 8 if layout.gap else 5 if layout.times else 4
@@ -427,7 +433,7 @@ def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) 
     return None
 
 
-def _styles(
+def _possible_plans(
     charts: int, rows: int, size: tuple[int, int], headings: int, *, counted: bool
 ) -> Iterator[Plan]:
     """Yields the layouts to try for charts of this many rows, the most spacious first."""

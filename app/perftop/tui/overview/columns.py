@@ -18,12 +18,12 @@ from perftop.draw.columns import Column, Run, fitted, headings
 from perftop.draw.strips import join_cells
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import BY_KEY
+from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.episode_style import RowEpisode
-from perftop.tui.shared.places import Place, Places, spans
-from perftop.tui.shared.sheet import LEAD
-from perftop.tui.shared.time_axis import SLOW_NS, TICK, Axis, BinValues
+from perftop.tui.shared.places import Place, Places, index_ranges
+from perftop.tui.shared.sheet import LEAD_KEY
+from perftop.tui.shared.time_axis import REDRAW_NS, TICK_SIGN, Axis, BinValues
 
 MARKS_WIDTH = 2
 """Number of cells before the columns, for the mark of the selected row and an episode sign."""
@@ -34,7 +34,7 @@ MAX_THREADS = 4
 show only the busiest CPU."""
 MAX_RANK_AT_80 = 3
 """Maximum rank of columns that fit a screen of 80 cells; these have narrow gaps."""
-SLOTS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
+SLOT_COLUMNS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
 """Metrics shown as parts of the bar of issue slots; the remainder is the share of the back end."""
 ORDER_BY_COLUMN = {
     "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
@@ -43,13 +43,13 @@ ORDER_BY_COLUMN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownNumber:
     """Which values a column shows."""
 
     thread: int
     """Index of the CPU within its core; LEAD for the busiest CPU."""
     number: Any = None
-    """The entry of `BY_KEY` that the column shows; None if it shows no number."""
+    """The entry of `COLUMNS_BY_KEY` that the column shows; None if it shows no number."""
 
 
 def grid_columns(
@@ -61,9 +61,9 @@ def grid_columns(
     columns = choice.of_cores() if places.pairs else choice.of_cpus()
     shown = []
     for column in fitted(columns, width):
-        number, thread = BY_KEY.get(column.key), column.shows or 0
+        number, thread = COLUMNS_BY_KEY.get(column.key), column.shows or 0
         scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
-        shown.append(replace(column, shows=Shown(thread, number), scale=scale, digits=digits))
+        shown.append(replace(column, shows=ShownNumber(thread, number), scale=scale, digits=digits))
     return shown
 
 
@@ -129,7 +129,7 @@ class _ColumnChoice:
     def _names(self, heading: str) -> Column:
         places = self._places
         names = [places.name(row, "CPU number") for row in range(len(places.places))]
-        return Column("core", heading, spans(names, 4))
+        return Column("core", heading, index_ranges(names, 4))
 
     def _caches(self) -> list[Column]:
         several = len(self._places.groups) > self._places.packages
@@ -137,7 +137,7 @@ class _ColumnChoice:
 
     def _slots(self) -> list[Column]:
         """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
-        if SLOTS[0] not in self._metrics or not self._roomy:
+        if SLOT_COLUMNS[0] not in self._metrics or not self._roomy:
             return []
         return [Column("slots", "issue slots", 12 + 2, left=True, rank=7, most=24, weight=1)]
 
@@ -166,7 +166,7 @@ class _ColumnChoice:
         title, extra = self._clock.name, self._extra
         ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=8)
         return [
-            Column("busy_hz", title, max(5, len(title)) + 1 + extra, shows=LEAD),
+            Column("busy_hz", title, max(5, len(title)) + 1 + extra, shows=LEAD_KEY),
             *([ceiling] if self._has_ceiling and self._roomy else []),
         ]
 
@@ -183,9 +183,9 @@ class _ColumnChoice:
         empty list if the metric is not available."""
         if key not in self._metrics:
             return []
-        number = BY_KEY[key]
+        number = COLUMNS_BY_KEY[key]
         title = number.label if number.unit == "Hz" else number.name(GHZ)
-        return [Column(key, title, max(4, len(title)) + 2, shows=LEAD, rank=rank)]
+        return [Column(key, title, max(4, len(title)) + 2, shows=LEAD_KEY, rank=rank)]
 
     def _of_threads(
         self, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
@@ -195,8 +195,8 @@ class _ColumnChoice:
         if key not in self._metrics:
             return []
         if self._places.threads > MAX_THREADS:
-            name = BY_KEY[key].name(GHZ) + " max" * (key == "util")
-            return [Column(key, name, max(width, len(name) + 2), shows=LEAD, rank=rank)]
+            name = COLUMNS_BY_KEY[key].name(GHZ) + " max" * (key == "util")
+            return [Column(key, name, max(width, len(name) + 2), shows=LEAD_KEY, rank=rank)]
         gap = 2 if rank > MAX_RANK_AT_80 else 1
         columns = []
         for thread in range(self._places.threads):
@@ -232,9 +232,9 @@ MIN_WIDTH_FOR_TIME = 24
 
 def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
     """Returns an axis of `cells` cells. Each cell is as long as the interval, but not shorter than
-    SLOW_NS, in whole samples."""
+    REDRAW_NS, in whole samples."""
     sample_ns = session.hello.sample_ns
-    bin_ns = max(1, round(max(interval.elapsed_s * 1e9, SLOW_NS) / sample_ns)) * sample_ns
+    bin_ns = max(1, round(max(interval.elapsed_s * 1e9, REDRAW_NS) / sample_ns)) * sample_ns
     end_ns = -(-interval.time_ns // bin_ns) * bin_ns
     # At a past moment, the newest cell is read to its end, unless that is later than now.
     return Axis(end_ns, bin_ns, cells, min(end_ns, session.now_ns))
@@ -341,10 +341,10 @@ def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -
 def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
     axis = history_axis(session, interval, cells)
     episodes = filter(episode_style.is_loss, time_axis.episodes(axis, session))
-    line = time_axis.rule(axis, episodes)
+    line = time_axis.axis_rule(axis, episodes)
     if cells >= MIN_WIDTH_FOR_TIME:
         at = cells // 6
-        text = TICK + time_of_day(session.unix(axis.start_ns + at * axis.bin_ns))
+        text = TICK_SIGN + time_of_day(session.unix(axis.start_ns + at * axis.bin_ns))
         if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
             line[at : at + len(text)] = [(sign, "dim") for sign in text]
     return join_cells(line)

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from perftop.draw import strips
 from perftop.draw.columns import column_at
 from perftop.draw.strips import text
-from perftop.session.values import BY_KEY
+from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.overview.charts import Charts
 from perftop.tui.overview.columns import (
     MARKS_WIDTH,
@@ -23,12 +23,12 @@ from perftop.tui.overview.columns import (
     grid_columns,
     titles,
 )
-from perftop.tui.overview.rows import Grid, heading, row_lines, selected_line
+from perftop.tui.overview.rows import Grid, package_heading, row_lines, selected_line
 from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PaneledView, PanelRow
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import PlaceLine, Places
-from perftop.tui.shared.sheet import Reader, arranged, clock_of
+from perftop.tui.shared.sheet import Reader, arranged_rows, clock_of
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})
 """Orders of rows that do not depend on measured values."""
@@ -58,7 +58,7 @@ class Arrangement:
     """Whether rows are below a line that names their package."""
 
 
-def arrangement(
+def arrange(
     places: Places, room: int, fold: Fold, cpu: int | None, order: Sequence[int] | None,
     *, bare: bool,
 ) -> Arrangement:  # fmt: skip
@@ -66,10 +66,10 @@ def arrangement(
     If `fold` is "needed" and there are more than `room` lines, packages that do not contain `cpu`
     are folded, except packages that still fit unfolded. `bare`: rows only."""
     packages = list(dict.fromkeys(place.package for place in places.places))
-    every = _lines(places, ())
+    every = _place_lines(places, ())
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
     plain = [PlaceLine("row", row) for row in rows]
-    named = [line for line in _lines(places, packages) if line.kind == "folded"]
+    named = [line for line in _place_lines(places, packages) if line.kind == "folded"]
     if bare or not any(line.kind == "package" for line in every):
         off = [line for line in every if line.kind == "off" and not bare]
         return Arrangement([], [*plain, *off], [], rows)
@@ -82,10 +82,10 @@ def arrangement(
         return Arrangement(named, plain, [], rows, grouped=False)
     if fold == "never":
         return Arrangement([], every, [], rows)
-    return _folded(places, packages, room, fold, cpu, rows)
+    return _folded_arrangement(places, packages, room, fold, cpu, rows)
 
 
-def _folded(
+def _folded_arrangement(
     places: Places, packages: Sequence[int | None], room: int, fold: Fold, cpu: int | None,
     rows: list[int],
 ) -> Arrangement:  # fmt: skip
@@ -95,9 +95,9 @@ def _folded(
     folded = [package for package in packages if package != open_package or fold == "always"]
     for package in tuple(folded) if fold == "needed" else ():  # unfold what fits
         fewer = [other for other in folded if other != package]
-        if len(_lines(places, fewer)) <= room:
+        if len(_place_lines(places, fewer)) <= room:
             folded = fewer
-    lines = _lines(places, folded)
+    lines = _place_lines(places, folded)
     if len(lines) <= room or fold == "always" or len(packages) * LINES_PER_PACKAGE > room:
         return Arrangement([], lines, [], rows)
     inside = [i for i, line in enumerate(lines) if line.kind == "row"]
@@ -105,7 +105,7 @@ def _folded(
     return Arrangement(lines[:first], lines[first:last], lines[last:], rows)
 
 
-def _lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
+def _place_lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
     return [line for line in places.lines(1, fold) if line.kind != "l3"]
 
 
@@ -182,7 +182,7 @@ class Overview(PaneledView, Cursor):
             row = self._row_lines[line.row]
             return selected_line(row) if selected else row
         selected = line.kind == "folded" and self.cpu(y) == self.choice.cpu
-        runs = heading(self._grid, line, self.width, chosen=selected)
+        runs = package_heading(self._grid, line, self.width, chosen=selected)
         return runs, "chosen" if selected else "calm"
 
     # --- charts
@@ -190,7 +190,7 @@ class Overview(PaneledView, Cursor):
     def _make_charts(self) -> None:
         assert self._charts is not None
         charts = self._charts
-        order = arranged(self.places, self.choice, self.session, self.interval)
+        order = arranged_rows(self.places, self.choice, self.session, self.interval)
         charts.read(self.interval, order, self.choice, self.look)
         self.count, self.heads = len(charts.lines), []
         width, height = self._room.width, self._room.height - self.count
@@ -211,9 +211,9 @@ class Overview(PaneledView, Cursor):
     def _arrange(self, grid: Grid) -> None:
         choice, order = self.choice, None
         if choice.order != "topology" or choice.reverse:
-            order = arranged(self.places, choice, self.session, self.interval)
+            order = arranged_rows(self.places, choice, self.session, self.interval)
         room = self.size.height - (not self.bare)
-        plan = arrangement(self.places, room, self._fold, choice.cpu, order, bare=self.bare)
+        plan = arrange(self.places, room, self._fold, choice.cpu, order, bare=self.bare)
         self._arrangement, self.count = plan, len(plan.lines)
         grid.order = choice.order if plan.grouped else "every package"
 
@@ -233,9 +233,9 @@ class Overview(PaneledView, Cursor):
         plan, width = self._arrangement, self.width
         self.heads = [] if self.bare else [
             titles(grid.columns, self.choice.order, reverse=self.choice.reverse),
-            *(heading(grid, line, width) for line in plan.above),
+            *(package_heading(grid, line, width) for line in plan.above),
         ]  # fmt: skip
-        self.feet = [(heading(grid, line, width), "calm") for line in plan.below]
+        self.feet = [(package_heading(grid, line, width), "calm") for line in plan.below]
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
             axis = axis_line(grid.columns, self.session, self.interval)
@@ -345,7 +345,7 @@ class Overview(PaneledView, Cursor):
                 self._select(plan.order.index(line.row))
             return
         column = column_at(self._grid.columns, event.x - MARKS_WIDTH)
-        if column is not None and (column.key in ORDER_BY_COLUMN or column.key in BY_KEY):
+        if column is not None and (column.key in ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY):
             order = ORDER_BY_COLUMN.get(column.key, column.key)
             reverses = order == self.choice.order
             await self.run_action("screen.reverse" if reverses else f"screen.sort({order!r})")

@@ -13,21 +13,21 @@ from perftop.base.arrays import Ints
 from perftop.base.text import GHZ, MISSING, ClockUnit, ranges
 from perftop.draw import cells, strips, theme
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET_SHARE, foreign, width
+from perftop.draw.strips import QUIET_SHARE, safe_cells, width
 from perftop.model.kinds import KINDS, NEIGHBOURS, UNKNOWN_KIND, Episode
-from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
-from perftop.output.sentences import depth
+from perftop.output.sentences import depth_text
 from perftop.session.interval import Tasks
 from perftop.session.values import mean_ceiling
-from perftop.tui.overview.columns import MARKS_WIDTH, SLOTS, RowHistories
+from perftop.tui.overview.columns import MARKS_WIDTH, SLOT_COLUMNS, RowHistories
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.places import PlaceLine, Places, package_name
-from perftop.tui.shared.sheet import LEAD, MAX_IDLE_UTIL, Sheet, VisibleRows, of_package
+from perftop.tui.shared.sheet import LEAD_KEY, MAX_IDLE_UTIL, Sheet, VisibleRows, package_values
 
-Worst = Mapping[int, RowEpisode]
+WorstThread = Mapping[int, RowEpisode]
 """The worst running episode of each row, by the row's index among the lines being drawn."""
 _BLANK: Run = (" ", "text")
 
@@ -119,7 +119,7 @@ def _offline_line(grid: Grid, i: int) -> strips.Line:
 
 
 def _draw_core(
-    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
 ) -> None:
     names, width = g.places.names(g.order), column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
@@ -129,20 +129,26 @@ def _draw_core(
             lines[at][-1] = lines[at][-1][0], "bright"
 
 
-def _draw_cpus(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
+def _draw_cpus(
+    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
+) -> None:
     cpus, width = g.places.cpus, column.width - 2
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append(("  " + fit(cpus[i], width), "faint" if idle else "dim"))
 
 
-def _draw_cache(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
+def _draw_cache(
+    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
+) -> None:
     places, width = g.places.places, column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         l3 = places[i].l3
         runs.append((f"{'' if l3 is None else l3:>{width}}", "faint" if idle else "dim"))
 
 
-def _draw_bar(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
+def _draw_bar(
+    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
+) -> None:
     width = column.width - 2
     for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
         runs.append(("  ", "text"))
@@ -159,7 +165,9 @@ def _draw_bar(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[lis
             runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _draw_use(_: Grid, s: VisibleRows, column: Column, __: Worst, lines: list[list[Run]]) -> None:
+def _draw_use(
+    _: Grid, s: VisibleRows, column: Column, __: WorstThread, lines: list[list[Run]]
+) -> None:
     width = column.width - 2
     account = (s.numbers(key) for key in ("util", "system", "steal"))
     for runs, (util, *_rest), (system, *_rest), (steal, *_rest) in zip(
@@ -173,9 +181,11 @@ def _draw_use(_: Grid, s: VisibleRows, column: Column, __: Worst, lines: list[li
         runs.extend(cells.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
 
 
-def _draw_slots(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
+def _draw_slots(
+    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
+) -> None:
     width = column.width - 2
-    parts = [g.sheet.interval.values[key] for key in SLOTS]
+    parts = [g.sheet.interval.values[key] for key in SLOT_COLUMNS]
     for runs, i, lead, resting in zip(lines, s.rows, s.lead, s.resting, strict=True):
         runs.append(("  ", "text"))
         at = g.places.places[i].rows[lead]
@@ -189,10 +199,10 @@ def _draw_slots(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[l
 
 
 def _draw_number(
-    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
 ) -> None:
     key, number, thread = column.key, column.shows.number, column.shows.thread
-    threads = _shown_threads(g, s, key, worst) if thread == LEAD else [thread] * len(lines)
+    threads = _shown_threads(g, s, key, worst) if thread == LEAD_KEY else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
     styles = _styles(column, s.idle, values)
     places = [g.places.places[row].rows for row in s.rows]
@@ -218,7 +228,7 @@ def _draw_number(
         runs.append(cell)
 
 
-def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: Worst) -> list[int]:
+def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: WorstThread) -> list[int]:
     """Returns, for each core, the index of the CPU whose number is shown: a CPU that is losing this
     number, if any, else the usual one."""
     threads = [*s.which(key)]
@@ -245,7 +255,7 @@ def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list
 
 
 def _draw_loss(
-    g: Grid, _: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+    g: Grid, _: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
 ) -> None:
     blank: Run = " " * column.width, "text"
     for at, runs in enumerate(lines):
@@ -254,7 +264,7 @@ def _draw_loss(
 
 
 def _draw_history(
-    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
 ) -> None:
     gap: Run = " " * column.gap, "text"
     for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
@@ -268,7 +278,7 @@ def _draw_history(
 
 
 def _draw_tasks(
-    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
 ) -> None:
     """Appends the tasks of each core; on a core that loses time to a neighbour, the losing task and
     the task that takes the time."""
@@ -319,7 +329,7 @@ def _task_name(tasks: Tasks, cpu: int) -> str:
     """Returns name and PID of the task on a CPU; '' if no task was sampled there."""
     match tasks.get(str(cpu)):
         case [pid, name, *_] if isinstance(pid, int) and isinstance(name, str):
-            return foreign(f"{name[:64]} {pid}")
+            return safe_cells(f"{name[:64]} {pid}")
     return ""
 
 
@@ -333,7 +343,7 @@ def column_start(grid: Grid, key: str) -> int:
     return 0
 
 
-_DrawCells = Callable[[Grid, VisibleRows, Column, Worst, list[list[Run]]], None]
+_DrawCells = Callable[[Grid, VisibleRows, Column, WorstThread, list[list[Run]]], None]
 _DRAW_CELLS: dict[str, _DrawCells] = {
     "core": _draw_core, "cpus": _draw_cpus, "l3": _draw_cache, "bar": _draw_bar, "use": _draw_use,
     "lost": _draw_loss, "slots": _draw_slots, "work": _draw_history, "past ipc": _draw_history,
@@ -351,7 +361,7 @@ MIN_BAR = 16
 """Minimum width of a bar in cells; a narrower bar would not be readable."""
 
 
-def heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
+def package_heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
     """Returns the line of a package, or the line of offline CPUs."""
     if line.kind == "off":
         return [(f"   off   CPUs {ranges(grid.places.strays)}", "dim")]
@@ -365,14 +375,14 @@ def heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> 
     if not isnan(util):
         busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
         filling.place(busy, column_start(grid, "bar"))
-    filling.place(_clock(grid, package, hz, wide))
+    filling.place(_clock_piece(grid, package, hz, wide))
     cpu = grid.places.places[line.row].cpus[0]
     losses = _package_loss(grid, package, wide, filling.room - GAP - 1)
     left = width(losses) + 2 * GAP
-    power = _power(grid, cpu)
+    power = _power_piece(grid, cpu)
     if width(power) + left <= filling.room or not losses:
         filling.place(power, column_start(grid, "work"))
-    memory = _memory(grid, cpu)
+    memory = _memory_piece(grid, cpu)
     if width(memory) + left <= filling.room:
         filling.place(memory)
     filling.place(losses)
@@ -402,7 +412,7 @@ class _LineFiller:
             self.room -= gap + wide
 
 
-def _clock(grid: Grid, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
+def _clock_piece(grid: Grid, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
     """Returns the clock of the package's CPUs while they ran; red if an episode lowers the clock of
     the whole package."""
     if isnan(hz):
@@ -418,10 +428,10 @@ def _clock(grid: Grid, package: int | None, hz: float, wide: Iterable[Episode]) 
     return [*runs, (f" {unit}", "dim")]
 
 
-def _power(grid: Grid, cpu: int) -> list[Run]:
+def _power_piece(grid: Grid, cpu: int) -> list[Run]:
     sheet = grid.sheet
     keys = "power_w", "power_limit_w", "power_dram_w"
-    power, limit, dram = of_package(sheet.reader.session, sheet.interval, cpu, *keys)
+    power, limit, dram = package_values(sheet.reader.session, sheet.interval, cpu, *keys)
     if isnan(power):
         return []
     of = "" if isnan(limit) else f" of {limit:.0f}"
@@ -431,10 +441,12 @@ def _power(grid: Grid, cpu: int) -> list[Run]:
     return [(f"{power:3.0f}", "text"), (f"{of} W", "dim"), *more]
 
 
-def _memory(grid: Grid, cpu: int) -> list[Run]:
+def _memory_piece(grid: Grid, cpu: int) -> list[Run]:
     """Returns the memory traffic, and its share of the highest traffic measured in this run."""
     sheet = grid.sheet
-    *rates, share = of_package(sheet.reader.session, sheet.interval, cpu, *MEMORY, OF_BEST)
+    *rates, share = package_values(
+        sheet.reader.session, sheet.interval, cpu, *MEMORY_COUNTERS, OF_BEST_NAME
+    )
     rate = sum(rates)
     if isnan(rate):
         return []
@@ -447,7 +459,7 @@ def _package_loss(grid: Grid, package: int | None, wide: Iterable[Episode], room
     something."""
     worst = next(iter(wide), None)
     if worst is not None:
-        return [(f"{worst.kind} {depth(worst.kind, worst.depth)}".rstrip(), "alarm")]
+        return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]
     rows = grid.rows(package)
     places = grid.places.places
     counts = grid.episodes.count(places[row].rows for row in rows.tolist())

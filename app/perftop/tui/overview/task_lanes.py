@@ -17,11 +17,11 @@ from perftop.base.arrays import Floats
 from perftop.draw import charts, theme
 from perftop.draw.charts import NAMED_TAKERS, TAKERS, UNSEEN, Look
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import foreign, merge_runs
+from perftop.draw.strips import merge_runs, safe_cells
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
-from perftop.tui.overview.chart_cells import lines_of
+from perftop.tui.overview.chart_cells import draw_to_lines
 from perftop.tui.overview.chart_numbers import Unit
 from perftop.tui.shared.time_axis import Axis
 
@@ -30,7 +30,7 @@ SUMS_WIDTH = 37
 MIN_WIDTH_FOR_SUMS = 140
 """Minimum width of a screen with sums, in cells."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
-_OTHERS, _UNSEEN = NAMED_TAKERS, NAMED_TAKERS + 1
+_OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TAKERS, NAMED_TAKERS + 1
 
 
 class TaskLanes:
@@ -81,7 +81,7 @@ class TaskLanes:
         known = shares.sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
             shares *= np.where(known > util, util / known, 1.0)[..., None]
-        shares[..., _UNSEEN] = np.maximum(0.0, util - shares.sum(axis=2))
+        shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - shares.sum(axis=2))
         self._shares = shares
         first_ns, last_ns = (axis.start_ns, axis.end_ns) if range_ns is None else range_ns
         inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)
@@ -125,7 +125,7 @@ class TaskLanes:
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
                 for comm, share in tasks.items():
-                    self._by_record[unit, record, place.get(comm, _OTHERS)] += share
+                    self._by_record[unit, record, place.get(comm, _OTHERS_INDEX)] += share
 
     def _choose_names(self) -> None:
         used: dict[str, float] = {}
@@ -144,7 +144,7 @@ class TaskLanes:
         """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
         the task fills enough cells."""
         if (rows, look) not in self._lanes:
-            lanes = lines_of(charts.takers, self._shares, rows, look)
+            lanes = draw_to_lines(charts.takers, self._shares, rows, look)
             with_names = self._named if look == "colour" else self._lettered
             for lines in lanes:
                 lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
@@ -155,14 +155,14 @@ class TaskLanes:
         """Returns a run with the name of its task, if the name fits and all cells are full."""
         full, number = theme.LEVELS[8], key.removeprefix("task")
         named = number.isdecimal() and int(number) < NAMED_TAKERS
-        name = foreign(self._names[int(number)]) if named else ""
+        name = safe_cells(self._names[int(number)]) if named else ""
         if not name or signs != full * len(signs) or len(signs) < len(name) + 2:
             return [(signs, key)]
         return [(full, key), (name, f"ground/{key}"), (full * (len(signs) - len(name) - 1), key)]
 
     def _lettered(self, signs: str, key: str) -> list[Run]:
         """Returns a run of letters, in which the name follows the letter where there is room."""
-        for letter, name in zip(charts.TAKER_LETTERS, map(foreign, self._names), strict=False):
+        for letter, name in zip(charts.TAKER_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "
             for found in re.finditer(f"{letter}{{{len(words) + 1},}}", signs):
                 signs = signs[: found.start()] + words + signs[found.start() + len(words) :]
@@ -181,20 +181,22 @@ class TaskLanes:
         whole_s = sum(seconds) + idle_s
         order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= 0.05),
                        key=lambda i: -seconds[i])  # fmt: skip
-        names = [*map(foreign, self._names), "others", "not seen"]
-        kinds = [*order, *(i for i in (_OTHERS, _UNSEEN) if seconds[i] >= 0.05)]
+        names = [*map(safe_cells, self._names), "others", "not seen"]
+        kinds = [*order, *(i for i in (_OTHERS_INDEX, _UNSEEN_INDEX) if seconds[i] >= 0.05)]
         lines: list[list[Run]] = []
         for i in kinds:
             is_task = i < NAMED_TAKERS
             bar = theme.LEVELS[8] * round(_BAR_WIDTH * seconds[i] / max(whole_s, 1e-9))
-            sign, key = (UNSEEN, "dim/rule") if i == _UNSEEN else (theme.LEVELS[8], f"task{i}")
+            sign, key = (
+                (UNSEEN, "dim/rule") if i == _UNSEEN_INDEX else (theme.LEVELS[8], f"task{i}")
+            )
             if look != "colour":
                 sign, key = charts.TAKER_LETTERS[i], "text"
             name = fit(names[i], _NAME_WIDTH)
             lines.append([
                 (sign, key), (f" {name}", "text" if is_task else "dim"),
                 (f"{seconds[i]:>6.1f}", "bright" if i == kinds[0] else "text"), (" s  ", "dim"),
-                (bar, key if i != _UNSEEN else "rule"),
+                (bar, key if i != _UNSEEN_INDEX else "rule"),
             ])  # fmt: skip
         idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])

@@ -16,22 +16,22 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from perftop.base.text import length, many, time_of_day
+from perftop.base.text import count_noun, long_duration, time_of_day
 from perftop.draw import columns, theme
 from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
-from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, foreign, merge_runs, width
+from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, merge_runs, safe_cells, width
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS
 from perftop.output.sentences import (
-    cause,
-    evidence,
+    cause_name,
+    evidence_text,
     group_episodes,
     losers,
     sentence,
     unique_losses,
 )
-from perftop.output.sentences import group as cause_key
+from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import suspect_rows
@@ -54,7 +54,7 @@ MIN_HEIGHT_FOR_HEADINGS = 8
 """Minimum height of a panel, in lines, for a separate line of column headings."""
 
 
-def title(word: str, count_text: str, size: int, after_runs: Sequence[Run] = ()) -> list[Run]:
+def panel_title(word: str, count_text: str, size: int, after_runs: Sequence[Run] = ()) -> list[Run]:
     """Returns the first line of a panel: the bold title `word`, the dim text `count_text`, and a
     thin rule up to the end of the line or up to the runs `after_runs`."""
     title_runs: list[Run] = [(fit(word, min(len(word), size)), "bright")]
@@ -67,7 +67,7 @@ def title(word: str, count_text: str, size: int, after_runs: Sequence[Run] = ())
     return merge_runs([*title_runs, (f" {rule}{gap}", "rule"), *after_runs], size)
 
 
-def wrapped(text: str, room: int) -> list[str]:
+def wrapped_lines(text: str, room: int) -> list[str]:
     """Returns the text in lines of at most `room` characters. Lines are broken between pieces of
     evidence if possible, else between words, else within a word."""
     lines: list[str] = []
@@ -93,28 +93,31 @@ def who_runs(
     if not ranking.tasks:
         reason = "no task has run for a noticeable time"
         if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
-            reason = foreign(missing)
+            reason = safe_cells(missing)
         elif (interval.values["util"][session.shown] > tasks.DIM_SHARE).any():
             reason = "no task data yet (sampled once a second)"
-        parts, max_rows = wrapped(reason, max(1, width - INDENT)), max(0, height - 2)
+        parts, max_rows = wrapped_lines(reason, max(1, width - INDENT)), max(0, height - 2)
         if rest := parts[max_rows:]:
             parts[max_rows:] = [fit(" ".join(rest), width - INDENT)]
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
-        return [(title("who runs", "", width), None), *lines]
+        return [(panel_title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     shown = tasks.task_columns(session, interval, ranking, width, low=is_low)
     if is_low:  # headings are in the title's line, except those of names
         numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
         after = columns.headings(numbers)
         after.append((" " * max(0, width - total_width(shown)), "dim"))
-        heads = [title("who runs", "", width, after)]
+        heads = [panel_title("who runs", "", width, after)]
     else:
-        heads = [title("who runs", "% of a CPU", width), tasks.headings(shown)]
+        heads = [panel_title("who runs", "% of a CPU", width), tasks.task_headings(shown)]
     runners = ranking.first(max(0, height - len(heads)))
     return [
         *((head, None) for head in heads),
         *(
-            (columns.line(shown, tasks.task_cells(task, shown, session, interval)), task.cpu)
+            (
+                columns.columns_line(shown, tasks.task_cells(task, shown, session, interval)),
+                task.cpu,
+            )
             for task in runners
         ),
     ]
@@ -127,13 +130,13 @@ def who_loses(
     losses = tasks.running_pairs(session, interval, watched_job, frozenset(session.shown))
     if not losses:
         no_loss_line: list[Run] = [(f"{' ' * INDENT}{tasks.NO_LOSS_TEXT}", "dim")]
-        return [(title("who loses to whom", "", width), None), (no_loss_line, None)]
+        return [(panel_title("who loses to whom", "", width), None), (no_loss_line, None)]
     count = min(len(losses), max(0, height - 1))
-    count_text = f"{count} of " * (count < len(losses)) + many(len(losses), "pair")
+    count_text = f"{count} of " * (count < len(losses)) + count_noun(len(losses), "pair")
     link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
     columns_shown = tasks.pair_columns(width)
     return [
-        (title("who loses to whom", count_text, width, link), None),
+        (panel_title("who loses to whom", count_text, width, link), None),
         *((tasks.pair_line(pair, columns_shown), pair.cpu) for pair in losses[:count]),
     ]
 
@@ -171,9 +174,9 @@ def what_happened(
     session: Session, interval: Interval, choice: Choice, size: int, height: int
 ) -> list[PanelLine]:
     groups = episode_groups(session, interval)
-    duration = length(max(0, interval.time_ns - session.hello.raw_ns))
+    duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
-    lines: list[PanelLine] = [(title("what happened", count_text, size), None)]
+    lines: list[PanelLine] = [(panel_title("what happened", count_text, size), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
@@ -200,10 +203,10 @@ def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
     """Returns the verdict, which the line at the top also shows, and its evidence, in at most
     `height` lines of `size` cells."""
     style = "bright" if verdict.level else "text"
-    sentence, *rest = wrapped(foreign(verdict.text), max(1, size - INDENT))
+    sentence, *rest = wrapped_lines(safe_cells(verdict.text), max(1, size - INDENT))
     lines: list[list[Run]] = [[(f"{verdict.sign} ", verdict.sign_style), (sentence, style)]]
     lines += [[(" " * INDENT + line, style)] for line in rest]
-    evidence = wrapped(foreign(" · ".join(verdict.pieces)), max(1, size - INDENT))
+    evidence = wrapped_lines(safe_cells(" · ".join(verdict.pieces)), max(1, size - INDENT))
     lines += [[(" " * INDENT + line, "dim")] for line in evidence]
     return [fit_runs(runs, size, style) for runs in lines[: max(0, height)]]
 
@@ -255,7 +258,7 @@ def _group_line(
     style = episode_style.severity(first) if is_running else "dim"
     ends_ns = [interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in group]
     lasted_ns = max(ends_ns) - first.start_ns
-    duration = length(lasted_ns) if lasted_ns > 0 else ""
+    duration = long_duration(lasted_ns) if lasted_ns > 0 else ""
     starts_ns = [e.start_ns for e in group]
     if not is_running and max(starts_ns) - min(starts_ns) > MAX_START_GAP_NS:
         duration = f"{len({ns // MAX_START_GAP_NS for ns in starts_ns})} times"
@@ -272,7 +275,7 @@ def _group_line(
             text_style = "text" if is_loss else "dim"
         lost_style = "alarm" if is_running and is_loss else text_style
         styles = {"lost": lost_style}
-        text = [(foreign(part.text), styles.get(part.role, text_style)) for part in parts]
+        text = [(safe_cells(part.text), styles.get(part.role, text_style)) for part in parts]
         text = fit_runs(text, room, text_style)
     start = f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}"
     return [(f"{episode_style.sign(first)} ", style), (start, style), *text,
@@ -284,13 +287,13 @@ def cause_lines(
 ) -> list[list[Run]]:
     """Returns the cause and the evidence of an episode in at most `height` lines of `size` cells,
     each with a label before it. An ellipsis shows that the evidence was cut."""
-    cause_text = cause(episode.kind, episode.cause)
+    cause_text = cause_name(episode.kind, episode.cause)
     if cause_text and episode.confidence != "unknown":
         cause_text = f"{cause_text}, {episode.confidence}"
-    text = evidence(episode.cause, episode.evidence)
+    text = evidence_text(episode.cause, episode.evidence)
     room = max(1, size - indent - _LABEL_WIDTH)
     pieces = [("cause", cause_text)] if cause_text and episode.cause != "unknown" else []
-    more_lines = wrapped(foreign(text), room) if text else []
+    more_lines = wrapped_lines(safe_cells(text), room) if text else []
     lines_left = max(0, height - len(pieces))
     if len(more_lines) > lines_left > 0:
         more_lines[lines_left - 1] = fit(f"{more_lines[lines_left - 1]} ·…", room)
@@ -321,7 +324,7 @@ def selected_core(
 ) -> list[PanelLine]:  # fmt: skip
     core = next((core for core in session.cores if choice.cpu in core), [])
     if not core:
-        return [(title("no core", "selected", width), None)]
+        return [(panel_title("no core", "selected", width), None)]
     room = width - INDENT - _NAME_WIDTH - _UNIT_WIDTH
     cpus = core
     if len(core) > max(1, room // _VALUE_WIDTHS[0]):
@@ -334,7 +337,7 @@ def selected_core(
     rows += [(key, fit(metric.label, _NAME_WIDTH - 1).rstrip()) for key, metric in events]
     clock = clock_of(session, choice.units)
     lines: list[list[Run]] = [
-        title(_core_name(session, core), "selected", width),
+        panel_title(_core_name(session, core), "selected", width),
         [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
     ]
     for key, name in rows:
@@ -400,7 +403,7 @@ def _top_task(interval: Interval, cpu: int, size: int) -> Run:
     if not activity:
         return f"{AT_REST:>{size}}", "faint"
     pid = f" {activity[0].task.pid}"
-    comm = foreign(activity[0].task.comm)
+    comm = safe_cells(activity[0].task.comm)
     room = max(1, size - 1 - len(pid))
     return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "text"
 
@@ -452,10 +455,10 @@ MARGIN = 1
 """Cells to the left and to the right of a row of panels."""
 MIN_WIDTH_OF_THREE = 200
 """Minimum width of the screen for three panels."""
-_SHARES = {2: (5, 4), 3: (5, 6, 4)}
+_WIDTH_SHARES = {2: (5, 4), 3: (5, 6, 4)}
 """Relative widths of the panels, by the number of panels."""
 
-_TEXT_NS = 1_000_000_000
+_TEXT_PERIOD_NS = 1_000_000_000
 """Time in ns for which a panel of names and sentences stays as it is: tasks and the verdict are new
 once a second."""
 
@@ -480,7 +483,7 @@ class PanelRow:
         draw = PANELS[kind]
         if kind == "selected":  # its numbers stand elsewhere on the screen, too
             return draw(session, interval, choice, size, self.height)
-        now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_NS)
+        now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_PERIOD_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
         drawn_from = now, id(session), episodes, choice, size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
@@ -542,7 +545,9 @@ class PaneledView(Canvas):
         every: tuple[Kind, ...] = (first, "happened", "selected")
         count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
         kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
-        return [BLANK] * gap + self.panel_lines(PanelRow(kinds, _SHARES[len(kinds)], width, height))
+        return [BLANK] * gap + self.panel_lines(
+            PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height)
+        )
 
     def panel_lines(self, row: PanelRow) -> list[Line]:
         """Returns the lines of these panels. Clicks are looked up in these panels from now on."""

@@ -10,11 +10,11 @@ from math import isnan, nan
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from perftop.base.text import rough
+from perftop.base.text import whole_percent
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
-from perftop.draw.strips import foreign
+from perftop.draw.strips import safe_cells
 from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.session.interval import Interval
@@ -93,13 +93,13 @@ def task_columns(
     return fitted([*names, *shares, *(column for column in more if available[column.key])], width)
 
 
-def headings(shown: list[Column]) -> list[Run]:
+def task_headings(shown: list[Column]) -> list[Run]:
     """Returns the headings of the columns; a wide column of bars has a legend as its heading."""
     cells = [
         _LEGEND if column.key == "bar" and column.room >= MIN_BAR_WIDTH_FOR_LEGEND
         else (column.heading, "dim") for column in shown
     ]  # fmt: skip
-    return columns.line(shown, cells)
+    return columns.columns_line(shown, cells)
 
 
 def task_cells(
@@ -109,11 +109,11 @@ def task_cells(
     for column in shown:
         match column.key:
             case "name":
-                yield foreign(task.comm), style
+                yield safe_cells(task.comm), style
             case "pid":
                 yield str(task.pid), "dim"
             case "job":
-                yield foreign(job_name(session, task.pid)), "dim"
+                yield safe_cells(job_name(session, task.pid)), "dim"
             case "cpu":
                 yield str(task.cpu), "dim"
             case "bar":
@@ -199,7 +199,7 @@ class Ranking:
         names: dict[int, list[tuple[float, str]]] = {}
         for (pid, comm), shares in self._shares.items():
             for cpu, share in shares.items():
-                names.setdefault(cpu, []).append((share, foreign(f"{comm} {pid}")))
+                names.setdefault(cpu, []).append((share, safe_cells(f"{comm} {pid}")))
         return names
 
 
@@ -224,7 +224,7 @@ MIN_NAME_WIDTH, MAX_NAME_WIDTH = 12, 22
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class LossSide:
     """One side of a pair: a task on a CPU."""
 
     name: str
@@ -234,10 +234,10 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class LossPair:
     sign: str
-    taker: Side
-    loser: Side
+    taker: LossSide
+    loser: LossSide
     """The task on the CPU that loses."""
     cpu: int
     """Number of the CPU that loses."""
@@ -255,7 +255,7 @@ class Pair:
 
 def running_pairs(
     session: Session, interval: Interval, watched_job: WatchedJob, shown_rows: frozenset[int]
-) -> list[Pair]:
+) -> list[LossPair]:
     """Returns the pairs whose losing CPU has a position in `shown_rows`, the greatest loss first;
     of equal losses, the oldest first. `watched_job`: the job at the moment of the interval."""
     position = session.position
@@ -276,16 +276,16 @@ def any_pair(session: Session, interval: Interval) -> bool:
 def _neighbour_episodes(session: Session, interval: Interval) -> Iterator[Episode]:
     """Yields the neighbour episodes that ran at the end of the interval."""
     for episode in (*session.running, *session.ended):
-        if episode.kind == NEIGHBOUR and episode_style.going(episode, interval.time_ns):
+        if episode.kind == NEIGHBOUR and episode_style.is_running_at(episode, interval.time_ns):
             yield episode
 
 
 def _pair(
     session: Session, interval: Interval, watched_job: WatchedJob, episode: Episode, cpu: int
-) -> Pair:
+) -> LossPair:
     def task(cpu: int) -> str:
         activity = interval.snapshot.activity_on(str(cpu))
-        return foreign(f"{activity[0].task.comm} {activity[0].task.pid}") if activity else ""
+        return safe_cells(f"{activity[0].task.comm} {activity[0].task.pid}") if activity else ""
 
     share = session.neighbours.share(episode, cpu) if interval.seq else None
     lost_share = (nan if episode.depth is None else episode.depth) if share is None else share
@@ -298,14 +298,14 @@ def _pair(
     if episode.cause == "sibling":
         core_index = int(session.reader.cores.of_cpu[row])
         core = session.cores[core_index] if core_index >= 0 else []
-        siblings = (Side(task(sibling), sibling) for sibling in core if sibling != cpu)
+        siblings = (LossSide(task(sibling), sibling) for sibling in core if sibling != cpu)
         taker = next((side for side in siblings if side.name), taker)
     threads = [thread for thread in watched_job.threads.values() if thread.cpu == cpu]
     loser = f"{len(threads)} threads" if len(threads) > 1 else task(cpu)
     if len(threads) == 1:
-        loser = foreign(f"{threads[0].comm} {threads[0].tid}")
-    return Pair(
-        episode_style.sign(episode), taker, Side(loser, cpu), cpu, lost_share, ipc, alone,
+        loser = safe_cells(f"{threads[0].comm} {threads[0].tid}")
+    return LossPair(
+        episode_style.sign(episode), taker, LossSide(loser, cpu), cpu, lost_share, ipc, alone,
         episode.start_ns,
     )  # fmt: skip
 
@@ -316,21 +316,21 @@ def ipc_alone(session: Session, interval: Interval, row: int) -> float:
     return session.neighbours.siblings.alone(row) if interval.seq else nan
 
 
-def _taker(evidence: Mapping[str, Any], cpu: int) -> Side:
+def _taker(evidence: Mapping[str, Any], cpu: int) -> LossSide:
     """Returns the taker that the evidence names: the taker on this CPU, else the first taker."""
     who_tasks, own_tasks = evidence.get("who"), evidence.get("self")
     if isinstance(who_tasks, Host):
-        return Side("hypervisor")
+        return LossSide("hypervisor")
     takers = [
         task for task in who_tasks or own_tasks or () if isinstance(task, TaskOnCpu | CrowdedCpu)
     ]
     takers = [task for task in takers if task.cpu == cpu] or takers
     if not takers:
-        return Side("")
+        return LossSide("")
     first = takers[0]
     if isinstance(first, CrowdedCpu):
-        return Side(f"itself: {first.threads} threads", first.cpu)
-    return Side(foreign(f"{first.comm} {first.pid}{_more_text(takers)}"), first.cpu)
+        return LossSide(f"itself: {first.threads} threads", first.cpu)
+    return LossSide(safe_cells(f"{first.comm} {first.pid}{_more_text(takers)}"), first.cpu)
 
 
 def _more_text(items: Sequence[object]) -> str:
@@ -364,9 +364,9 @@ def pair_columns(width: int) -> list[Column]:
     return [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in columns]
 
 
-def pair_line(pair: Pair, shown: Sequence[Column]) -> list[Run]:
+def pair_line(pair: LossPair, shown: Sequence[Column]) -> list[Run]:
     """Returns the line of a pair: the taker, the share in red, and the loser."""
-    share = "" if isnan(pair.lost) else rough(pair.lost)
+    share = "" if isnan(pair.lost) else whole_percent(pair.lost)
     ipc: list[Run] = [("IPC ", "dim"), (f"{pair.ipc:.2f}", "text"), (", alone ", "dim"),
                       (f"{pair.alone:.2f}", "text")]  # fmt: skip
     cells: dict[str, Cell] = {
@@ -380,4 +380,4 @@ def pair_line(pair: Pair, shown: Sequence[Column]) -> list[Run]:
     for key, side, style in (("taker", pair.taker, "text"), ("loser", pair.loser, "bright")):
         cells[key] = (fit(side.name, names[key]), style) if side.name else ("–", "faint")
         cells[f"{key} cpu"] = ("" if side.cpu is None else f"CPU {side.cpu}", "dim")
-    return columns.line(shown, [cells[column.key] for column in shown])
+    return columns.columns_line(shown, [cells[column.key] for column in shown])

@@ -26,7 +26,7 @@ from textual.widget import Widget
 
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, foreign, text
+from perftop.draw.strips import BLANK, Line, safe_cells, text
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from perftop.draw.charts import Look
 
 
-class Abstract(_MessagePumpMeta, ABCMeta):
+class AbstractMeta(_MessagePumpMeta, ABCMeta):
     """The metaclass of widgets and screens with abstract methods."""
 
 
@@ -96,7 +96,7 @@ class StripCache:
         repaint(self._widget, changed_strips, visible_width)
 
 
-class PageWidget(Widget, metaclass=Abstract):
+class PageWidget(Widget, metaclass=AbstractMeta):
     def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
         super().__init__(id=id)
         self._ascii = ascii_
@@ -142,7 +142,7 @@ class PageWidget(Widget, metaclass=Abstract):
             self.redraw()
 
 
-class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=False):
+class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line of the screen shows for this view, the most important
     first."""
@@ -402,7 +402,10 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """Returns the line that is shown if there are no scrolling lines."""
         if self.choice.filter is None:
             return BLANK
-        return [(" no CPU matches ", "text"), (foreign(self.choice.filter.text), "bright")], "calm"
+        return [
+            (" no CPU matches ", "text"),
+            (safe_cells(self.choice.filter.text), "bright"),
+        ], "calm"
 
     def _go(self, y: int) -> None:
         self.scroll_to(y=max(0, y), animate=False, immediate=True)

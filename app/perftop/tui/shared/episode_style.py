@@ -16,10 +16,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.base.text import rough
-from perftop.draw.strips import foreign
+from perftop.base.text import whole_percent
+from perftop.draw.strips import safe_cells
 from perftop.model.kinds import KINDS, Episode, Host, kind_of
-from perftop.output.sentences import MAX_SENTENCE, Part, cause, evidence, sentence
+from perftop.output.sentences import MAX_SENTENCE, Part, cause_name, evidence_text, sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -54,10 +54,10 @@ def sign(episode: Episode) -> str:
     return kind_of(episode).sign
 
 
-def because(episode: Episode) -> str:
+def cause_clause(episode: Episode) -> str:
     """Returns the cause of the episode and the evidence for it."""
-    parts = cause(episode.kind, episode.cause), evidence(episode.cause, episode.evidence)
-    return foreign(" · ".join(part for part in parts if part))
+    parts = cause_name(episode.kind, episode.cause), evidence_text(episode.cause, episode.evidence)
+    return safe_cells(" · ".join(part for part in parts if part))
 
 
 def ended_sentence(
@@ -75,7 +75,7 @@ def ended_sentence(
     return cache[key][1]
 
 
-def going(episode: Episode, now_ns: int) -> bool:
+def is_running_at(episode: Episode, now_ns: int) -> bool:
     """Returns whether the episode runs at this moment."""
     return episode.start_ns <= now_ns and (episode.end_ns is None or episode.end_ns > now_ns)
 
@@ -100,9 +100,9 @@ _GAP_OF_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr":
                  "hwp": "policy", "policy": "policy", "license": "licence"}  # fmt: skip
 
 
-def gap_of(episode: Episode) -> str:
+def gap_cause(episode: Episode) -> str:
     """Returns what holds the clock below its ceiling during an episode; one of
-    `charts.GAPS`."""
+    `charts.GAP_CAUSES`."""
     by_cause = "power" if episode.cause.startswith("power") else "unknown"
     return _GAP_OF_KIND.get(episode.kind) or _GAP_OF_CAUSE.get(episode.cause, by_cause)
 
@@ -112,7 +112,7 @@ def gap_of(episode: Episode) -> str:
 MIN_AWAKE_UTIL = 0.1
 """Minimum busy share for a core's clock to be meaningful; with less, the clock mainly reflects
 sleep."""
-OF_CPU = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.of_cpu)})
+CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.of_cpu)})
 """Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
 """Minimum loss of clock that counts as a loss, in Hz; the SIMD level of a CPU may cost nothing."""
@@ -126,7 +126,7 @@ def lowered_number(episode: Episode) -> str:
     return kind.lowers
 
 
-def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
+def find_losing_cpu(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
     """Returns the index of the first of these CPUs whose number `key` is made worse by these
     episodes; None if there is no such CPU."""
     hit = {cpu for episode in episodes if lowered_number(episode) == key for cpu in episode.cpus}
@@ -208,7 +208,7 @@ class RowEpisodes:
             if is_loss(episode):
                 for package in set(self._package[rows].tolist()):
                     self._by_package[package].append(episode)
-                if episode.kind not in OF_CPU:
+                if episode.kind not in CPU_KINDS:
                     self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
 
     @property
@@ -277,7 +277,7 @@ class RowEpisodes:
     def lost(self, row_episode: RowEpisode) -> str:
         """Returns the lost share as text; '' if unknown."""
         share = self.share(row_episode) if row_episode.victim else nan
-        return f"−{rough(share)}" if isfinite(share) else ""
+        return f"−{whole_percent(share)}" if isfinite(share) else ""
 
     def taker(self, row_episode: RowEpisode, tasks: dict[int, str]) -> str:
         """Returns the name of the task or hypervisor that takes CPU time or IPC in a steal or

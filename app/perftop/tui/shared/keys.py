@@ -200,7 +200,7 @@ def bindings_of(ids: Iterable[str]) -> list[Binding]:
     ]  # fmt: skip
 
 
-NAMES = {
+KEY_NAMES = {
     "question_mark": "?", "plus": "+", "equals_sign": "=", "minus": "-", "underscore": "_",
     "space": "space", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End",
     "up": "↑", "down": "↓", "left": "←", "right": "→", "enter": "enter", "escape": "esc",
@@ -216,7 +216,7 @@ def caption(key: str) -> str:
     """Returns the displayed name of a key, such as ctrl+p, shift+← or ?, for Textual's name."""
     *modifiers, key_name = key.split("+")
     function = key_name[:1] == "f" and key_name[1:].isdigit()
-    name = NAMES.get(key_name) or (key_name.upper() if function else _sign(key_name))
+    name = KEY_NAMES.get(key_name) or (key_name.upper() if function else _sign(key_name))
     return "+".join([*modifiers, name])
 
 
@@ -277,9 +277,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
 }  # fmt: skip
 """Ids of the keys of all views by purpose, in the order in which the help lists them."""
-TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
+TURN_ORDER = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The views, in the order in which Tab cycles through them and the last line lists them."""
-NO_KEYS = "none"
+NOT_ASSIGNABLE = "none"
 """The keymap entry for an action without a key; no key has this name."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
 
@@ -313,5 +313,5 @@ def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
         for key in view:
             for name in keymap.get(key.id, key.keys).split(","):
                 owner = owners.setdefault(name, key)
-                if owner.action != key.action and name != NO_KEYS:
+                if owner.action != key.action and name != NOT_ASSIGNABLE:
                     yield name, owner, key

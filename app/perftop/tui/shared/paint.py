@@ -42,7 +42,7 @@ from textual.widget import Widget
 from perftop.base.text import printable, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import grounded, merge_runs, width
+from perftop.draw.strips import has_own_background, merge_runs, width
 
 _RESET = "\x1b[0m"
 
@@ -81,7 +81,7 @@ class _Styles(dict[str, Style]):
         return style
 
 
-_Switch = tuple[object, str, str, bool]
+_StyleSwitch = tuple[object, str, str, bool]
 """The attributes of a style except its letter colour, the escape sequence that switches to the
 whole style, the sequence that switches the letter colour only, and whether the style has a
 background of its own."""
@@ -93,7 +93,7 @@ class Ink:
     def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
         self.styles = _Styles(styles)
         self.system = system
-        self._switches: dict[str, _Switch] = {}
+        self._switches: dict[str, _StyleSwitch] = {}
 
     def write(self, runs: Iterable[Run], blanks: int = 0) -> str:
         """Returns the runs with their escape sequences, followed by `blanks` blanks. Adjacent runs
@@ -116,16 +116,16 @@ class Ink:
         append(_RESET)
         return "".join(parts)
 
-    def _switch(self, key: str) -> _Switch:
+    def _switch(self, key: str) -> _StyleSwitch:
         style = self.styles[key]
-        full_code = _codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
-        colour = _codes(Style(color=style.color), self.system)
+        full_code = _style_codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
+        colour = _style_codes(Style(color=style.color), self.system)
         ground = style.bgcolor, style.bold, style.dim, style.reverse
-        switch = self._switches[key] = ground, full_code, colour, grounded(key)
+        switch = self._switches[key] = ground, full_code, colour, has_own_background(key)
         return switch
 
 
-def _codes(style: Style, system: ColorSystem) -> str:
+def _style_codes(style: Style, system: ColorSystem) -> str:
     """Returns the escape sequence that Rich writes before text of this style."""
     return style.render("|", color_system=system).partition("|")[0]
 

@@ -61,7 +61,7 @@ class Places:
         # Made from all cores, so that columns and names stay the same under every filter.
         self.threads = max((len(place.cpus) for place in places), default=1)
         self.packages = len({place.package for place in places})
-        self.cpus_width = spans(map(_cpus, places), 4)
+        self.cpus_width = index_ranges(map(_cpus, places), 4)
         self.groups: dict[tuple[int | None, int | None], list[int]] = {}
         """Indices of rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
@@ -128,6 +128,6 @@ def package_name(package: int | None) -> str:
     return f"package {'?' if package is None else package}"
 
 
-def spans(names: Iterable[str], min_width: int) -> int:
+def index_ranges(names: Iterable[str], min_width: int) -> int:
     """Returns the length of the longest name in cells, at least `min_width`."""
     return max([min_width, *map(len, names)])

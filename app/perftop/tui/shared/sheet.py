@@ -25,7 +25,7 @@ from perftop.model.numbers import EVENT, METRICS, PER_KI, Number
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import BY_KEY, CpuColumns, by_key, suspect_rows
+from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key, suspect_rows
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
@@ -37,10 +37,10 @@ NUMBERS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc", "
            "user", "system", "iowait")  # fmt: skip
 _WORST_OF_THREADS = frozenset({"involuntary", "steal"})
 """Keys of the numbers for which a row shows the highest value of its CPUs."""
-LEAD = -1
+LEAD_KEY = -1
 """Stands for the number of the busiest CPU, or for the highest number if its key is in
 `_WORST_OF_THREADS`."""
-DROP = 0.05
+DROP_KEY = 0.05
 """Minimum share by which a clock must be below its ceiling, or below the clock of other cores, to
 count as low. Smaller differences are caused by averaging over idle times."""
 
@@ -69,7 +69,7 @@ class Sheet:
     @cached_property
     def busy(self) -> Floats:
         """By row: the clock of the busiest CPU, in Hz."""
-        return of_core("busy_hz", self._hz, self.lead)
+        return core_values("busy_hz", self._hz, self.lead)
 
     @cached_property
     def awake(self) -> Bools:
@@ -80,7 +80,7 @@ class Sheet:
     @cached_property
     def dropped(self) -> Bools:
         """By row: whether the clock is clearly below its ceiling."""
-        return self.awake & (self.busy < self.ceiling * (1 - DROP))
+        return self.awake & (self.busy < self.ceiling * (1 - DROP_KEY))
 
     @cached_property
     def _hz(self) -> Floats:
@@ -211,7 +211,7 @@ class Reader:
     def of_rows(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
         """Returns the number of each row. `by_cpu`: the numbers by position of the CPU."""
         sheet = self.read(interval)
-        return of_core(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.lead)
+        return core_values(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.lead)
 
     def usual(self, sheet: Sheet) -> dict[Kind, float]:
         """Returns the median clock of the busy rows, by kind of core, in Hz."""
@@ -243,7 +243,9 @@ class Reader:
         usual_hz = all_rows.usual(sheet if all_rows is self else all_rows.read(sheet.interval))
         is_low = np.zeros(len(sheet.busy), bool)
         for kind, members in self._kinds.items():
-            is_low |= members & sheet.awake & (sheet.busy < usual_hz.get(kind, 0.0) * (1 - DROP))
+            is_low |= (
+                members & sheet.awake & (sheet.busy < usual_hz.get(kind, 0.0) * (1 - DROP_KEY))
+            )
         return is_low
 
 
@@ -256,7 +258,7 @@ def busiest_rows(util: Floats, hz: Floats) -> Ints:
     return index
 
 
-def of_package(session: Session, interval: Interval, cpu: int, *keys: str) -> list[float]:
+def package_values(session: Session, interval: Interval, cpu: int, *keys: str) -> list[float]:
     """Returns the numbers with these keys for the package that contains a CPU; NaN where
     unknown."""
     index = next((i for i, cpus in enumerate(session.hello.packages) if cpu in cpus), -1)
@@ -267,7 +269,7 @@ def of_package(session: Session, interval: Interval, cpu: int, *keys: str) -> li
     ]
 
 
-def of_core(key: str, values: Floats, lead: Ints) -> Floats:
+def core_values(key: str, values: Floats, lead: Ints) -> Floats:
     """Returns the value of a core from the values of its CPUs along the last axis: for numbers in
     `_WORST_OF_THREADS` the highest value, else the value of the CPU with the index `lead`."""
     if key in _WORST_OF_THREADS:
@@ -277,14 +279,14 @@ def of_core(key: str, values: Floats, lead: Ints) -> Floats:
 
 # --- fields: the metrics of the registry, and the SMT states of the CPU's core
 
-_FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
+_FIRST_FIELDS = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
 """Keys of the fields that are listed first, in this order."""
-_TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_SCALE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible upper ends of the scale of a small share. The lowest end keeps noise dark. There are few
 ends, so that the scale seldom changes."""
-_STEP = {"Hz": 2e8, "1": 0.5}
+_SCALE_STEPS = {"Hz": 2e8, "1": 0.5}
 """The ends of a scale are multiples of these steps, by unit."""
-_SLACK = 2.5
+_MAX_SCALE_RATIO = 2.5
 """Maximum width of a scale, as a multiple of the needed width; a wider scale is replaced."""
 
 
@@ -329,27 +331,28 @@ class Scale:
             return np.where(np.isnan(values), -1, steps).astype(int)
 
     def holds(self, other: Scale) -> bool:
-        """Returns whether this scale covers the other scale and is at most _SLACK times as wide."""
+        """Returns whether this scale covers the other scale and is at most _MAX_SCALE_RATIO times
+        as wide."""
         is_inside = self.low <= other.low and other.high <= self.high
-        return is_inside and self.high - self.low <= _SLACK * (other.high - other.low)
+        return is_inside and self.high - self.low <= _MAX_SCALE_RATIO * (other.high - other.low)
 
 
-def fields(session: Session) -> list[Number]:
+def heat_fields(session: Session) -> list[Number]:
     """Returns the fields that this stream has, in the order in which the metric key cycles through
     them."""
     served_keys = [key for key, variants in session.evaluator.chosen.items() if variants]
     if any(len(core) == 2 for core in session.cores):
         served_keys += ["both", "neither"]
-    first = [key for key in _FIRST if key in served_keys]
+    first = [key for key in _FIRST_FIELDS if key in served_keys]
     keys = first + [key for key in served_keys if key not in first]
-    known_columns = by_key(session)
+    known_columns = columns_by_key(session)
     return [known_columns[key] for key in keys]
 
 
 def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     """Returns the field with this key, else the first field; and the names of the fields after
     it."""
-    served_fields = fields(session)
+    served_fields = heat_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
     others = served_fields[index + 1 :] + served_fields[:index]
     return served_fields[index], [field.words for field in others]
@@ -362,7 +365,7 @@ def _round_end(top: float) -> float:
     return next(power * step for step in (1, 2, 5, 10) if top <= power * step)
 
 
-def scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
+def field_scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
     """Returns a scale that shows differences between CPUs: a scale of shares starts at 0, a scale
     of clocks ranges from about the slowest to the fastest clock. `previous`, the scale in use, is
     returned while it still fits."""
@@ -370,12 +373,14 @@ def scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale
     known_values = known_values if len(known_values) else np.zeros(1)
     min_value, max_value = float(known_values.min()), float(known_values.max())
     if field.unit == "ratio":
-        high = next((end for end in _TOPS if max_value <= end), 1.0) if field.is_small else 1.0
+        high = (
+            next((end for end in _SCALE_ENDS if max_value <= end), 1.0) if field.is_small else 1.0
+        )
         new_scale = Scale(0.0, high)
     elif field.rate or field.key.endswith(PER_KI):
         new_scale = Scale(0.0, _round_end(max_value))
     else:
-        step = _STEP[field.unit]
+        step = _SCALE_STEPS[field.unit]
         high = max(step * math.ceil(max_value / step), 1.0)
         low = step * math.floor(min(min_value, 0.75 * high) / step) if field.unit == "Hz" else 0.0
         new_scale = Scale(low, high)
@@ -385,7 +390,9 @@ def scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale
 # --- the order of rows, which all views with rows share
 
 
-def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
+def arranged_rows(
+    places: Places, choice: Choice, session: Session, interval: Interval
+) -> list[int]:
     """Returns the rows of `places` in the chosen order. Numbers are sorted from the highest, tasks
     by name; rows without a value come last. Numbers are rounded as for display before they are
     compared, so that invisible changes move no row."""
@@ -410,14 +417,14 @@ def order_name(order: str) -> str:
     """Returns the displayed name of the order, as in headings."""
     if order in ORDERS:
         return order
-    label = BY_KEY[order].label if order in BY_KEY else order
+    label = COLUMNS_BY_KEY[order].label if order in COLUMNS_BY_KEY else order
     return label.removeprefix(EVENT)
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
     """Returns, by row, the number that the row shows; for a column that rows do not show, the
     highest value of the row's CPUs."""
-    column = by_key(session).get(key)
+    column = columns_by_key(session).get(key)
     if column is None:
         return [nan] * len(places.places)
     scale, digits = column.scale(clock_unit("GHz", nan))

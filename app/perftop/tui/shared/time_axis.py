@@ -15,10 +15,10 @@ from math import ceil
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import place, time_of_day
+from perftop.base.text import player_time, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import foreign, join_cells
+from perftop.draw.strips import join_cells, safe_cells
 from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.history_chunk import Times
@@ -37,13 +37,13 @@ STEPS_NS = tuple(
 """Possible distances of ticks, in ns; such ticks fall on round times."""
 MIN_AXIS_NS = 10**9
 """Minimum length of the axis while the history is shorter than the window, in ns."""
-SLOW_NS = 500_000_000
+REDRAW_NS = 500_000_000
 """Time in ns between two changes of what is drawn from history, of sums and of sentences, however
 often numbers change: nobody reads them faster."""
-TICK = "┬"
-NAME = "│"
+TICK_SIGN = "┬"
+MARK_STROKE = "│"
 """The character before the label of a mark."""
-GAP = 3
+MIN_TIME_GAP = 3
 """Minimum cells between two times."""
 RELATIVE_WIDTH = 8
 """Cells needed for a time relative to the zero of the axis, such as -1:30:00."""
@@ -77,7 +77,7 @@ class Axis:
 
     def is_drawn_like(self, earlier: Axis) -> bool:
         """Returns whether charts on the earlier axis are recent enough to stand for this one."""
-        keys = [(a.now_ns // SLOW_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)]
+        keys = [(a.now_ns // REDRAW_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)]
         return keys[0] == keys[1]
 
     @property
@@ -130,7 +130,7 @@ class Axis:
         return cells, first >= edge
 
 
-def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
+def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
     """Returns the finest axis of `room` cells that covers the window. While the history, which
     begins at `first_ns`, fills no more than half of the window, the axis is half, a quarter … of
     the window: it changes seldom, because all of the chart changes with it. The distance of the
@@ -212,7 +212,7 @@ def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
             width = RELATIVE_WIDTH
         else:
             width = len(time_of_day(0, step_ns // _SECOND_NS)) if step_ns >= _SECOND_NS else 0
-        if width and step_ns >= (width + GAP) * cell_ns:
+        if width and step_ns >= (width + MIN_TIME_GAP) * cell_ns:
             return step_ns
     return None
 
@@ -264,10 +264,10 @@ def relative_time(time_ns: int, step_ns: int) -> str:
     """Formats a time relative to the zero of the axis, such as 0.5 s, 20 s or -1:30:00."""
     if step_ns < 60 * _SECOND_NS:
         return f"{time_ns / 1e9:.{0 if step_ns >= _SECOND_NS else 1}f} s"
-    return f"{'-' if time_ns < 0 else ''}{place(abs(time_ns))}"
+    return f"{'-' if time_ns < 0 else ''}{player_time(abs(time_ns))}"
 
 
-def times(axis: Axis, ticks: Iterable[Tick]) -> list[Run]:
+def times_line(axis: Axis, ticks: Iterable[Tick]) -> list[Run]:
     """Returns the line below the axis, with each time centred under its tick. A time that would
     extend beyond an end of the axis is left out."""
     line, cells = "", axis.cells
@@ -291,7 +291,7 @@ def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
     return sorted(episodes, key=episode_style.rank, reverse=True)
 
 
-def mark(episode: Episode, shown_ns: int | None = None) -> Run:
+def episode_mark(episode: Episode, shown_ns: int | None = None) -> Run:
     """Returns the marker and the style of an episode, for an axis or a row. The style also shows
     whether the episode had ended by `shown_ns`."""
     is_over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
@@ -305,7 +305,7 @@ def start_marks(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
     for episode in mildest_first(episodes):
         visible = axis.cells_of(episode)
         if visible is not None and visible[1]:
-            signs[visible[0].start] = mark(episode, axis.now_ns)
+            signs[visible[0].start] = episode_mark(episode, axis.now_ns)
     return signs
 
 
@@ -315,7 +315,7 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
     for episode in mildest_first(episodes):
         if (visible := axis.cells_of(episode)) is not None:
             cells, starts_here = visible
-            sign, style = mark(episode, axis.now_ns)
+            sign, style = episode_mark(episode, axis.now_ns)
             line[cells.start : cells.stop] = [(theme.CLOCK, style)] * len(cells)
             if starts_here:
                 line[cells.start] = (sign, style)
@@ -327,7 +327,7 @@ def draw_name(line: list[Run], axis: Axis, moment: Episode) -> range:
     drawn."""
     visible = axis.cells_of(moment)
     start = end = visible[0].start if visible else axis.cells
-    text = NAME + foreign(moment.evidence["label"])
+    text = MARK_STROKE + safe_cells(moment.evidence["label"])
     free: tuple[str, ...] = theme.RULE, " ", theme.CLOCK
     for sign in text[: axis.cells - start]:
         if line[end][0] not in free:
@@ -337,7 +337,7 @@ def draw_name(line: list[Run], axis: Axis, moment: Episode) -> range:
     return range(start, end)
 
 
-def rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
+def axis_rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
     """Returns the line of the axis, by cell, with a marker where each episode begins and a stroke
     while it lasts. Cells before the history are empty."""
     blank = axis.blank
@@ -354,7 +354,7 @@ def tick_line(
     in `steps`. `times_inside`: times are written into this line, because they have no line
     of their own; they never cover signs or running episodes. `since`: Unix time at which the
     history begins, shown in the cells before it; None: these cells are blank."""
-    line = rule(axis, episodes)
+    line = axis_rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_name(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named
     for cell in free.intersection(steps):
@@ -364,7 +364,7 @@ def tick_line(
     else:
         for cell, _ in ticks:
             if cell in free:
-                line[cell] = (TICK, "faint")
+                line[cell] = (TICK_SIGN, "faint")
     if since is not None and axis.blank:
         start_text = f"{time_of_day(since)} "
         texts = f"history from {start_text}", f"from {start_text}", ""

@@ -14,12 +14,12 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from perftop.base.text import length, many, percent, rough, running_time
+from perftop.base.text import count_noun, long_duration, percent, running_time, whole_percent
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Line, fit_runs, foreign, spread, width
+from perftop.draw.strips import Line, fit_runs, safe_cells, spread, width
 from perftop.model.kinds import KINDS, cause_of, kind_of
-from perftop.output.sentences import cost
+from perftop.output.sentences import total_cost
 
 if TYPE_CHECKING:
     from perftop.model.kinds import Episode
@@ -44,7 +44,7 @@ LAST_SHOWN_NS = 60_000_000_000
 """How long the last cause is shown after its end, in ns."""
 STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
 """Time that the strip of losses covers, in ns, and its cells."""
-CALM = "✓"
+CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
 
@@ -104,14 +104,14 @@ class Verdict:
     @property
     def sign_style(self) -> str:
         loud = "warn" if self.is_past else "alarm"
-        return ("good" if self.sign == CALM else "dim", "warn", loud)[self.level]
+        return ("good" if self.sign == CALM_SIGN else "dim", "warn", loud)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
         """Returns whether tasks lose more, without an episode, than in the worst of these groups of
         episodes."""
         worst = next((group for group in groups if kind_of(group[0]).is_wrong), None)
         unseen = self.level > 0 and not self.has_episodes
-        return unseen and (worst is None or self.cost > cost(worst))
+        return unseen and (worst is None or self.cost > total_cost(worst))
 
 
 class _Verdicts:
@@ -249,13 +249,13 @@ def _verdict(
             wanted_s=totals.losses.whole_s, seen_s=totals.elapsed_s,
         )  # fmt: skip
     if not totals.sample_count:
-        return Verdict(f"No verdict: no samples in {length(SPAN_NS)}", (), theme.UNKNOWN, 0.0,
-                       is_past=past)  # fmt: skip
+        text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
+        return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
     why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)
     text = answer(session, why).removesuffix(".")
     losses = tuple(Loss(f.share, _sign(f.cause[0]), _loss_name(f)) for f in why.findings)
     if not why.named_findings:
-        sign = CALM if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
+        sign = CALM_SIGN if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
         verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
     else:
         first = why.named_findings[0]
@@ -293,17 +293,17 @@ def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     pieces = []
     if why.job is None and online and isfinite(why.sums.lost_ratio):
         busy = float(why.sums.wanted_s[session.shown].sum()) / (online * why.totals.elapsed_s)
-        pieces.append(f"CPUs {rough(min(1.0, busy))} busy")
+        pieces.append(f"CPUs {whole_percent(min(1.0, busy))} busy")
     if not why.totals.times.has_waits:
         pieces.append("waits for a CPU not seen")
-    samples = many(why.totals.sample_count, "sample")
-    return (*pieces, f"{length(round(why.totals.elapsed_s * 1e9))}, {samples}")
+    samples = count_noun(why.totals.sample_count, "sample")
+    return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
 
 
 def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
     """Returns the verdict in `size` cells, with the pieces of its evidence that fit. `more`: pieces
     to be added."""
-    level, text = verdict.level, foreign(verdict.text)
+    level, text = verdict.level, safe_cells(verdict.text)
     style = verdict.sign_style if level else "text"
     alarming = level == 2 and not verdict.is_past
     runs: list[Run] = [
@@ -317,7 +317,7 @@ def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
     runs.append((text[position:], text_style))
     if width(runs) > size:
         return fit_runs(runs, size, style), "victim" if alarming else "calm"
-    for piece in map(foreign, (*verdict.pieces, *more)):
+    for piece in map(safe_cells, (*verdict.pieces, *more)):
         if width(runs) + 3 + len(piece) < size:
             runs += [(" · ", "faint"), (piece, "text" if level else "dim")]
     return runs, "victim" if alarming else "calm"
@@ -343,7 +343,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool)
     the right end. `colour`: whether causes have colours in the bar, instead of shapes."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
-    key = verdict.sign_style if level or verdict.sign == CALM else "text"
+    key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
     edge = theme.CHOSEN_SIGN if alarming else " "
     number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
         f"{percent(verdict.lost)} %"
@@ -359,7 +359,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool)
         room -= width(strip) + 3
     wordings: list[list[Run]] = [[(verdict.lasting, "text")]] if size < MIN_WIDTH_FOR_BAR else []
     if not verdict.lasting or not wordings:
-        wordings = _words(verdict)
+        wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 3 <= room), [])
     return spread([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
 
@@ -397,7 +397,7 @@ def _bar(verdict: Verdict, size: int, *, colour: bool) -> list[Run]:
     return [*runs, (" " * (size - width(runs)), "text")]
 
 
-def _words(verdict: Verdict) -> list[list[Run]]:
+def _loss_words(verdict: Verdict) -> list[list[Run]]:
     """Returns wordings of the parts of the bar, the longest first."""
     if verdict.report is None:
         text = "grows as seconds come in" if verdict.wanted_s > 0 else ""
@@ -408,7 +408,8 @@ def _words(verdict: Verdict) -> list[list[Run]]:
         wordings = []
         for loss in costly:
             runs = [*runs, (f"{'   ' if runs else ''}{loss.sign} ", "dim"),
-                    (percent(loss.share), "text"), (f" {foreign(loss.name)}", "dim")]  # fmt: skip
+                    (percent(loss.share), "text"),
+                    (f" {safe_cells(loss.name)}", "dim")]  # fmt: skip
             wordings.append(runs)
         return wordings[::-1]
     lost_s = verdict.lost * verdict.wanted_s

@@ -11,27 +11,27 @@ from typing import ClassVar
 from textual import events
 from textual.message import Message
 
-from perftop.base.text import length, many, when
-from perftop.detect.low_clock_causes import LEVELS
+from perftop.base.text import clock_time, count_noun, long_duration
+from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
 from perftop.draw.columns import ELLIPSIS, FALLING, RISING, Cell, Column, Run, fit, total_width
-from perftop.draw.strips import Line, fit_runs, foreign
+from perftop.draw.strips import Line, fit_runs, safe_cells
 from perftop.model.kinds import KINDS, Episode
 from perftop.output.sentences import (
     STEAL_CAUSE,
     Part,
-    cost,
-    depth,
-    group,
+    depth_text,
+    group_key,
     losers,
     place_text,
     sentence,
+    total_cost,
     unique_losses,
 )
-from perftop.session.missing import UNCOUNTED, lasting_reasons
+from perftop.session.missing import UNCOUNTED_REASON, lasting_reasons
 from perftop.session.navigation import is_reachable, moment_of
 from perftop.session.session import Session
-from perftop.tui.panels.panels import PaneledView, cause_lines, title, wrapped
+from perftop.tui.panels.panels import PaneledView, cause_lines, panel_title, wrapped_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice, Sorting
@@ -42,11 +42,11 @@ running episodes first."""
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths, in cells, for the columns of kind and depth. Narrower lists need no such columns,
 because the sentence contains kind and depth."""
-SIGNS = 3
+SIGN_CELLS = 3
 """Number of cells before the columns, for the mark of the selected line and the episode sign."""
-SENTENCE = 78
+SENTENCE_WIDTH = 78
 """Width of the sentence, in cells, if evidence has its own column."""
-MIN_EVIDENCE = 40
+MIN_EVIDENCE_WIDTH = 40
 """Minimum width of the evidence column, in cells; if there is less room, the evidence is below its
 episode."""
 MIN_HEIGHT_FOR_DETAILS = 12
@@ -66,13 +66,13 @@ def episode_columns(size: int) -> list[Column]:
     if size >= MIN_WIDTH_FOR_DEPTH:
         columns.append(Column("depth", "depth", 11))
     gap = 1 if columns[-1].left else 2
-    room = max(1, size - SIGNS - total_width(columns) - gap)
-    if room - SENTENCE < MIN_EVIDENCE:
+    room = max(1, size - SIGN_CELLS - total_width(columns) - gap)
+    if room - SENTENCE_WIDTH < MIN_EVIDENCE_WIDTH:
         return [*columns, Column("what", "what", room - 1 + gap, left=True, gap=gap)]
     return [
         *columns,
-        Column("what", "what", SENTENCE - 1 + gap, left=True, gap=gap),
-        Column("why", "cause · evidence", room - SENTENCE, left=True, gap=1),
+        Column("what", "what", SENTENCE_WIDTH - 1 + gap, left=True, gap=gap),
+        Column("why", "cause · evidence", room - SENTENCE_WIDTH, left=True, gap=1),
     ]
 
 
@@ -96,7 +96,7 @@ class Layout:
         """Returns the headings of the columns. An order whose column is not shown is named in the
         heading of the sentence, at its right."""
         arrow = RISING if reverse else FALLING
-        runs: list[Run] = [(" " * SIGNS, "text")]
+        runs: list[Run] = [(" " * SIGN_CELLS, "text")]
         is_hidden = order not in [column.key for column in self.columns]
         for column in self.columns:
             text = column.heading
@@ -109,7 +109,7 @@ class Layout:
 
     def reasons(self, episode: Episode) -> list[str]:
         """Returns cause and evidence in lines that fit beside or below the sentence."""
-        return wrapped(episode_style.because(episode), max(8, self.columns[-1].room))
+        return wrapped_lines(episode_style.cause_clause(episode), max(8, self.columns[-1].room))
 
     def line(
         self, session: Session, episode: Episode, parts: Sequence[Part], why: str,
@@ -122,44 +122,44 @@ class Layout:
         quiet = "text" if kept else "dim"
         style = "dim" if over and not (kept and episode_style.is_loss(episode)) else key
         plain = style if over else "bright"
-        words = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
+        words = [(safe_cells(part.text), style if part.role == "lost" else plain) for part in parts]
         cells: dict[str, Cell] = {
-            "start": (when(session.unix(episode.start_ns)), quiet if over else key),
+            "start": (clock_time(session.unix(episode.start_ns)), quiet if over else key),
             "length": (duration_text(session, episode), quiet if over else key),
-            "kind": (foreign(episode.kind), style),
-            "depth": (depth(episode.kind, episode.depth), style),
+            "kind": (safe_cells(episode.kind), style),
+            "depth": (depth_text(episode.kind, episode.depth), style),
             "what": fit_runs(words, self.sentence.room, plain),
             "why": (why, "dim"),
         }
         return [
             (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text"),
             (f"{episode_style.sign(episode)} ", "dim" if over else key),
-            *columns.line(self.columns, [cells[column.key] for column in self.columns]),
+            *columns.columns_line(self.columns, [cells[column.key] for column in self.columns]),
         ]
 
     def below(self, why: str) -> list[Run]:
         """Returns one of the lines below an episode, with a part of its evidence."""
         last = self.columns[-1]
-        return [(" " * (SIGNS + total_width(self.columns) - last.room) + why, "dim")]
+        return [(" " * (SIGN_CELLS + total_width(self.columns) - last.room) + why, "dim")]
 
     def details(
         self, session: Session, episode: Episode, height: int, names: Sequence[str]
     ) -> list[list[Run]]:
         """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
         times, its sentence, and its cause and evidence. `names`: as in `sentence_of`."""
-        start, end_ns = when(session.unix(episode.start_ns)), episode.end_ns
+        start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
         duration = duration_text(session, episode)
-        until = f"to {when(session.unix(end_ns))}" if end_ns is not None and duration else ""
+        until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
         place = place_text(session.topology, episode.cpus) if episode.cpus else ""
         remainder = " ".join(
             filter(None, (place, start, until, f"for {duration}" if duration else ""))
         )
-        sign = f"{episode_style.sign(episode)} {foreign(episode.kind)}"
+        sign = f"{episode_style.sign(episode)} {safe_cells(episode.kind)}"
         size = max(1, self.width - 2)
         parts = sentence_of(session, episode, size, names)
-        text = "".join(foreign(part.text) for part in parts)
+        text = "".join(safe_cells(part.text) for part in parts)
         lines: list[list[Run]] = [
-            [(" ", "text"), *title(sign, remainder, size)],
+            [(" ", "text"), *panel_title(sign, remainder, size)],
             [(f"   {fit(text, min(len(text), size - 2))}", "text")],
         ]
         lines += cause_lines(episode, size, max(0, height - 2), indent=3)
@@ -178,16 +178,16 @@ def sentence_of(
 def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
     """Returns the heading: the number of episodes, the time they cover, and the number of each
     kind."""
-    kinds = Counter(STEAL_CAUSE[0] if group(e) == STEAL_CAUSE else e.kind for e in episodes)
+    kinds = Counter(STEAL_CAUSE[0] if group_key(e) == STEAL_CAUSE else e.kind for e in episodes)
     counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     named = [" ".join(count) for count in counts]
     if marks := kinds["mark"]:
-        named.append(many(marks, "mark"))
-    total = f"{len(episodes)} in {length(max(0, session.known_ns - session.hello.raw_ns))}"
+        named.append(count_noun(marks, "mark"))
+    total = f"{len(episodes)} in {long_duration(max(0, session.known_ns - session.hello.raw_ns))}"
     short_text = "  ".join([total, *(count for count, _ in counts)])
     candidates = ("   ".join([total, *named]), short_text, total)
     remainder = next((text for text in candidates if len(text) <= size - 15), "")
-    return [(" ", "text"), *title("episodes", remainder, max(1, size - 2))]
+    return [(" ", "text"), *panel_title("episodes", remainder, max(1, size - 2))]
 
 
 def lasted_ns(session: Session, episode: Episode) -> int:
@@ -197,10 +197,10 @@ def lasted_ns(session: Session, episode: Episode) -> int:
 
 def duration_text(session: Session, episode: Episode) -> str:
     """Returns the length of the episode as text; '' if it is a single moment."""
-    return "" if episode.end_ns == episode.start_ns else length(lasted_ns(session, episode))
+    return "" if episode.end_ns == episode.start_ns else long_duration(lasted_ns(session, episode))
 
 
-def arranged(
+def arranged_episodes(
     session: Session, episodes: Iterable[Episode], order: str, *, reverse: bool
 ) -> list[Episode]:
     """Returns the episodes in this order. Ordered by depth, episodes of unknown depth come last
@@ -210,7 +210,7 @@ def arranged(
         """Returns the sort key of an episode: running episodes first, the costliest first among
         them; then by start."""
         runs = episode.end_ns is None
-        return not runs, -cost([episode]) if runs else 0.0, -episode.start_ns
+        return not runs, -total_cost([episode]) if runs else 0.0, -episode.start_ns
 
     keys: dict[str, Callable[[Episode], tuple[float, ...]]] = {
         "start": newest,
@@ -230,7 +230,7 @@ _DETECTABLE = {
     "involuntary-halt": ("involuntary halts", (("involuntary",),)),
     "neighbour": ("noisy neighbours", (("ipc", "steal"),)),
     "steal": ("steal", (("steal",),)),
-    "license": ("SIMD clock licences", (LEVELS,)),
+    "license": ("SIMD clock licences", (LICENSE_COUNTERS,)),
     "smi": ("SMIs", (("smi",),)),
     "ramp": ("clock ramps", (("busy_hz",),)),
 }  # fmt: skip
@@ -252,7 +252,8 @@ def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run
         if missing_keys := next((keys for keys in groups if served_keys.isdisjoint(keys)), None):
             undetected.add(kind_key)
             reason = next(
-                (missing_reasons[key] for key in missing_keys if key in missing_reasons), UNCOUNTED
+                (missing_reasons[key] for key in missing_keys if key in missing_reasons),
+                UNCOUNTED_REASON,
             )
             names_by_reason.setdefault(reason, []).append(name)
     place = "on the CPUs of the filter" if filtered else "so far"
@@ -267,7 +268,7 @@ def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run
             lines[-1].append((piece, "dim"))
             room -= len(piece)
     for reason, names in names_by_reason.items():
-        text = foreign(f" {theme.RULE} {', '.join(names)}: {reason}")
+        text = safe_cells(f" {theme.RULE} {', '.join(names)}: {reason}")
         lines.append([(fit(text, min(len(text), size)), "dim")])
     return lines
 
@@ -352,7 +353,7 @@ class Episodes(PaneledView, Cursor):
             if refusal:
                 self.feet = [(refusal, "chosen")]
             elif not spread:
-                reason = episode_style.because(chosen)
+                reason = episode_style.cause_clause(chosen)
                 reason = fit(reason, min(len(reason), max(1, self.width - 2)))
                 self.feet = [([(" ", "text"), (reason, "text")], "chosen")]
             return
@@ -391,7 +392,7 @@ class Episodes(PaneledView, Cursor):
                 for e in unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             ]
-            return arranged(session, touching_episodes, order, reverse=reverse)
+            return arranged_episodes(session, touching_episodes, order, reverse=reverse)
 
         ended_episodes = [*session.ended, *session.marks]
         basis = (
@@ -407,7 +408,7 @@ class Episodes(PaneledView, Cursor):
         running_episodes = sort(session.running)
         if not running_episodes:
             return self._ended_episodes[1]
-        return arranged(
+        return arranged_episodes(
             session, [*running_episodes, *self._ended_episodes[1]], order, reverse=reverse
         )
 
@@ -465,7 +466,7 @@ class Episodes(PaneledView, Cursor):
         try to open it."""
         if not self._is_refused or (first_ns := session.past.first_ns) is None:
             return []
-        since = when(session.unix(first_ns))
+        since = clock_time(session.unix(first_ns))
         return [(f" that moment is no longer kept: history begins at {since}", "text")]
 
     # --- the cursor

@@ -12,23 +12,23 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from perftop.base.text import length, many, ranges, rough, time_of_day
-from perftop.draw.strips import foreign
+from perftop.base.text import count_noun, long_duration, ranges, time_of_day, whole_percent
+from perftop.draw.strips import safe_cells
 from perftop.model.kinds import Episode, TaskOnCpu
-from perftop.output.sentences import culprits, pieces
+from perftop.output.sentences import culprits, evidence_pieces
 from perftop.output.waiting import remedy_against
 from perftop.output.why_report import Finding, Report, remedy
-from perftop.session.losses import STEAL, WAIT_CAUSE
+from perftop.session.losses import STEAL_CAUSE, WAIT_CAUSE
 from perftop.session.session import Session
-from perftop.session.task_times import ANYWHERE, TaskTimes
-from perftop.tui.shared.episode_style import going
+from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
+from perftop.tui.shared.episode_style import is_running_at
 
 MIN_LOST_S = 0.3
 """Minimum loss of a flow, in seconds; smaller ones are joined, apart from the largest."""
 MIN_PART = 0.02
 """Minimum share that a task has in a loss or in taking it; smaller parts are left out."""
-OTHERS = "others"
-UNKNOWN = 0, ""
+OTHERS_NAME = "others"
+UNKNOWN_TASK = 0, ""
 """The task that stands for unknown tasks."""
 _COMMAND_PID = re.compile(r"(?:-acp \S+|--pid 0) (\d+)")
 _HOUR_NS = 3600 * 10**9
@@ -67,7 +67,7 @@ class Flow:
         """The names of taker and loser, with the PID, or with how many tasks have the name."""
         takers, losers = ({pair[at] for pair in self.pairs} - {0} for at in (0, 1))
         if not self.cause:
-            return f"{len(takers)} {OTHERS}", f"{len(losers)} {OTHERS}"
+            return f"{len(takers)} {OTHERS_NAME}", f"{len(losers)} {OTHERS_NAME}"
         return _name(self.taker, takers), _name(self.loser, losers)
 
     @property
@@ -88,7 +88,7 @@ class Flow:
 def _name(comm: str, pids: Collection[int]) -> str:
     if not comm:
         return "unknown"
-    return f"{foreign(comm)} ×{len(pids)}" if len(pids) > 1 else foreign(" ".join(
+    return f"{safe_cells(comm)} ×{len(pids)}" if len(pids) > 1 else safe_cells(" ".join(
         [comm, *map(str, pids)]))  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def flows(session: Session, report: Report, rows: Collection[int], *, folded: bo
     tasks = _Tasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():
-        if kind not in {WAIT_CAUSE[0], STEAL[0]}:
+        if kind not in {WAIT_CAUSE[0], STEAL_CAUSE[0]}:
             continue
         for row in rows:
             cpu, seconds = session.topology[row].cpu, float(lost_s[row])
@@ -110,15 +110,17 @@ def flows(session: Session, report: Report, rows: Collection[int], *, folded: bo
                 key = names if folded else (*names, taker[0], loser[0])
                 flow = by_key.setdefault(key, Flow(*names))
                 # The kernel does not count stolen time as running time.
-                stolen_s = part * seconds if cause == STEAL[1] else 0.0
+                stolen_s = part * seconds if cause == STEAL_CAUSE[1] else 0.0
                 flow.add(taker[0], loser[0], cpu, part * seconds, wanted_s + stolen_s)
     ordered = sorted(by_key.values(), key=lambda flow: -flow.lost_s)
     count = max(1, sum(flow.lost_s >= MIN_LOST_S for flow in ordered))
-    rest = [replace(flow, taker=OTHERS, loser=OTHERS, cause="") for flow in ordered[count:]]
-    return [*ordered[:count], *([joined(rest)] if rest else [])]
+    rest = [
+        replace(flow, taker=OTHERS_NAME, loser=OTHERS_NAME, cause="") for flow in ordered[count:]
+    ]
+    return [*ordered[:count], *([join_flows(rest)] if rest else [])]
 
 
-def joined(parts: Sequence[Flow]) -> Flow:
+def join_flows(parts: Sequence[Flow]) -> Flow:
     """Returns these flows as one, with the names and the cause of the first."""
     whole = replace(parts[0], lost_s=0.0, pairs={}, wanted_s={})
     for flow in parts:
@@ -149,14 +151,16 @@ class _Tasks:
         loser wanted. The parts add up to 1."""
         times = self._by_cpu.get(cpu, {})
         is_wait = cause == WAIT_CAUSE[1]
-        losers = _parts({task: t.wait_s if is_wait else t.run_s for task, t in times.items()})
+        losers = _weights_to_parts(
+            {task: t.wait_s if is_wait else t.run_s for task, t in times.items()}
+        )
         if self._report.job is not None:
             losers = {(min(self._job_pids, default=0), self._report.job): 1.0}
             times = {task: self._job.get(cpu, TaskTimes("")) for task in losers}
         for loser, lost in losers.items():
             wanted_s = times[loser].wanted_s if loser in times else 0.0
             takers = self._waited_for(loser, cpu) if is_wait else self._culprits(cause, cpu)
-            for taker, taken in _parts(takers).items():
+            for taker, taken in _weights_to_parts(takers).items():
                 yield taker, loser, lost * taken, wanted_s
 
     def _waited_for(self, loser: Task, cpu: int) -> Weights:
@@ -169,11 +173,11 @@ class _Tasks:
         beyond_s = sum(t.wanted_s for t in own) - self._report.totals.elapsed_s
         if beyond_s > 0:
             ran_s[loser] = min(beyond_s, sum(t.run_s for t in own))
-        return ran_s or {task: t.run_s for task, t in self._by_cpu.get(ANYWHERE, {}).items()}
+        return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}
 
     def _culprits(self, cause: str, cpu: int) -> Weights:
         """Returns the tasks that the evidence of episodes on this CPU names."""
-        if cause == STEAL[1]:
+        if cause == STEAL_CAUSE[1]:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])
         who = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
@@ -182,12 +186,12 @@ class _Tasks:
         return {task: times[task].run_s if task in times else 0.1 for task, times in known.items()}
 
 
-def _parts(weights: Weights) -> dict[Task, float]:
+def _weights_to_parts(weights: Weights) -> dict[Task, float]:
     """Returns the weights as shares that add up to 1, without tasks whose share is small."""
     whole = sum(weights.values())
     large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_PART * whole)}
     whole = sum(large.values())
-    return {task: w / whole for task, w in large.items()} or {UNKNOWN: 1.0}
+    return {task: w / whole for task, w in large.items()} or {UNKNOWN_TASK: 1.0}
 
 
 # --- what is known of one flow
@@ -213,27 +217,27 @@ def details(
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
                 if e.kind == "neighbour" and e.cause == flow.cause
                 and not cpus.keys().isdisjoint(e.cpus)]  # fmt: skip
-    running = [e for e in episodes if going(e, end_ns)]
+    running = [e for e in episodes if is_running_at(e, end_ns)]
     newest = max(episodes, key=lambda e: e.start_ns, default=None)
     belief = finding.confidence if finding is not None else "unknown"
     texts = [("cause", f"{CAUSES.get(flow.cause, flow.cause)}; {belief}")]
-    evidence = [] if newest is None else pieces(flow.cause, newest.evidence)
+    evidence = [] if newest is None else evidence_pieces(flow.cause, newest.evidence)
     if finding is not None and largest and (flow.cause == WAIT_CAUSE[1] or not evidence):
         evidence = finding.evidence
     if evidence := [piece for piece in evidence if not piece.startswith("who:")]:
-        texts.append(("evidence", foreign(" · ".join(evidence))))
+        texts.append(("evidence", safe_cells(" · ".join(evidence))))
     if running:
         start_ns = min(e.start_ns for e in running)
-        since = f"{time_of_day(session.unix(start_ns))}, {length(end_ns - start_ns)}"
+        since = f"{time_of_day(session.unix(start_ns))}, {long_duration(end_ns - start_ns)}"
         count = len({e.start_ns for e in episodes})
         texts.append(("since", since + (f"; {count} times in the last hour" if count > 1 else "")))
     elif largest and lasting:
         texts.append(("lasting", lasting))
     place = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(sorted(cpus))}"
     pairs = len({pair[:2] for pair in flow.pairs})
-    texts.append(("where", f"{many(pairs, 'pair')} on {place}" if pairs > 1 else place))
+    texts.append(("where", f"{count_noun(pairs, 'pair')} on {place}" if pairs > 1 else place))
     if command := _remedy(session, flow, finding, largest=largest):
-        texts.append(("try", foreign(command)))
+        texts.append(("try", safe_cells(command)))
         texts.append(("", f"perftop does not run it; expected: {_gain(flow, newest)}"))
     return texts
 
@@ -243,7 +247,7 @@ def _gain(flow: Flow, newest: Episode | None) -> str:
     ipc, alone = (evidence.get(key) for key in ("ipc", "ipc_alone"))
     if isinstance(ipc, float) and isinstance(alone, float):
         return f"{loser} back to IPC {alone:.2f}, from {ipc:.2f}"
-    return f"{loser} gets back up to {flow.lost_s:.1f} s, {rough(flow.share)} of its time"
+    return f"{loser} gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
 
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, largest: bool) -> str:

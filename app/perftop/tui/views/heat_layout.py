@@ -165,7 +165,7 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
         if labels:
             texts = (g.label or names[row] for g in chain(*drawn_packages) for row in g.rows)
             margin = 1 + max(map(len, texts))
-        for cell in _cells(threads, ascii_=ascii_):
+        for cell in _cell_sizes(threads, ascii_=ascii_):
             for abreast in range(1, len(drawn_packages) + 1):
                 box = (width - PACKAGE_GAP * (abreast - 1)) // abreast
                 form = _Form(cell, box, abreast, margin, headings, labels)
@@ -181,7 +181,7 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
     return HeatLayout(small_cell, _place_boxes(packages, names, form) if is_usable else [])
 
 
-def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
+def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[Cell]:
     """Yields the cell sizes to try, the best first. In ASCII, siblings are side by side, so widths
     are even."""
     halves = ceil(threads / 2)
@@ -260,7 +260,7 @@ MIN_PEERS = 4
 SIGMAS = 5.0
 """Minimum distance of an outlier from the median, in standard deviations, which are estimated from
 the median deviation."""
-CROWD = 8
+MIN_CORES_PER_OUTLIER = 8
 """Minimum number of cores for each outlier. If more cores than that are far off, none of them
 counts as an outlier."""
 _SIGMA = 1.4826
@@ -321,7 +321,7 @@ class Peers:
                 if scores[index] <= 1:
                     break
                 best_scores.setdefault(int(self.core[self._rows[kind, index]]), index)
-            if len(best_scores) <= max(1, self._cores[kind] // CROWD):
+            if len(best_scores) <= max(1, self._cores[kind] // MIN_CORES_PER_OUTLIER):
                 outliers += [
                     (
                         float(scores[index]),

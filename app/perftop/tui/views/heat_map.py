@@ -13,11 +13,11 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.arrays import Ints
-from perftop.base.text import MISSING, ClockUnit, many, ranges
+from perftop.base.text import MISSING, ClockUnit, count_noun, ranges
 from perftop.draw import cells, theme
 from perftop.draw.cells import OFF, full_cell, half_cells
 from perftop.draw.columns import DOUBTED_SIGN, Column, Run, fit
-from perftop.draw.strips import Line, Piece, foreign, shed, spread, width
+from perftop.draw.strips import Line, Piece, fit_line, safe_cells, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
@@ -29,13 +29,20 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import RowEpisodes, lowered_number
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
-from perftop.tui.shared.sheet import Scale, busiest_rows, chosen_field, clock_of, scale, unit_in
+from perftop.tui.shared.sheet import (
+    Scale,
+    busiest_rows,
+    chosen_field,
+    clock_of,
+    field_scale,
+    unit_in,
+)
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Outlier, Part, Peers, layout, packages
 
 HEADS, FOOT = 2, 1
-NUMBER = 4
+NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
-OUTLIER, SIGNS = 52, 42
+OUTLIER_CELLS, SIGN_CELLS = 52, 42
 """Number of cells in the legend for the outlier, reserved so that nothing moves when an outlier
 appears, and for the meaning of the signs."""
 MIN_WIDTH_FOR_RAMP = 100
@@ -62,7 +69,9 @@ def _heading_of(places: Places, id_: int | None) -> PackageHeading:
     cores = [places.places[i] for i in places.of_package(id_)]
     cpus = [(row, place.core_index) for place in cores for row in place.rows if row in places.shown]
     rows, positions = np.array(cpus, int).reshape(-1, 2).T
-    return PackageHeading(id_, many(len(cores), "core" if places.pairs else "CPU"), rows, positions)
+    return PackageHeading(
+        id_, count_noun(len(cores), "core" if places.pairs else "CPU"), rows, positions
+    )
 
 
 class Heat:
@@ -84,7 +93,7 @@ class Heat:
         previous_scale = (
             previous.scale if previous is not None and previous.field == self.field else None
         )
-        self.scale: Scale = scale(self.field, values[session.shown], previous_scale)
+        self.scale: Scale = field_scale(self.field, values[session.shown], previous_scale)
         self.unit = unit_in(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
         suspect = suspect_rows(self.field.key, session, interval)
@@ -106,12 +115,12 @@ class Heat:
         """Returns the cell of each CPU, `size` columns wide. `letters`: styles of numbers, by
         level."""
         coloured_cells = [full_cell(level, size, ascii_) for level in self.levels]
-        if size != NUMBER:
+        if size != NUMBER_WIDTH:
             return coloured_cells
         digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
         return [
-            ((f"{_value_text(value, self.unit, digits)[:NUMBER].rstrip('.'):>3} "[:NUMBER],
-              letters[level]),) if level >= 0 else cell
+            ((f"{_value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip('.'):>3} "
+              [:NUMBER_WIDTH], letters[level]),) if level >= 0 else cell
             for value, level, cell in zip(self.values, self.levels, coloured_cells, strict=True)
         ]  # fmt: skip
 
@@ -141,11 +150,11 @@ class Heat:
         if size < MIN_WIDTH_FOR_RAMP and not ascii_:
             steps = steps[1::2]
         ramp = [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]
-        room = size - OUTLIER - width(ramp) - 4
+        room = size - OUTLIER_CELLS - width(ramp) - 4
         wordings = self._ways(cell, ascii_=ascii_)
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording, ("  ", "text"), *ramp]
-        if size - width(left) - OUTLIER >= SIGNS:
+        if size - width(left) - OUTLIER_CELLS >= SIGN_CELLS:
             idle = "idle or " if self.field.of_running else ""
             left += [
                 ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
@@ -192,7 +201,7 @@ class Heat:
         i = row_of_core[first.core]
         kind = self.places.places[i].type
         name = f"outlier {'core' if self.places.pairs else 'CPU'} {self.places.name(i, '')}"
-        peers = "package" if kind is None else f"{foreign(kind)}-core"
+        peers = "package" if kind is None else f"{safe_cells(kind)}-core"
         value = f"{name} · {self.text(self.values[first.row])} {self.unit.name}".rstrip()
         usual_text = self.text(first.usual)
         more = f" and {len(shown_outliers) - 1} more" if len(shown_outliers) > 1 else ""
@@ -234,7 +243,7 @@ class Heat:
                 clock += [(" of ", "dim"), (self.hz(ceiling), "text")]
             clock.append((f" {self.clock.name}", "dim"))
             pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if is_lowered else clock))
-        runs = shed(pieces, size, 2)
+        runs = fit_line(pieces, size, 2)
         return [*runs, (" " + theme.RULE * (size - width(runs) - 2), "rule"), (" ", "text")]
 
     # --- the line of the selected core
@@ -256,15 +265,15 @@ class Heat:
             )
         tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
         if task_names := [
-            foreign(f"{task_of_cpu.comm}:{task_of_cpu.pid}"[:32])
+            safe_cells(f"{task_of_cpu.comm}:{task_of_cpu.pid}"[:32])
             for task_of_cpu in tasks
             if task_of_cpu
         ]:
             pieces.append((7, [(" · ".join(task_names), "text")]))
         suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(place)))
         if not suspect_texts:
-            return shed(pieces, size - 1, 2)
-        runs = shed(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
+            return fit_line(pieces, size - 1, 2)
+        runs = fit_line(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
         room = size - 3 - width(runs)
         return [*runs, ("  ", "text"), (fit(suspect_texts, min(room, len(suspect_texts))), "text")]
 
@@ -346,13 +355,13 @@ class Heat:
         interval, key = self.interval, self.field.key
         for row in place.rows:
             for reason in doubt_texts(interval, row):
-                yield f"{DOUBTED_SIGN} {foreign(reason)}"
+                yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
         bounds = interval.split.method[place.core_index] == "bounds"
         for row in place.rows:
             rests = interval.resting[row] and self.field.of_running
             if interval.online[row] and isnan(self.values[row]) and not rests:
                 why = Reasons(self.session).short_reason(key, row, bounds=bounds)
-                yield f"{MISSING}: {foreign(why)}"
+                yield f"{MISSING}: {safe_cells(why)}"
 
 
 def _value_text(value: float, unit: ClockUnit, digits: int) -> str:
@@ -436,7 +445,7 @@ class HeatMap(PaneledView):
         )  # fmt: skip
         places, selected = self.places.places, self._selected_row()
         self._cpu_cells = heat.cpu_cells(
-            self._plan.cell.wide, theme.letters(self.app.theme), ascii_=self.choice.ascii
+            self._plan.cell.wide, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
         )
         signs = {}
         if heat.troubles:  # a package's sign is in its heading

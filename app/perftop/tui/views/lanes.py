@@ -16,7 +16,7 @@ from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import Scale, scale
+from perftop.tui.shared.sheet import Scale, field_scale
 from perftop.tui.shared.time_axis import Axis
 
 _KNOWN_CODES = theme.HEAT + 1
@@ -62,12 +62,12 @@ class Lanes:
         """Chooses the scale for the rows read so far and for `values_now`, the present values of
         all CPUs. The previous scale `previous` is kept while it suits these values."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
-        self.scale = scale(self._field, values, previous)
+        self.scale = field_scale(self._field, values, previous)
 
     def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
         """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
         levels = self.scale.levels(self.values[row][[*lanes]])
-        return strip(levels[0], levels[-1], ascii_=self._ascii)
+        return half_cell_line(levels[0], levels[-1], ascii_=self._ascii)
 
     def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
         """Returns a lane that is several lines high, in which the height also shows the value."""
@@ -80,7 +80,7 @@ class Lanes:
         return self._areas[row, lane]
 
 
-def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
+def half_cell_line(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
     """Returns a line of cells. `upper` and `lower`: the steps of the heat ramp for the halves of
     cells; -1 for unknown values. Equal neighbouring cells form one run."""
     cells = _cells(ascii_=ascii_)

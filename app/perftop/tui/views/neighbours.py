@@ -8,21 +8,21 @@ from itertools import accumulate
 from math import ceil, isnan, nan
 from typing import ClassVar
 
-from perftop.base.text import MISSING, ClockUnit, many, percent, ranges
+from perftop.base.text import MISSING, ClockUnit, count_noun, percent, ranges
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, fitted
 from perftop.draw.strips import (
     Line,
     Piece,
-    foreign,
+    fit_line,
     join_cells,
     merge_runs,
     overlaid,
-    shed,
+    safe_cells,
     width,
 )
 from perftop.model.kinds import NEIGHBOURS
-from perftop.model.tasks import KEPT_NS, Thread, WatchedJob
+from perftop.model.tasks import DIFFERENCE_NS, Thread, WatchedJob
 from perftop.output.why_report import Report
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -33,7 +33,7 @@ from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of
 from perftop.tui.shared.verdict import Verdict, verdict_at
-from perftop.tui.views.flows import Flow, details, flows, joined
+from perftop.tui.views.flows import Flow, details, flows, join_flows
 
 MIN_SPAN_NS = 1_000_000_000
 """Minimum time, in ns, that the numbers of threads cover, because threads run in slices and sleep
@@ -49,7 +49,7 @@ _LABEL_WIDTH = 11
 # --- ribbons
 
 MIN_WIDTH_FOR_RIBBONS, MIN_RIBBON_ROWS = 100, 6
-ROW_S = tuple(base * 10.0**power for power in range(-2, 5) for base in (1, 2, 5))
+ROW_SCALES_S = tuple(base * 10.0**power for power in range(-2, 5) for base in (1, 2, 5))
 """Possible scales: CPU seconds for each row."""
 NAME_WIDTH = 26
 """Width of the names on each side of the ribbons, in cells."""
@@ -60,13 +60,13 @@ _COLOURS = {
 """Colours of ribbons by cause; several alternate, a stripe for each pair of tasks."""
 
 
-class _Side:
+class _RibbonSide:
     """The tasks on one side of the ribbons: a block of rows for each name."""
 
     def __init__(self, shown: Sequence[Flow], side: int, row_s: float) -> None:
         ends = [(flow.taker, flow.loser)[side] for flow in shown]
         of_name = {end: [f for f, e in zip(shown, ends, strict=True) if e == end] for end in ends}
-        self.names = [joined(flows).names[side] for flows in of_name.values()]
+        self.names = [join_flows(flows).names[side] for flows in of_name.values()]
         self.lost_s = [sum(flow.lost_s for flow in flows) for flows in of_name.values()]
         self.rows = [max(2, ceil(seconds / row_s)) for seconds in self.lost_s]
         self.tops = [*accumulate((rows + 1 for rows in self.rows), initial=0)]
@@ -83,7 +83,7 @@ def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]
     """Returns lines with a ribbon from the taker to the loser of each flow, at most `rows`, and the
     seconds for each row. Flows that do not fit are left out, the smallest first."""
     while True:
-        scales = ((_Side(shown, 0, s), _Side(shown, 1, s), s) for s in ROW_S)
+        scales = ((_RibbonSide(shown, 0, s), _RibbonSide(shown, 1, s), s) for s in ROW_SCALES_S)
         left, right, row_s = next(
             (fit for fit in scales if max(fit[0].tops[-1], fit[1].tops[-1]) - 1 <= rows),
             (None, None, 0.0),
@@ -134,7 +134,7 @@ def _cell(eighths: Sequence[str]) -> Run:
     return theme.LEVELS[count], f"{lower or 'ground'}/{upper or 'ground'}"
 
 
-def _names(side: _Side, height: int, verb: str) -> list[list[Run]]:
+def _names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
     lines: list[list[Run]] = [[] for _ in range(height)]
     for name, lost_s, rows, top in zip(side.names, side.lost_s, side.rows, side.tops, strict=False):
         y = top + (rows - 2) // 2
@@ -196,7 +196,7 @@ def thread_cells(
     is_idle = activity.run_s == 0 and not activity.wait_s > 0
     cells: dict[str, Cell] = {
         "cpu": (str(thread.cpu), "text"),
-        "thread": (f"{foreign(thread.comm)} {thread.tid}", "text" if activity.run_s else "dim"),
+        "thread": (f"{safe_cells(thread.comm)} {thread.tid}", "text" if activity.run_s else "dim"),
         "runs": by_key["runs"].cell(run_share),
         "waits": by_key["waits"].cell(activity.wait, wait_style, resting=is_idle),
         "ipc": by_key["ipc"].cell(float(interval.values["ipc"][session.position[thread.cpu]])),
@@ -214,7 +214,7 @@ def job_line(
 ) -> list[Run]:  # fmt: skip
     """Returns a line about the watched job, whose threads on CPUs of this machine are `threads`; if
     it is too long, the least important parts are dropped."""
-    name: Run = (f" {foreign(job.name or '')}", "bright")
+    name: Run = (f" {safe_cells(job.name or '')}", "bright")
     count = len(job.threads) + job.more
     if not count:
         text = "is not running" if job.time_ns else "its threads are not known yet"
@@ -222,8 +222,8 @@ def job_line(
     cpus = sorted({thread.cpu for thread in threads})
     cpu_text = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
     if len(cpu_text) > MAX_CPU_LIST:
-        cpu_text = many(len(cpus), "CPU")
-    pieces: list[Piece] = [(0, [name, (f"  {many(count, 'thread')}", "text")]),
+        cpu_text = count_noun(len(cpus), "CPU")
+    pieces: list[Piece] = [(0, [name, (f"  {count_noun(count, 'thread')}", "text")]),
                            (3, [("on ", "dim"), (cpu_text, "text")])]  # fmt: skip
     activity = job.job(span_ns)
     if elapsed_s := activity.elapsed_s:
@@ -242,12 +242,12 @@ def job_line(
     for word, times in (("sleeps ", activity.voluntary), ("preempted ", activity.involuntary)):
         if elapsed_s:
             pieces.append((4, [(word, "dim"), (f"{times / elapsed_s:.0f}/s", "text")]))
-    return shed(pieces, size, 3)
+    return fit_line(pieces, size, 3)
 
 
-def labelled(label: str, text: str, size: int, style: str = "text") -> list[list[Run]]:
+def labelled_lines(label: str, text: str, size: int, style: str = "text") -> list[list[Run]]:
     """Returns the text in lines of `size` cells beside its label."""
-    lines = panels.wrapped(text, max(1, size - _LABEL_WIDTH - 3))
+    lines = panels.wrapped_lines(text, max(1, size - _LABEL_WIDTH - 3))
     return [[(f"   {'' if i else label:<{_LABEL_WIDTH}}", "dim"), (line, style)]
             for i, line in enumerate(lines)]  # fmt: skip
 
@@ -351,7 +351,10 @@ class Neighbours(PaneledView, Cursor):
             text += f"; a row is {row_s:g} s"
         if self._folded and any(len({*flow.pairs}) > 1 for flow in shown):
             text += "; equal names are one"
-        return [(" ", "text"), *panels.title("who takes from whom", text, max(1, self.width - 2))]
+        return [
+            (" ", "text"),
+            *panels.panel_title("who takes from whom", text, max(1, self.width - 2)),
+        ]
 
     def _detail_lines(
         self, selected: Flow | None, shown: list[Flow], verdict: Verdict | None
@@ -362,18 +365,18 @@ class Neighbours(PaneledView, Cursor):
         if selected is not None:
             taker, loser = selected.names
             count = f"{shown.index(selected) + 1} of {len(shown)}"
-            title = panels.title(f"{taker} takes from {loser}", count, size)
+            title = panels.panel_title(f"{taker} takes from {loser}", count, size)
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
-                lines += labelled(label, text, size, "key" if label == "try" else "text")
+                lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
         if verdict is not None and verdict.report is not None:
             report, lines = verdict.report, [*lines, []]
             calm = [check.brief for check in report.checks if not check.share]
-            lines += labelled("ruled out", " · ".join(calm), size, "dim") if calm else []
+            lines += labelled_lines("ruled out", " · ".join(calm), size, "dim") if calm else []
             unseen = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
             unseen += [f"{what}: {why}{f' ({cure})' * bool(cure)}"
                        for what, why, cure in report.not_seen]  # fmt: skip
-            lines += labelled("not seen", foreign(" · ".join(unseen)), size, "dim")
+            lines += labelled_lines("not seen", safe_cells(" · ".join(unseen)), size, "dim")
         return lines
 
     def _sibling_reason(self) -> str:
@@ -395,7 +398,7 @@ class Neighbours(PaneledView, Cursor):
             return
         if interval.time_ns < session.now_ns:  # as of that moment, from recorded frames
             job = WatchedJob(job.name)
-            for message in session.past.frames(interval.time_ns - KEPT_NS, interval.time_ns):
+            for message in session.past.frames(interval.time_ns - DIFFERENCE_NS, interval.time_ns):
                 job.take(getattr(message, "records", {}), message.time_ns)
         position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
         threads = [thread for thread in job.threads.values() if thread.cpu in position]
@@ -416,10 +419,13 @@ class Neighbours(PaneledView, Cursor):
         if isinstance(row, Flow):
             most_s = self._flows[1][0].lost_s
             cells = flow_cells(row, self._columns, most_s)
-            return [mark, *columns.line(self._columns, cells)], "chosen" if chosen else "calm"
+            return [
+                mark,
+                *columns.columns_line(self._columns, cells),
+            ], "chosen" if chosen else "calm"
         span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
         cells = thread_cells(row, self.session, self.interval, span_ns, self._threads)
-        return [mark, *columns.line(self._threads, cells)], "chosen" if chosen else "calm"
+        return [mark, *columns.columns_line(self._threads, cells)], "chosen" if chosen else "calm"
 
     # --- the cursor is on a flow or a thread; other views select its core
 

@@ -21,14 +21,14 @@ from perftop.draw.columns import (
     Cell,
     Column,
     Run,
-    by_content,
     column_at,
+    columns_line,
+    fit_to_texts,
     fitted,
     headings,
-    line,
     total_width,
 )
-from perftop.draw.strips import QUIET_SHARE, Line, foreign
+from perftop.draw.strips import QUIET_SHARE, Line, safe_cells
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.numbers import Metric, Number
 from perftop.session.interval import Interval
@@ -41,7 +41,7 @@ from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpis
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.sheet import MAX_IDLE_UTIL, Reader, clock_of, number_column_of
 
-SIGNS = 2
+SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""
 MIN_NUMBER = 6
 """Minimum width of a number, in cells: enough for 100.0 with a sign before it."""
@@ -51,7 +51,7 @@ LEFT_ARROW, RIGHT_ARROW = "←", "→"
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
 """Orders that other views use, by the key of the fixed column for the same order."""
 _KEYS = {order: key for key, order in _ORDERS.items()}
-_RISING = frozenset({"cpu", "core", "type", "task"})
+_RISING_KEYS = frozenset({"cpu", "core", "type", "task"})
 """Keys of columns sorted from low to high unless reversed; all other columns are sorted from high
 to low."""
 
@@ -79,7 +79,7 @@ class Page:
     def scroll(self, columns: list[Column], first: int, width: int) -> None:
         """Chooses the columns in sight, starting at index `first`, or at an earlier index if all
         columns from there on fit."""
-        room = width - SIGNS - 1 - total_width(self.names)  # 1 for the arrow at the end
+        room = width - SIGN_CELLS - 1 - total_width(self.names)  # 1 for the arrow at the end
         last = max(0, len(columns) - 1)
         while last > 0 and total_width(columns[last - 1 :]) <= room:
             last -= 1
@@ -98,15 +98,15 @@ class Page:
     def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
         """Returns the headings, aligned with the values below them. Arrows mark the sorted column,
         and the ends at which more columns are hidden."""
-        runs = headings(self.columns, order, rising=(order in _RISING) != reverse)
+        runs = headings(self.columns, order, rising=(order in _RISING_KEYS) != reverse)
         name_count = len(self.names)
         if self.hidden:
             text, style = runs[name_count]
             runs[name_count : name_count + 1] = [(LEFT_ARROW, "key"), (text[1:], style)]
         if self.more:
-            spare_cells = width - SIGNS - 1 - total_width(self.columns)
+            spare_cells = width - SIGN_CELLS - 1 - total_width(self.columns)
             runs.append((" " * max(0, spare_cells) + RIGHT_ARROW, "key"))
-        return [(" " * SIGNS, "text"), *runs]
+        return [(" " * SIGN_CELLS, "text"), *runs]
 
     def cells(self, row: int, task: str, trouble: RowEpisode | None) -> Iterator[Cell]:
         """Yields the cells of the CPU at position `row`. `task`: may be untrusted text. `trouble`:
@@ -120,7 +120,7 @@ class Page:
             if not online:
                 yield "" if i else f"{'off':>{column.room}}", "dim"
             elif column.left:
-                yield foreign(task), "dim"
+                yield safe_cells(task), "dim"
             else:
                 key, value = column.key, float(self.values[column.key][row])
                 is_lowered = trouble is not None and (row, key) in trouble.lost
@@ -152,11 +152,11 @@ def name_columns(session: Session) -> list[Column]:
     texts = {
         "cpu": [str(cpu.cpu) for cpu in topology],
         "core": ["-" if cpu.core is None else f"{cpu.package}:{cpu.core}" for cpu in topology],
-        "type": [foreign(cpu.type or "") for cpu in topology],
+        "type": [safe_cells(cpu.type or "") for cpu in topology],
     }
     if len(set(texts["type"])) == 1:
         del texts["type"]
-    return [by_content(Column(key, key, 0, left=key == "type", shows=shown_text), shown_text)
+    return [fit_to_texts(Column(key, key, 0, left=key == "type", shows=shown_text), shown_text)
             for key, shown_text in texts.items()]  # fmt: skip
 
 
@@ -267,7 +267,7 @@ class Table(PaneledView, Cursor):
         task = self._tabular.task(row, self.interval)
         runs: list[Run] = [(theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")]
         runs.append((trouble.sign, trouble.key) if trouble else (" ", "text"))
-        runs += line(self._page.columns, self._page.cells(row, task, trouble))
+        runs += columns_line(self._page.columns, self._page.cells(row, task, trouble))
         if trouble is not None and trouble.victim:
             return runs, "chosen victim" if is_selected else "victim"
         return runs, "chosen" if is_selected else "calm"
@@ -323,6 +323,6 @@ class Table(PaneledView, Cursor):
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading; clicks on lines move the cursor."""
-        column = column_at(self._page.columns, event.x - SIGNS)
+        column = column_at(self._page.columns, event.x - SIGN_CELLS)
         if event.y < len(self.heads) and column is not None and column.key != "type":
             await self._sort(column.key)

@@ -16,7 +16,7 @@ from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_da
 from perftop.draw import charts, theme
 from perftop.draw.cells import ramp
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET_SHARE, Line, Piece, overlaid, shed
+from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, overlaid
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.model.numbers import Number
@@ -25,9 +25,9 @@ from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.places import PlaceLine, Places, package_name, spans
-from perftop.tui.shared.sheet import Scale, arranged, chosen_field, clock_of, unit_in
-from perftop.tui.views.lanes import Lanes, strip
+from perftop.tui.shared.places import PlaceLine, Places, index_ranges, package_name
+from perftop.tui.shared.sheet import Scale, arranged_rows, chosen_field, clock_of, unit_in
+from perftop.tui.views.lanes import Lanes, half_cell_line
 
 HEADS = 2
 MIN_HEIGHT_FOR_TIMES = 24
@@ -41,7 +41,7 @@ MAX_LANE_HEIGHT = 16
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
 """Number of lines reserved for panels, provided that each CPU still gets at least MIN_LANE_HEIGHT
 lines."""
-NUMBER = 7
+NUMBER_WIDTH = 7
 """Width of a number, in cells, including the gap to its left."""
 MAX_CPU_LIST = 12
 """Maximum width of a list of CPUs, in cells; longer lists (cores with many threads) are cut."""
@@ -86,10 +86,10 @@ class Layout:
     @property
     def right(self) -> int:
         """Number of cells to the right of the strip, for values, a blank, a sign and a margin."""
-        return NUMBER * self.numbers + 3
+        return NUMBER_WIDTH * self.numbers + 3
 
 
-def layout(
+def timeline_layout(
     places: Places, lines: list[PlaceLine], room: int, order: str, *, of_core: bool, ascii_: bool
 ) -> Layout:
     """Returns the layout. Each CPU gets one or more lines of its own if all CPUs fit, or if half
@@ -104,7 +104,7 @@ def layout(
     each_lane = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
     lanes_room = room - PANEL_HEIGHT if room - PANEL_HEIGHT >= MIN_LANE_HEIGHT * lanes else room
     lane_height = max(1, min(MAX_LANE_HEIGHT, lanes_room // max(1, lanes))) if each_lane else 1
-    core = spans([places.name(row, order) for row in counts], 4)
+    core = index_ranges([places.name(row, order) for row in counts], 4)
     cpus = 0
     if places.pairs:
         lane_per_thread = each_lane and not of_core
@@ -113,7 +113,7 @@ def layout(
             if lane_per_thread
             else places.cpus
         )
-        cpus = 2 + min(MAX_CPU_LIST, spans(names, 4))
+        cpus = 2 + min(MAX_CPU_LIST, index_ranges(names, 4))
     if headings:  # the names of packages use the same cells
         core = max(core, 9 - cpus)
     lane_lines: list[LaneLine] = []
@@ -177,7 +177,7 @@ class Timeline(PaneledView, Cursor):
         if choice.order == "topology" and not choice.reverse:
             lines = places.lines()
         else:
-            rows = arranged(places, choice, session, self.interval)
+            rows = arranged_rows(places, choice, session, self.interval)
             lines = [PlaceLine("row", row) for row in rows]
         if self.bare:
             lines = [line for line in lines if line.kind == "row"]
@@ -189,7 +189,7 @@ class Timeline(PaneledView, Cursor):
                 lines += [line, *[PlaceLine("memory", line.row)] * (line.kind == "package")]
         feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
         room = self.size.height - (0 if self.bare else HEADS + traffic + feet)
-        self._plan = layout(
+        self._plan = timeline_layout(
             places, lines, room, choice.order, of_core=self._field.of_core, ascii_=choice.ascii
         )
         self.count = len(self._plan.lines)
@@ -205,7 +205,7 @@ class Timeline(PaneledView, Cursor):
         self._right_width = plan.right if self.width > plan.label + plan.right else 0
         room = max(1, self.width - plan.label - self._right_width)
         first_ns = session.past.first_ns
-        self._axis = time_axis.fitted(interval.time_ns, choice.window_s, room, first_ns)
+        self._axis = time_axis.fit_axis(interval.time_ns, choice.window_s, room, first_ns)
         self._chart_left = plan.label + room - self._axis.cells
         previous_scale = self._lanes.scale if self._lanes else None
         places = self.places.places
@@ -270,7 +270,7 @@ class Timeline(PaneledView, Cursor):
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
         if self._other_fields:
             pieces.append((4, [("next: ", "faint"), (" · ".join(self._other_fields[:4]), "dim")]))
-        return [(" ", "text"), *shed(pieces, self.width - 1, 3)]
+        return [(" ", "text"), *fit_line(pieces, self.width - 1, 3)]
 
     def _titles(self) -> list[Run]:
         plan, places = self._plan, self.places
@@ -281,7 +281,7 @@ class Timeline(PaneledView, Cursor):
         return [
             (fit(title, self._chart_left), "dim"),
             (" " * self._axis.cells, "text"),
-            ("".join(f"{name:>{NUMBER}}" for name in names), "dim"),
+            ("".join(f"{name:>{NUMBER_WIDTH}}" for name in names), "dim"),
         ]
 
     def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
@@ -297,7 +297,7 @@ class Timeline(PaneledView, Cursor):
         time_run: Run = (f"{time_of_day(interval.time):>{self._right_width - 1}}", "text")
         if times_inside:
             return [([left_margin, *line, time_run], "calm")]
-        times = time_axis.times(axis, ticks)
+        times = time_axis.times_line(axis, ticks)
         return [([left_margin, *line], "calm"), ([left_margin, *times, time_run], "calm")]
 
     # --- memory traffic of packages
@@ -329,14 +329,14 @@ class Timeline(PaneledView, Cursor):
                 [None],
             )
         below_headings = self._has_headings and len(names) == len(session.hello.packages)
-        scale = Scale(0.0, charts.axis_top(traffic, charts.ANY, None))
+        scale = Scale(0.0, charts.axis_top(traffic, charts.SCALE_ENDS, None))
         number = Column("", "", self._right_width - 3, scale=1e-9, digits=1)
         for series, rate, package in zip(traffic.T, traffic_now.tolist(), names, strict=True):
             package_text = f" {package}" if len(names) > 1 and package is not None else ""
             name = "   mem GB/s" if below_headings else f" mem{package_text} GB/s"
             levels = scale.levels(series)
             runs = [(fit(name, self._chart_left), "dim"),
-                    *strip(levels, levels, ascii_=self.choice.ascii)]  # fmt: skip
+                    *half_cell_line(levels, levels, ascii_=self.choice.ascii)]  # fmt: skip
             if self._right_width:
                 text, style = number.cell(rate)
                 runs += [(number.place(text), style), ("   ", "text")]
@@ -369,7 +369,7 @@ class Timeline(PaneledView, Cursor):
 
     def _column(self) -> Column:
         _, factor, digits = self._unit
-        return Column(self._field.key, "", NUMBER, scale=factor, digits=digits)
+        return Column(self._field.key, "", NUMBER_WIDTH, scale=factor, digits=digits)
 
     def _heading(self, line: PlaceLine) -> list[Run]:
         """Returns the heading of a package or an L3: its present value, and for a package its
@@ -383,7 +383,7 @@ class Timeline(PaneledView, Cursor):
             rows = self.places.of_package(place.package)
             name = (fit(f" {package_name(place.package)}", self._chart_left), "bright")
             episodes = self._of_package.get(place.package, [])
-            lane_runs = time_axis.rule(self._axis, episodes)
+            lane_runs = time_axis.axis_rule(self._axis, episodes)
         if not self._right_width:
             return [name, *lane_runs]
         cpus = [cpu for row in rows for cpu in self.places.places[row].rows]
@@ -394,9 +394,9 @@ class Timeline(PaneledView, Cursor):
             value = sum(known_values) / len(known_values) if known_values else nan
         else:
             value = self.interval.values.mean(self._field.key, cpus)
-        mean_text = "" if self._plan.each else f"{'mean':>{NUMBER}}"
+        mean_text = "" if self._plan.each else f"{'mean':>{NUMBER_WIDTH}}"
         text, style = self._column().cell(value)
-        return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER}}", style)]
+        return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER_WIDTH}}", style)]
 
     def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
         plan, lanes, row = self._plan, self._lanes, slot.line.row
@@ -427,7 +427,7 @@ class Timeline(PaneledView, Cursor):
         for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running one
             visible = self._axis.cells_of(episode)
             if visible is not None and visible[0].stop == self._axis.cells:
-                sign, style = time_axis.mark(episode, self._axis.now_ns)
+                sign, style = time_axis.episode_mark(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]
 
@@ -456,4 +456,4 @@ class Timeline(PaneledView, Cursor):
                 doubted=self._is_doubted[row],
             )  # fmt: skip
             yield column.place(text), style
-        yield " " * NUMBER * (self._plan.numbers - len(slot.lanes)), "text"
+        yield " " * NUMBER_WIDTH * (self._plan.numbers - len(slot.lanes)), "text"

@@ -11,12 +11,12 @@ from perfprobe.native import tsc_rate
 from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
-PATIENCE_S = 0.5
+MAX_WAIT_S = 0.5
 """Longest wait for a sample, in s. Lanes of a loaded machine are late, and a dead lane never
 delivers."""
-RECENT = 3
+RECENT_FRAMES = 3
 """Number of frames within which every working row is read."""
-UNFIT = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
+UNFIT_FLAGS = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
 MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
 
 
@@ -24,8 +24,8 @@ Instant = tuple[int, int]
 """A moment as ns of CLOCK_MONOTONIC_RAW and as a TSC stamp."""
 
 
-def now() -> Instant:
-    raw, tsc, _ = tsc_rate.bracket()
+def read_instant() -> Instant:
+    raw, tsc, _ = tsc_rate.read_bracket()
     return raw, tsc
 
 
@@ -58,7 +58,7 @@ class _BlockRead:
     def stamps(self, row: int) -> tuple[int, int] | None:
         """Stamps before and after the read; None if the row is not usable."""
         before, after, _, _, flags = self.head[row * wire.HEAD : (row + 1) * wire.HEAD]
-        return (before, after) if flags & wire.ROW_SAMPLED and not flags & UNFIT else None
+        return (before, after) if flags & wire.ROW_SAMPLED and not flags & UNFIT_FLAGS else None
 
 
 Read = tuple[int, int, _BlockRead]
@@ -74,7 +74,7 @@ class FrameLog:
         self._blocks = {block.name: block for block in self.hello.blocks}
         self._reads_of: dict[str, list[_BlockRead]] = {}
         for block in self.hello.blocks:
-            for first, counter in wire.placed(block.counters):
+            for first, counter in wire.with_columns(block.counters):
                 self.columns.setdefault(counter.key, BlockCounter(block.name, first, counter))
 
     def scope(self, key: str) -> wire.Scope:
@@ -87,7 +87,7 @@ class FrameLog:
     def begin(self) -> None:
         """Drops the frames so far, and takes frames until every row was read once more."""
         self._reads_of.clear()
-        self.read_past(now()[1])
+        self.read_past(read_instant()[1])
 
     def take_frames(self) -> None:
         """Takes all frames that are ready."""
@@ -102,8 +102,8 @@ class FrameLog:
                 return
 
     def read_past(self, stamp: int) -> None:
-        """Takes frames until every row was read after the stamp, for PATIENCE_S at most."""
-        end = time.monotonic() + PATIENCE_S
+        """Takes frames until every row was read after the stamp, for MAX_WAIT_S at most."""
+        end = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < end:
             self.take_frames()
             if self._reads_of and all(self._newest(name) >= stamp for name in self._reads_of):
@@ -115,7 +115,7 @@ class FrameLog:
         """The stamp that all rows with usable stamps have reached."""
         rows = range(self.hello.rows(self._blocks[name].scope))
         newest: dict[int, int] = {}
-        for table in self._reads_of[name][-RECENT:]:
+        for table in self._reads_of[name][-RECENT_FRAMES:]:
             newest |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
         return min(newest.values(), default=0)
 

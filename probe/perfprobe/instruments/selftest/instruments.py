@@ -18,20 +18,20 @@ from typing import Any, Literal
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import resting
-from perfprobe.instruments.selftest.frame_log import FrameLog, now
+from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
 from perfprobe.instruments.selftest.verdict import Result
-from perfprobe.instruments.selftest.working import factors
-from perfprobe.native.affinity import pinned
+from perfprobe.instruments.selftest.working import read_factors
+from perfprobe.native.affinity import pinned_to
 from perfprobe.wire import Missing
 
 COPY_BYTES, COPY_S = 128 << 20, 0.5
 """Size of a copy, larger than most L3s, so that each copy is read from memory; and how long copies
 are repeated, in s."""
-READ = "memory_read_bytes"
+READ_KEY = "memory_read_bytes"
 MIN_READ_SHARE = 0.8
 """Minimum share of the copied bytes that must have been read from memory; the rest may be in a
 large L3."""
-STEMS = ("memory_", "hbm_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
+KEY_STEMS = ("memory_", "hbm_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
 """Prefixes of the keys of counters whose absence is reported."""
 MAX_ROWS = 64
 """Upper bound of reported rows of a counter; a thousand cores would fill a message."""
@@ -53,13 +53,13 @@ def copy_memory(log: FrameLog) -> CopyRun:
     """Copies memory on one CPU, with samples before and after it."""
     log.begin()
     cpu = max(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError), pinned(cpu):
-        begin, copied = now()[1], 0
+    with contextlib.suppress(OSError), pinned_to(cpu):
+        begin, copied = read_instant()[1], 0
         source, end_s = bytes(COPY_BYTES), time.monotonic() + COPY_S
         while time.monotonic() < end_s:
             bytearray(source)
             copied += COPY_BYTES
-        end = now()[1]
+        end = read_instant()[1]
         log.read_past(end)
         return CopyRun(begin, end, copied, cpu)
     raise Unavailable(f"selftest may not run on CPU {cpu}")
@@ -71,7 +71,7 @@ def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
     absent = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
         for missing in log.hello.missing
-        if missing.what.startswith(STEMS) and missing.what not in log.columns
+        if missing.what.startswith(KEY_STEMS) and missing.what not in log.columns
     ]
     shown = [
         key
@@ -86,14 +86,14 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     counter = log.columns[key].counter
     moved = [
         None if result is None else float(result.amount)
-        for row in having_rows(log, key)
+        for row in rows_with_counter(log, key)
         for result in [log.moved(key, row, span.begin, span.end, inside=False)]
     ]
     amounts = [amount for amount in moved if amount is not None]
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
     if counter.kind == "gauge" and amounts:
         verdict = "read"
-    if key == READ and amounts and sum(amounts) < MIN_READ_SHARE * span.copied:
+    if key == READ_KEY and amounts and sum(amounts) < MIN_READ_SHARE * span.copied:
         verdict = "too little"
     return {
         "counter": key,
@@ -103,11 +103,11 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         "columns": counter.columns,
         "verdict": verdict,
         "moved": moved[:MAX_ROWS],
-        "at_least": span.copied if key == READ else None,
+        "at_least": span.copied if key == READ_KEY else None,
     }
 
 
-def having_rows(log: FrameLog, key: str) -> list[int]:
+def rows_with_counter(log: FrameLog, key: str) -> list[int]:
     """The rows of the counter's block that have the counter: all rows, or one for each L3."""
     every = range(log.rows(key))
     if not key.startswith("l3_"):
@@ -119,8 +119,8 @@ def having_rows(log: FrameLog, key: str) -> list[int]:
 # --- verdicts -------------------------------------------------------------------------------------
 
 Verdict = Literal["works", "wrong", "undecided", "not there", "not tried"]
-PARTS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
-MUST_MOVE = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
+PART_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
+MUST_MOVE_KEYS = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
              "limit_reasons", "hsmp_limits")  # fmt: skip
 """Counters that advance, or are polled, in any second in which memory is copied."""
 MAX_SLOTS_ERROR = 0.02
@@ -138,7 +138,7 @@ LIMITS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 """Least and greatest possible value: of a counter its rate in a row, of a gauge its value."""
 RATE_UNITS = {"J": "W", "s": "s/s"}
-Against = tuple[tuple[str, ...], str]
+Contradiction = tuple[tuple[str, ...], str]
 """Counters of which at least one is wrong, and the evidence in words."""
 
 
@@ -160,7 +160,7 @@ INSTRUMENTS = (
                needs="Skylake-SP to Ice Lake-SP have these events"),
     Instrument("SMT events", (*resting.TICK_CHECKS,)),
     Instrument("SMT tracing", resting.STATES, ("traced",)),
-    Instrument("top-down", ("slots", *PARTS), ("topdown_retiring_ratio",),
+    Instrument("top-down", ("slots", *PART_KEYS), ("topdown_retiring_ratio",),
                "Ice Lake and later Intel cores have PERF_METRICS"),
     Instrument("slots to sibling", ("smt_contention",), needs="Zen 4 and later have this event"),
     Instrument("memory traffic", ("memory_read_bytes", "memory_write_bytes")),
@@ -200,7 +200,7 @@ def answer(
     return {"instruments": instruments, "machine": machine}
 
 
-def wrong(instruments: Iterable[dict[str, Any]]) -> list[str]:
+def wrong_instruments(instruments: Iterable[dict[str, Any]]) -> list[str]:
     """The counters that contradict something. Other counters of the same instrument may be
     right."""
     return [key for row in instruments for key in row["wrong"]]
@@ -256,7 +256,7 @@ def _judge(
         found = (reasons.get(key) for key in (*instrument.keys, *instrument.other_keys))
         missing = next(filter(None, found), Missing(name, instrument.needs))
         return _row(name, "not there", why=missing.why, fix=missing.fix)
-    results = (_measured(log, key, span) for key in present if key in log.columns)
+    results = (_measured_rate(log, key, span) for key in present if key in log.columns)
     measured = [result for result in results if result is not None]
     against = [*_contradictions(present, own, measured, others)]
     if against:
@@ -273,11 +273,11 @@ def _judge(
     return _row(name, "works", counters=present, measured=measured)
 
 
-def _measured(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
+def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
     """What each row of a counter showed in the span: the rate of a counter, the value of a gauge,
     or the polls that saw each bit of flags. None if nothing was read."""
     counter, topology = log.columns[key].counter, log.hello.topology
-    rows = having_rows(log, key)
+    rows = rows_with_counter(log, key)
     if log.scope(key) == "cpu" and not key.startswith("l3_"):
         rows = [row for row in rows if topology[row].cpu == span.cpu]  # the CPU that copied memory
     if counter.kind == "flags":
@@ -303,7 +303,7 @@ def _measured(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
 def _contradictions(
     present: Sequence[str], own: Iterable[Result], measured: Sequence[dict[str, Any]],
     others: Iterable[dict[str, Any]],
-) -> Iterator[Against]:  # fmt: skip
+) -> Iterator[Contradiction]:  # fmt: skip
     """What contradicts the counters of one instrument: known counts, what is possible, the copied
     memory, and their own sums."""
     for check in own:
@@ -316,17 +316,17 @@ def _contradictions(
         for value in [value for value in number["values"] if not low <= value <= high][:1]:
             yield (key,), f"{key}: {value:.4g} {unit}, which no machine has ({low:g} to {high:g})"
     for number in measured:
-        if (key := number["counter"]) in MUST_MOVE and not any(number["values"]):
+        if (key := number["counter"]) in MUST_MOVE_KEYS and not any(number["values"]):
             yield (key,), f"{key} does not move while memory is copied"
     for row in others:
         if row["verdict"] == "too little" and (key := row["counter"]) in present:
             moved = sum(filter(None, row["moved"]))
             yield (key,), f"{key}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
     total = {number["counter"]: sum(number["values"]) for number in measured}
-    slots, parts = total.get("slots", 0.0), [total[key] for key in PARTS if key in total]
-    if slots > 0 and len(parts) == len(PARTS) and abs(sum(parts) / slots - 1) > MAX_SLOTS_ERROR:
+    slots, parts = total.get("slots", 0.0), [total[key] for key in PART_KEYS if key in total]
+    if slots > 0 and len(parts) == len(PART_KEYS) and abs(sum(parts) / slots - 1) > MAX_SLOTS_ERROR:
         text = f"its four parts are {100 * sum(parts) / slots:.1f} % of the slots"
-        yield ("slots", *PARTS), text
+        yield ("slots", *PART_KEYS), text
     cores, package = total.get("energy_core_j", 0.0), total.get("energy_j", 0.0)
     if package > 0 and cores > 1.05 * package:
         text = f"cores take {cores:.1f} W, their packages {package:.1f} W"
@@ -353,7 +353,7 @@ def _calibration(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     if moved is None or moved.amount <= 0:
         return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
     factor = (moved.end - moved.begin) / moved.amount
-    nearest = min(factors(log, key), key=lambda candidate: abs(candidate - factor))
+    nearest = min(read_factors(log, key), key=lambda candidate: abs(candidate - factor))
     measured = [{"counter": key, "values": [factor], "unit": "TSC ticks", "nearest": nearest}]
     off = factor / nearest - 1
     if abs(off) <= MAX_FACTOR_ERROR:

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
-from perfprobe.errors import REMEDIES, Unavailable, checked
+from perfprobe.errors import REMEDIES, Unavailable, check_result
 from perfprobe.instruments import disturbance
 from perfprobe.polled import procstat
 from perfprobe.polled.procstat import TICK_S
 
-FREE, ADD, IMUL, ENTER = (
+FREE_LOOP, ADD_LOOP, IMUL_LOOP, ENTER_LOOP = (
     lib.PP_KNOWN_FREE,
     lib.PP_KNOWN_ADD,
     lib.PP_KNOWN_IMUL,
@@ -85,7 +85,7 @@ def run_loop(kind: int, turns: int, marks: int) -> Run:
     """Runs the loop on the caller's present CPU."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_spell *")
-    checked(lib.pp_known_run(kind, turns, c_marks, marks, out))
+    check_result(lib.pp_known_run(kind, turns, c_marks, marks, out))
     return Run(kind, turns, tuple(c_marks), _work_span(out))
 
 
@@ -136,18 +136,18 @@ MARK_NS = 500_000
 MARKS = 260
 """Marks of a run. A run takes 130 ms, so that at least five samples are within it."""
 TRIAL_MARKS = 16
-TRIAL_TURNS = {FREE: 500, ADD: 300, IMUL: 100, ENTER: 20}
+TRIAL_TURNS = {FREE_LOOP: 500, ADD_LOOP: 300, IMUL_LOOP: 100, ENTER_LOOP: 20}
 """Turns between two marks that take about 10 µs, so that the shortest such span was not
 interrupted."""
-WHOLE = 0.08
+MAX_CYCLE_FRACTION = 0.08
 """Maximum distance of a measured latency from a whole number of cycles, in cycles."""
 
 PERIOD_NS, TIMES = 100_000_000, 9
 ON_NS = (40_000_000, 50_000_000)
 SHIFT_NS = (0, 20_000_000)
 """Delays of the first and the second CPU of a core; they differ so that swapped CPUs show."""
-BUSY = tuple(set(range(len(procstat.FIELDS))) - set(procstat.ASLEEP))
-QUIET = 0.2
+BUSY_FIELDS = tuple(set(range(len(procstat.FIELDS))) - set(procstat.IDLE_FIELDS))
+MAX_OTHERS_SHARE = 0.2
 """Maximum share of the time that other tasks may keep a CPU busy. If they were as busy as the
 pattern, a counter that shows half of the true count would seem right."""
 LEAD_NS = 60_000_000
@@ -170,7 +170,7 @@ class Times:
     others_s: dict[int, float]
 
     def conclusive(self, cpus: Sequence[int], whole_s: float) -> bool:
-        return all(self.others_s[cpu] <= QUIET * whole_s for cpu in cpus)
+        return all(self.others_s[cpu] <= MAX_OTHERS_SHARE * whole_s for cpu in cpus)
 
     def doubt_s(self, cpus: Sequence[int]) -> float:
         return sum(self.others_s[cpu] + self.lost_s(cpu) for cpu in cpus)
@@ -190,14 +190,15 @@ def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
 def _chain(kind: int) -> Chain:
     """IMUL's latency is measured in units of ADD, which takes one cycle on every x86-64."""
     unit, product = (
-        min(_turn_ticks(each) for _ in range(3)) / chain_length(each) for each in (ADD, IMUL)
+        min(_turn_ticks(each) for _ in range(3)) / chain_length(each)
+        for each in (ADD_LOOP, IMUL_LOOP)
     )
     ratio = product / unit
     span = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).span
     turn_ns = max(1.0, span.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = run_loop(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
     whole = round(ratio)
-    return Chain(run, whole if abs(ratio - whole) <= WHOLE else None)
+    return Chain(run, whole if abs(ratio - whole) <= MAX_CYCLE_FRACTION else None)
 
 
 def _turn_ticks(kind: int) -> float:
@@ -218,12 +219,12 @@ def patterns(cores: Sequence[Sequence[int]]) -> Times:
     before = disturbance.ticks()
     spans = run_pinned(work)
     after = disturbance.ticks()
-    busy = {cpu: disturbance.spent_s(before, after, cpu, BUSY) for cpu in spans}
-    others = {cpu: _others(busy[cpu], own) for cpu, own in spans.items()}
+    busy = {cpu: disturbance.seconds_of_ticks(before, after, cpu, BUSY_FIELDS) for cpu in spans}
+    others = {cpu: _others_s(busy[cpu], own) for cpu, own in spans.items()}
     return Times(spans, others)
 
 
-def _others(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
+def _others_s(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
     """Upper bound of the seconds that other tasks ran on the CPU. /proc/stat counts at ticks, so
     two standard deviations and two ticks are added."""
     if busy_s is None:

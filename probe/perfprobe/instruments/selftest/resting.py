@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
 from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times, WorkSpan
 from perfprobe.instruments.selftest.verdict import Check, Outcome
-from perfprobe.instruments.selftest.working import factors
+from perfprobe.instruments.selftest.working import read_factors
 from perfprobe.polled.procstat import TICK_S
 
 WAKING_IS_WORK = "interrupts, samples and waking up are work too"
@@ -95,13 +95,13 @@ def outcomes(log: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
     around = PatternReads(log, times)
     for row, place in enumerate(log.hello.topology):
         if place.cpu in times.spans:
-            yield from _cpu(around, row, place.cpu)
+            yield from _cpu_outcomes(around, row, place.cpu)
     for row, cpus in enumerate(log.hello.cores):
         if len(cpus) == 2 and set(cpus) <= times.spans.keys():
-            yield from _core(around, row, (cpus[0], cpus[1]))
+            yield from _core_outcomes(around, row, (cpus[0], cpus[1]))
 
 
-def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
+def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
     spans, others = around.times.spans[cpu], around.times.others_s[cpu]
     lost = around.times.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
@@ -111,24 +111,24 @@ def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outc
         on = shares(spans, (), moved)
         whole = around.seconds(on.whole)
         expected = around.seconds(on.whole - on.first if asleep else on.first)
-        measured = moved.amount + (_waiting(around, row) if check is STAT_CHECK else 0.0)
+        measured = moved.amount + (_waiting_s(around, row) if check is STAT_CHECK else 0.0)
         less, more = (others, lost) if asleep else (lost, others)
         conclusive = around.times.conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)
     if (moved := around.moved("ref", row)) is not None:
         on = shares(spans, (), moved)
-        factor = _nearest(around.log, "ref", moved.amount, on.first)
+        factor = _nearest_read(around.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
-        yield REF_CHECK, _ticking(around, [cpu], amount, on.first, on.whole)
+        yield REF_CHECK, _ticking_outcome(around, [cpu], amount, on.first, on.whole)
 
 
-def _waiting(around: PatternReads, row: int) -> float:
+def _waiting_s(around: PatternReads, row: int) -> float:
     """Seconds of iowait, which is idle time while a task waits for I/O."""
     moved = around.moved("stat_iowait_s", row)
     return moved.amount if moved else 0.0
 
 
-def _ticking(
+def _ticking_outcome(
     around: PatternReads, cpus: Sequence[int], measured: float, expected: float, whole: int
 ) -> Outcome:
     """The outcome of a count of the first of `cpus`, which disturbances on all of them affect."""
@@ -137,12 +137,14 @@ def _ticking(
     return Outcome(cpus[0], expected, measured, whole, ticks, ticks, conclusive)
 
 
-def _nearest(log: FrameLog, key: str, amount: float, expected: float) -> float:
+def _nearest_read(log: FrameLog, key: str, amount: float, expected: float) -> float:
     """The candidate factor of the counter that fits best."""
-    return min(factors(log, key), key=lambda factor: abs(amount * factor - expected))
+    return min(read_factors(log, key), key=lambda factor: abs(amount * factor - expected))
 
 
-def _core(around: PatternReads, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Outcome]]:
+def _core_outcomes(
+    around: PatternReads, row: int, cpus: tuple[int, int]
+) -> Iterator[tuple[Check, Outcome]]:
     """Checks of a core; lp0 and lp1 are its first and second CPU."""
     first, second = (around.times.spans[cpu] for cpu in cpus)
     doubt = around.times.doubt_s(cpus)
@@ -161,9 +163,12 @@ def _core(around: PatternReads, row: int, cpus: tuple[int, int]) -> Iterator[tup
             if (moved := around.moved(key, position[cpu])) is not None:
                 on = shares(first, second, moved)
                 expected = ticks(key, lp, on)
-                factor = _nearest(around.log, key, moved.amount, expected)
+                factor = _nearest_read(around.log, key, moved.amount, expected)
                 amount = moved.amount * factor
-                yield check, _ticking(around, (cpu, cpus[1 - lp]), amount, expected, on.whole)
+                yield (
+                    check,
+                    _ticking_outcome(around, (cpu, cpus[1 - lp]), amount, expected, on.whole),
+                )
 
 
 def ticks(key: str, lp: int, on: Shares) -> float:

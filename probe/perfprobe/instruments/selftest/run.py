@@ -18,17 +18,17 @@ from typing import Any
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import instruments, load, resting, working
-from perfprobe.instruments.selftest.frame_log import FrameLog, now
+from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
 from perfprobe.instruments.selftest.verdict import Check, Outcome, Result, better, conclude, judge
 from perfprobe.sources import Source
 from perfprobe.wire import Missing
 
-TRIES = 3
+MAX_TRIES = 3
 
 Outcomes = Iterator[tuple[Check, Outcome]]
 
 
-class Stopped(Exception):  # noqa: N818 - a request, not an error
+class IsStopped(Exception):  # noqa: N818 - a request, not an error
     """The caller asked to stop."""
 
 
@@ -43,9 +43,9 @@ class Results:
 
     def try_checks(self, checks: Sequence[Check], attempt: Callable[[], Outcomes]) -> None:
         best: dict[tuple[Check, int], Outcome] = {}
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             if self._stopped():
-                raise Stopped
+                raise IsStopped
             for check, outcome in attempt():
                 best[check, outcome.cpu] = better(check, best.get((check, outcome.cpu)), outcome)
             judged = {check for check, _ in best}
@@ -65,7 +65,7 @@ class Results:
 
     def _having(self, check: Check) -> Sequence[int]:
         """CPUs that have the counter; on hybrids some CPUs lack some counters."""
-        if check is working.SAME:
+        if check is working.SAME_CHECK:
             return self._cpus[1:]  # each is compared with the first
         column = self._log.columns.get(check.counter)
         if column is None or column.counter.cpus is None:
@@ -80,7 +80,7 @@ class Results:
 ORIGINS = {"tsc": "RDTSC"}
 """Origins of checks that read no counter of the stream."""
 _ALL = (*chain.from_iterable(working.CHECKS_BY_CODE.values()), *resting.CHECKS)
-CHECKED = tuple(dict.fromkeys(check.counter for check in _ALL))
+CHECKED_KEYS = tuple(dict.fromkeys(check.counter for check in _ALL))
 
 
 # --- the test -------------------------------------------------------------------------------------
@@ -104,17 +104,17 @@ def run(
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
     if not cpus:
         raise Unavailable("selftest may not run on any CPU of this machine")
-    begin, started = now(), time.monotonic()
+    begin, started = read_instant(), time.monotonic()
     log = FrameLog(source)
     results = Results(log, cpus, started + PATIENCE_S, stopped)
     for checks, attempt in _tests(log, cpus):
         results.try_checks(checks, attempt)
     span = instruments.copy_memory(log)
     others = instruments.counter_rows(log, span)
-    results.add(working.RATE, working.rate(hello, begin, now()))
+    results.add(working.RATE_CHECK, working.rate_outcomes(hello, begin, read_instant()))
     lacking: dict[str, Missing] = {}
     for missing in hello.missing:
-        if missing.what in (*CHECKED, "traced") and missing.what not in log.columns:
+        if missing.what in (*CHECKED_KEYS, "traced") and missing.what not in log.columns:
             lacking.setdefault(missing.what, missing)
     all_results = [
         *results.found,
@@ -133,9 +133,13 @@ def run(
         "time": time.time(),
         "elapsed_s": round(time.monotonic() - started, 3),
         "checks": [asdict(result) for result in all_results],
-        "unchecked": [key for key in log.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")],
+        "unchecked": [
+            key for key in log.columns if key not in (*CHECKED_KEYS, "tsc", "stat_iowait_s")
+        ],
         "others": others,
-        "wrong": [*dict.fromkeys([*unusable, *instruments.wrong(more.get("instruments", ()))])],
+        "wrong": [
+            *dict.fromkeys([*unusable, *instruments.wrong_instruments(more.get("instruments", ()))])
+        ],
         **more,
     }
 
@@ -143,32 +147,32 @@ def run(
 def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
     hz = log.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
-        yield [working.SAME], lambda: working.same(cpus, hz.hz)
+        yield [working.SAME_CHECK], lambda: working.same_outcomes(cpus, hz.hz)
     for kind, looks in working.CHECKS_BY_CODE.items():
         checks = [check for check in looks if check.counter in log.columns]
         if checks:
-            yield checks, partial(_working, log, cpus, kind)
+            yield checks, partial(_working_outcomes, log, cpus, kind)
     checks = [check for check in resting.CHECKS if check.counter in log.columns]
-    yield checks, partial(_resting, log, cpus)
+    yield checks, partial(_resting_outcomes, log, cpus)
 
 
-def _working(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
+def _working_outcomes(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
     log.begin()
     loads = load.chains(cpus, kind)
     log.read_past(max((value.run.span.end for value in loads.values()), default=0))
     yield from working.outcomes(working.CHECKS_BY_CODE[kind], log, loads)
 
 
-def _resting(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
+def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
     log.begin()
-    times = load.patterns(paired(log.hello.cores, cpus))
+    times = load.patterns(paired_cpus(log.hello.cores, cpus))
     if not times.spans:
         return
     log.read_past(max(value[-1].end for value in times.spans.values()))
     yield from resting.outcomes(log, times)
 
 
-def paired(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:
+def paired_cpus(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:
     """The CPUs by core; CPUs without a sibling are paired with each other."""
     groups = [[cpu for cpu in core if cpu in set(cpus)] for core in cores]
     alone = [group[0] for group in groups if len(group) == 1]

@@ -9,9 +9,9 @@ from typing import Literal
 
 Verdict = Literal["trusted", "close", "unusable", "disturbed", "not there"]
 
-CLOSE = 3.0
+CLOSE_FACTOR = 3.0
 """Multiple of the tolerance beyond which the test itself cannot explain the error."""
-RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable": 3}
+VERDICT_RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Outcome:
         return (self.measured - self.expected) / self.scale
 
 
-NOTHING: tuple[Verdict, Outcome | None] = ("disturbed", None)
+NO_OUTCOME: tuple[Verdict, Outcome | None] = ("disturbed", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def judge(check: Check, outcome: Outcome) -> Verdict:
         return "trusted" if outcome.conclusive else "disturbed"
     if -outcome.less - own <= outcome.measured - outcome.expected <= outcome.more + own:
         return "disturbed"
-    return "close" if error <= CLOSE * check.tolerance else "unusable"
+    return "close" if error <= CLOSE_FACTOR * check.tolerance else "unusable"
 
 
 def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
@@ -87,7 +87,9 @@ def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
     good."""
     if one is None:
         return other
-    return min(one, other, key=lambda outcome: (RANK[judge(check, outcome)], abs(outcome.error)))
+    return min(
+        one, other, key=lambda outcome: (VERDICT_RANK[judge(check, outcome)], abs(outcome.error))
+    )
 
 
 def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
@@ -97,8 +99,8 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
     silent = [cpu for cpu in cpus if cpu not in clear]
     verdict, outcome = max(
         (clear or by_cpu).values(),
-        key=lambda found: (RANK[found[0]], abs(found[1].error)),
-        default=NOTHING,
+        key=lambda found: (VERDICT_RANK[found[0]], abs(found[1].error)),
+        default=NO_OUTCOME,
     )
     alike = [cpu for cpu, found in by_cpu.items() if found[0] == verdict]
     if outcome is None:

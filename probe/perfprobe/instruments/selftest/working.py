@@ -17,9 +17,9 @@ from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.polled.procstat import TICK_S
 from perfprobe.wire import Hello
 
-SAME = Check("tsc", "the same on all CPUs", "s", 1.0,
+SAME_CHECK = Check("tsc", "the same on all CPUs", "s", 1.0,
              "it is bounded by messages there and back, some 0.1 µs each")  # fmt: skip
-RATE = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
+RATE_CHECK = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
              "the rate in use was counted for some 50 ms")  # fmt: skip
 SCALE_S = 1e-6
 """Tolerated offset in s, much less than the time in which a task moves between CPUs, so that no
@@ -29,19 +29,22 @@ STEP = 100.0
 24.5."""
 
 
-def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Outcome]]:
+def rate_outcomes(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Outcome]]:
     """Checks the rate in use against the rate over the longer time of this test."""
     if hello.tsc_hz is not None:
         counted = (end[1] - begin[1]) / (end[0] - begin[0]) * 1e9
-        yield RATE, Outcome(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
+        yield RATE_CHECK, Outcome(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
 
 
-def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
+def same_outcomes(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
     """Checks the least possible offset between each CPU and the first CPU."""
     for offset in timers.measure_offsets(cpus, STEP, tsc_hz):
         if offset.offset_ns is not None and offset.error_ns is not None:
             least = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
-            yield SAME, Outcome(offset.cpu, 0.0, math.copysign(least, offset.offset_ns), SCALE_S)
+            yield (
+                SAME_CHECK,
+                Outcome(offset.cpu, 0.0, math.copysign(least, offset.offset_ns), SCALE_S),
+            )
 
 
 # --- counters of a busy CPU -----------------------------------------------------------------------
@@ -108,7 +111,9 @@ class Window:
 Measure = Callable[[Window], Outcome | None]
 
 
-def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "") -> Measure:
+def _counted_measure(
+    key: str, per_turn: Callable[[Window], float | None], less: str = ""
+) -> Measure:
     """Checks a count that is proportional to the loop's turns; others can only add to it. `less` is
     the key of a count to subtract."""
 
@@ -133,7 +138,7 @@ def cycles(window: Window) -> float | None:
     return None if each is None else load.chain_length(window.load.run.kind) * each
 
 
-def _ticking(key: str) -> Measure:
+def _ticking_measure(key: str) -> Measure:
     """Checks a clock against the TSC, with the candidate factor that fits best."""
 
     def measure(window: Window) -> Outcome | None:
@@ -142,7 +147,7 @@ def _ticking(key: str) -> Measure:
             return None
         ticks = moved.end - moved.begin
         expected = min(
-            (ticks / factor for factor in factors(window.log, key)),
+            (ticks / factor for factor in read_factors(window.log, key)),
             key=lambda value: abs(value - moved.amount),
         )
         # A hypervisor or a limit on CPU time halts the clock; other tasks do not. The lost time
@@ -153,7 +158,7 @@ def _ticking(key: str) -> Measure:
     return measure
 
 
-def factors(log: FrameLog, key: str) -> list[float]:
+def read_factors(log: FrameLog, key: str) -> list[float]:
     """Candidates for a tick of the counter in TSC ticks."""
     hello = log.hello
     candidates = [m.factor for m in hello.multipliers if m.counter == key]
@@ -162,7 +167,7 @@ def factors(log: FrameLog, key: str) -> list[float]:
     return candidates or [1.0]
 
 
-def _spent(key: str, *, busy: bool) -> Measure:
+def _spent_measure(key: str, *, busy: bool) -> Measure:
     """Checks the time of a CPU that worked throughout: all of it is busy time."""
 
     def measure(window: Window) -> Outcome | None:
@@ -176,7 +181,7 @@ def _spent(key: str, *, busy: bool) -> Measure:
     return measure
 
 
-def _user(window: Window) -> Outcome | None:
+def _user_outcome(window: Window) -> Outcome | None:
     """Checks user time between samples around the work. Other tasks may have added up to all of the
     remaining time, and once more the time that they took, because that also delays the read. The
     kernel counts the work as nice time if perftop was started by nice(1)."""
@@ -194,22 +199,22 @@ def _user(window: Window) -> Outcome | None:
     return Outcome(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
 
 
-_FREE: Mapping[Check, Measure] = {INSTRUCTIONS: _counted("instructions", instructions)}
+_FREE: Mapping[Check, Measure] = {INSTRUCTIONS: _counted_measure("instructions", instructions)}
 _CHAIN: Mapping[Check, Measure] = {
-    CYCLES: _counted("cycles", cycles),
-    APERF: _counted("aperf", cycles),
-    TSC: _ticking("msr_tsc"),
-    REF: _ticking("ref"),
-    MPERF: _ticking("mperf"),
-    BUSY: _spent("busy_s", busy=True),
-    NEVER_IDLE: _spent("idle_s", busy=False),
-    USER: _user,
+    CYCLES: _counted_measure("cycles", cycles),
+    APERF: _counted_measure("aperf", cycles),
+    TSC: _ticking_measure("msr_tsc"),
+    REF: _ticking_measure("ref"),
+    MPERF: _ticking_measure("mperf"),
+    BUSY: _spent_measure("busy_s", busy=True),
+    NEVER_IDLE: _spent_measure("idle_s", busy=False),
+    USER: _user_outcome,
 }
 _ENTER: Mapping[Check, Measure] = {
-    CALLS: _counted("instructions", instructions, less="kernel_instructions"),
-    KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
+    CALLS: _counted_measure("instructions", instructions, less="kernel_instructions"),
+    KERNEL_CYCLES: _counted_measure("cycles", cycles, less="kernel_cycles"),
 }
-CHECKS_BY_CODE = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
+CHECKS_BY_CODE = {load.FREE_LOOP: _FREE, load.IMUL_LOOP: _CHAIN, load.ENTER_LOOP: _ENTER}
 """The checks that each kind of code serves."""
 
 

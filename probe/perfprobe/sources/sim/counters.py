@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.errors import Unavailable, Usage
+from perfprobe.errors import Unavailable, UsageError
 from perfprobe.perf import event_names
 from perfprobe.perf.event_names import EventName
 from perfprobe.sources.sim import machine as hw
@@ -43,7 +43,7 @@ _COUNTED = (
 """Key, name, unit, counted row, and number of ticks before the counter wraps."""
 
 
-def crystal(ns: Ints) -> Ints:
+def crystal_ticks(ns: Ints) -> Ints:
     """Ticks of the crystal in `ns`. The core's reference clocks advance only with these ticks."""
     return ns // hw.TICK_NS
 
@@ -56,11 +56,11 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
             key, name = ("any_thread", "any thread active")
         cpus = machine.p_cpus if machine.hybrid else None
         counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
-        smt = [SimCounter(counter, lambda t: crystal(t[Row.SMT]), 2**bits - 60_000_000)]
+        smt = [SimCounter(counter, lambda t: crystal_ticks(t[Row.SMT]), 2**bits - 60_000_000)]
     columns = [
         sim_counter(
-            "ref", "reference cycles", "cycles", lambda t: crystal(t[Row.RUN]) * hw.TICK_TSC, 6.3e9,
-            bits=bits, step=hw.TICK_TSC,
+            "ref", "reference cycles", "cycles",
+            lambda t: crystal_ticks(t[Row.RUN]) * hw.TICK_TSC, 6.3e9, bits=bits, step=hw.TICK_TSC,
         ),
         *(
             sim_counter(key, name, unit, _thousandth(row), before_wrap, bits=bits)
@@ -145,9 +145,9 @@ def slot_columns() -> list[SimCounter]:
     amounts = {
         "slots": lambda t: WIDTH * t[Row.CYCLES] // 1000,
         "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
-        "topdown_bad_speculation": lambda t: _free(t) // 20_000,
-        "topdown_frontend": lambda t: _free(t) // 10_000,
-        "topdown_backend": lambda t: _free(t) * 17 // 20_000,
+        "topdown_bad_speculation": lambda t: _free_counter(t) // 20_000,
+        "topdown_frontend": lambda t: _free_counter(t) // 10_000,
+        "topdown_backend": lambda t: _free_counter(t) * 17 // 20_000,
     }
     columns = [
         SimCounter(Counter(key, key.replace("_", " "), "events", "sim"), amount)
@@ -163,7 +163,7 @@ def slot_columns() -> list[SimCounter]:
     ]
 
 
-def _free(t: Ints) -> Ints:
+def _free_counter(t: Ints) -> Ints:
     """Returns the issue slots that stay empty, times 1000."""
     return np.asarray(WIDTH * t[Row.CYCLES] - t[Row.INSTRUCTIONS])
 
@@ -259,7 +259,10 @@ class Events:
     def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
         """Raises ValueError for unknown names, and Unavailable for events that cannot be
         counted."""
-        groups = [[(name, _find(name)) for name in group] for group in event_names.parse(text)]
+        groups = [
+            [(name, _find_event(name)) for name in group]
+            for group in event_names.parse_groups(text)
+        ]
         pairs = [pair for group in groups for pair in group]
         hard = [pair for pair in pairs if pair[1].hardware]
         if guest and len(hard) == len(pairs):
@@ -306,8 +309,8 @@ def _columns(
     ]  # fmt: skip
 
 
-def _find(asked: EventName) -> SimEvent:
+def _find_event(asked: EventName) -> SimEvent:
     if asked.pmu or asked.word not in _BY_NAME:
         near = event_names.nearest_names(asked.word, _BY_NAME) or [*_BY_NAME]
-        raise Usage(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")
+        raise UsageError(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")
     return _BY_NAME[asked.word]

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.errors import Usage
+from perfprobe.errors import UsageError
 from perfprobe.wire import Cpu
 
 SCENARIOS = (
@@ -42,16 +42,16 @@ def parse_spec(text: str) -> Spec:
     scenario, *options = body.split(",")
     scenario = scenario or "smt-mix"
     if scenario not in SCENARIOS:
-        raise Usage(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
+        raise UsageError(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
     request: dict[str, str] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
-            raise Usage(f"sim: {option!r} is not KEY=VALUE")
+            raise UsageError(f"sim: {option!r} is not KEY=VALUE")
         if key not in KEYS:
-            raise Usage(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
+            raise UsageError(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
         if key in request:
-            raise Usage(f"sim: {key} is given twice")
+            raise UsageError(f"sim: {key} is given twice")
         request[key] = value
     guest = scenario == "guest"
     cpus = _integer(request, "cpus", 2 if guest else 16, 1, MAX_CPUS)
@@ -67,15 +67,15 @@ def parse_spec(text: str) -> Spec:
         bool(_integer(request, "slots", 0, 0, 1)),
     )
     if spec.smt not in {1, 2, 4, 8}:
-        raise Usage(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
+        raise UsageError(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
     if guest and spec.smt != 1:
-        raise Usage(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
+        raise UsageError(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
     if scenario == "hybrid":
         if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
             why = "hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"
-            raise Usage(f"sim: {why}")
+            raise UsageError(f"sim: {why}")
     elif spec.cpus % (spec.packages * spec.smt):
-        raise Usage(
+        raise UsageError(
             f"sim: {spec.cpus} CPUs cannot be divided into {spec.packages} packages "
             f"of cores with {spec.smt} threads"
         )
@@ -88,7 +88,7 @@ def _integer(asked: dict[str, str], key: str, default: int, low: int, high: int)
         return default
     # int() alone would accept signs, underscores and blanks.
     if not (text.isascii() and text.isdigit()) or not low <= int(text[:20]) <= high:
-        raise Usage(f"sim: {key}={text}: a number from {low} to {high} was expected")
+        raise UsageError(f"sim: {key}={text}: a number from {low} to {high} was expected")
     return int(text)
 
 
@@ -100,7 +100,7 @@ def _speed(text: str) -> float | None:
     except ValueError:
         speed = 0.0
     if not 0.001 <= speed <= 1e6:  # also refuses nan
-        raise Usage(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
+        raise UsageError(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
     return speed
 
 

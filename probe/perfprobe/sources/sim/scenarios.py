@@ -164,11 +164,11 @@ def _thread(machine: Machine, thread: int, cores: Sequence[int] | None = None) -
     return [cpu for cpu in cpus if thread < machine.smt and cpu < machine.cpus]
 
 
-def _all(machine: Machine, cores: Sequence[int]) -> list[int]:
+def _threads_of_all(machine: Machine, cores: Sequence[int]) -> list[int]:
     return [cpu for thread in range(machine.smt) for cpu in _thread(machine, thread, cores)]
 
 
-def _every(machine: Machine, start: int, step: int = 8) -> list[int]:
+def _every_nth_core(machine: Machine, start: int, step: int = 8) -> list[int]:
     return list(range(start, machine.cores, step))
 
 
@@ -192,15 +192,17 @@ def jitter(script: Script) -> None:
 def _mix(stage: Stage, turn: int) -> None:
     """A node shared by many users: every eight cores have all combinations of two threads."""
     machine = stage.machine
-    stage.run(_all(machine, _every(machine, 0)), STREAM)
-    stage.run(_all(machine, _every(machine, 1)), STREAM if turn else LAMMPS)
+    stage.run(_threads_of_all(machine, _every_nth_core(machine, 0)), STREAM)
+    stage.run(_threads_of_all(machine, _every_nth_core(machine, 1)), STREAM if turn else LAMMPS)
     for core in (2, 3)[: 1 + turn]:
-        stage.run(_thread(machine, 0, _every(machine, core)), LAMMPS)
+        stage.run(_thread(machine, 0, _every_nth_core(machine, core)), LAMMPS)
     for thread in range(machine.smt):
-        stage.run(_thread(machine, thread, _every(machine, 4)), POSTGRES)
-        stage.run(_thread(machine, thread, _every(machine, 5)), (BACKUP, POSTGRES)[thread % 2])
-    stage.run(_thread(machine, machine.smt - 1, _every(machine, 6 - turn)), COMPILE)
-    stage.run(_thread(machine, 0, _every(machine, 7)), NGINX)
+        stage.run(_thread(machine, thread, _every_nth_core(machine, 4)), POSTGRES)
+        stage.run(
+            _thread(machine, thread, _every_nth_core(machine, 5)), (BACKUP, POSTGRES)[thread % 2]
+        )
+    stage.run(_thread(machine, machine.smt - 1, _every_nth_core(machine, 6 - turn)), COMPILE)
+    stage.run(_thread(machine, 0, _every_nth_core(machine, 7)), NGINX)
 
 
 def smt_mix(script: Script) -> None:
@@ -224,7 +226,7 @@ def license_(script: Script) -> None:
     machine = script.machine
     calm = script.stage(6)
     calm.run(_thread(machine, 0), HPL)
-    wide = _every(machine, 0, 3)
+    wide = _every_nth_core(machine, 0, 3)
     # Half-wide code comes first: its level is requested, but lowers no clock with so many cores.
     light = script.stage(5, like=calm)
     light.run(_thread(machine, 0, wide), AVX2)
@@ -242,20 +244,20 @@ def throttle(script: Script) -> None:
     calm.run(range(machine.cpus), HPL)
     hot = script.stage(6, like=calm)
     cores = hot.overheat(0, 99)
-    script.episode("throttle", "thermal", _all(machine, cores), 0.125)
-    script.episode("involuntary-halt", "modulation", _all(machine, cores), 0.125)
+    script.episode("throttle", "thermal", _threads_of_all(machine, cores), 0.125)
+    script.episode("involuntary-halt", "modulation", _threads_of_all(machine, cores), 0.125)
     script.stage(6, like=calm)
     slow = script.stage(5, like=calm)
     slow.limits[0, THERMAL_BIT] = 10
     slow.hot_c[0] = 97
     slow.drop_mhz[cores] = 400
-    script.episode("turbo-drop", "thermal", _all(machine, cores), 400e6)
+    script.episode("turbo-drop", "thermal", _threads_of_all(machine, cores), 400e6)
     script.stage(5, like=calm)
 
 
 def neighbour(script: Script) -> None:
     machine = script.machine
-    victims = _every(machine, 0, 4)
+    victims = _every_nth_core(machine, 0, 4)
     alone = script.stage(8)
     alone.run(_thread(machine, 0, victims), LAMMPS)
     if machine.smt > 1:
@@ -276,7 +278,7 @@ def neighbour(script: Script) -> None:
 def memory(script: Script) -> None:
     """Others saturate the memory twice, which slows down a job on cores of its own."""
     machine = script.machine
-    victims = _every(machine, 0, 4)
+    victims = _every_nth_core(machine, 0, 4)
     others = [core for core in range(machine.cores) if core not in victims]
     alone = script.stage(9)
     alone.run(_thread(machine, 0, victims), LAMMPS)
@@ -292,7 +294,7 @@ def memory(script: Script) -> None:
 
 def warmup(script: Script) -> None:
     machine = script.machine
-    halves = [_every(machine, 0, 2), _every(machine, 1, 2)]
+    halves = [_every_nth_core(machine, 0, 2), _every_nth_core(machine, 1, 2)]
     script.stage(4)
     started: list[int] = []
     for half in halves:
@@ -311,10 +313,10 @@ def halts(script: Script) -> None:
     calm = script.stage(5)
     calm.run(_thread(machine, 0), HPL)
     few = script.stage(10, like=calm)
-    _clock_changes(script, few, _every(machine, 0, 2), 850_000)
+    _clock_changes(script, few, _every_nth_core(machine, 0, 2), 850_000)
     script.stage(4, like=calm)
     many = script.stage(6, like=calm)
-    _clock_changes(script, many, _every(machine, 1, 2) or [0], 425_000)
+    _clock_changes(script, many, _every_nth_core(machine, 1, 2) or [0], 425_000)
     script.stage(4, like=calm)
     firmware = script.stage(6, like=calm)
     firmware.smi_every = 3
@@ -352,7 +354,7 @@ def hybrid(script: Script) -> None:
     machine = script.machine
     big, small = list(range(machine.p_cores)), list(range(machine.p_cores, machine.cores))
     first = script.stage(15)
-    first.run(_all(machine, big[::2]), LAMMPS)
+    first.run(_threads_of_all(machine, big[::2]), LAMMPS)
     first.run(_thread(machine, 0, big[1::2]), COMPILE)
     first.run(small[::2], COMPILE)
     first.run(small[1::4], POSTGRES)

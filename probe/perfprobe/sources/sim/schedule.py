@@ -103,7 +103,7 @@ def measure(cells: Cells, x: Any) -> Ints:
     x_run = cells.running(x)
     first, last = cells.running(cells.start), cells.running(cells.stop)
     run = out[Row.RUN] = span(x_run, first, last)
-    out[Row.SMT] = _smt(x_run, run, first, last)
+    out[Row.SMT] = _smt_times(x_run, run, first, last)
     cycles = np.multiply(run, cells.mhz, out=out[Row.CYCLES])
     np.multiply(run, cells.mips, out=out[Row.INSTRUCTIONS])
     np.multiply(run, cells.kernel_mhz, out=out[Row.KERNEL_CYCLES])
@@ -127,7 +127,7 @@ def measure(cells: Cells, x: Any) -> Ints:
     return out
 
 
-def _smt(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
+def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
     """Row.SMT of each CPU up to its own x, which may differ from its siblings'."""
     threads = first.shape[1]
     if threads == 1:
@@ -297,8 +297,8 @@ class Cursor:
 
 # --- lateness of reads ----------------------------------------------------------------------------
 
-LATE_NS = 52_000
-LATER_NS = 300_000
+USUAL_LATE_NS = 52_000
+LONG_LATE_NS = 300_000
 WIDTH_NS = 2_200
 WIDE_NS = 60_000
 
@@ -319,9 +319,9 @@ class Lateness:
         """For each CPU in the sample with this number: lateness and width of the read in ns, and
         ROW_WIDE where the read was interrupted."""
         bits = noise(self._seed, 4, np.array([number]), self._cpus)[0]
-        late = LATE_NS + self._habit + bits % 6_000
+        late = USUAL_LATE_NS + self._habit + bits % 6_000
         rare = (bits >> 16) & 0xFF
-        late += np.where(rare == 0, (bits >> 24) % LATER_NS, 0)
+        late += np.where(rare == 0, (bits >> 24) % LONG_LATE_NS, 0)
         if self._late_ns:
             late += (bits >> 24) % self._late_ns
         wide = ((bits >> 37) & 0x1FF) == 0

@@ -245,7 +245,7 @@ class Tables:
         for _ in range(2):
             for i, count in enumerate(cells):
                 first[i] = now
-                now = approach(now, self.target_c[i], count / CELLS_PER_S)
+                now = approach_exponentially(now, self.target_c[i], count / CELLS_PER_S)
         return first
 
     def stage_of(self, cells: Ints) -> Ints:
@@ -257,7 +257,7 @@ class Tables:
         return [Integral(self.stages, column, 1, divisor) for column in rates.T.tolist()]
 
 
-def approach(
+def approach_exponentially(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
     """The temperature after `seconds`: a heat sink reaches its target within seconds."""

@@ -13,16 +13,22 @@ from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Row
-from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
+from perfprobe.sources.sim.script import (
+    CELL_NS,
+    CELLS_PER_S,
+    LIMIT_BITS,
+    Tables,
+    approach_exponentially,
+)
 from perfprobe.wire import Block, Counter, Hello, Identity, Missing
 
 POLLS = 10  # polls of the limit reasons in a sample
 ENERGY_BITS = 32
 ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
-LINE = 64  # bytes of a cache line, in which controllers count
+LINE_BYTES = 64  # bytes of a cache line, in which controllers count
 TRAFFIC_BITS = 48
 TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # 3 GB before it wraps
-WRITTEN = 4  # one line in this many is written, the others are read
+LINES_PER_WRITE = 4  # one line in this many is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
@@ -45,7 +51,7 @@ def package_block(machine: Machine) -> Block:
     counters.append(dram)
     for what in ("read", "write"):
         key, name = f"memory_{what}_bytes", f"memory {what}"
-        counters.append(Counter(key, name, "B", "sim IMC", bits=TRAFFIC_BITS, scale=LINE))
+        counters.append(Counter(key, name, "B", "sim IMC", bits=TRAFFIC_BITS, scale=LINE_BYTES))
     return Block("package", "package", counters)
 
 
@@ -75,7 +81,7 @@ class Packages:
         # nJ to units of 2^-14 J.
         energies = [energy_nj(time_ns) * 32 // 1_953_125 for energy_nj in self._energies_nj]
         out[:, 0] = (ENERGY_FIRST + np.array(energies)) & (2**ENERGY_BITS - 1)
-        out[:, 1] = approach(tables.first_c[stage], tables.target_c[stage], stage_s)
+        out[:, 1] = approach_exponentially(tables.first_c[stage], tables.target_c[stage], stage_s)
         out[:, 2] = self._polls
         out[:, 3 : 3 + LIMIT_BITS] = self._seen
         out[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000
@@ -84,8 +90,8 @@ class Packages:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
         moved = np.zeros(self._machine.packages, np.int64)  # bytes, by package
         np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
-        lines, written = moved // LINE, moved // (LINE * WRITTEN)
-        dram_nj = 3 * time_ns + lines * (LINE // 2)  # 3 W, and half a nJ for each byte
+        lines, written = moved // LINE_BYTES, moved // (LINE_BYTES * LINES_PER_WRITE)
+        dram_nj = 3 * time_ns + lines * (LINE_BYTES // 2)  # 3 W, and half a nJ for each byte
         out[:, -3] = (dram_nj * 32 // 1_953_125) & (2**32 - 1)
         out[:, -2] = (TRAFFIC_FIRST + lines - written) & (2**TRAFFIC_BITS - 1)
         out[:, -1] = (TRAFFIC_FIRST + written) & (2**TRAFFIC_BITS - 1)

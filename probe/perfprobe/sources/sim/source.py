@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import perfprobe
-from perfprobe.errors import Usage
+from perfprobe.errors import UsageError
 from perfprobe.native.batches import Batches
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim import scenarios, shared_blocks
@@ -48,7 +48,7 @@ from perfprobe.wire import (
 
 EPOCH_S = 1_700_000_000
 RAW_NS = 86_400_000_000_000
-Select = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
+SelectCpus = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
 
 
 def hello_of(
@@ -108,11 +108,11 @@ class Sim:
     `watch` is a PID or the name of a job."""
 
     def __init__(
-        self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None,
+        self, spec: Spec, sample_ns: int, select: SelectCpus = None, watch: str | None = None,
         events: str | None = None, *, multiplex: bool = True,
     ) -> None:  # fmt: skip
         if sample_ns < MIN_SAMPLE_NS:
-            raise Usage(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
+            raise UsageError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
         self._sample_ns = sample_ns
         self._machine = machine = Machine.of(spec)
@@ -155,7 +155,9 @@ class Sim:
         if selected is not None:
             selected = sorted(set(selected))
             if unknown := [cpu for cpu in selected if not 0 <= cpu < machine.cpus]:
-                raise Usage(f"sim: there is no CPU {unknown[0]}, they are 0-{machine.cpus - 1}")
+                raise UsageError(
+                    f"sim: there is no CPU {unknown[0]}, they are 0-{machine.cpus - 1}"
+                )
         hello = hello_of(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
         missing_events = [] if chosen is None else chosen.missing
         self.hello = replace(hello, watch=watch, missing=[*hello.missing, *missing_events])
@@ -321,7 +323,7 @@ class Sim:
 
 
 def open_sim(
-    text: str, sample_ns: int, select: Select = None, watch: str | None = None,
+    text: str, sample_ns: int, select: SelectCpus = None, watch: str | None = None,
     events: str | None = None, *, multiplex: bool = True,
 ) -> Sim:  # fmt: skip
     """Makes the source from the argument of --source. Raises ValueError with a message for the

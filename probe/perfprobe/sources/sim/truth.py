@@ -6,12 +6,12 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-from perfprobe.errors import Usage
+from perfprobe.errors import UsageError
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
 from perfprobe.sources.sim.script import ScriptedEpisode
-from perfprobe.sources.sim.shared_blocks import WRITTEN
+from perfprobe.sources.sim.shared_blocks import LINES_PER_WRITE
 
 SECOND = 1_000_000_000
 
@@ -47,7 +47,7 @@ def truth(
     """
     spec = parse_spec(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
-        raise Usage(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
+        raise UsageError(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
     machine = Machine.of(spec)
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
@@ -76,8 +76,8 @@ def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
                 "type": "package",
                 "package": package,
                 **times,
-                "memory_read_bytes_per_s": rate * (1 - 1 / WRITTEN),
-                "memory_write_bytes_per_s": rate / WRITTEN,
+                "memory_read_bytes_per_s": rate * (1 - 1 / LINES_PER_WRITE),
+                "memory_write_bytes_per_s": rate / LINES_PER_WRITE,
             }
 
 

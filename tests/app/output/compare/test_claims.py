@@ -154,7 +154,7 @@ def test_intervals_agree_with_verdicts_and_hold_together() -> None:
 
 @pytest.mark.parametrize(("runs", "rows"), by_day([(5, 1), (10, 1), (5, 10)], [(5, 1), (10, 1)]))
 def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
-    moved = statistics.least_difference(1.0, runs, rows)
+    moved = statistics.smallest_difference(1.0, runs, rows)
     draw, result = random.Random(runs), []
     keys = MANY[:rows]
     for _ in range(400):
@@ -170,7 +170,7 @@ def test_the_number_of_runs_for_a_difference(moved: float, runs: int) -> None:
     """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / moved)^2 runs a side, and a few for the t."""
     needed = statistics.runs_needed(0.004, moved)
     assert needed == runs
-    assert statistics.least_difference(0.004, needed) <= moved
+    assert statistics.smallest_difference(0.004, needed) <= moved
     assert statistics.runs_needed(0.5, 0.001) == statistics.MAX_NEEDED
 
 

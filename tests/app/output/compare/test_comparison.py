@@ -15,14 +15,14 @@ from perftop.output.compare.comparison import (
     ALONE,
     NOISE,
     Comparison,
-    answer,
     compare,
-    not_known,
-    work,
+    headline,
+    open_questions,
+    work_sentence,
 )
 from perftop.output.compare.readings import Reading, reading
 from perftop.output.compare.text import pictures
-from perftop.output.run_summary import is_different, label, state, value_text
+from perftop.output.run_summary import is_different, machine_state, setting_label, value_text
 from perftop.session.session import Session
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
@@ -79,10 +79,10 @@ def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     assert [row.cause for row in comparison.rows if row.number.key in {"run_s", "busy_hz"}] == [
         None, ("turbo-drop", "power-pl1"),
     ]  # fmt: skip
-    words = answer([comparison])
+    words = headline([comparison])
     assert "longer" in words
     assert "205 W in B, 250 W in A" in words
-    assert any("kernel" in left for left in not_known([comparison]))
+    assert any("kernel" in left for left in open_questions([comparison]))
 
 
 def test_a_certain_difference_leads_and_the_run_time_follows() -> None:
@@ -93,13 +93,13 @@ def test_a_certain_difference_leads_and_the_run_time_follows() -> None:
         return [Reading({"cpu_s": cpu_s * draw.gauss(1, 0.003), "run_s": run_s *
                          draw.gauss(1, noise)}, {}, {}) for _ in range(5)]  # fmt: skip
 
-    words = answer([compared(timed(30, 40, 0.2), timed(30 * 1.049, 40, 0.2))])
+    words = headline([compared(timed(30, 40, 0.2), timed(30 * 1.049, 40, 0.2))])
     assert words.startswith("B's CPU time is 4.8 % higher. Run time: no difference found; −")
     assert words.endswith(" % is possible.")
-    words = answer([compared(timed(30, 40, 0.01), timed(30 * 1.049, 46, 0.01))])
+    words = headline([compared(timed(30, 40, 0.01), timed(30 * 1.049, 46, 0.01))])
     assert words.startswith("B's CPU time is ")
     assert ". B takes 16." in words
-    words = answer([compared(timed(30, 40, 0.01), timed(30, 40, 0.01))])
+    words = headline([compared(timed(30, 40, 0.01), timed(30, 40, 0.01))])
     assert words.startswith("Run time: no difference found; −")
 
 
@@ -107,8 +107,8 @@ def test_a_limit_that_no_episode_names_explains_nothing() -> None:
     draw = random.Random(2)
     comparison = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
     assert [state.explains for state in comparison.differing] == [[]]
-    assert "205" not in answer([comparison])
-    assert any("power limit PL1" in left for left in not_known([comparison]))
+    assert "205" not in headline([comparison])
+    assert any("power limit PL1" in left for left in open_questions([comparison]))
 
 
 def test_a_small_or_opposite_cause_explains_nothing() -> None:
@@ -135,7 +135,7 @@ def test_two_states_with_one_cause_are_not_separated() -> None:
     a = side(draw, state={"turbo": "on", "max_hz": 3.5e9})
     b = side(draw, clock=0.78, state={"turbo": "off", "max_hz": 3.1e9})
     low = [reading({"numbers": one.numbers, "state": one.state, "causes": causes}) for one in b]
-    left = [*not_known([compared(a, low)])]
+    left = [*open_questions([compared(a, low)])]
     assert any("turbo and highest clock" in one for one in left)
 
 
@@ -143,7 +143,7 @@ def test_one_run_each_is_no_evidence() -> None:
     draw = random.Random(4)
     comparison = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
     assert {*verdicts(comparison).values()} == {ALONE}
-    assert "can be chance" in answer([comparison])
+    assert "can be chance" in headline([comparison])
     assert text.diff_json([comparison], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
 
 
@@ -207,10 +207,10 @@ def test_work_and_speed_are_separated() -> None:
     for one in side(draw, clock=0.9):
         results = {**one.numbers, "ipc": 1.2 * one.numbers["ipc"]}
         faster.append(dataclasses.replace(one, numbers=results))
-    words = work(compared(side(draw), faster))
+    words = work_sentence(compared(side(draw), faster))
     assert words.startswith("B does the same work in fewer cycles (IPC), but has 1")
     assert words.endswith(" % fewer of them in each second.")
-    assert work(compared(side(draw), side(draw))) == ""
+    assert work_sentence(compared(side(draw), side(draw))) == ""
 
 
 # --- the settings of a machine, read from a recording
@@ -221,7 +221,7 @@ def printed(spec: str, **more: object) -> dict[str, object]:
     session = Session(dataclasses.replace(exported.hello(messages), **more))  # type: ignore[arg-type]
     for _ in session.play(messages[1:]):
         pass
-    return state(session)
+    return machine_state(session)
 
 
 def test_limits_of_all_packages_are_added_up() -> None:
@@ -240,11 +240,11 @@ def test_settings_are_printed_and_bounded() -> None:
 
 
 def test_values_have_words_and_small_differences_are_none() -> None:
-    assert (label("power_limit_w"), value_text("power_limit_w", 205.0)) == (
+    assert (setting_label("power_limit_w"), value_text("power_limit_w", 205.0)) == (
         "power limit PL1",
         "205 W",
     )
-    assert (label("idle_governor"), value_text("idle_governor", "menu")) == (
+    assert (setting_label("idle_governor"), value_text("idle_governor", "menu")) == (
         "idle governor",
         "menu",
     )

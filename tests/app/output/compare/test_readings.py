@@ -15,18 +15,18 @@ from summaries import line
 
 from perfprobe import wire
 from perftop.output.compare import readings
-from perftop.output.compare.comparison import compare, not_known
+from perftop.output.compare.comparison import compare, open_questions
 from perftop.output.compare.readings import (
     MAX_EVENTS,
-    Course,
     Reading,
-    Recorded,
+    RecordingReader,
+    RunCourse,
+    format_like,
     number_of,
     numbers,
     numbers_json,
     reading,
     row_keys,
-    shown_like,
 )
 from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json
 from perftop.output.summary_text import lines as summary_lines
@@ -42,7 +42,7 @@ def recorded(seed: int = 1) -> list[Reading]:
     """A machine with two chosen events and issue slots, whose summary has them, too."""
     spec = f"sim:memory,cpus=2,seed={seed},slots=1"
     hello, messages = simulated.messages(spec, 60, events=EVENTS)
-    reader = Recorded(by_mark=False)
+    reader = RecordingReader(by_mark=False)
     reader.take([hello, *messages])
     reader.on_end()
     result = reader.readings
@@ -64,7 +64,7 @@ def test_events_are_printed_and_compared() -> None:
     assert {*KEYS} <= rows.keys()
     assert rows["e.branches"].a == pytest.approx(a[0].numbers["e.branches"], rel=0.02)
     branches = rows["e.branches"]
-    assert shown_like(branches.number, 1.3153e9, 1.3e9) == "1.315G"
+    assert format_like(branches.number, 1.3153e9, 1.3e9) == "1.315G"
     (only,) = compare([("", a, b)], ["e.branches/ki"])
     assert [row.number.key for row in only.rows] == ["e.branches/ki"]
 
@@ -99,13 +99,13 @@ def test_an_event_that_one_side_lacks_is_named_once() -> None:
     a = recorded()
     less = {key: n for key, n in a[0].numbers.items() if not key.startswith("e.branches")}
     b = [dataclasses.replace(a[0], numbers=less)]
-    (left,) = (text for text in not_known(compare([("", a, b)])) if "only A" in text)
+    (left,) = (text for text in open_questions(compare([("", a, b)])) if "only A" in text)
     assert left.count("branches") == 1
 
 
-def course_of(messages: list[wire.Message]) -> Course:
+def course_of(messages: list[wire.Message]) -> RunCourse:
     session = Session(exported.hello(messages))
-    result = Course(session)
+    result = RunCourse(session)
     for _ in session.parts(messages[1:]):
         if session.newest is not None:
             result.take(*session.newest)

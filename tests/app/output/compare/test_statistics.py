@@ -37,7 +37,7 @@ def test_an_estimate_is_that_of_the_worked_example() -> None:
     assert estimate.mean == pytest.approx(41.2)
     assert estimate.half == pytest.approx(0.601, abs=0.0005)
     least = (2.306 + 0.889) * 0.4841 * math.sqrt(2 / 5)
-    assert statistics.least_difference(estimate.sd, 5) == pytest.approx(least, abs=0.001)
+    assert statistics.smallest_difference(estimate.sd, 5) == pytest.approx(least, abs=0.001)
     assert math.isinf(statistics.estimate([3.0]).half)
 
 
@@ -84,7 +84,7 @@ def test_values_that_never_vary_can_vary_within_their_ticks() -> None:
             (values[:2], values[2:]))  # fmt: skip
     other = statistics.difference(a, b, is_share=True)
     assert other is not None
-    assert other.p == pytest.approx(statistics.beyond(math.sqrt(12), 2), abs=1e-6)
+    assert other.p == pytest.approx(statistics.tail_probability(math.sqrt(12), 2), abs=1e-6)
 
 
 def test_ranks_are_those_of_the_worked_example() -> None:
@@ -107,10 +107,10 @@ def test_ranks_of_many_values_are_normal() -> None:
 def test_holm_is_that_of_the_worked_example() -> None:
     """The first two are differences, by a fourth and a third of 5 %; the third is none by half of
     it, and the fourth has the same interval."""
-    chances, levels = zip(*statistics.holm([0.01, 0.04, 0.03, 0.005]), strict=True)
+    chances, levels = zip(*statistics.holm_corrected([0.01, 0.04, 0.03, 0.005]), strict=True)
     assert chances == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert levels == pytest.approx([1 - 0.05 / 3, 0.975, 0.975, 1 - 0.05 / 4])
-    assert statistics.holm([]) == []
+    assert statistics.holm_corrected([]) == []
 
 
 def test_outliers_are_those_of_the_printed_table() -> None:

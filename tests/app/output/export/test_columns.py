@@ -29,7 +29,7 @@ from perftop.output.export.forms import Delimited
 from perftop.output.stat_json import json_number
 from perftop.recording.codec import TimedMessage
 from perftop.session.interval import Interval
-from perftop.session.missing import DOUBTS
+from perftop.session.missing import DOUBT_TEXTS
 from perftop.session.session import Session
 
 decimals = st.builds(lambda digits, power: digits * 10.0**power, st.integers(0, 10**9),
@@ -112,4 +112,4 @@ def test_a_reason_that_changes_while_the_same_values_are_missing() -> None:
     kept, anew = lines(session, [jumped, dataclasses.replace(jumped, doubts=in_use)])
 
     assert kept == anew
-    assert sum(DOUBTS[Doubt.TAKEN] in line.split(",,")[-1] for line in kept) > 0
+    assert sum(DOUBT_TEXTS[Doubt.TAKEN] in line.split(",,")[-1] for line in kept) > 0

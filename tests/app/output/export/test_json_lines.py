@@ -17,7 +17,7 @@ from simulated import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
-from perftop.output.export.forms import Command
+from perftop.output.export.forms import RecordedCommand
 from perftop.session.session import Session
 from perftop.verbs import stat
 
@@ -121,7 +121,7 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("watch", "told"), [("7", True), ("8", False), ("lmp", False)])
 def test_cpus_of_the_command_are_known_if_it_is_watched(watch: str, told: bool) -> None:
-    command = Command(Session(made.hello(watch=watch)))
+    command = RecordedCommand(Session(made.hello(watch=watch)))
     assert command.footprint is None
     command.take(wire.Note("run-start", 1, data={"pid": 7}))
     assert (command.footprint is not None) is told
@@ -131,7 +131,7 @@ def test_cpus_of_the_command_are_known_if_another_job_is_watched() -> None:
     """The probe looks at both; the command is there before its start."""
     hello = made.hello([], watch="lmp")
     session = Session(hello)
-    command = Command(session)
+    command = RecordedCommand(session)
     other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
     for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
         own = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}

@@ -20,7 +20,7 @@ from simulated import lasting
 from perfprobe import wire
 from perfprobe.wire import Frame, Hello, Message, Note
 from perftop.session.session import Session
-from perftop.session.values import of_cpus
+from perftop.session.values import cpu_values
 
 NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why", "task", "task_pid", "task_ratio",
              "job_run_s", "job_wait_s", "job_preemptions"}  # fmt: skip
@@ -119,10 +119,10 @@ def test_each_cpu_has_the_number_of_its_package() -> None:
         pass
     interval = session.take()
     assert interval is not None
-    result = of_cpus(session, interval, KEYS[1])
+    result = cpu_values(session, interval, KEYS[1])
     for cpus, rate in zip(hello.packages, interval.packages[KEYS[1][8:]], strict=True):
         assert {float(result[session.position[cpu]]) for cpu in cpus} == {float(rate)}
-    assert np.isnan(of_cpus(session, interval, KEYS[2])).all()  # nobody monitors L3s there
+    assert np.isnan(cpu_values(session, interval, KEYS[2])).all()  # nobody monitors L3s there
 
 
 def test_exports_have_it_once_a_package(tmp_path: Path) -> None:

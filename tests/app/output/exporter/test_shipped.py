@@ -20,7 +20,7 @@ from waiting import MOST_S
 from perftop import cli
 from perftop.output.exporter.page import DETAILS, Detail
 from perftop.verbs import record
-from perftop.verbs.exporter import SHIPPED, shipped
+from perftop.verbs.exporter import SHIPPED, shipped_text
 
 WORDS = re.compile(r"\bperftop_[a-z_]+")
 INTERVAL = "$__rate_interval"
@@ -45,7 +45,7 @@ def run(*command: str | Path, status: int = 0, **more: Any) -> str:
 
 def expressions() -> Iterator[str]:
     """Those of the board's panels."""
-    for panel in json.loads(shipped("dashboard"))["panels"]:
+    for panel in json.loads(shipped_text("dashboard"))["panels"]:
         for target in panel["targets"]:
             yield target["expr"]
 
@@ -71,7 +71,7 @@ def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
 def test_promtool_takes_the_rules(tmp_path: Path) -> None:
     tool = program("promtool")
     path = tmp_path / "rules.yml"
-    path.write_text(shipped("rules"))
+    path.write_text(shipped_text("rules"))
     assert "15 rules found" in run(tool, "check", "rules", path)
 
 
@@ -145,14 +145,14 @@ def test_the_alert_is_for_a_package_below_its_ceiling_for_a_tenth_of_an_hour(
     """Seven seconds a minute are 11.7 %; five are not enough; a limit that somebody set is no
     alarm."""
     tool = program("promtool")
-    (tmp_path / "rules.yml").write_text(shipped("rules"))
+    (tmp_path / "rules.yml").write_text(shipped_text("rules"))
     (tmp_path / "cases.yml").write_text(CASES)
     assert "SUCCESS" in run(tool, "test", "rules", "cases.yml", cwd=tmp_path)
 
 
 def test_rules_and_board_query_existing_families() -> None:
     there = samples()
-    text = [shipped("rules").replace("instance:perftop_", "instance:"), *expressions()]
+    text = [shipped_text("rules").replace("instance:perftop_", "instance:"), *expressions()]
     request = {word for each in text for word in WORDS.findall(each)}
     assert len(request) > 10
     assert request <= there
@@ -175,7 +175,7 @@ def test_promtool_accepts_every_expression_of_the_board(tmp_path: Path) -> None:
 
 def test_the_board_is_whole() -> None:
     """Every panel has its place, its source and a span of rates that fits any scrape interval."""
-    board = json.loads(shipped("dashboard"))
+    board = json.loads(shipped_text("dashboard"))
     assert {board["title"], board["uid"]} == {"perftop"}
     variables = {each["name"] for each in board["templating"]["list"]}
     assert variables == {"datasource", "instance"}
@@ -234,14 +234,14 @@ def test_the_services_are_hardened(units: Path, name: str) -> None:
 
 
 def test_the_service_of_the_black_box_has_a_valid_command_line() -> None:
-    (line,) = re.findall(r"^ExecStart=@PERFTOP@ (.*)$", shipped("recorder"), re.MULTILINE)
+    (line,) = re.findall(r"^ExecStart=@PERFTOP@ (.*)$", shipped_text("recorder"), re.MULTILINE)
     options = cli._parsed(line.split())
     assert (options.ring, options.max_size) == (600 * 10**9, 500 * 10**6)
-    assert record.kinds(options.on)
+    assert record.episode_kinds(options.on)
 
 
 def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
-    text = shipped("unit")
+    text = shipped_text("unit")
     for name in ("AmbientCapabilities", "CapabilityBoundingSet"):
         assert f"\n{name}=CAP_PERFMON CAP_BPF\n" in text
     assert "\nDynamicUser=yes\n" in text
@@ -252,5 +252,5 @@ def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_files_are_printed_unchanged(name: str) -> None:
-    report, ours = printed(name), shipped(name).split("@PERFTOP@")
+    report, ours = printed(name), shipped_text(name).split("@PERFTOP@")
     assert all(part in report for part in ours)

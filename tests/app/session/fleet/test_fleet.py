@@ -10,7 +10,7 @@ import pytest
 from fakes import Does, Machine, guest
 
 from perfprobe import wire
-from perftop.session.fleet import Fleet, RowChoice, natural, racks
+from perftop.session.fleet import Fleet, RowChoice, natural_key, racks
 from perftop.session.fleet_machine import (
     UNKNOWN_NUMBERS,
     LiveMachine,
@@ -116,7 +116,7 @@ def test_means_leave_out_what_is_unknown() -> None:
 
 
 def test_names_are_ordered_as_people_count() -> None:
-    assert sorted(["n10", "n9", "m2", "n9-b"], key=natural) == ["m2", "n9", "n9-b", "n10"]
+    assert sorted(["n10", "n9", "m2", "n9-b"], key=natural_key) == ["m2", "n9", "n9-b", "n10"]
     result = racks([Row(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
     assert {rack: [m.name for m in mine] for rack, mine in result.items()} == {
         "db": ["db"], "k2": ["k2n9", "k2n10"], "k10": ["k10n1"],

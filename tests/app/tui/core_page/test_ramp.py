@@ -61,9 +61,9 @@ def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
 
 def test_rules_and_words_leave_the_line_alone() -> None:
     values = np.array([0.2] * 6 + [0.9] * 6)
-    keys = np.full(12, cells.key("clock"))
+    keys = np.full(12, cells.style_index("clock"))
     plain = cells.graph(values, values * float("nan"), keys, 0.0, 1.0, 4, ascii_=True)
-    ruled = cells.ruled(plain.columns(), {5: "", 6: "ab", 7: "much too long"})
+    ruled = cells.with_rules(plain.columns(), {5: "", 6: "ab", 7: "much too long"})
     before, after = ([strips.text(row) for row in of] for of in (plain.lines(), rows_of(ruled)))
     assert before[0][6:] == after[0][6:]
     for then, now in zip("".join(before), "".join(after), strict=True):

@@ -21,7 +21,7 @@ CAPTIONS = keys.captions({})
 LABELS = {key.id: key.label for key in keys.KEYS}
 ENDS = "? help  q quit"
 VIEWS = "1 overview  2 heat  3 time  4 table  5 episodes  6 neighbours"
-HINTS = {name: view(name, Choice()).HINTS for name in (*keys.TURN, "core")}
+HINTS = {name: view(name, Choice()).HINTS for name in (*keys.TURN_ORDER, "core")}
 
 
 def shown(pieces: Iterable[Piece]) -> str:
@@ -56,7 +56,7 @@ def test_more_room_shows_more_keys_in_groups() -> None:
 
 
 def test_the_view_that_is_shown_is_bright() -> None:
-    for name in keys.TURN:
+    for name in keys.TURN_ORDER:
         bright = [piece.text for piece in line(name, 80) if piece.style == "bright"]
         assert bright == [f" {name}"]
 

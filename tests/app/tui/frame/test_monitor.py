@@ -150,7 +150,7 @@ async def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
 
     touched, scrolled = [], 0
     async with shown(messages(128, FRAMES), size) as app:
-        for name in (view for view in keys.TURN if view != "core"):
+        for name in (view for view in keys.TURN_ORDER if view != "core"):
             screen = app.screen
             assert isinstance(screen, Monitor)
             await screen.action_view(name)

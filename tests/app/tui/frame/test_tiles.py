@@ -44,7 +44,7 @@ def test_the_past_is_below_its_number(size: int) -> None:
     for seq in range(40):
         session.apply(machine.frame(seq))
     interval = session.take()
-    output = tiles.values(session, interval)
+    output = tiles.machine_values(session, interval)
     numbers = strips.text(tiles.tile_column_line(tiles.tile_columns(output, size)))
     (past,) = tiles.TileHistory(session).lines(
         tiles.tile_columns(output, size), interval, 10**8, size

@@ -12,7 +12,7 @@ from perfprobe.wire import Note
 from perftop.draw import strips
 from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
-from perftop.output.sentences import evidence
+from perftop.output.sentences import evidence_text
 from perftop.process.link import LinkState
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -96,7 +96,7 @@ def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
 
 
 def test_a_cause_is_shown_once() -> None:
-    assert evidence("ref", {"ref": "fast", "samples": 3}) == "samples: 3"
+    assert evidence_text("ref", {"ref": "fast", "samples": 3}) == "samples: 3"
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     episode = Episode("suspect", [1], 0, cause="ref", evidence={"ref": "fast", "samples": 3})
     session.detector.running.append(episode)

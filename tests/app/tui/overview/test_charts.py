@@ -20,7 +20,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, units
-from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, plan
+from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
 from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import Places
@@ -82,7 +82,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
 def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
     count: int, height: int, rows: int
 ) -> None:
-    result = plan(count, height, 160, packages=1, counted=False)
+    result = chart_plan(count, height, 160, packages=1, counted=False)
     assert result is not None
     assert (result.kind, result.rows + result.lane_rows) == ("titled", rows)
 
@@ -94,21 +94,21 @@ def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
 def test_charts_of_cores_have_an_even_number_of_rows(
     count: int, height: int, rows: int, gap: int
 ) -> None:
-    result = plan(count, height, 160, packages=1, counted=True)
+    result = chart_plan(count, height, 160, packages=1, counted=True)
     assert result is not None
     assert (result.kind, result.rows, result.gap) == ("beside", rows, gap)
 
 
 @pytest.mark.parametrize(("count", "height", "width"), [(17, 41, 160), (8, 18, 80), (2, 41, 59)])
 def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int) -> None:
-    assert plan(count, height, width, packages=1, counted=True) is None
+    assert chart_plan(count, height, width, packages=1, counted=True) is None
 
 
 @given(st.integers(1, 20), st.integers(1, 90), st.booleans(), st.integers(1, 2))
 def test_a_plan_fills_the_height_and_leaves_room_for_panels(
     count: int, height: int, counted: bool, packages: int
 ) -> None:
-    result = plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
+    result = chart_plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
     if result is None:
         return
     assert lines(result) + result.blank + result.panels == height

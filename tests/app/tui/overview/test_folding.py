@@ -7,7 +7,7 @@ from fakes import Machine, seen
 from playing import Run, running
 
 from perfprobe.wire import Cpu
-from perftop.tui.overview.overview import Arrangement, Fold, arrangement
+from perftop.tui.overview.overview import Arrangement, Fold, arrange
 from perftop.tui.shared.places import Places
 
 
@@ -25,7 +25,7 @@ def machine(packages: int = 3, cores: int = 10) -> Machine:
 
 
 def arranged(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> Arrangement:
-    return arrangement(Places(seen(machine())[0]), room, fold, cpu, None, bare=bare)
+    return arrange(Places(seen(machine())[0]), room, fold, cpu, None, bare=bare)
 
 
 def kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> list[str]:

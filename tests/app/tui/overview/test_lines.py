@@ -16,7 +16,7 @@ from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
-from perftop.tui.overview.rows import Grid, column_start, heading, row_lines, selected_line
+from perftop.tui.overview.rows import Grid, column_start, package_heading, row_lines, selected_line
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.sheet import Reader
@@ -149,7 +149,7 @@ def test_victims_and_takers_come_before_numbers_in_narrow_rows() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
-    text = strips.text(heading(p, PlaceLine("package", 0), 76))
+    text = strips.text(package_heading(p, PlaceLine("package", 0), 76))
     assert "2 of 4 cores lose" in text
     assert " W" not in text
 
@@ -167,7 +167,7 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
-    output = heading(p, PlaceLine("package", 0), 160)
+    output = package_heading(p, PlaceLine("package", 0), 160)
     assert ("2.40", "alarm") in output
     assert (theme.DROPPED, "alarm") in output
     assert "turbo-drop −0.60 GHz" in strips.text(output)
@@ -175,9 +175,11 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
 
 def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
     p = losing(Machine(), "neighbour", [1, 2], depth=0.31, cause="sibling")
-    assert "2 of 4 cores lose to a sibling" in strips.text(heading(p, PlaceLine("package", 0), 160))
+    assert "2 of 4 cores lose to a sibling" in strips.text(
+        package_heading(p, PlaceLine("package", 0), 160)
+    )
     calm = picture(Machine())
-    assert "lose" not in strips.text(heading(calm, PlaceLine("package", 0), 160))
+    assert "lose" not in strips.text(package_heading(calm, PlaceLine("package", 0), 160))
 
 
 def test_rows_that_do_nothing_recede() -> None:
@@ -244,15 +246,15 @@ def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
 
 
 def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:
-    assert strips.foreign("a\x1b[31m\nb") == "a?[31m?b"
-    assert strips.foreign("日本") == "??"
+    assert strips.safe_cells("a\x1b[31m\nb") == "a?[31m?b"
+    assert strips.safe_cells("日本") == "??"
     p = picture(Machine(), records=tasks(["\x1b]0;owned\x07"]))
     assert "\x1b" not in "".join(lines(p))
 
 
 def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
     p = picture(Machine(does={0: Does(1.0, 2.4e9), 1: Does(0.3)}), records=tasks(["Ünï"]))
-    for text in [*lines(p), strips.text(heading(p, PlaceLine("package", 0), 100))]:
+    for text in [*lines(p), strips.text(package_heading(p, PlaceLine("package", 0), 100))]:
         assert to_ascii(text).isascii()
         assert len(to_ascii(text)) == len(text)
     assert to_ascii("█▀▄·▒") == "#',.?"

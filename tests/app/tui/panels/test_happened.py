@@ -14,7 +14,7 @@ from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels
-from perftop.tui.panels.panels import wrapped
+from perftop.tui.panels.panels import wrapped_lines
 from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000
@@ -150,7 +150,7 @@ def test_evidence_that_does_not_fit_is_marked() -> None:
     ],
 )
 def test_evidence_is_divided_between_its_pieces(shown: str, room: int, lines: list[str]) -> None:
-    assert wrapped(shown, room) == lines
+    assert wrapped_lines(shown, room) == lines
 
 
 def test_short_episodes_of_one_cause_share_a_line() -> None:

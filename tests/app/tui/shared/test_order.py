@@ -14,17 +14,17 @@ from perftop.draw.strips import text
 from perftop.model.kinds import Episode
 from perftop.session.filter import parse
 from perftop.tui.overview import columns
-from perftop.tui.overview.rows import Grid, heading
+from perftop.tui.overview.rows import Grid, package_heading
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import PlaceLine, Places
-from perftop.tui.shared.sheet import Reader, arranged
+from perftop.tui.shared.sheet import Reader, arranged_rows
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
     session, interval = seen(machine, **more)
     choice = Choice(order=key, reverse=reverse)
-    return arranged(Places(session), choice, session, interval)
+    return arranged_rows(Places(session), choice, session, interval)
 
 
 @pytest.mark.parametrize("key", ["lp0", "util", "busy_hz"])
@@ -65,9 +65,9 @@ def test_tasks_are_sorted_by_name_and_none_comes_last() -> None:
 def test_victims_come_before_busy_cores() -> None:
     session, interval = seen(Machine(does={cpu: Does(0.9) for cpu in range(8)}))
     places, choice = Places(session), Choice(order="worst first")
-    assert arranged(places, choice, session, interval)[0] == 0
+    assert arranged_rows(places, choice, session, interval)[0] == 0
     session.detector.running.append(Episode("neighbour", [2], 0, None, 0.31, "sibling"))
-    assert arranged(places, choice, session, interval)[0] == 2
+    assert arranged_rows(places, choice, session, interval)[0] == 2
 
 
 def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
@@ -99,7 +99,9 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    drawn = heading(Grid(places, sheet, [], RowEpisodes(session)), PlaceLine("package", 0), 80)
+    drawn = package_heading(
+        Grid(places, sheet, [], RowEpisodes(session)), PlaceLine("package", 0), 80
+    )
     assert " 80.0 %" in text(drawn)
 
 

@@ -34,11 +34,11 @@ def unix(raw_ns: int) -> float:
 
 
 def made(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time_axis.Axis:
-    return time_axis.fitted(round(now_s * S), window_s, room, -1000 * S)
+    return time_axis.fit_axis(round(now_s * S), window_s, room, -1000 * S)
 
 
 AXES = st.builds(
-    time_axis.fitted,
+    time_axis.fit_axis,
     st.integers(0, 10**16),
     st.sampled_from([5.0, 15.0, 60.0, 600.0]),
     st.integers(1, 300),
@@ -55,7 +55,7 @@ def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
 
 @given(st.integers(0, 10**16), st.sampled_from([5.0, 60.0, 600.0, 3600.0]), st.integers(12, 300))
 def test_the_finest_on_which_the_window_has_room(now_ns: int, window_s: float, room: int) -> None:
-    a = time_axis.fitted(now_ns, window_s, room)
+    a = time_axis.fit_axis(now_ns, window_s, room)
     assert a.cells == room
     assert window_s * 1e9 <= a.columns * a.bin_ns <= 1.1 * window_s * 1e9
 
@@ -64,14 +64,14 @@ def test_the_finest_on_which_the_window_has_room(now_ns: int, window_s: float, r
 def test_a_short_history_fills_it(past_s: float, room: int) -> None:
     now_ns = 500 * S
     first_ns = now_ns - round(past_s * S)
-    a = time_axis.fitted(now_ns, 60.0, room, first_ns)
+    a = time_axis.fit_axis(now_ns, 60.0, room, first_ns)
     assert a.start_ns <= first_ns
     assert a.columns - a.bin(first_ns) > 0.45 * room
 
 
 @pytest.mark.parametrize("room", [60, 150])
 def test_the_axis_changes_seldom_while_the_history_grows(room: int) -> None:
-    axes = [time_axis.fitted(500 * S, 60.0, room, (500 - past_s) * S) for past_s in range(1, 90)]
+    axes = [time_axis.fit_axis(500 * S, 60.0, room, (500 - past_s) * S) for past_s in range(1, 90)]
     lengths = [a.bin_ns for a in axes]
     assert lengths == sorted(lengths)
     assert len({*lengths}) == 6
@@ -108,7 +108,7 @@ def test_ticks_are_at_round_clock_times() -> None:
     assert time_axis.ticks(axis, unix) == [
         (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
     ]  # fmt: skip
-    assert strips.text(time_axis.times(axis, time_axis.ticks(axis, unix))) == (
+    assert strips.text(time_axis.times_line(axis, time_axis.ticks(axis, unix))) == (
         "       22:14:15       22:14:30       22:14:45       22:15:00"
     )
 
@@ -129,7 +129,7 @@ def _ticks(a: time_axis.Axis) -> dict[int, int]:
     st.integers(20, 240),
 )
 def test_a_tick_is_where_its_time_begins(now_ns: int, window_s: float, room: int) -> None:
-    a = time_axis.fitted(now_ns, window_s, room)
+    a = time_axis.fit_axis(now_ns, window_s, room)
     result = _ticks(a)
     for at, moment_s in result.items():
         since_ns = (moment_s - WALL_S) * S - a.start_ns
@@ -146,8 +146,8 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
     ticks = time_axis.ticks(a, unix)
     assert ticks
     for (left, text), (right, _) in pairwise(ticks):
-        assert right - left >= len(text) + time_axis.GAP - 1
-    text = strips.text(time_axis.times(a, ticks))
+        assert right - left >= len(text) + time_axis.MIN_TIME_GAP - 1
+    text = strips.text(time_axis.times_line(a, ticks))
     assert len(text) == room
     for at, name in ticks:
         start = at - len(name) // 2
@@ -158,7 +158,7 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
 
 
 def text(a: time_axis.Axis, *episodes: Episode) -> str:
-    return strips.text(time_axis.rule(a, episodes))
+    return strips.text(time_axis.axis_rule(a, episodes))
 
 
 def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:
@@ -195,7 +195,7 @@ def test_an_episode_without_length_has_a_mark() -> None:
      ("never heard of", ("│", "text"))],
 )  # fmt: skip
 def test_the_mark_shows_how_bad_it_is(kind: str, run: Run) -> None:
-    assert time_axis.mark(drop(1, kind=kind)) == run
+    assert time_axis.episode_mark(drop(1, kind=kind)) == run
     assert ascii_text(run[0]).isascii()
 
 
@@ -203,7 +203,7 @@ def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
     mild, bad = drop(10, 20, "offline"), drop(10, 12)
     for order in ((mild, bad), (bad, mild)):
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
-        keys = [key for _, key in time_axis.rule(made(), order)]
+        keys = [key for _, key in time_axis.axis_rule(made(), order)]
         assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both are over
         assert time_axis.start_marks(made(), order) == {10: ("▼", "over")}
 
@@ -212,7 +212,7 @@ def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
     past, now = drop(10, 20, "throttle"), drop(40)
 
     def keys(shown_s: int) -> set[str]:
-        return {key for _, key in time_axis.rule(made(shown_s), (past, now))} - {"rule"}
+        return {key for _, key in time_axis.axis_rule(made(shown_s), (past, now))} - {"rule"}
 
     assert keys(60) == {"alarm", "over"}
     assert keys(30) == {"over"}
@@ -220,8 +220,10 @@ def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
 
 
 def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
-    signs = [time_axis.mark(drop(1, kind=kind))[0] for kind in KINDS]
-    assert len({*signs, time_axis.mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
+    signs = [time_axis.episode_mark(drop(1, kind=kind))[0] for kind in KINDS]
+    assert (
+        len({*signs, time_axis.episode_mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
+    )
     assert len({ascii_text(sign) for sign in signs} - {"?"}) == len(signs)
     assert all(cell_len(sign) == 1 for sign in signs)
 
@@ -254,7 +256,7 @@ def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
 def ticked(text: str) -> str:
     """A line of the axis of `made()` with its ticks."""
     cells = [cell for cell, _ in time_axis.ticks(made(), unix) if text[cell] == "─"]
-    return "".join(time_axis.TICK if at in cells else char for at, char in enumerate(text))
+    return "".join(time_axis.TICK_SIGN if at in cells else char for at, char in enumerate(text))
 
 
 def test_unkept_time_is_blank_with_the_start_of_history() -> None:
@@ -304,14 +306,14 @@ def test_there_is_no_axis_before_the_history() -> None:
     assert a.known_columns == 9
     assert text(a) == " " * 31 + "─" * 9
     assert text(a, drop(89, 94)) == " " * 31 + "━━━" + "─" * 6
-    assert strips.text(time_axis.times(a, time_axis.ticks(a, unix))).strip() == ""
+    assert strips.text(time_axis.times_line(a, time_axis.ticks(a, unix))).strip() == ""
 
 
 def test_times_without_room_at_an_end_are_left_out() -> None:
     a = dots()
     ticks = time_axis.ticks(a, lambda ns: ns / 1e9)
     assert [cell for cell, _ in ticks] == [0, 15, 30]
-    assert strips.text(time_axis.times(a, ticks)) == "           00:01:15       00:01:30      "
+    assert strips.text(time_axis.times_line(a, ticks)) == "           00:01:15       00:01:30      "
 
 
 @pytest.mark.parametrize(

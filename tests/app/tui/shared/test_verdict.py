@@ -18,7 +18,7 @@ from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.header import Status
 from perftop.tui.frame.top import alert_line
-from perftop.tui.shared.verdict import CALM, SPAN_NS, Verdict, verdict_at
+from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, verdict_at
 
 SECOND = 1_000_000_000
 HOGS = {
@@ -86,7 +86,7 @@ def test_there_is_always_a_sentence() -> None:
     session, verdicts = watched(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
     assert verdicts[-1][1].text.startswith("Nothing is slowing this machine down (0.")
-    assert verdicts[-1][1].sign == CALM
+    assert verdicts[-1][1].sign == CALM_SIGN
     interval = session.interval_at(session.now_ns - 2 * SECOND, SECOND)
     assert interval is not None
     then = verdict_at(session, interval)

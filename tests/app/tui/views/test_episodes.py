@@ -19,7 +19,7 @@ from perftop.model.kinds import KINDS, Episode
 from perftop.tui.frame.menu import Menu
 from perftop.tui.shared.choice import Choice
 from perftop.tui.views.episodes import (
-    SIGNS,
+    SIGN_CELLS,
     Episodes,
     Layout,
     episode_columns,
@@ -118,7 +118,7 @@ async def test_a_running_episode_grows_and_stays_selected() -> None:
 @pytest.mark.parametrize("width", range(41, 301, 7))
 def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
     plan = Layout(width, episode_columns(width))
-    size = SIGNS + total_width(plan.columns)
+    size = SIGN_CELLS + total_width(plan.columns)
     assert width == size + 1
     assert not plan.has_why_column or plan.columns[-1].width >= 40
     of, _ = seen(calm(), 5)

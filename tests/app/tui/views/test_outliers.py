@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.model.numbers import Number
-from perftop.session.values import BY_KEY, of_cpus
-from perftop.tui.shared.sheet import fields, scale
+from perftop.session.values import COLUMNS_BY_KEY, cpu_values
+from perftop.tui.shared.sheet import field_scale, heat_fields
 from perftop.tui.views.heat_layout import Outlier, Peers
 
-CLOCK, UTIL, INVOLUNTARY = (BY_KEY[key] for key in ("busy_hz", "util", "involuntary"))
+CLOCK, UTIL, INVOLUNTARY = (COLUMNS_BY_KEY[key] for key in ("busy_hz", "util", "involuntary"))
 
 
 def judged(machine: Machine, field: Number) -> list[Outlier]:
     session, interval = seen(machine)
-    return Peers(session).judge(field, of_cpus(session, interval, field.key), interval)
+    return Peers(session).judge(field, cpu_values(session, interval, field.key), interval)
 
 
 def far(machine: Machine, field: Number) -> list[int]:
@@ -46,7 +46,7 @@ def test_one_slow_core_is_found_with_the_median_it_misses() -> None:
 def test_noise_does_not_glow() -> None:
     m = Machine(cores=8, does={3: Does(0.5, 2.95e9), 4: Does(0.6)})
     assert far(m, CLOCK) == far(m, UTIL) == []
-    assert judged(Machine(cores=8), BY_KEY["both"]) == []
+    assert judged(Machine(cores=8), COLUMNS_BY_KEY["both"]) == []
 
 
 def test_among_values_that_differ_anyway_more_is_needed() -> None:
@@ -111,34 +111,34 @@ SEEN = seen(Machine(cores=8))
 
 
 def test_fields_have_names_and_states_where_cores_have_siblings() -> None:
-    names = {field.key: field.words for field in fields(SEEN[0])}
+    names = {field.key: field.words for field in heat_fields(SEEN[0])}
     assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
     assert names["util"] == "busy time"
-    assert "both" not in {field.key for field in fields(seen(Machine(threads=1))[0])}
+    assert "both" not in {field.key for field in heat_fields(seen(Machine(threads=1))[0])}
 
 
 def test_a_state_of_a_core_is_that_of_all_its_cpus() -> None:
     session, interval = SEEN
-    both = of_cpus(session, interval, "both")
+    both = cpu_values(session, interval, "both")
     assert both == pytest.approx([0.5] * 16, abs=0.01)
 
 
 @given(st.lists(st.floats(0.8e9, 4.0e9), min_size=1, max_size=8), st.floats(-1e7, 1e7))
 def test_a_scale_holds_all_values_and_keeps_still(clocks: list[float], more: float) -> None:
     values = np.array(clocks)
-    first = scale(CLOCK, values)
+    first = field_scale(CLOCK, values)
     assert first.low <= values.min()
     assert values.max() <= first.high
     assert first.levels(values).max() <= 11
     there = values + more
-    second = scale(CLOCK, there, first)
+    second = field_scale(CLOCK, there, first)
     assert second.low <= there.min()
     assert there.max() <= second.high
-    assert scale(CLOCK, values, second) == second or not second.holds(first)
+    assert field_scale(CLOCK, values, second) == second or not second.holds(first)
 
 
 def test_shares_that_are_small_have_a_scale_of_their_own() -> None:
-    assert scale(UTIL, np.array([0.1])).high == 1.0
-    assert scale(INVOLUNTARY, np.array([0.001, np.nan])).high == 0.02
-    assert scale(INVOLUNTARY, np.array([0.03])).high == 0.05
-    assert scale(INVOLUNTARY, np.array([np.nan])).high == 0.02
+    assert field_scale(UTIL, np.array([0.1])).high == 1.0
+    assert field_scale(INVOLUNTARY, np.array([0.001, np.nan])).high == 0.02
+    assert field_scale(INVOLUNTARY, np.array([0.03])).high == 0.05
+    assert field_scale(INVOLUNTARY, np.array([np.nan])).high == 0.02

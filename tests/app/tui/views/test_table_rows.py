@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perftop.base.text import clock_unit
 from perftop.draw import strips, theme
-from perftop.draw.columns import Column, line, total_width
+from perftop.draw.columns import Column, columns_line, total_width
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.session import values as columns
@@ -105,13 +105,15 @@ def test_nothing_moves_when_values_change() -> None:
     for does in (low, high):
         result = page(Machine(does=dict.fromkeys(range(8), does)))
         title = strips.text(result.headings("util", 400, reverse=False))
-        texts = [strips.text(line(result.columns, result.cells(i, "", None))) for i in range(8)]
+        texts = [
+            strips.text(columns_line(result.columns, result.cells(i, "", None))) for i in range(8)
+        ]
         results.append((title, [len(text) for text in texts]))
         for text in texts:  # every number ends below its title
             at = 0
             for column in result.columns:
                 at += column.width
-                end = title[at - 1 + table.SIGNS]
+                end = title[at - 1 + table.SIGN_CELLS]
                 assert column.left or (text[at - 1] != " " and end != " "), column.key
     assert results[0] == results[1]
 
@@ -125,7 +127,7 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
     every = [Column(str(i), "x", wide) for i, wide in enumerate(widths)]
     result = table.Page(names=[Column("cpu", "cpu", 6)])
     result.scroll(every, left, width)
-    count, room = len(result.numbers), width - table.SIGNS - 1
+    count, room = len(result.numbers), width - table.SIGN_CELLS - 1
     assert result.hidden + count + result.more == len(every)
     assert result.numbers == every[result.hidden : result.hidden + count]
     assert bool(count) == bool(every)
@@ -138,7 +140,9 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
 def test_rows_that_look_equal_keep_their_places() -> None:
     session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
     of = columns.CpuColumns(session)
-    rows = of.arranged(np.arange(8), columns.BY_KEY["util"], interval, GHZ, reverse=False).tolist()
+    rows = of.arranged(
+        np.arange(8), columns.COLUMNS_BY_KEY["util"], interval, GHZ, reverse=False
+    ).tolist()
     assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
 
 

@@ -45,7 +45,7 @@ async def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and
     assert set(cells.strip()) == {"▀"}
     blank = len(cells) - len(cells.lstrip())
     assert blank
-    since = view.feet[0][view.past._chart_left :].split("─")[0].strip(time_axis.TICK)
+    since = view.feet[0][view.past._chart_left :].split("─")[0].strip(time_axis.TICK_SIGN)
     assert since.strip() == "history from 22:13:20"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from time_view import View, look, many, two
 
 from perftop.model.kinds import Episode
-from perftop.session.values import BY_KEY
+from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Place
 from perftop.tui.views import lanes
@@ -77,7 +77,7 @@ async def test_rows_show_episodes_of_packages_without_headings() -> None:
 # --- cells of lanes
 
 
-UTIL = BY_KEY["util"]
+UTIL = COLUMNS_BY_KEY["util"]
 
 
 class Written:
@@ -96,7 +96,7 @@ PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range
 
 def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
     session: Any = SimpleNamespace(past=Written())
-    at = time_axis.fitted(now_ns, window_s, room)
+    at = time_axis.fit_axis(now_ns, window_s, room)
     return lanes.Lanes(session, UTIL, at, PLACES, ascii_=False)
 
 

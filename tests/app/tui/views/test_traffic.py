@@ -24,7 +24,7 @@ from perftop.tui.core_page import numbers
 from perftop.tui.core_page.charts import CoreHistory
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places
-from perftop.tui.stream import Live
+from perftop.tui.stream import LiveSource
 from perftop.tui.views.timeline import Timeline
 
 
@@ -49,7 +49,7 @@ async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
     """The time view of the messages that the session has taken."""
     assert session.history is not None
     messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
-    source = Live(lambda: shown(session, messages), 5 * SAMPLE_NS)
+    source = LiveSource(lambda: shown(session, messages), 5 * SAMPLE_NS)
     app = PerfTopApp(source)
     async with app.run_test(size=(100, 40)) as pilot:
         await until(lambda: source.interval is not None, "a first interval")
@@ -93,7 +93,7 @@ def test_a_core_has_the_past_of_its_package() -> None:
     known = numbers.capabilities(session, places[-1], tasks=False)
     assert known.shared == (numbers.TRAFFIC,)
     track = CoreHistory(session, places[-1])
-    track.move_to(axis := time_axis.fitted(session.now_ns, 5, 20))
+    track.move_to(axis := time_axis.fit_axis(session.now_ns, 5, 20))
     past = session.history
     assert past is not None
     read, write = (past.shared(key, axis.edges)[:, 1] for key in TRAFFIC_KEYS)

@@ -10,7 +10,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
-from perfprobe.instruments.selftest.frame_log import FrameLog, now
+from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
 
 COUNTERS = {
     "energy_j": wire.Counter("energy_j", "energy", "J", "made", scale=0.5),
@@ -38,7 +38,7 @@ class Source(made.Source):
         self.number += 1
         if self.number % 2:
             return []
-        stamp = now()[1]
+        stamp = read_instant()[1]
         head = [stamp, stamp, 0, 0, wire.ROW_SAMPLED]
         values = [self.number * (step or 0) for step in self.steps.values()]
         valid = sum(1 << i for i, step in enumerate(self.steps.values()) if step is not None)

@@ -19,7 +19,7 @@ from perfprobe.wire import Counter
 HZ = int(made.TSC_HZ)
 SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
 """A span of one second, in the middle of four reads."""
-TOP_DOWN = ("slots", *instruments.PARTS)
+TOP_DOWN = ("slots", *instruments.PART_KEYS)
 
 
 class Source(made.Source):
@@ -120,21 +120,21 @@ def test_a_missed_known_count_is_reported() -> None:
     unsure = dataclasses.replace(good, verdict="disturbed")
     results = [verdicts(checks=(one,))["core counters"]["verdict"] for one in (good, bad, unsure)]
     assert results == ["works", "wrong", "undecided"]
-    assert instruments.wrong(verdicts(checks=(bad,)).values()) == ["ref"]
+    assert instruments.wrong_instruments(verdicts(checks=(bad,)).values()) == ["ref"]
 
 
 def test_only_contradicted_counters_are_wrong() -> None:
     result = verdicts(energy_j=120, energy_ram_j=0)
     assert result["energy"]["counters"] == ["energy_j", "energy_ram_j"]
-    assert instruments.wrong(result.values()) == ["energy_ram_j"]
+    assert instruments.wrong_instruments(result.values()) == ["energy_ram_j"]
     pair = verdicts(energy_j=100, energy_core_j=160)
-    assert {*instruments.wrong(pair.values())} == {"energy_core_j", "energy_j"}
+    assert {*instruments.wrong_instruments(pair.values())} == {"energy_core_j", "energy_j"}
 
 
 @pytest.mark.parametrize(("hz", "wrong"), [(3.7e9, []), (37e9, ["turbo_ceiling_hz"])])
 def test_a_turbo_table_can_be_wrong(hz: float, wrong: list[str]) -> None:
     table = wire.Turbo([wire.Step(1, hz)], "made")
-    assert instruments.wrong(verdicts(turbo=table).values()) == wrong
+    assert instruments.wrong_instruments(verdicts(turbo=table).values()) == wrong
 
 
 def test_an_absent_turbo_table_has_the_reason_that_the_stream_gives() -> None:

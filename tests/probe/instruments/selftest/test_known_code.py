@@ -17,7 +17,12 @@ from c_programs import listing
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import load
 
-KINDS = {load.FREE: "test", load.ADD: "add", load.IMUL: "imul", load.ENTER: "imul"}
+KINDS = {
+    load.FREE_LOOP: "test",
+    load.ADD_LOOP: "add",
+    load.IMUL_LOOP: "imul",
+    load.ENTER_LOOP: "imul",
+}
 
 
 def loops(tmp_path: Path) -> list[Counter[str]]:
@@ -42,14 +47,14 @@ def test_the_loops_as_disassembled(tmp_path: Path) -> None:
     result = loops(tmp_path)
     for kind, name in KINDS.items():
         body = Counter({name: load.chain_length(kind), "dec": 1, "jne": 1})
-        if kind == load.ENTER:
+        if kind == load.ENTER_LOOP:
             body |= Counter({"mov": 1, "syscall": 1})
         assert body in result, name
         assert body.total() == load.turn_length(kind)
 
 
 def test_a_run_is_marked_and_bounded() -> None:
-    run = load.run_loop(load.ADD, 1000, 20)
+    run = load.run_loop(load.ADD_LOOP, 1000, 20)
     assert len(run.marks) == 20
     assert list(run.marks) == sorted(run.marks)
     assert run.span.begin <= run.marks[0]
@@ -61,7 +66,7 @@ def test_a_run_is_marked_and_bounded() -> None:
 
 def test_turns_between_unevenly_spaced_marks() -> None:
     marks = (100, 110, 130, 200, 1000, 1100)
-    run = load.Run(load.ADD, 10, marks, load.WorkSpan(0, 1200, 0, 1200, 1200, 0))
+    run = load.Run(load.ADD_LOOP, 10, marks, load.WorkSpan(0, 1200, 0, 1200, 1200, 0))
     for stamp, passed in ((100, 0), (105, 5), (130, 20), (165, 25), (600, 35), (1050, 45)):
         assert run.turns_between(100, stamp) == passed
     assert run.turns_between(100, 1100) == 50
@@ -76,7 +81,7 @@ def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
         runs = [load.run_loop(kind, turns, 50).marks for _ in range(20)]
         return min(b - a for marks in runs for a, b in itertools.pairwise(marks)) / turns
 
-    ratio = quickest(load.IMUL, 100) / quickest(load.ADD, 300)
+    ratio = quickest(load.IMUL_LOOP, 100) / quickest(load.ADD_LOOP, 300)
     assert 2.8 < ratio < 6.2
 
 

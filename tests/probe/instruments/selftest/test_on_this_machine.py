@@ -18,8 +18,8 @@ def test_on_this_machine() -> None:
     assert result.returncode == 0, result.stdout  # no counter in use is wrong, whatever else runs
     answer = json.loads(result.stdout)
     verdicts = {(c["counter"], c["what"]): c["verdict"] for c in answer["checks"]}
-    assert set(verdicts.values()) <= {*verdict.RANK, "not there"}
-    assert ("tsc", working.RATE.what) in verdicts
+    assert set(verdicts.values()) <= {*verdict.VERDICT_RANK, "not there"}
+    assert ("tsc", working.RATE_CHECK.what) in verdicts
     assert answer["elapsed_s"] < 60
     assert answer["source"] == "os"
     assert not set(answer["unchecked"]) & {c["counter"] for c in answer["checks"]}

@@ -18,7 +18,7 @@ import pytest
 from perfprobe import wire
 from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
 from perfprobe.instruments.selftest.load import Chain, Run, Times, WorkSpan
-from perfprobe.instruments.selftest.run import Stopped
+from perfprobe.instruments.selftest.run import IsStopped
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 
@@ -156,23 +156,28 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
     def test(machine: Machine) -> dict[str, Any]:
-        turn = load.turn_length(load.FREE)
-        imul, call = load.turn_length(load.IMUL), load.turn_length(load.ENTER)
+        turn = load.turn_length(load.FREE_LOOP)
+        imul, call = load.turn_length(load.IMUL_LOOP), load.turn_length(load.ENTER_LOOP)
         ns = 5000  # a turn of each: whatever the clock
         free = {"instructions": turn / ns, "cycles": 0.1}
-        chain = {"instructions": imul / ns, "cycles": load.chain_length(load.IMUL) * LATENCY / ns}
+        chain = {
+            "instructions": imul / ns,
+            "cycles": load.chain_length(load.IMUL_LOOP) * LATENCY / ns,
+        }
         calls = {
             "instructions": (call + CALL[0]) / ns,
             "kernel_instructions": CALL[0] / ns,
-            "cycles": (load.chain_length(load.ENTER) * LATENCY + CALL[1]) / ns,
+            "cycles": (load.chain_length(load.ENTER_LOOP) * LATENCY + CALL[1]) / ns,
             "kernel_cycles": CALL[1] / ns,
         }
-        rates = {load.FREE: free, load.IMUL: chain, load.ENTER: calls}
+        rates = {load.FREE_LOOP: free, load.IMUL_LOOP: chain, load.ENTER_LOOP: calls}
         monkeypatch.setattr(load, "chains", lambda _, kind: machine.run(kind, rates[kind], ns))
         monkeypatch.setattr(load, "patterns", machine.patterns)
         for module in (run, instruments, frame_log):
-            monkeypatch.setattr(module, "now", lambda: (machine.now, machine.now))
-        monkeypatch.setattr(working, "same", lambda *_: iter([(working.SAME, Outcome(1, 0, 0, 1))]))
+            monkeypatch.setattr(module, "read_instant", lambda: (machine.now, machine.now))
+        monkeypatch.setattr(
+            working, "same_outcomes", lambda *_: iter([(working.SAME_CHECK, Outcome(1, 0, 0, 1))])
+        )
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
         return run.run(machine)
 
@@ -348,7 +353,7 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
 
 def test_selftest_stops_on_request(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
     tested(machine := Machine())
-    with pytest.raises(Stopped):
+    with pytest.raises(IsStopped):
         run.run(machine, lambda: True)
 
 

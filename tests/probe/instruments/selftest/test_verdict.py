@@ -29,17 +29,19 @@ def test_candidates_for_a_tick_of_mperf() -> None:
     ):
         hello = dataclasses.replace(made.hello(tsc_hz=Rate(1e9, "made up")), **changes)
         log = FrameLog(cast("Source", SimpleNamespace(hello=hello)))
-        assert working.factors(log, "mperf") == expected
-        assert working.factors(log, "ref") == [1.0]
+        assert working.read_factors(log, "mperf") == expected
+        assert working.read_factors(log, "ref") == [1.0]
 
 
 def test_the_rate_is_compared_over_a_longer_time() -> None:
     hello = made.hello(tsc_hz=Rate(2.0e9, "made up"))
-    ((check, outcome),) = working.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
+    ((check, outcome),) = working.rate_outcomes(
+        hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000)
+    )
     assert outcome.expected == pytest.approx(2.0002e9)
     assert outcome.measured == 2.0e9
     assert verdict.judge(check, outcome) == "close"
-    assert not [*working.rate(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
+    assert not [*working.rate_outcomes(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
 
 
 CHECK = Check("x", "", "", 0.01, "")
@@ -74,7 +76,7 @@ def test_offset_tscs(monkeypatch: pytest.MonkeyPatch) -> None:
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(i, i + 300 + apart, i + 600) for i in range(10**9, 10**9 + 9000, 900)]
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
-        ((check, outcome),) = working.same([home, home + 1], 1e9)
+        ((check, outcome),) = working.same_outcomes([home, home + 1], 1e9)
         assert verdict.judge(check, outcome) == expected
         assert abs(outcome.measured * 1e9) <= abs(apart)  # no more than is certain
         if abs(apart) > 1000:
@@ -95,6 +97,6 @@ def test_user_time_of_a_nice_process_is_nice_time(
         lost_s=0.0, seconds=lambda _: 0.14,
     )  # fmt: skip
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
-    outcome = working._user(cast("working.Window", window))
+    outcome = working._user_outcome(cast("working.Window", window))
     assert outcome is not None
     assert outcome.measured == pytest.approx(measured)
