@@ -29,10 +29,10 @@ def files(version: str, date: str) -> dict[str, str]:
     """The text of each file, by its path below the prefix. Needs nothing but the sources."""
     sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probe")]
     from perftop import cli
-    from perftop.docs import command_line, man
+    from perftop.docs import command_line
 
     parser = cli._parser()  # noqa: SLF001 - no other module needs it
-    pages = man.manual(parser, version, date).items()
+    pages = command_line.manual(parser, version, date).items()
     found = {f"share/man/man{name[-1]}/{name}": text for name, text in pages}
     return found | {path: command_line.script(shell, parser) for shell, path in COMPLETIONS.items()}
 

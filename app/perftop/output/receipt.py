@@ -14,7 +14,7 @@ from typing import NamedTuple
 from perftop.base.text import safe_text
 from perftop.draw.columns import Column
 from perftop.output.stat_table import table_line
-from perftop.session.run_phases import RunPhase
+from perftop.session.losses import RunPhase
 from perftop.session.task_times import JobTime
 
 WIDTH = 78

@@ -17,9 +17,9 @@ from perftop.output.stat_json import Line, json_number
 from perftop.output.waiting import run_times_beside
 from perftop.process.command_window import Bounds, CommandWindow
 from perftop.session.interval import Distribution, Interval
-from perftop.session.missing import BOUNDS_REASON, UNREAD_REASON, why_no_states, why_unknown
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, JobFootprint
+from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, why_no_states, why_unknown
 
 # --- The state of a machine: hardware and settings in which two measurements can differ from the
 # start. Keys and values are those of the JSON output; the tables in this module translate them into

@@ -20,14 +20,14 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
 from perftop.output.sentences import evidence_json
 from perftop.session.interval import Interval
-from perftop.session.missing import (
+from perftop.session.session import Session
+from perftop.session.values import (
     UNREAD_REASON,
     doubt_texts,
     lasting_reasons,
     why_absent,
     why_no_states,
 )
-from perftop.session.session import Session
 
 Line = dict[str, Any]
 NO_WAITS_REASON = "the kernel does not report how long they waited"

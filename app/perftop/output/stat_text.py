@@ -45,9 +45,9 @@ from perftop.output.stat_table import (
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_here
 from perftop.process.job import Job
 from perftop.session.episodes import Tally
-from perftop.session.missing import missing_text
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
+from perftop.session.values import missing_text
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""

@@ -50,9 +50,9 @@ from perftop.session.losses import (
     LossSums,
     Totals,
 )
-from perftop.session.missing import lasting_reasons, names_by_reason, why_unknown
 from perftop.session.session import Session
 from perftop.session.task_times import JobTime, RunTimes
+from perftop.session.values import lasting_reasons, names_by_reason, why_unknown
 
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""

@@ -17,7 +17,7 @@ from perftop.base.errors import DAMAGED, Failed
 from perftop.model.differences import row_heads
 from perftop.recording.codec import BLOCK_MESSAGES, TimedMessage
 from perftop.recording.file import AnyRecording
-from perftop.session import navigation
+from perftop.session import selection
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import MAX_BYTES, History
 from perftop.session.session import MAX_BATCH, Session
@@ -191,8 +191,8 @@ class Seeker:
         is -1, of the last one before it, and a playback that has read up to there. None: there is
         none."""
         session = playback.session
-        episodes = navigation.reachable_episodes(session, cpus)
-        moments = {navigation.moment_of(session, episode, filter_episodes) for episode in episodes}
+        episodes = selection.reachable_episodes(session, cpus)
+        moments = {selection.moment_of(session, episode, filter_episodes) for episode in episodes}
         for time_ns in sorted(
             (ns for ns in moments if (ns - filter_episodes.time_ns) * by > 0), reverse=by < 0
         ):

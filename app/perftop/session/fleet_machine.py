@@ -24,9 +24,8 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import task
 from perftop.session.follow import Follower
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
-from perftop.session.values import machine_value
+from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
 """Seconds covered by the numbers of a row: few enough to follow changes, enough to be readable."""

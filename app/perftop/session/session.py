@@ -28,8 +28,17 @@ from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Distribution, Interval, Span, Tasks
-from perftop.session.losses import Cause, Losses, LossSums, RecordHints, Totals
-from perftop.session.run_phases import Moment, Moments, RunPhase, phases
+from perftop.session.losses import (
+    Cause,
+    Losses,
+    LossSums,
+    Moment,
+    Moments,
+    RecordHints,
+    RunPhase,
+    Totals,
+    phases,
+)
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256

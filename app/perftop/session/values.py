@@ -1,21 +1,27 @@
 """Values of numbers in one interval, by key: of the machine, and of CPUs, including the numbers
 that a core, package or L3 shares. `CpuColumns` has the numbers of one stream that a table of CPUs
-can show.
+can show. The second part has the reasons why a value is missing, as text for all outputs.
 
 Names, units and digits of numbers are in `model.numbers`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from math import nan
 
 import numpy as np
 
+from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.base.text import ClockUnit
-from perftop.model import numbers
+from perftop.base.text import ClockUnit, printable, ranges
+from perftop.model import evaluation as lost
+from perftop.model import machine_totals, numbers
+from perftop.model.counters import MIN_COUNTED_SHARE
+from perftop.model.delta import Doubt, doubts_by_cpu
 from perftop.model.machine_totals import L3_COUNTERS, PACKAGE_NAMES
-from perftop.model.numbers import EVENT, METRICS, NUMBERS, RARE_METRICS, Number
+from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE_METRICS, Number
 from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -201,3 +207,310 @@ class CpuColumns:
             case [int(pid), str(name), *_]:
                 return f"{name[:MAX_NAME]}:{pid}"
         return ""
+
+
+# --- Texts for all outputs on why a number is missing: in the whole stream, or in one interval.
+
+UNCOUNTED_REASON = "not available from this source"
+CPU_OFF_REASON = "the CPU is off"
+TURNS_REASON = "other events had the counters throughout"
+ESTIMATED_REASON = (
+    "other events took turns on the counters, so halts are estimates with large errors"
+)
+HOST_ONLY = "the time of guests is not counted, so halts are not known"
+UNREAD_REASON = "not read in this interval"
+MOSTLY_IDLE = "it had work for less than half of every sample"
+MANY_THREADS = "only neither is known of cores with more than two threads"
+BOUNDS_REASON = "only their bounds are known"
+READ_APART_REASON = "its CPUs were not read over the same span"
+DOUBT_TEXTS = {
+    Doubt.JUMPED: "changed by more than is possible: overwritten by another program, or misread",
+    Doubt.FAST: "ran faster than the TSC",
+    Doubt.UNLIKE: "differs from APERF or MPERF: reprogrammed by another program",
+    Doubt.IPC: "more instructions than any core retires in so many cycles",
+    Doubt.ABOVE: "exceeds the total that it is part of: reprogrammed by another program",
+    Doubt.STILL: "does not count on a busy CPU: defective, or reprogrammed by another program",
+    Doubt.OUTSIDE: "contradicts how long the siblings ran: defective, or reprogrammed",
+    Doubt.APART: "the siblings' counts differ",
+    Doubt.BACKWARDS: "time stamps went backwards",
+    Doubt.SLOTS: "the shares of the issue slots do not add up",
+    Doubt.IDLE: "differs from /proc/stat: the kernel's idle transitions were misread",
+    Doubt.TAKEN: "its register was changed by another program",
+}
+SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
+                "probe_cpu_s": "probe_cpu_s", "core_power_w": "energy_core_j"}  # fmt: skip
+"""Numbers of a whole run and of cores, each with the key of its counter."""
+_NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
+               "idle", "steal")  # fmt: skip
+SOUGHT_NAMES = {key: NUMBERS[key].words for key in _NAMED_KEYS} | {
+    "halt": "halts", "involuntary": "halts", "tasks": "task data",
+}  # fmt: skip
+"""Names of the numbers that users look for, by key, in the order in which they are listed; other
+numbers are not listed."""
+
+
+def lasting_reasons(session: Session) -> list[wire.Missing]:
+    """Reasons why numbers are missing in the whole stream, by the keys that users see."""
+    missing_by_key = {m.what: m for m in session.hello.missing}
+    reasons = [*session.hello.missing]
+    for key, is_served, text in (
+        ("base_hz", session.hello.base_hz, "no register or file here reports it"),
+        ("tsc_hz", session.hello.tsc_hz, "the rate of the time-stamp counter is not known here"),
+        ("tsc", session.counters.has_tsc or None, "no time-stamp counter is read here"),
+    ):
+        if is_served is None and key not in missing_by_key:
+            reasons.append(wire.Missing(key, text))
+    reasons += _metrics(session, missing_by_key)
+    columns, named = session.counters.columns, {m.what for m in reasons}
+    reasons += [
+        wire.Missing(key, UNCOUNTED_REASON)
+        for key in COUNTS
+        if key not in columns and key not in named
+    ]
+    for name, counter in (machine_totals.COUNTER_BY_NAME | SUM_COUNTERS).items():
+        if counter not in columns and name not in missing_by_key:
+            kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
+            reason = missing_by_key.get(counter) or missing_by_key.get(kind)
+            reasons.append(_as_missing(name, reason, UNCOUNTED_REASON))
+    has_limits = session.reader.turbo.cpus
+    if "turbo_ceiling_hz" not in missing_by_key and not has_limits.all():
+        rows = zip(session.topology, has_limits, strict=True)
+        cpus = [row.cpu for row, is_served in rows if not is_served]
+        # Its tables or their registers are missing.
+        reason = missing_by_key.get("turbo") or missing_by_key.get("limit_reasons")
+        text = "perftop knows no register with turbo's limits here"
+        some_cpus = cpus if has_limits.any() else None
+        reasons.append(_as_missing("turbo_ceiling_hz", reason, text, some_cpus))
+    return reasons
+
+
+def _metrics(
+    session: Session, missing_by_key: Mapping[str, wire.Missing]
+) -> Iterator[wire.Missing]:
+    """Yields the reasons for metrics that no CPU has or only some CPUs have."""
+    for key, variants in session.evaluator.chosen.items():
+        if key in missing_by_key:
+            continue
+        if (missing_counter := session.evaluator.first_missing(key)) is not None:
+            text = f"no counter {missing_counter} on this source"
+            yield _as_missing(key, missing_by_key.get(missing_counter), text)
+            continue
+        is_served = np.any([mask for _, mask in variants], axis=0)
+        if is_served.all():
+            continue
+        rows = zip(session.topology, is_served, strict=True)
+        cpus = [row.cpu for row, has_metric in rows if not has_metric]
+        needed_keys = session.evaluator.metrics[key].variants[0].needs
+        reasons = (m for m in session.hello.missing if m.what in needed_keys)
+        reason = next((m for m in reasons if not set(cpus).isdisjoint(m.cpus or ())), None)
+        yield _as_missing(key, reason, "this CPU has no counter for it", cpus)
+
+
+def _as_missing(
+    key: str, reason: wire.Missing | None, default: str, cpus: list[int] | None = None
+) -> wire.Missing:
+    if reason is None:
+        return wire.Missing(key, default, None, cpus)
+    return wire.Missing(key, reason.why, reason.fix, cpus)
+
+
+def doubt_texts(
+    interval: Interval, row: int, needed_keys: Container[str] | None = None
+) -> list[str]:
+    """Texts on why counters of a CPU are suspect; `needs`: only these counters."""
+    codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
+    if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
+        return [DOUBT_TEXTS[Doubt.BACKWARDS]]
+    return [f"{key}: {DOUBT_TEXTS[code]}" for key, code in codes
+            if needed_keys is None or key in needed_keys]  # fmt: skip
+
+
+class Reasons:
+    """Finds the reasons why values of one stream are missing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lasting_reasons: dict[str, list[wire.Missing]] = {}
+        for reason in lasting_reasons(session):
+            self._lasting_reasons.setdefault(reason.what, []).append(reason)
+        self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
+        """Results of `for_good`, which a table needs for each empty cell."""
+
+    def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
+        """The reason that holds for the whole stream, of this CPU; None: of all CPUs."""
+        if (key, cpu) not in self._reason_cache:
+            reasons = (
+                m for m in self._lasting_reasons.get(key, ()) if m.cpus is None or cpu in m.cpus
+            )
+            self._reason_cache[key, cpu] = next(reasons, None)
+        return self._reason_cache[key, cpu]
+
+    def of_machine(self, key: str) -> str:
+        return _reason_text(self.for_good(key)) or UNREAD_REASON
+
+    def of_l3(self, name: str) -> str:
+        """Why a number of L3s is missing, given its name in a line of JSON."""
+        counter = machine_totals.L3_COUNTERS[name]
+        if counter in self._session.counters.columns:
+            return UNREAD_REASON
+        reasons = (
+            _reason_text(self.for_good(key))
+            for key in (counter, *machine_totals.L3_COUNTERS.values())
+        )
+        return next((text for text in reasons if text), UNCOUNTED_REASON)
+
+    def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
+        """Why a metric or another number of a CPU is missing; `count`: the counter itself."""
+        if not interval.online[row]:
+            return CPU_OFF_REASON
+        cpu = self._session.topology[row].cpu
+        metric = self._session.evaluator.metrics.get(key)
+        if metric is not None and not count:
+            if self._session.evaluator.serves(key, row):
+                return why_absent(self._session, interval, row, key)
+            needed_keys = (need for variant in metric.variants for need in variant.needs)
+            texts = (_reason_text(self.for_good(name, cpu)) for name in (key, *needed_keys))
+            return next((text for text in texts if text), "not counted on this CPU")
+        for_good = _reason_text(self.for_good(key, cpu))
+        return for_good or why_absent(self._session, interval, row, key)
+
+    def of_states(self, interval: Interval, row: int) -> str:
+        """Why the SMT states of the CPU's core are missing."""
+        if not interval.online[row]:
+            return CPU_OFF_REASON
+        core = int(self._session.reader.cores.of_cpu[row])
+        method = interval.split.method[core] if core >= 0 else None
+        if method is None:
+            return "its core is not known"
+        if method == "bounds":
+            return BOUNDS_REASON
+        reason = why_no_states(self._session, interval, core)
+        return next(iter(reason.values()), UNREAD_REASON)
+
+    def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
+        """Why a value is missing, in a few words; `bounds`: only bounds of the core's states are
+        known."""
+        if (missing := self.for_good(key, self._session.topology[row].cpu)) is not None:
+            return missing.why
+        metric = self._session.evaluator.metrics.get(key)
+        if metric is None:
+            return "SMT states are not counted here" if bounds else "SMT states are not known"
+        return "it did not run" if metric.of_running else "not measured"
+
+
+def _reason_text(missing: wire.Missing | None) -> str:
+    return missing.why if missing is not None else ""
+
+
+def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
+    """Why a value is missing in this interval, if the source has it in general."""
+    if not interval.online[row]:
+        return CPU_OFF_REASON
+    metric = session.evaluator.metrics.get(key)
+    needed_keys = {key} if metric is None else session.evaluator.needs(key)
+    events = [interval.shares[name][row] for name in needed_keys & interval.shares.keys()]
+    own = not needed_keys.isdisjoint(session.counters.multiplexed)
+    share = interval.counted[row] if own and interval.counted is not None else 1.0
+    if suspect_texts := doubt_texts(interval, row, {"tsc", *needed_keys}):
+        return "; ".join(suspect_texts)
+    if key == "involuntary" and share < MIN_COUNTED_SHARE:
+        return ESTIMATED_REASON
+    if key == "involuntary" and session.counters.host_only[row]:
+        return HOST_ONLY
+    if key == lost.LOST_RATIO:
+        return MOSTLY_IDLE
+    halted = interval.values["util"][row] == 0
+    if metric is not None and metric.of_running and halted:
+        return "the CPU was halted throughout"
+    # A row of events without a turn counts as not read.
+    unread = math.isnan(interval.values["util"][row])
+    if any(s == 0 or (math.isnan(s) and not unread) for s in (share, *events)):
+        return TURNS_REASON
+    return UNREAD_REASON
+
+
+def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
+    """Why a metric that the source has is missing for all of these CPUs."""
+    served_rows = [row for row in rows if session.evaluator.serves(key, row)]
+    texts = dict.fromkeys(
+        text for row in served_rows for text in why_absent(session, interval, row, key).split("; ")
+    )
+    return "; ".join(texts) or "not counted on these CPUs"
+
+
+def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
+    """Why the SMT states of a core are missing, by key; empty if they or their bounds are known."""
+    split, cpus = interval.split, session.cores[core]
+    method = split.method[core]
+    is_known_by_key = {"smt": all(map(math.isfinite, split.shares(core).values())),
+             "smt_method": method is not None,
+             "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
+    missing_keys = [key for key, is_known in is_known_by_key.items() if not is_known]
+    if not missing_keys or (method == "bounds" and math.isfinite(split.low[core][0])):
+        return {}
+    rows = [session.position[cpu] for cpu in cpus]
+    online_rows = [row for row in rows if interval.online[row]] or rows
+    needed_keys = {"tsc", (method or "").replace("-", "_"), *session.evaluator.needs("util")}
+    texts = dict.fromkeys(
+        text for row in online_rows for text in doubt_texts(interval, row, needed_keys)
+    )
+    dark = next((row for row in online_rows if math.isnan(interval.values["util"][row])), None)
+    if texts:
+        text = "; ".join(texts)
+    elif dark is not None and not session.evaluator.serves("util", dark):
+        text = "busy time is not counted here"
+    elif dark is not None or not interval.online[online_rows[0]]:
+        text = why_absent(session, interval, online_rows[0] if dark is None else dark, "util")
+    else:
+        text = READ_APART_REASON
+    reasons = dict.fromkeys(missing_keys, text)
+    if cpus[2:] and is_known_by_key["active_threads"]:
+        reasons["smt"] = MANY_THREADS
+    return reasons
+
+
+Reason = tuple[str, str | None]
+"""The reason and the fix."""
+
+
+def names_by_reason(
+    reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
+) -> dict[Reason, list[str]]:
+    """Names of the missing numbers, by reason. `name` returns None or '' for numbers that are not
+    listed."""
+    names: dict[Reason, dict[str, None]] = {}
+    for missing in reasons:
+        if label := name(missing):
+            names.setdefault((missing.why, missing.fix), {})[label] = None
+    return {reason: [*labels] for reason, labels in names.items()}
+
+
+def missing_text(session: Session) -> list[str]:
+    """Lines for the user, one for each reason: the missing numbers, the reason and the fix."""
+    return [
+        f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
+        for (why, fix), labels in names_by_reason(lasting_reasons(session), _listed_name).items()
+    ]
+
+
+_MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
+
+
+_BANDWIDTH = {
+    *machine_totals.MEMORY_COUNTERS,
+    *machine_totals.MEMORY_COUNTERS.values(),
+    machine_totals.OF_BEST_NAME,
+}
+
+
+def _listed_name(missing: wire.Missing) -> str | None:
+    """The label of a missing number. None for numbers per 1000 instructions, as the instructions
+    themselves are listed, and for numbers that few machines have."""
+    key = missing.what
+    if key.endswith(PER_KI) or key in _MACHINE_KEYS:
+        return None
+    if key in _BANDWIDTH:
+        return "memory bandwidth"
+    metric = METRICS.get(key) or RARE_METRICS.get(key)
+    place = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
+    return (metric.label if metric else printable(key.removeprefix(EVENT))) + place

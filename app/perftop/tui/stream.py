@@ -21,7 +21,7 @@ from perftop.session.episodes import next_mark_label, shorten_label
 from perftop.session.follow import Follower
 from perftop.session.history import History
 from perftop.session.interval import Interval
-from perftop.session.navigation import nearest_moment, reachable_episodes
+from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
 from perftop.tui import first_picture
 from perftop.tui.app import PerfTopApp, Source, show

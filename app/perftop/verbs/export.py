@@ -219,7 +219,7 @@ _CPU_TERM = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
 def selected_cpus(session: Session, text: str) -> list[int]:
     """Returns the numbers of the CPUs that `text` names, in ascending order, among those selected
     for the recording. Each term has the syntax of the screen's filter. Raises Failed."""
-    from perftop.session import filter as filters
+    from perftop.session import selection
 
     shown, selected = set(session.shown), set[int]()
     for term in map(str.strip, text.split(",")):
@@ -233,8 +233,8 @@ def selected_cpus(session: Session, text: str) -> list[int]:
             hint = "try 0-15, 32, pkg0, core3, pkg1core3, type:P"
             raise Failed(f"--cpus: invalid CPUs {term!r} ({hint})", USAGE)
         try:
-            choice = filters.parse(words)
-        except filters.FilterError as error:
+            choice = selection.parse(words)
+        except selection.FilterError as error:
             raise Failed(f"--cpus: {error}", USAGE) from None
         assert choice is not None
         positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())

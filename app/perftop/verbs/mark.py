@@ -17,7 +17,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from perftop.process import marks
+    from perftop.process.job import send_mark
 
-    marks.send(args.name)
+    send_mark(args.name)
     return 0

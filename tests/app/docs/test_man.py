@@ -14,11 +14,11 @@ from waiting import MOST_S
 
 from perfprobe import __version__
 from perftop import cli
-from perftop.docs import man
+from perftop.docs import command_line
 from perftop.docs.command_line import verbs
 from perftop.docs.page import Page, blocks, topics
 
-PAGES = man.manual(cli._parser(), "1.2.3", "2026-11-23")
+PAGES = command_line.manual(cli._parser(), "1.2.3", "2026-11-23")
 
 
 def test_every_verb_and_page_has_one() -> None:
@@ -38,7 +38,7 @@ def test_every_option_is_explained() -> None:
 def test_words_become_requests() -> None:
     text = "# Title\n\n.dot `a-b` **c** …\n\n- one\n\n| a | b |\n|---|---|\n| `x` | y |\n"
     page = Page("topic", "Title", tuple(blocks(text))[1:])
-    assert man._topic_page(page)[3:-2] == [
+    assert command_line._topic_page(page)[3:-2] == [
         ".PP", "\\&.dot \\fBa\\-b\\fR \\fBc\\fR ...", ".IP \\(bu 2", "one",
         ".PP", ".TP", "\\fBx\\fR", "y",
     ]  # fmt: skip

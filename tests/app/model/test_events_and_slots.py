@@ -23,8 +23,8 @@ from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
 from perftop.session.interval import Interval
-from perftop.session.missing import DOUBT_TEXTS
 from perftop.session.session import Session
+from perftop.session.values import DOUBT_TEXTS
 
 
 def seen(events: str, frames: int = 21, spec: str = "sim:smt-mix,cpus=4") -> Session:

@@ -15,8 +15,8 @@ from perfprobe import wire
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.output import run_summary, stat_json
 from perftop.recording.codec import Reader
-from perftop.session import missing
 from perftop.session.session import Session
+from perftop.session.values import BOUNDS_REASON
 
 Line = dict[str, Any]
 Path = tuple[Any, ...]
@@ -129,7 +129,7 @@ def test_counters_taken_by_others_have_a_reason() -> None:
     told_lines = list(lines([greeting, *frames]))
     assert of_lines(told_lines) == {}
     summary = told_lines[-1]
-    assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": missing.BOUNDS_REASON})}
+    assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": BOUNDS_REASON})}
     assert summary["machine"]["kernel_instructions"] is None
     for line in (summary, *summary["cpus"]):
         assert line["why"]["kernel_instructions"].startswith("instructions: does not count")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perftop.base.text import ascii_line
 from perftop.output import receipt
-from perftop.session.run_phases import MAX_MOMENTS, Moment, Moments, RunPhase, phases
+from perftop.session.losses import MAX_MOMENTS, Moment, Moments, RunPhase, phases
 from perftop.session.task_times import RunTimes, TaskTimes
 
 S = 10**9

@@ -24,7 +24,7 @@ from perftop.output.run_summary import _other_tasks, summary_line
 from perftop.output.stat_table import DEFAULT_COLUMNS, StatTable, columns, is_known_number
 from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
-from perftop.process.marks import MarkSocket
+from perftop.process.job import MarkSocket
 from perftop.session.episodes import Tally
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes

@@ -18,8 +18,8 @@ from perftop.base import text as text_of
 from perftop.base.text import ranges
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
-from perftop.session.filter import HELP, MAX_LENGTH, FilterError, parse
 from perftop.session.interval import Interval
+from perftop.session.selection import HELP, MAX_LENGTH, FilterError, parse
 from perftop.session.session import Session
 
 NAMES = ["nginx", "Web Content", "kworker/2:1", "4242", "postgres", "nginx", "offline", "a|b"]

@@ -10,8 +10,8 @@ from played import TICKS, play
 
 from perfprobe import wire
 from perftop.output import stat_json
-from perftop.session import missing
 from perftop.session.session import Session
+from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, why_no_states
 
 
 def test_states_that_are_not_there_have_their_reason() -> None:
@@ -32,8 +32,8 @@ def test_states_that_are_not_there_have_their_reason() -> None:
         flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
         came.apply(frame(two, seq, values, flags=flags))
     assert core(came)["why"] == {
-        "smt": missing.UNREAD_REASON,
-        "active_threads": missing.UNREAD_REASON,
+        "smt": UNREAD_REASON,
+        "active_threads": UNREAD_REASON,
     }
     assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
 
@@ -47,7 +47,7 @@ def one_off(ref: int) -> dict[str, str]:
     for seq in (1, 2):
         flags = [wire.ROW_OFFLINE, wire.ROW_SAMPLED]
         session.apply(frame(greeting, seq, {"ref": [None, seq * ref]}, flags=flags))
-    return missing.why_no_states(session, session.take(), 0)
+    return why_no_states(session, session.take(), 0)
 
 
 def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
@@ -60,8 +60,8 @@ def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
     flags = [wire.ROW_SAMPLED, 0]
     session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
     session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
-    report = missing.why_no_states(session, session.take(), 0)
-    assert report == {"smt": missing.UNREAD_REASON, "active_threads": missing.UNREAD_REASON}
+    report = why_no_states(session, session.take(), 0)
+    assert report == {"smt": UNREAD_REASON, "active_threads": UNREAD_REASON}
 
 
 def test_a_core_that_is_off_has_that_reason() -> None:
@@ -69,10 +69,8 @@ def test_a_core_that_is_off_has_that_reason() -> None:
     for cpu in (0, 1):
         note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
         session.apply(note)
-    why = missing.why_no_states(session, session.take(), 0)
+    why = why_no_states(session, session.take(), 0)
     assert why.keys() == {"smt", "smt_method", "active_threads"}
     assert set(why.values()) == {"ref: ran faster than the TSC"}
     session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
-    assert set(missing.why_no_states(session, session.take(), 0).values()) == {
-        missing.CPU_OFF_REASON
-    }
+    assert set(why_no_states(session, session.take(), 0).values()) == {CPU_OFF_REASON}

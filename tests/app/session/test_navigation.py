@@ -15,10 +15,10 @@ from made import SAMPLE_NS
 from played import played
 
 from perftop.model.kinds import Episode
-from perftop.session import navigation
+from perftop.session import selection
 from perftop.session.history import History
 from perftop.session.interval import Interval
-from perftop.session.navigation import parse_moment
+from perftop.session.selection import parse_moment
 from perftop.session.session import Session
 
 Lived = tuple[Session, Interval]
@@ -44,7 +44,7 @@ def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
     session, interval = report
     results: list[float] = []
     while True:
-        moment = navigation.nearest_moment(session, interval, episodes, by)
+        moment = selection.nearest_moment(session, interval, episodes, by)
         if moment is None:
             return results
         results.append(moment / SAMPLE_NS)
@@ -55,7 +55,7 @@ def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
 
 def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
     session, _ = told
-    episodes = navigation.reachable_episodes(session)
+    episodes = selection.reachable_episodes(session)
     assert walk(told, episodes, 1) == []  # the newest is what is shown
     back = walk(told, episodes, -1)
     assert back == [30, 25, 11]
@@ -67,7 +67,7 @@ def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
 @pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
 def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int | None) -> None:
     session, interval = told
-    moment = navigation.moment_of(session, it := episode(start, end, 0), interval)
+    moment = selection.moment_of(session, it := episode(start, end, 0), interval)
     output = session.interval_at(moment, 5 * SAMPLE_NS)
     assert output is not None
     since_ns = output.time_ns - round(output.elapsed_s * 1e9)
@@ -80,8 +80,8 @@ def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int 
 
 def test_only_episodes_of_the_selected_cpus(told: Lived) -> None:
     session, _ = told
-    assert walk(told, navigation.reachable_episodes(session, [1, 3]), -1) == [30, 25]
-    assert walk(told, navigation.reachable_episodes(session, [2]), -1) == []
+    assert walk(told, selection.reachable_episodes(session, [1, 3]), -1) == [30, 25]
+    assert walk(told, selection.reachable_episodes(session, [2]), -1) == []
 
 
 def test_moments_dropped_from_history_are_not_visited() -> None:
@@ -93,10 +93,10 @@ def test_moments_dropped_from_history_are_not_visited() -> None:
     assert first > 30
     session.ended.extend([episode(10, first - 1, 0), episode(20, first, 0)])
     session.ended.append(episode(first + 5, first + 9, 0))
-    episodes = navigation.reachable_episodes(session)
+    episodes = selection.reachable_episodes(session)
     assert episodes == session.ended[1:]
     assert walk((session, session.take()), episodes, -1) == [first + 9, first]
-    assert navigation.reachable_episodes(Session(machine.hello)) == []
+    assert selection.reachable_episodes(Session(machine.hello)) == []
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from perfprobe import wire
 from perftop.model.delta import Doubt
 from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_json
-from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
+from perftop.session.values import lasting_reasons
 
 IDLE = counter("idle_s", "s", bits=64, scale=1e-6)
 POLL = counter("poll_s", "s", bits=64, scale=1e-6)

@@ -18,9 +18,8 @@ from perfprobe.wire import Block, Missing
 from perftop.model.kinds import BASE_CLOCK, Cap
 from perftop.output import stat_json
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
-from perftop.session.values import cpu_values, machine_value, mean_ceiling
+from perftop.session.values import cpu_values, lasting_reasons, machine_value, mean_ceiling
 
 
 @pytest.mark.parametrize(("hz", "util", "told"), [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perftop.base.errors import Failed
-from perftop.process.marks import MAX_PENDING, SOCKET_VARIABLE, MarkSocket, send
+from perftop.process.job import MAX_PENDING, SOCKET_VARIABLE, MarkSocket, send_mark
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 
@@ -38,9 +38,9 @@ def test_a_recorded_command_divides_itself_into_phases(tmp_path: Path) -> None:
 def test_a_measured_command_divides_itself_into_phases() -> None:
     # One process that lasts, since one that ends between two scans of the tasks is not seen.
     script = (
-        "import time; from perftop.process.marks import send\n"
+        "import time; from perftop.process.job import send_mark\n"
         "for name in ('first', 'second'):\n"
-        "    send(name); end = time.monotonic() + 1.3\n"
+        "    send_mark(name); end = time.monotonic() + 1.3\n"
         "    while time.monotonic() < end: pass"
     )
     result = run("stat", "--source", "os", "--brief", "--", sys.executable, "-c", script)
@@ -63,19 +63,19 @@ def test_names_come_in_order_and_long_ones_are_cut(monkeypatch: pytest.MonkeyPat
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     for name in ("a", "b" * 999, "\udcff"):
-        send(name)
+        send_mark(name)
     assert [name[:3] for _, name in marks.new_marks()] == ["a", "bbb", "?"]
     assert [*marks.new_marks()] == []
     marks.close()
     with pytest.raises(Failed, match="has ended"):
-        send("late")
+        send_mark("late")
     assert [*marks.new_marks()] == []
 
 
 def test_a_command_that_sets_many_marks_waits_for_no_sample() -> None:
     script = (
-        "import time; from perftop.process.marks import send; start = time.monotonic()\n"
-        "for at in range(64): send(str(at))\n"
+        "import time; from perftop.process.job import send_mark; start = time.monotonic()\n"
+        "for at in range(64): send_mark(str(at))\n"
         "print(time.monotonic() - start)"
     )
     # The kernel holds ten or so: with a sample every 5 s, they must be read before.
@@ -87,20 +87,20 @@ def test_a_command_that_sets_many_marks_waits_for_no_sample() -> None:
 def test_a_stopped_perftop_delays_a_command_little(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
-    monkeypatch.setattr("perftop.process.marks.SEND_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("perftop.process.job.SEND_TIMEOUT_S", 0.01)
     with pytest.raises(Failed, match="does not answer"):
         for _ in range(100_000):
-            send("x")
+            send_mark("x")
 
 
 def test_marks_between_two_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     for at in range(MAX_PENDING + 8):
-        send(str(at))
+        send_mark(str(at))
         marks.collect()
     assert len(marks.new_marks()) == MAX_PENDING
-    send("next")
+    send_mark("next")
     assert [name for _, name in marks.new_marks()] == ["next"]
 
 
@@ -109,7 +109,7 @@ def test_another_user_learns_that_a_mark_is_not_set(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     monkeypatch.setattr("os.getuid", lambda: 65534)
     with pytest.raises(Failed, match="another user"):
-        send("stranger")
+        send_mark("stranger")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -120,11 +120,11 @@ def test_marks_of_another_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> 
         try:
             monkeypatch.setattr("os.getuid", lambda: 0)
             os.setuid(65534)
-            send("stranger")
+            send_mark("stranger")
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
-    send("own")
+    send_mark("own")
     assert [name for _, name in marks.new_marks()] == ["own"]
     marks.close()
 

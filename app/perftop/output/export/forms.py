@@ -42,9 +42,9 @@ from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
 from perftop.process.job import RESOURCE_KEYS
 from perftop.session.interval import Interval
-from perftop.session.missing import Reasons, doubt_texts
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
+from perftop.session.values import Reasons, doubt_texts
 
 EpisodeCounts = dict[str, dict[str, int]]
 """Number of episodes by kind and cause."""

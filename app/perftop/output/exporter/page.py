@@ -30,8 +30,8 @@ from perftop.output.exporter.sums import (
     EpisodeSums,
     Sums,
 )
-from perftop.session.missing import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
 from perftop.session.session import Session
+from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
 
 # --- the families
 

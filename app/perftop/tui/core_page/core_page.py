@@ -16,7 +16,7 @@ from perftop.model import smt
 from perftop.model.kinds import Episode
 from perftop.model.tasks import task
 from perftop.output.sentences import unique_losses
-from perftop.session.missing import SOUGHT_NAMES, doubt_texts, lasting_reasons, names_by_reason
+from perftop.session.values import SOUGHT_NAMES, doubt_texts, lasting_reasons, names_by_reason
 from perftop.tui.core_page.charts import RAMP_LEVELS, Charts, CoreHistory
 from perftop.tui.core_page.numbers import (
     NAME_WIDTH,

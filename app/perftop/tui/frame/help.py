@@ -22,9 +22,9 @@ from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import safe_cells, width
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
-from perftop.session.filter import HELP
-from perftop.session.missing import missing_text
+from perftop.session.selection import HELP
 from perftop.session.session import Session
+from perftop.session.values import missing_text
 from perftop.tui.shared import keys
 from perftop.tui.shared.paint import ink_of
 

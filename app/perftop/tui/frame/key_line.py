@@ -12,7 +12,7 @@ from textual.message import Message
 
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, safe_cells, width
-from perftop.session.missing import SOUGHT_NAMES, lasting_reasons, names_by_reason
+from perftop.session.values import SOUGHT_NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import KEYS, TURN_ORDER

@@ -26,7 +26,7 @@ from perftop.base.text import ClockUnit, clock_unit, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import FALLING, RISING
 from perftop.model.numbers import Number
-from perftop.session.filter import HELP
+from perftop.session.selection import HELP
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
 from perftop.tui.shared.canvas import Canvas

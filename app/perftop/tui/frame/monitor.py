@@ -18,7 +18,7 @@ from perftop.draw.columns import fit
 from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import Printout
 from perftop.session.interval import Interval
-from perftop.session.navigation import typed_moment
+from perftop.session.selection import typed_moment
 from perftop.session.session import Session
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.header import Status

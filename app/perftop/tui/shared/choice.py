@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perftop.session.filter import Filter
     from perftop.session.interval import Interval
+    from perftop.session.selection import Filter
     from perftop.session.session import Session
 
 Units = Literal["GHz", "MHz", "base"]
@@ -58,7 +58,7 @@ class Choice(Sorting):
     def set_filter(self, text: str, cpu: int | None) -> None:
         """Sets the filter to this text, and selects the core of this CPU. If the text is not a
         valid filter, raises FilterError and changes nothing."""
-        from perftop.session.filter import parse  # late: needs numpy
+        from perftop.session.selection import parse  # late: needs numpy
 
         self.filter = parse(text)
         self.cpu = cpu

@@ -28,9 +28,9 @@ from perftop.output.sentences import (
     total_cost,
     unique_losses,
 )
-from perftop.session.missing import UNCOUNTED_REASON, lasting_reasons
-from perftop.session.navigation import is_reachable, moment_of
+from perftop.session.selection import is_reachable, moment_of
 from perftop.session.session import Session
+from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.panels.panels import PaneledView, cause_lines, panel_title, wrapped_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Cursor

@@ -21,9 +21,14 @@ from perftop.draw.strips import Line, Piece, fit_line, safe_cells, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
-from perftop.session.missing import Reasons, doubt_texts
 from perftop.session.session import Session
-from perftop.session.values import displayed_values, mean_ceiling, suspect_rows
+from perftop.session.values import (
+    Reasons,
+    displayed_values,
+    doubt_texts,
+    mean_ceiling,
+    suspect_rows,
+)
 from perftop.tui.panels.panels import PaneledView, Target
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import RowEpisodes, lowered_number

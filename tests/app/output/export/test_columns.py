@@ -29,8 +29,8 @@ from perftop.output.export.forms import Delimited
 from perftop.output.stat_json import json_number
 from perftop.recording.codec import TimedMessage
 from perftop.session.interval import Interval
-from perftop.session.missing import DOUBT_TEXTS
 from perftop.session.session import Session
+from perftop.session.values import DOUBT_TEXTS
 
 decimals = st.builds(lambda digits, power: digits * 10.0**power, st.integers(0, 10**9),
                      st.integers(-14, 12))  # fmt: skip

@@ -10,7 +10,7 @@ from textual.command import CommandList
 from waiting import until
 
 from perftop.draw import theme
-from perftop.session.filter import HELP
+from perftop.session.selection import HELP
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame.menu import Palette, commands, cpu_commands
 from perftop.tui.frame.monitor import Monitor

@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 from waiting import until
 
 from perftop.draw import theme
-from perftop.session.filter import parse
+from perftop.session.selection import parse
 from perftop.tui.frame.prompt import Prompt
 from perftop.tui.shared.choice import Choice
 

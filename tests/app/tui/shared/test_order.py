@@ -12,7 +12,7 @@ from playing import running
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
 from perftop.model.kinds import Episode
-from perftop.session.filter import parse
+from perftop.session.selection import parse
 from perftop.tui.overview import columns
 from perftop.tui.overview.rows import Grid, package_heading
 from perftop.tui.shared.choice import Choice

@@ -14,7 +14,7 @@ from textual.geometry import Size
 
 from perfprobe.wire import Rate
 from perftop.model.kinds import KINDS
-from perftop.session.filter import parse
+from perftop.session.selection import parse
 from perftop.tui.views.table import Table
 
 

@@ -9,8 +9,8 @@ import pytest
 from fakes import Does, Machine, doubting
 from time_view import look, many, seen, two
 
-from perftop.session.filter import parse
 from perftop.session.history import History
+from perftop.session.selection import parse
 from perftop.tui.shared import time_axis
 
 # --- what a line is
