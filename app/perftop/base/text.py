@@ -146,7 +146,7 @@ _ASCII_SIGNS = {
     "▲": "^", "■": "*", "║": "H", "◐": "&", "▣": "Q", "↯": "I", "▤": "m", "◊": "+", "╱": "/",
     "○": "o", "•": "O", "▮": "S",
     "┴": "^", "└": "`", "├": "|", "▌": ">", "▔": "-", "◂": "<", "┬": "+", "✕": "x", "≈": "~",
-    "✓": "+",
+    "✓": "+", "●": "o", "┼": "+",
 }  # fmt: skip
 _CUT_END = re.compile("..…")
 """An ellipsis with the two characters before it: in ASCII, three dots replace all three."""

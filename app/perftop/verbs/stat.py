@@ -286,6 +286,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         ]
         if not repeats:
             return status
+        unicode = utf8() or out not in {sys.stdout, sys.stderr}
         compared = compared_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
             objects = [line for runs, argv in sides for line in lines_json(runs, argv)]
@@ -295,8 +296,8 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
             printed_lines = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
             if compared:
                 names = shlex.join(args.commands["A"]), shlex.join(args.commands["B"])
-                printed_lines += ["", *text.lines(compared, names)]
-            if out in {sys.stdout, sys.stderr} and not utf8():
+                printed_lines += ["", *text.lines(compared, names, unicode=unicode)]
+            if not unicode:
                 printed_lines = [ascii_line(line) for line in printed_lines]
         printed_lines = [printable(line) for line in printed_lines]
         printed_lines[0] = with_style(

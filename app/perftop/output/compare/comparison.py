@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
-from statistics import fmean, median
+from math import inf, sqrt
+from statistics import fmean, median, variance
 
-from perftop.base.text import join_words, safe_text
+from perftop.base.text import count_noun, join_words, safe_text
 from perftop.model.kinds import CAUSES, KINDS, cause_of
 from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
@@ -22,6 +22,7 @@ from perftop.output.compare.readings import (
 )
 from perftop.output.compare.statistics import (
     LEVEL,
+    MAX_NEEDED,
     Difference,
     difference,
     estimate,
@@ -29,6 +30,8 @@ from perftop.output.compare.statistics import (
     holm_corrected,
     ranked_difference,
     resolution,
+    runs_needed,
+    smallest_difference,
 )
 from perftop.output.run_summary import SETTING_NAMES, is_different, setting_label, value_text
 from perftop.output.sentences import as_clause
@@ -39,6 +42,11 @@ cause explains nothing."""
 MIN_DIFFERENCE = 0.0005
 """Minimum difference, as a share or relative to A. A smaller one is ignored however significant it
 is, because counters are not more accurate."""
+SAME = 0.02
+"""Maximum distance from 0, as a share or relative to A, of an interval whose sides count as the
+same."""
+MIN_OTHERS = 0.1
+"""Minimum number of CPUs that other tasks used for a quieter machine to be suggested."""
 NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that do not explain a difference by themselves."""
@@ -71,6 +79,11 @@ class Row:
     def unit(self) -> str:
         """The unit of the difference: points for shares, else percent of A."""
         return "points" if self.number.unit == "ratio" else "%"
+
+    @property
+    def is_same(self) -> bool:
+        """Whether no difference was found, and none above SAME is possible."""
+        return self.verdict == NOISE and max(map(abs, self.interval or (0.0,))) <= SAME
 
     @property
     def size(self) -> str:
@@ -371,7 +384,47 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
         return f"{text}; no rate differs by more than the noise." if with_noise else f"{text}."
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         return "Inconclusive: one run a side."
-    return f"{_possible(*with_noise[0])}."
+    phase, row = with_noise[0]
+    text = f"{_possible(phase, row)}."
+    power = _power(phase, row, len(rows))
+    if row.is_same or power is None:
+        return text
+    a, b = len(phase.a), len(phase.b)
+    runs = f"{count_noun(a, 'run')} a side" if a == b else f"{a} and {b} runs"
+    return f"Inconclusive: {runs} cannot show less than {100 * power[0]:.0f} {row.unit}. {text}"
+
+
+def _power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
+    """Returns the difference that so many runs show in most comparisons of so many rows, and the
+    runs a side that show today's difference; None if the runs do not show their noise."""
+    by_file = max(phase.files) > 1
+    sides = [_values(side, row.number.key, by_file=by_file) for side in (phase.a, phase.b)]
+    count = min(map(len, sides))
+    if count < 2:
+        return None
+    scale = 1.0 if row.number.unit == "ratio" else abs(row.a)
+    sd = sqrt(fmean(variance(values) for values in sides)) / scale
+    return smallest_difference(sd, count, rows), runs_needed(sd, abs(row.change), rows)
+
+
+def next_step(compared: Sequence[Comparison]) -> str:
+    """Returns what would decide whether the first number whose noise is known differs, beginning
+    with the run time; '' if that is decided, or if no number of runs would."""
+    pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
+    pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
+    if not pairs or pairs[0][1].is_sure or pairs[0][1].is_same:
+        return ""
+    phase, row = pairs[0]
+    power = _power(phase, row, sum(len(phase.rows) for phase in compared))
+    if power is None:
+        return ""
+    steps, runs = [], (*phase.a, *phase.b)
+    others = [run.numbers["others_cpus"] for run in runs if "others_cpus" in run.numbers]
+    if others and fmean(others) >= MIN_OTHERS:
+        steps.append(f"a quieter machine (other tasks used {fmean(others):.1f} CPUs)")
+    if power[1] < MAX_NEEDED:
+        steps.append(f"perftop stat -r {power[1]}, as so many runs a side show {row.size}")
+    return ", or ".join(steps)
 
 
 def work_sentence(phase: Comparison) -> str:

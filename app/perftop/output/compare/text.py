@@ -1,37 +1,49 @@
-"""A comparison as text (the differences between the machines, a row for each number, and charts of
-distributions), and as a JSON line."""
+"""A comparison as text (the differences between the machines, and a row for each number with its
+runs and its interval drawn on one scale), and as a JSON line."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import nan
 
-from perftop.base.text import EIGHTHS, bar_chart, count_noun, safe_text, terminal_text
-from perftop.draw.columns import Column
+from perftop.base.text import count_noun, safe_text, terminal_text
+from perftop.draw.columns import Column, Run, columns_line
 from perftop.model.kinds import cause_of
 from perftop.output.compare.comparison import (
     NOISE,
+    SAME,
     Comparison,
     Row,
     headline,
+    next_step,
     open_questions,
     work_sentence,
 )
 from perftop.output.compare.readings import Reading, format_like, number_of, unit_of
 from perftop.output.run_summary import setting_label, value_text
 from perftop.output.stat_json import Line, json_number
-from perftop.output.stat_table import table_line
 
 WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of the state of a machine."""
+DOT_CELLS, SCALE_CELLS = 8, 15
+"""Widths in cells of the runs of a number, and of the scale of all intervals."""
 LABEL_COLUMN = Column("", "", 18, left=True, gap=0)
-COLUMNS = [LABEL_COLUMN, Column("", "A", 7), Column("", "B", 8), Column("", "B - A", 10),
-           Column("", "95 % interval", 17)]  # fmt: skip
-VERDICT_GAP = " " * 3
-INTERVAL_NOTE = "Intervals: 95 % for all rows together, {}."
+COLUMNS = [
+    LABEL_COLUMN, Column("", "", 7), Column("", "", 8), Column("", "", 14),
+    *(Column("", "", width + 1, left=True, gap=1) for width in (DOT_CELLS, SCALE_CELLS, 7)),
+]  # fmt: skip
+"""Name, values of A and B, difference, runs, interval and verdict."""
+NOTE = "±: 95 % for all rows together, {}. same: within ±{:.0f} %"
 MAX_RATIO = 10.0
-"""Maximum end of an interval, relative to A, that is printed as a number."""
+"""Minimum change, relative to A, that is printed as a multiple, and minimum half of an interval
+that has no number."""
+SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Ends of the scale, relative to A, or for shares in points."""
+STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
+"""SGR codes of a terminal, by style."""
+VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
+"""Words for verdicts on certain differences."""
 FIRST_EQUAL_STATES = (
     "host",
     "model",
@@ -52,37 +64,43 @@ def lines(
     compared: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True,
     colour: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Returns the lines of the comparison. `unicode`: allow block characters. `colour`: add escape
-    sequences for colours."""
+    """Returns the lines of the comparison. `unicode`: allow graphic characters. `colour`: add
+    escape sequences for colours."""
 
-    def drawn(text: str, code: str = "") -> str:
-        return terminal_text(text.rstrip(), code if colour else "", unicode=unicode)
+    def drawn(runs: Iterable[Run]) -> str:
+        codes = STYLE_CODES if colour else {}
+        parts = [terminal_text(text, codes.get(style, ""), unicode=unicode) for text, style in runs]
+        return "".join(parts).rstrip()
 
-    text_lines = [drawn(line, "1") for line in textwrap.wrap(headline(compared), WIDTH)]
-    text_lines += ["", *map(drawn, _machines(compared[0], names))]
+    def plain(texts: Iterable[str], style: str = "") -> list[str]:
+        return [drawn([(text, style)]) for text in texts]
+
+    answer, scale = headline(compared), _scale(compared)
+    is_open = answer.startswith("Inconclusive")
+    wrapped = textwrap.wrap(answer.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)
+    wrapped = [text.replace("\N{NO-BREAK SPACE}", " ") for text in wrapped]
+    text_lines = plain(wrapped, "open" if is_open else "bold")
+    text_lines += ["", *plain(_machines(compared[0], names))]
     for phase in compared:
-        heads = [_runs(phase), *(column.heading for column in COLUMNS[1:])]
-        text_lines += ["", drawn(f"{table_line(COLUMNS, heads)}{VERDICT_GAP}verdict", "2")]
-        for row in phase.rows:
-            text, verdict = _row(row), row.verdict
-            if row.cause is not None and row.verdict != NOISE:
-                verdict = f"{verdict}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
-            # A row within the noise is dim; where B is worse, the verdict is red.
-            if row.verdict == "worse":
-                text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
-            else:
-                text_lines.append(
-                    drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.is_sure else "2")
-                )
-        picture = pictures(phase, unicode=unicode)
-        text_lines += ["", *picture] if picture else []
+        change, runs = ("B - A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
+        titles = [_runs(phase), "A", "B", change, runs, _scale_heading(scale), "verdict"]
+        text_lines += ["", drawn(columns_line(COLUMNS, [(title, "dim") for title in titles]))]
+        text_lines += [drawn(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
+    rows = [row for phase in compared for row in phase.rows]
     basis = "within these two runs" if compared[0].by_blocks else "if the runs are independent"
-    if any(row.interval is not None for phase in compared for row in phase.rows):
-        text_lines += ["", drawn(INTERVAL_NOTE.format(basis), "2")]
+    if any(row.interval is not None for row in rows):
+        text_lines += ["", *plain([NOTE.format(basis, 100 * SAME)], "dim")]
+    causes = [
+        f"{row.number.words}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
+        for row in rows if row.cause is not None and row.verdict != NOISE
+    ]  # fmt: skip
+    sections = [("cause", causes), ("try", [next_step(compared)]),
+                ("unknown", open_questions(compared))]  # fmt: skip
     more = [text for text in [work_sentence(compared[0])] if text and len(compared) == 1]
-    for text in open_questions(compared):
-        more += textwrap.wrap(f"{'unknown':<11}{text}", WIDTH, subsequent_indent=" " * 11)
-    return text_lines + (["", *map(drawn, more)] if more else [])
+    for title, texts in sections:
+        for text in filter(None, texts):
+            more += textwrap.wrap(f"{title:<11}{text}", WIDTH, subsequent_indent=" " * 11)
+    return text_lines + (["", *plain(more)] if more else [])
 
 
 def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
@@ -131,49 +149,45 @@ def _label(row: Row) -> str:
     return f"  {words if len(words) < room else row.number.label:<{room}}{unit}"
 
 
-def _row(row: Row) -> str:
-    """Returns the row up to its verdict, padded."""
+def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Run]:
+    """Returns the row of a number. Only a certain difference is bright, and red where B is
+    worse."""
+    style = "" if row.is_sure else "dim"
+    verdict = "same" if row.is_same else VERDICT_WORDS.get(row.verdict, "open")
+    emphasis = "worse" if row.verdict == "worse" else style
+    sides = [_values(side, row.number.key, samples=phase.by_blocks) for side in (phase.a, phase.b)]
+    return columns_line(COLUMNS, [
+        (_label(row), style),
+        *((format_like(row.number, value, row.a), style) for value in (row.a, row.b)),
+        (_change(row, "±" if unicode else "+-"), emphasis),
+        _dots(sides, unicode=unicode), (_interval(row, scale), emphasis), [(verdict, emphasis)],
+    ])  # fmt: skip
+
+
+def _change(row: Row, sign: str) -> str:
+    """Returns the difference with the larger half of its interval."""
     unit = "pt" if row.unit == "points" else row.unit
-    interval = ""
-    if row.interval is not None:
-        low, high = (
-            f"{100 * end:+z.1f}" if end < MAX_RATIO else f">{100 * MAX_RATIO:.0f}"
-            for end in row.interval
-        )
-        interval = f"{low} to {high:>5}"
-    change = f"{100 * row.change:+z.1f} {unit}"
     if row.unit == "%" and row.change >= MAX_RATIO:
-        change = f"x{1 + row.change:.0f}  "
-    cells = [
-        _label(row), *(format_like(row.number, value, row.a) for value in (row.a, row.b)),
-        change, interval,
-    ]  # fmt: skip
-    return table_line(COLUMNS, cells).ljust(sum(column.width for column in COLUMNS))
+        return f"x{1 + row.change:.0f}  "
+    half = max((abs(end - row.change) for end in row.interval or ()), default=0.0)
+    digits = int(max(abs(row.change), half) < 1)
+    text = f"{100 * row.change:+z.{digits}f}"
+    if row.interval is not None:
+        size = f"{100 * half:.{digits}f}" if half < MAX_RATIO else f">{100 * MAX_RATIO - 1:.0f}"
+        text += f"{sign:>2}{size}"
+    return f"{text} {unit}"
 
 
-# --- charts
+# --- the picture of a row
 
-BINS = 32
-ASCII_STEPS = " .:-=+*#"
-MAX_PICTURES = 3
-"""Maximum number of charts. Each number that differs has a chart, and so has the run time."""
-MIN_VALUES = 3
-"""Minimum number of values that each side needs for a chart."""
 TRIM_SHARE = 0.005
 """Share of the values at each end that may be outside the axis."""
-
-
-def pictures(phase: Comparison, *, unicode: bool) -> list[str]:
-    """Returns the distributions of numbers on both sides, as rows of blocks on a common axis."""
-    rows: list[str] = []
-    for row in phase.rows:
-        sides = [
-            _values(side, row.number.key, samples=phase.by_blocks) for side in (phase.a, phase.b)
-        ]
-        shows = row.is_sure or row.number.key == "run_s"
-        if shows and min(map(len, sides)) >= MIN_VALUES and len(rows) < 2 * MAX_PICTURES:
-            rows += _picture(row, sides, EIGHTHS if unicode else ASCII_STEPS)
-    return rows
+BRAILLE = 0x2800
+DOTS = ((0x00, 0x02, 0x03), (0x00, 0x10, 0x18)), ((0x00, 0x04, 0x44), (0x00, 0x20, 0xA0))
+"""Bits of a braille character: of A, above, and of B, below; in the left and the right column of
+dots; by density."""
+ASCII_DOTS = " '.:"
+"""Signs of a cell without values, with values of A, of B and of both."""
 
 
 def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[float]:
@@ -183,19 +197,70 @@ def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[flo
     return [run.numbers[key] for run in readings if key in run.numbers]
 
 
-def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator[str]:
+def _dots(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
+    """Returns the values of both sides on one axis, from the lowest to the highest of them. Where a
+    side has at least half as many values as at its densest place, it has two dots."""
     ordered = sorted(value for side in sides for value in side)
-    cut = int(TRIM_SHARE * len(ordered))
+    if not ordered:
+        return []
+    cut, places = int(TRIM_SHARE * len(ordered)), 2 * DOT_CELLS if unicode else DOT_CELLS
     low, high = ordered[cut], ordered[-1 - cut]
-    ends = [format_like(row.number, end, row.a) for end in (low, high)]
-    for name, values in zip("AB", sides, strict=True):
-        counts = [0] * BINS  # values beyond an end count in the bin at that end
-        for value in values:
-            place = int((value - low) / (high - low) * BINS) if high > low else BINS // 2
-            counts[min(max(place, 0), BINS - 1)] += 1
-        first = name == "A"
-        left = f"{_label(row)}{ends[0]:>8}" if first else " " * (LABEL_COLUMN.width + 8)
-        yield f"{left} {bar_chart(counts, signs)} {ends[1] if first else '':<8}{name}"
+    densities = []
+    for side in sides:
+        counts = [0] * places  # values beyond an end count in the place at that end
+        for value in side:
+            place = int((value - low) / (high - low) * places) if high > low else places // 2
+            counts[min(max(place, 0), places - 1)] += 1
+        dense = max(counts) / 2
+        densities.append([0 if count == 0 else 1 if count < dense else 2 for count in counts])
+    width = places // DOT_CELLS
+    with_a, with_b = ([max(side[at : at + width]) > 0 for at in range(0, places, width)]
+                      for side in densities)  # fmt: skip
+    signs = [ASCII_DOTS[a + 2 * b] for a, b in zip(with_a, with_b, strict=True)]
+    if unicode:
+        bits = [sum(dots[half][side[2 * cell + half]]
+                    for dots, side in zip(DOTS, densities, strict=True) for half in range(2))
+                for cell in range(DOT_CELLS)]  # fmt: skip
+        signs = [chr(BRAILLE + b) if b else "·" for b in bits]
+    styles = [("dim", "a", "b", "")[a + 2 * b] for a, b in zip(with_a, with_b, strict=True)]
+    return list(zip(signs, styles, strict=True))
+
+
+def _scale(compared: Sequence[Comparison]) -> float:
+    """Returns the end of the scale: the first that holds all changes up to 100 %, and all intervals
+    of certain differences."""
+    rows = [row for phase in compared for row in phase.rows]
+    sizes = [abs(row.change) for row in rows]
+    sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
+    longest = max((size for size in sizes if size <= SCALES[-1]), default=SCALES[-1])
+    return next(scale for scale in SCALES if scale >= longest)
+
+
+def _scale_heading(scale: float) -> str:
+    half = SCALE_CELLS // 2
+    return f"{f'-{100 * scale:.0f} %':<{half}}0{f'+{100 * scale:.0f} %':>{half}}"
+
+
+def _interval(row: Row, scale: float) -> str:
+    """Returns the scale with the change as a dot and its interval as a line, with an arrow where
+    either leaves the scale."""
+    middle = SCALE_CELLS // 2
+
+    def cell(value: float) -> int:
+        return middle + round(max(-2.0, min(2.0, value / scale)) * middle)
+
+    cells = ["·"] * SCALE_CELLS
+    cells[middle], place = "│", cell(row.change)
+    low, high = map(cell, row.interval or (row.change, row.change))
+    for at in range(max(0, low), min(SCALE_CELLS - 1, high) + 1):
+        cells[at] = "┼" if at == middle else "─"
+    if 0 <= place < SCALE_CELLS:
+        cells[place] = "●"
+    if low < 0:
+        cells[0] = "◂"
+    if high >= SCALE_CELLS:
+        cells[-1] = "▸"
+    return "".join(cells)
 
 
 # --- JSON

@@ -17,11 +17,11 @@ from perftop.output.compare.comparison import (
     Comparison,
     compare,
     headline,
+    next_step,
     open_questions,
     work_sentence,
 )
-from perftop.output.compare.readings import Reading, reading
-from perftop.output.compare.text import pictures
+from perftop.output.compare.readings import NUMBERS, Reading, reading
 from perftop.output.run_summary import is_different, machine_state, setting_label, value_text
 from perftop.session.session import Session
 
@@ -165,8 +165,9 @@ def test_text_fits_and_its_values_are_aligned() -> None:
     assert max(map(len, lines)) <= 80
     heading = next(line for line in lines if "verdict" in line)
     index = heading.index("verdict")
-    rows = [line for line in lines if line.startswith("  ") and " to " in line]
-    assert {line[index - 2 : index] for line in rows} == {"  "}
+    rows = [line for line in lines if line.startswith("  ") and "±" in line]
+    assert {line[index - 1] for line in rows} == {" "}
+    assert {len(line[: index - 1].rstrip()) for line in rows} == {index - 1}
     assert len(rows) == len(comparison.rows)
 
 
@@ -185,19 +186,106 @@ def test_untrusted_text_cannot_control_a_terminal() -> None:
     lines = text.lines([comparison], ("a\x1b[31m", "b\n"), unicode=False, colour=True)
     assert all(line.isascii() for line in lines)
     assert {c for line in lines for c in line if not c.isprintable()} == {"\x1b"}
-    assert all(line.count("\x1b") in {0, 2} for line in lines)
-    assert sum("\x1b[31mworse" in line for line in lines) == 1, "the run time is worse"
+    assert all(line.count("\x1b") == 2 * line.count("\x1b[0m") for line in lines)
+    assert sum("\x1b[31mworse\x1b[0m" in line for line in lines) == 1, "the run time is worse"
 
 
-def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
-    draw = random.Random(10)
-    comparison = compared(side(draw), side(draw, clock=0.5))
-    for unicode, full in ((True, "█"), (False, "#")):
-        a, b = pictures(comparison, unicode=unicode)[-2:]
-        assert a.rstrip().endswith("A")
-        assert a.index(full) > b.rindex(full), "the clock of B is lower"
-        assert b.isascii() != unicode
-        assert len(a.rstrip()) == len(b.rstrip()), "one axis"
+def picture(result: Comparison, key: str, *, unicode: bool = True) -> tuple[str, str, str]:
+    """The runs, the interval and the verdict of a row."""
+    lines = text.lines([result], ("A", "B"), unicode=unicode)
+    heading = next(line for line in lines if line.endswith("verdict"))
+    first = heading.index("A ⣤ B" if unicode else "A . B") - 2
+    name = NUMBERS[key].words
+    row = next(line for line in lines if line.startswith(f"  {name} "))
+    return row[first : first + 8], row[first + 9 : first + 24], row[first + 25 :]
+
+
+def runs(key: str, *values: float) -> list[Reading]:
+    return [Reading({key: value}, {}, {}) for value in values]
+
+
+def test_runs_are_dots_with_a_above_b_on_one_axis() -> None:
+    result = compared(runs("run_s", 1.0, 1.0, 1.5), runs("run_s", 1.5, 2.0, 2.0))
+    dots, _, _ = picture(result, "run_s")
+    assert (dots[0], dots[1:4], dots[5:7]) == ("⠃", "···", "··"), "A's are the least"
+    assert (dots[4], dots[7]) == ("⡇", "⢠"), "one of each in the middle, B's last"
+    dots, _, _ = picture(result, "run_s", unicode=False)
+    assert dots == "'   :  ."
+    same = compared(runs("run_s", 1.0, 1.0), runs("run_s", 1.0, 1.0))
+    assert picture(same, "run_s", unicode=False)[0].strip() == ":"
+
+
+def test_of_many_values_the_dense_places_have_two_dots() -> None:
+    a = [1.0] * 8 + [2.0]
+    dots, _, _ = picture(compared(runs("run_s", *a), runs("run_s", 3.0)), "run_s")
+    assert dots == "⠃···⠂··⢠"
+
+
+@pytest.mark.parametrize(("change", "interval", "certain", "shape"), [
+    (0.1, (0.05, 0.15), True, "·······│·──●─··"),
+    (0.0, (-0.1, 0.3), False, "···────●──────▸"),
+    (0.1, (-0.9, 1.1), False, "◂──────┼───●──▸"),
+    (0.9, (0.5, 1.3), False, "·······│······▸"),
+    (-0.1, None, False, "···●···│·······"),
+])  # fmt: skip
+def test_an_interval_is_a_line_that_an_arrow_continues(
+    change: float, interval: tuple[float, float] | None, certain: bool, shape: str
+) -> None:
+    row = dataclasses.replace(
+        compared(runs("run_s", 1.0, 1.1), runs("run_s", 1.2, 1.3)).rows[0],
+        change=change, interval=interval, is_sure=certain,
+    )  # fmt: skip
+    assert text._interval(row, 0.2) == shape
+
+
+def test_all_intervals_have_the_scale_that_holds_what_is_known() -> None:
+    draw = random.Random(3)
+    results = [compared(side(draw, noise=0.001), side(draw, slower=slower, noise=0.001))
+               for slower in (0.0, 0.04, 0.14)]  # fmt: skip
+    headings = [next(line for line in text.lines([result], ("A", "B")) if "verdict" in line)
+                for result in results]  # fmt: skip
+    assert [heading[57:72] for heading in headings] == [
+        "-2 %   0   +2 %", "-5 %   0   +5 %", "-20 %  0  +20 %",
+    ]  # fmt: skip
+
+
+def test_verdicts_are_words_of_six_kinds() -> None:
+    draw = random.Random(8)
+    a, b = side(draw, noise=0.002), side(draw, noise=0.002, slower=0.1, clock=1.1)
+    noisy = [
+        dataclasses.replace(one, numbers=one.numbers | {"energy_j": draw.uniform(1, 9)})
+        for one in (*a, *b)
+    ]
+    more = [dataclasses.replace(one, numbers=one.numbers | {
+        "instructions": 1.2 * one.numbers["instructions"]}) for one in noisy[5:]]  # fmt: skip
+    result = compared(noisy[:5], more)
+    words = {key: picture(result, key)[2] for key in
+             ("run_s", "busy_hz", "ipc", "energy_j", "instructions")}  # fmt: skip
+    assert words == {
+        "run_s": "worse", "busy_hz": "better", "ipc": "same", "energy_j": "open",
+        "instructions": "more",
+    }  # fmt: skip
+    assert picture(compared(more, noisy[:5]), "instructions")[2] == "less"
+    assert picture(compared(a[:1], b[:1]), "run_s")[2] == "open", "one run a side"
+
+
+def test_what_is_open_says_what_would_show_it() -> None:
+    def noisy(mean_s: float, others: float) -> list[Reading]:
+        return [Reading({"run_s": mean_s * share, "others_cpus": others}, {}, {})
+                for share in (0.94, 1.0, 1.06)]  # fmt: skip
+
+    result = compare([("", noisy(40, 0.9), noisy(42.4, 0.9))])
+    assert headline(result).startswith("Inconclusive: 3 runs a side cannot show less than ")
+    assert " %. Run time: no difference found; −" in headline(result)
+    step = next_step(result)
+    assert step.startswith("a quieter machine (other tasks used 0.9 CPUs), or perftop stat -r ")
+    needed = int(step.split("stat -r ")[1].split(",")[0])
+    assert 3 < needed < 200
+    calm = compare([("", noisy(40, 0.0), noisy(42.4, 0.0))])
+    assert next_step(calm).startswith("perftop stat -r ")
+    certain = compare([("", runs("run_s", 1.0, 1.001), runs("run_s", 2.0, 2.001))])
+    assert next_step(certain) == ""
+    assert next_step(compare([("", noisy(40, 0.9)[:1], noisy(42.4, 0.9)[:1])])) == ""
 
 
 def test_work_and_speed_are_separated() -> None:
