@@ -164,6 +164,8 @@ TAKERS = NAMED_TAKERS + 2
 """Number of parts of a column of `takers`: the named tasks, other tasks, and busy time whose task
 is unknown."""
 _TAKER_STYLES = (*(f"task{i}" for i in range(NAMED_TAKERS + 1)), "rule", "ground")
+MIN_TAKEN_SHARE = 0.1
+"""Minimum busy share of a column in a chart of takers that has one row."""
 TAKER_LETTERS = "abcde+/ "
 """Letters of the parts of a column without colour; the last is idle time."""
 UNSEEN = "╱"
@@ -172,8 +174,13 @@ UNSEEN = "╱"
 
 def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     """Returns the chart of the tasks that used a CPU. `columns`: (columns, TAKERS), shares of the
-    CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank."""
-    ends = np.nan_to_num(columns).cumsum(axis=1)
+    CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of one
+    row shows only the largest part of each column that is not nearly idle."""
+    parts = np.nan_to_num(columns)
+    if rows == 1:
+        is_largest = np.arange(TAKERS) == parts.argmax(axis=1)[:, None]
+        parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TAKEN_SHARE)
+    ends = parts.cumsum(axis=1)
     ends[~np.isfinite(columns).all(axis=1)] = 0.0
     return [_takers(tuple(column), rows, look) for column in _eighths(ends, rows).tolist()]
 

@@ -137,18 +137,19 @@ class ChartDrawer:
         """Upper end of the clock scale, by type of core."""
 
     def draw(
-        self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
+        self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int, look: Look
     ) -> list[UnitCharts]:
-        """Returns the charts of all units. Call `past.read` first. `rate_rows`: lines of the IPC
-        charts; 0 if there are none."""
+        """Returns the charts of all units. Call `past.read` first. `area_rows`, `rows` and
+        `rate_rows`: lines of the charts of states, of clocks and of the IPC; 0 if there are no
+        charts of the IPC."""
         unit_charts = [UnitCharts([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lowered_chart(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         areas: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs:
-            areas.append((self._pairs, self._states(rows, look)))
+            areas.append((self._pairs, self._states(area_rows, look)))
         if singles:
-            areas.append((singles, self._account(singles, episodes, rows, look)))
+            areas.append((singles, self._account(singles, episodes, area_rows, look)))
         for unit_indices, unit_areas in areas:
             for i, area in zip(unit_indices, unit_areas, strict=True):
                 unit_charts[i].area = area
@@ -213,6 +214,13 @@ class ChartDrawer:
             columns = slice(visible[0].start, visible[0].stop)
             markers[affected, columns] = np.maximum(markers[affected, columns], value)
         return markers
+
+    def busy_shares(self) -> Floats:
+        """Returns the mean busy share of each unit's CPUs, (units, columns); a CPU that is offline
+        is not busy."""
+        first, last = (self.past.series("util")[cpus] for cpus in (self._first, self._last))
+        is_known = np.isfinite(first) | np.isfinite(last)
+        return np.where(is_known, (np.nan_to_num(first) + np.nan_to_num(last)) / 2, np.nan)
 
     def _busiest(self) -> Mapping[str, Floats]:
         """Returns, by metric, the value of the busier CPU in each column, (units, columns). If both

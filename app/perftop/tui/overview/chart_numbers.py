@@ -391,7 +391,7 @@ def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[
 def scale_marks(rows: int) -> list[str]:
     """Returns the marks of a scale of shares, for the lines to the left of a chart."""
     marks = [""] * rows
-    marks[0], marks[-1] = "100", "0"
+    marks[-1], marks[0] = "0", "100"
     if rows >= 6:
         marks[rows // 2] = "50"
     return [f"{mark:>{SCALE_WIDTH - 2}}" for mark in marks]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from textual import events
+
 from perftop.base.text import clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Look
@@ -33,6 +35,7 @@ from perftop.tui.overview.chart_numbers import (
     units,
 )
 from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
+from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.paint import FADED
@@ -55,9 +58,14 @@ _STATE_LEGENDS: tuple[Sequence[Run], ...] = (
 
 
 class Charts:
-    def __init__(self, session: Session, places: Places) -> None:
-        self._session, self._places = session, places
-        self.counted = bool(session.evaluator.chosen["busy_hz"])
+    def __init__(
+        self, session: Session, places: Places, cores: Sequence[int] | None = None
+    ) -> None:
+        """`cores`: positions of the cores in the session's lists; None: all shown cores, with a bar
+        that marks the selected one."""
+        self._session, self._places, self._cores = session, places, cores
+        # There are no charts of the states of more than two threads.
+        self.counted = bool(session.evaluator.chosen["busy_hz"]) and places.threads <= 2
         self._reader = Reader(session, places)
         self._plan: Plan | None = None
         self._drawer: ChartDrawer | None = None
@@ -76,13 +84,20 @@ class Charts:
         """Chooses the layout for a size; returns whether one fits."""
         session, places = self._session, self._places
         self._plan = None
-        if places.threads <= 2 and places.places and session.history is not None:
-            cores = [session.cores[at] for at in session.shown_cores()]
+        is_page = self._cores is not None
+        if (is_page or places.threads <= 2) and places.places and session.history is not None:
+            shown_cores = session.shown_cores() if self._cores is None else self._cores
+            cores = [session.cores[at] for at in shown_cores]
             charts = len(cores) if self.counted else sum(map(len, cores))
-            self._plan = chart_plan(
-                charts, height, width, packages=places.packages, counted=self.counted
-            )
+            packages = 1 if is_page else places.packages
+            self._plan = chart_plan(charts, height, width, packages=packages, counted=self.counted)
         return self._plan is not None
+
+    @property
+    def lanes(self) -> TaskLanes:
+        """The tasks of the units that were drawn last."""
+        assert self._lanes is not None
+        return self._lanes
 
     @property
     def panel_height(self) -> int:
@@ -107,7 +122,8 @@ class Charts:
         basis = plan, look, self._drawer, [(id(e), e.end_ns) for e in episodes]
         if has_moved or basis != self._basis:
             self._basis = basis
-            self._unit_charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
+            rows = plan.area_rows, plan.rows, plan.rate_rows
+            self._unit_charts = self._drawer.draw(episodes, *rows, look)
             time_axes = [past.axis, past.dots] if plan.counted else [past.axis]
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in time_axes]
             last_unit = self._units[-1]
@@ -116,8 +132,8 @@ class Charts:
                 if plan.axes or unit is last_unit else []
                 for unit in self._units
             ]  # fmt: skip
-        if plan.lane_rows and self._lanes is not None:
-            self._lanes.read(past.axis, past.series("util"), choice.range_ns)
+        if plan.lane_rows or self._cores is not None:
+            self.lanes.read(past.axis, self._drawer.busy_shares(), choice.range_ns)
         clock = clock_of(session, choice.units, known=True)
         moment = Moment(self._reader.read(interval), self._units, clock)
         packages = [unit.package for unit in self._units]
@@ -129,12 +145,13 @@ class Charts:
                 sign = moment.package_sign(unit.package, self._units)
                 legend = self._legend(plan, clock.name, look) if i == 0 else None
                 self._add(None, [_heading_line(plan, unit.package, sign, legend)])
-            selected = choice.cpu in self._places.places[unit.core_index].cpus
+            unit_cpus = self._places.places[unit.core_index].cpus
+            selected = self._cores is None and choice.cpu in unit_cpus
             values = moment.numbers(unit, chosen=selected)
             if plan.kind == "titled":
-                lines = _titled_lines(plan, values, unit_charts, look, self._lanes, i)
+                lines = _titled_lines(plan, values, unit_charts, look, self.lanes, i)
             else:
-                lines = _with_numbers_beside(plan, values, unit_charts)
+                lines = _with_numbers_beside(plan, values, unit_charts, look, self.lanes, i)
             if choice.cursor_ns is not None:
                 titles = int(plan.kind == "titled")
                 lines[titles:] = self._draw_cursor(lines[titles:], choice)
@@ -267,16 +284,16 @@ def _heading_line(
 
 
 def _titled_lines(
-    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look,
-    lanes: TaskLanes | None, unit: int,
-) -> list[list[Run]]:  # fmt: skip
+    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int
+) -> list[list[Run]]:
     bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.chosen else (" ", "text")
     lines = [
         chart_numbers.title_runs(values, plan.block + plan.columns, colour=look == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
-          for mark, area in zip(chart_numbers.scale_marks(plan.rows), charts.area, strict=True)),
+          for mark, area in zip(chart_numbers.scale_marks(plan.area_rows), charts.area,
+                                strict=True)),
     ]  # fmt: skip
-    if lanes is None or not plan.lane_rows:
+    if not plan.lane_rows:
         return lines
     for at, line in enumerate(lanes.lane(unit, plan.lane_rows, look)):
         name = "" if at else "who"
@@ -285,23 +302,29 @@ def _titled_lines(
         window = f"  sum of {lanes.window_s(unit):.1f} s "
         rule = theme.RULE * (SUMS_WIDTH - len(values.name) - len(window))
         head: list[Run] = [(values.name, "bright"), (window, "dim"), (rule, "rule")]
-        sums = [head, *lanes.sums(unit, plan.rows + plan.lane_rows, look)]
+        sums = [head, *lanes.sums(unit, plan.rows, look)]
         lines = [[*line, (" " * _GAP, "text"), *part]
                  for line, part in zip(lines, sums, strict=True)]  # fmt: skip
     return lines
 
 
-def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> list[list[Run]]:
+def _with_numbers_beside(
+    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int
+) -> list[list[Run]]:
     rows = plan.rows
+    lane = lanes.lane(unit, plan.lane_rows, look) if plan.lane_rows else []
+    areas = [*charts.area, *lane]
     left = chart_numbers.number_block(values, rows)
     if not plan.counted:
-        return [[*block, *area] for block, area in zip(left, charts.area, strict=True)]
+        sums = lanes.sums(unit, rows, look) if plan.has_sums else [[]] * rows
+        return [[*block, *area, (" " * _GAP, "text"), *part]
+                for block, area, part in zip(left, areas, sums, strict=True)]  # fmt: skip
     right = chart_numbers.numbers_beside_clock(
         values, (charts.low_hz, charts.high_hz), rows, ipc=not plan.rates
     )
     lines = [
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
-        for block, area, clock, numbers in zip(left, charts.area, charts.clock, right, strict=True)
+        for block, area, clock, numbers in zip(left, areas, charts.clock, right, strict=True)
     ]
     if plan.rates:
         rate: list[list[Run]] = [*charts.rate]
@@ -314,6 +337,32 @@ def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> 
         ):
             line += [(" " * (_GAP - 1), "text"), *area, *numbers]
     return lines
+
+
+class ChartedView(PaneledView):
+    """A view with charts. A click in a chart picks a moment, a drag picks a range."""
+
+    _drag_from: tuple[int, int] | None = None
+    """The cell of the widget in which the mouse button was pressed."""
+
+    shown_charts: Charts | None = None
+    """The charts at the top of the scrolling lines; None if there are none."""
+
+    def _time_at(self, x: int, y: int) -> int | None:
+        """Returns the raw time that a cell of the widget shows; None if it is in no chart."""
+        charts, line = self.shown_charts, self.line_at(y)
+        return None if charts is None or line is None else charts.time_at(x, line)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._drag_from = event.x, event.y
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Picks the clicked moment, or the range over which the mouse was dragged."""
+        start, self._drag_from = self._drag_from, None
+        first_ns = None if start is None else self._time_at(*start)
+        last_ns = self._time_at(event.x, event.y)
+        if first_ns is not None and last_ns is not None:
+            self.post_message(self.TimePicked(min(first_ns, last_ns), max(first_ns, last_ns)))
 
 
 # --- how many charts fit, and their height
@@ -330,14 +379,14 @@ MIN_WIDTH_FOR_RATES = 112
 """Minimum width of a screen with an IPC chart beside the clock chart, in cells."""
 _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
 """Minimum heights in lines: for gaps between charts, and for a separate line of times."""
-_MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 2))
-"""(charts, rows): the maximum rows of a chart if there are at most this many charts, before growth
-with the height of the screen."""
+_MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 3))
+"""(charts, rows): the maximum rows of a chart and its lane if there are at most this many charts,
+before growth with the height of the screen."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 """Maximum rows of a chart, like _MAX_ROWS, on a screen with fewer lines than
 _MIN_HEIGHT_FOR_TIMES."""
-_LANE_ROWS = (12, 4), (8, 3), (6, 2), (5, 1)
-"""(rows, lane rows): a chart of at least `rows` lines gives `lane rows` of them to its tasks."""
+_LANE_ROWS = (10, 4), (4, 2), (2, 1)
+"""(rows, lane rows): of at least `rows` lines, the lane of tasks takes `lane rows`."""
 _GROWTH_HEIGHT = 42
 """Number of lines beyond which charts grow with the screen."""
 _GROWTH_SHARE = 0.75
@@ -354,7 +403,7 @@ class Plan:
     charts: int
     kind: Literal["titled", "beside"]
     rows: int
-    """Lines of each chart."""
+    """Lines of each chart and its lane."""
     gap: int
     """Blank lines between charts."""
     axes: bool
@@ -368,11 +417,17 @@ class Plan:
     panels: int
     """Number of lines left for the panels."""
     lane_rows: int = 0
-    """Lines of the tasks below each chart."""
+    """Lines of the lane of tasks below each chart of states or of CPU time."""
+
+    @property
+    def area_rows(self) -> int:
+        """Lines of each chart of states or of CPU time."""
+        return self.rows - self.lane_rows
 
     @property
     def has_sums(self) -> bool:
-        return self.lane_rows > 0 and self.width >= MIN_WIDTH_FOR_SUMS
+        """Whether the sums of tasks are to the right of the charts."""
+        return not self.counted and self.rows >= 4 and self.width >= MIN_WIDTH_FOR_SUMS
 
     @property
     def block(self) -> int:
@@ -413,8 +468,7 @@ def chart_plan(
     charts: int, height: int, width: int, *, packages: int, counted: bool
 ) -> Plan | None:
     """Returns the best layout for `charts` CPUs or cores; None if they do not fit. `counted`:
-    charts are of cores with counters. If there are numbers beside the charts, each chart has an
-    even number of rows."""
+    charts are of cores with counters; a chart of states has an even number of rows."""
     if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     beside = counted or charts > MAX_TITLED
@@ -422,8 +476,6 @@ def chart_plan(
     max_rows = next((rows for max_charts, rows in table if charts <= max_charts), 0)
     max_rows += int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // charts
     for rows in range(max_rows, 1, -1):
-        if beside and rows % 2:
-            continue
         for layout in _possible_plans(
             charts, rows, (width, height), packages if beside else 0, counted=counted
         ):
@@ -446,8 +498,9 @@ def _possible_plans(
             continue
         used = headings + charts * chart_lines + (charts - 1) * gap
         used += (charts if axes else 1) + times + blank
-        lanes = 0 if beside else next((n for most, n in _LANE_ROWS if rows >= most), 0)
+        lanes = next(lane_rows for min_rows, lane_rows in _LANE_ROWS if rows >= min_rows)
+        lanes -= counted and (rows - lanes) % 2
         yield Plan(
-            width, counted, charts, kind, rows - lanes, gap, axes, times, blank, headings,
-            height - used, lanes,
+            width, counted, charts, kind, rows, gap, axes, times, blank, headings, height - used,
+            lanes,
         )  # fmt: skip

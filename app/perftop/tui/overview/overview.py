@@ -14,7 +14,7 @@ from perftop.draw import strips
 from perftop.draw.columns import column_at
 from perftop.draw.strips import text
 from perftop.session.values import COLUMNS_BY_KEY
-from perftop.tui.overview.charts import Charts
+from perftop.tui.overview.charts import ChartedView, Charts
 from perftop.tui.overview.columns import (
     MARKS_WIDTH,
     ORDER_BY_COLUMN,
@@ -24,7 +24,7 @@ from perftop.tui.overview.columns import (
     titles,
 )
 from perftop.tui.overview.rows import Grid, package_heading, row_lines, selected_line
-from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PaneledView, PanelRow
+from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PanelRow
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import PlaceLine, Places
@@ -112,7 +112,7 @@ def _place_lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
 # --- the view
 
 
-class Overview(PaneledView, Cursor):
+class Overview(ChartedView, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
 
     _charts: Charts | None = None
@@ -140,8 +140,9 @@ class Overview(PaneledView, Cursor):
         assert self._charts is not None
         self._room = Size(self.width, self.size.height)
         if not self.bare and self._charts.fit(self._room.height, self._room.width):
-            self._grid = None
+            self._grid, self.shown_charts = None, self._charts
             return
+        self.shown_charts = None
         if self._grid is None:
             self.feet = []
             episodes = RowEpisodes(self.session)
@@ -309,27 +310,6 @@ class Overview(PaneledView, Cursor):
         if self._grid is not None:
             self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
             self.lay_out()
-
-    _drag_from: tuple[int, int] | None = None
-    """The cell of the chart in which the mouse button was pressed."""
-
-    def _time_at(self, x: int, y: int) -> int | None:
-        """Returns the raw time that a cell of the widget shows; None if it is in no chart."""
-        line = self.line_at(y)
-        if self._grid is not None or self._charts is None or line is None:
-            return None
-        return self._charts.time_at(x, line)
-
-    def on_mouse_down(self, event: events.MouseDown) -> None:
-        self._drag_from = event.x, event.y
-
-    def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Picks the clicked moment, or the range over which the mouse was dragged."""
-        start, self._drag_from = self._drag_from, None
-        first_ns = None if start is None else self._time_at(*start)
-        last_ns = self._time_at(event.x, event.y)
-        if first_ns is not None and last_ns is not None:
-            self.post_message(self.TimePicked(min(first_ns, last_ns), max(first_ns, last_ns)))
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by

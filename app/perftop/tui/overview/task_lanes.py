@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import isnan, nan
 
 import numpy as np
 
@@ -18,7 +21,7 @@ from perftop.draw import charts, theme
 from perftop.draw.charts import NAMED_TAKERS, TAKERS, UNSEEN, Look
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs, safe_cells
-from perftop.model.tasks import TaskSnapshot
+from perftop.model.tasks import TaskActivity
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import draw_to_lines
@@ -29,19 +32,44 @@ SUMS_WIDTH = 37
 """Width of the sums to the right of a chart, in cells."""
 MIN_WIDTH_FOR_SUMS = 140
 """Minimum width of a screen with sums, in cells."""
+MIN_SUM_S = 0.05
+"""Minimum sum that has a line of its own, in seconds."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
 _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TAKERS, NAMED_TAKERS + 1
 
 
+@dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """What a task did on the CPUs of the lanes. Arrays are by column, and NaN where unknown."""
+
+    comm: str
+    pid: int | None
+    """None for several tasks together, and for time of unknown tasks."""
+    part: int
+    """Its part of a lane: the position of its colour."""
+    run_s: float
+    wait_s: float
+    longest_wait_s: float
+    """Lower bound of its longest wait in s: the largest mean wait in a record."""
+    ran: Floats
+    """Share of the time for which it ran."""
+    waited: Floats
+    """Share of the time for which it waited for a CPU."""
+    last_ns: int
+    """Raw time of the last record in which it ran."""
+
+
 class TaskLanes:
-    """The lanes of some units, each of one CPU, and their sums over a window."""
+    """The lanes of some units, and their sums over a window. The lane of a core shows the mean of
+    its CPUs."""
 
     def __init__(self, session: Session, units: Sequence[Unit]) -> None:
         self._session = session
-        self._cpus = [str(unit.cpus[0]) for unit in units]
-        self._records: list[tuple[int, list[dict[str, float]]]] = []
-        """Raw time of each record of tasks, and by unit the share of each task, by name; the oldest
-        record first."""
+        self._cpus = [[str(cpu) for cpu in unit.cpus] for unit in units]
+        self._cpu_counts = np.array([[len(unit.cpus)] for unit in units])
+        self._records: list[tuple[int, list[list[TaskActivity]]]] = []
+        """Raw time of each record of tasks, and by unit the tasks on its CPUs; the oldest record
+        first."""
         self._times_ns: Floats = np.zeros(0)
         self._by_record: Floats = np.zeros((len(units), 1, TAKERS))
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
@@ -51,6 +79,10 @@ class TaskLanes:
         self._names: list[str] = [""] * NAMED_TAKERS
         """The task of each colour; '' if there is none."""
         self._shares = np.zeros((len(units), 0, TAKERS))
+        self._record_of_column = np.zeros(0, int)
+        self._scale = self._column_s = np.zeros((len(units), 0))
+        """By unit and column: the factor that fits the tasks to the busy time, and the seconds of
+        CPU time within the range."""
         self._lanes: dict[tuple[int, Look], list[list[list[Run]]]] = {}
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
@@ -77,15 +109,17 @@ class TaskLanes:
         if len(times_ns):
             is_far = np.abs(times_ns[at] - ends_ns) > MAX_TASKS_AGE_NS
             at = np.where(is_far, len(times_ns), at)
-        shares = self._by_record[:, at]
+        shares, self._record_of_column = self._by_record[:, at], at
         known = shares.sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares *= np.where(known > util, util / known, 1.0)[..., None]
+            self._scale = np.where(known > util, util / known, np.where(np.isnan(util), nan, 1.0))
+        shares *= self._scale[..., None]
         shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - shares.sum(axis=2))
         self._shares = shares
         first_ns, last_ns = (axis.start_ns, axis.end_ns) if range_ns is None else range_ns
         inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)
-        column_s = np.where(np.isfinite(util), inside_ns.clip(0) / 1e9, 0.0)
+        column_s = np.where(np.isfinite(util), inside_ns.clip(0) / 1e9, 0.0) * self._cpu_counts
+        self._column_s = column_s
         self._seconds = np.nan_to_num(shares * column_s[..., None]).sum(axis=1)
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 
@@ -99,7 +133,13 @@ class TaskLanes:
             old_records, last_ns = [], start_ns - 1
         snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
         new_records = [
-            (time_ns, [_shares_by_name(snapshot, cpu) for cpu in self._cpus])
+            (
+                time_ns,
+                [
+                    [task for cpu in cpus for task in snapshot.activity_on(cpu)]
+                    for cpus in self._cpus
+                ],
+            )
             for time_ns, snapshot in snapshots
         ]
         self._read_ns = start_ns, end_ns
@@ -124,15 +164,15 @@ class TaskLanes:
         self._by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
-                for comm, share in tasks.items():
+                for (_, comm, share), *_ in tasks:
                     self._by_record[unit, record, place.get(comm, _OTHERS_INDEX)] += share
+        self._by_record /= self._cpu_counts[..., None]
 
     def _choose_names(self) -> None:
         used: dict[str, float] = {}
         for _, tasks_of_units in self._records:
-            for tasks in tasks_of_units:
-                for comm, share in tasks.items():
-                    used[comm] = used.get(comm, 0.0) + share
+            for (_, comm, share), *_ in chain.from_iterable(tasks_of_units):
+                used[comm] = used.get(comm, 0.0) + share
         top = sorted(used, key=lambda comm: -used[comm])[:NAMED_TAKERS]
         new = [comm for comm in top if comm not in self._names]
         self._names = [name if name in top else "" for name in self._names]
@@ -169,8 +209,8 @@ class TaskLanes:
         return [(signs, key)]
 
     def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
-        """Returns the seconds of each task on a CPU, the longest first, in `rows` lines of
-        SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
+        """Returns the seconds of each task on a CPU, the longest first, in `rows` lines, at least
+        three, of SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
         key = unit, rows, look
         if key not in self._sum_lines:
             self._sum_lines[key] = self._make_sums(unit, rows, look)
@@ -179,10 +219,15 @@ class TaskLanes:
     def _make_sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
-        order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= 0.05),
+        order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= MIN_SUM_S),
                        key=lambda i: -seconds[i])  # fmt: skip
-        names = [*map(safe_cells, self._names), "others", "not seen"]
-        kinds = [*order, *(i for i in (_OTHERS_INDEX, _UNSEEN_INDEX) if seconds[i] >= 0.05)]
+        rest = [i for i in (_OTHERS_INDEX, _UNSEEN_INDEX) if seconds[i] >= MIN_SUM_S]
+        if len(order) + len(rest) >= rows and order:
+            rest = [_OTHERS_INDEX, *rest[rest[:1] == [_OTHERS_INDEX] :]]
+            named_count = max(0, rows - 1 - len(rest))
+            seconds[_OTHERS_INDEX] += sum(seconds[i] for i in order[named_count:])
+            order = order[:named_count]
+        names, kinds = [*map(safe_cells, self._names), "others", "not seen"], [*order, *rest]
         lines: list[list[Run]] = []
         for i in kinds:
             is_task = i < NAMED_TAKERS
@@ -200,19 +245,52 @@ class TaskLanes:
             ])  # fmt: skip
         idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
-        if len(lines) > rows:
-            lines = [*lines[: rows - 1], lines[-1]]
         lines += [[]] * (rows - len(lines))
         return [merge_runs(line, SUMS_WIDTH) for line in lines]
 
     def window_s(self, unit: int) -> float:
-        """Returns the seconds to which the sums of a CPU add up."""
-        return float(self._seconds[unit].sum() + self._idle_s[unit])
+        """Returns the seconds to which the sums of a unit add up."""
+        return float(self._column_s[unit].sum())
 
+    @property
+    def idle_s(self) -> float:
+        """Idle seconds of all CPUs in the window."""
+        return float(self._idle_s.sum())
 
-def _shares_by_name(snapshot: TaskSnapshot, cpu: str) -> dict[str, float]:
-    """Returns the shares of a CPU's time that tasks used, by name."""
-    shares: dict[str, float] = {}
-    for task in snapshot.tasks_on(cpu):
-        shares[task.comm] = shares.get(task.comm, 0.0) + task.share
-    return shares
+    def task_times(self) -> list[TaskTimes]:
+        """Returns what each task did on all CPUs of the lanes, the one that ran longest first, and
+        then the busy time of unknown tasks. With the idle time, these add up to the window."""
+        shape = 2, len(self._cpus), len(self._records) + 1
+        by_task: dict[tuple[str, int], Floats] = {}
+        longest_s: dict[tuple[str, int], float] = {}
+        last_ns: dict[tuple[str, int], int] = {}
+        before_ns = None
+        for record, (time_ns, tasks_of_units) in enumerate(self._records):
+            elapsed_s = 0.0 if before_ns is None else (time_ns - before_ns) / 1e9
+            before_ns = time_ns
+            for unit, tasks in enumerate(tasks_of_units):
+                for (pid, comm, share), wait, switches in tasks:
+                    key = comm, pid
+                    by_task.setdefault(key, np.zeros(shape))[:, unit, record] += share, wait
+                    # It waited at most once before each time that it ran.
+                    wait_s = wait * elapsed_s / (switches * elapsed_s + 1)
+                    longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
+                    last_ns[key] = time_ns
+        parts = {name: part for part, name in enumerate(self._names) if name}
+        column_s, all_times = self._column_s / self._cpu_counts, list[TaskTimes]()
+        for key, values in by_task.items():
+            ran, waited = values[..., self._record_of_column]
+            ran = ran * self._scale
+            run_s, wait_s = (float(np.nansum(shares * column_s)) for shares in (ran, waited))
+            if run_s > 0:
+                all_times.append(TaskTimes(
+                    *key, parts.get(key[0], _OTHERS_INDEX), run_s,
+                    nan if isnan(longest_s[key]) else wait_s, longest_s[key],
+                    ran.sum(axis=0), waited.sum(axis=0), last_ns[key],
+                ))  # fmt: skip
+        all_times.sort(key=lambda times: -times.run_s)
+        unseen = (self._shares[..., _UNSEEN_INDEX] * self._cpu_counts).sum(axis=0)
+        unseen_s = float(self._seconds[:, _UNSEEN_INDEX].sum())
+        all_times.append(TaskTimes("not seen", None, _UNSEEN_INDEX, unseen_s, nan, nan, unseen,
+                                   np.full(len(unseen), nan), 0))  # fmt: skip
+        return all_times
