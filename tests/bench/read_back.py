@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfprobe import wire
-from perftop.output import stat_json
+from perftop.output import stat_lines
 from perftop.recording.file import Recording
 from perftop.session.session import Session
 
@@ -46,7 +46,7 @@ class Story:
             self._hotplug(message)
         self._session.apply(message)
         if self._session.span_ns >= REPORT_NS:
-            self._numbers(stat_json.interval_line(self._session, self._session.take()))
+            self._numbers(stat_lines.interval_line(self._session, self._session.take()))
 
     def _hotplug(self, note: wire.Note) -> None:
         cpu, online = note.data["cpu"], note.data["online"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.model.belief import confidence
-from perftop.model.cores import Cores
+from perftop.model.counters import Cores
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader

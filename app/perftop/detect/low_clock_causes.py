@@ -13,8 +13,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.model.belief import Confidence, confidence
-from perftop.model.cores import Cores
-from perftop.model.counters import BlockCounter, Counters
+from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.delta import Delta
 from perftop.model.kinds import OUTSIDE_CPU, Bit, Cap, Level, OutOf, PolledBits
 

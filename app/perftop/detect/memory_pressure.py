@@ -26,7 +26,7 @@ from perftop.detect.losses import (
 )
 from perftop.model import machine_totals
 from perftop.model.belief import confidence
-from perftop.model.cores import Cores, with_extra_column
+from perftop.model.counters import Cores, with_extra_column
 from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode

@@ -23,7 +23,7 @@ from perftop.detect.turbo_drops import Drops, Licenses
 from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudget
 from perftop.model import machine_totals
 from perftop.model.belief import confidence
-from perftop.model.cores import packages
+from perftop.model.counters import packages
 from perftop.model.delta import Doubt
 from perftop.model.kinds import Episode, Host
 from perftop.model.machine_totals import L3Groups

@@ -20,7 +20,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints, distinct, first_true, latest_known
 from perftop.detect.engine import GAP_SAMPLES, DetectorInput, max_gap_ns, util
 from perftop.model.belief import confidence
-from perftop.model.cores import Cores
+from perftop.model.counters import Cores
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 

@@ -33,7 +33,7 @@ from perftop.detect.sibling_changes import (
     SiblingHistory,
 )
 from perftop.model.belief import confidence
-from perftop.model.cores import Cores
+from perftop.model.counters import Cores
 from perftop.model.delta import add_samples
 from perftop.model.kinds import Episode, OutOf
 from perftop.model.sample_reader import SampleBatch, SampleReader

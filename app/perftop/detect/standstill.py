@@ -21,8 +21,7 @@ from perftop.detect.engine import (
     max_gap_ns,
 )
 from perftop.model.belief import confidence
-from perftop.model.cores import packages
-from perftop.model.counters import BlockCounter
+from perftop.model.counters import BlockCounter, packages
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX

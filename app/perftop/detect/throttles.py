@@ -16,7 +16,7 @@ from perftop.detect.engine import (
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HEAT_BITS, Modulation, Standstill, Thermal
 from perftop.model.belief import confidence
-from perftop.model.cores import Cores
+from perftop.model.counters import Cores
 from perftop.model.kinds import KERNEL, Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 

@@ -47,8 +47,7 @@ from perftop.detect.low_clock_causes import (
     verdict,
 )
 from perftop.model.belief import confidence
-from perftop.model.cores import Cores
-from perftop.model.counters import Counters
+from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta
 from perftop.model.kinds import BASE_CLOCK, CLOCK_CAPS, Cap, Episode, Level
 from perftop.model.numbers import INDEX

@@ -18,8 +18,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model import machine_totals
-from perftop.model.cores import Cores
-from perftop.model.counters import Counters, rename_misplaced
+from perftop.model.counters import Cores, Counters, rename_misplaced
 from perftop.model.delta import Delta, Doubt, with_lasting
 from perftop.model.evaluation import (
     MIN_SETTLED_NS,

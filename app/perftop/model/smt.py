@@ -11,8 +11,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.cores import Cores
-from perftop.model.counters import Counters
+from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
 

@@ -30,12 +30,12 @@ from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import WatchedJob
-from perftop.output import receipt
-from perftop.output.run_summary import run_line, state_means, summary_line
+from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
 from perftop.output.sentences import evidence_text, losers, place_text, sentence, text
-from perftop.output.stat_json import Line, json_number
-from perftop.output.stat_table import (
+from perftop.output.stat_lines import (
+    Line,
     columns,
+    json_number,
     number_text,
     seconds_text,
     shown_unit,
@@ -101,7 +101,7 @@ def ending_lines(
     the per-CPU lines and, if there was a command, everything but its own lines."""
     lines = []
     if argv is not None:
-        bar = receipt.lines(session.run_phases(), unicode=utf8()) if session.accounts else []
+        bar = time_use_lines(session.run_phases(), unicode=utf8()) if session.accounts else []
         lines = ["", headline(argv[0], line), "", *bar, *([""] if bar else [])]
         lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):

@@ -11,11 +11,9 @@ from perftop.base.text import GHZ, count_noun, long_duration, percent, safe_text
 from perftop.draw.columns import Column
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
-from perftop.output import receipt
-from perftop.output.run_summary import summary_line
+from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.sentences import depth_text, place_text
-from perftop.output.stat_json import Line, json_number
-from perftop.output.stat_table import number_text, shown_unit, table_line
+from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, Report, report
 from perftop.output.why_text import MIN_WANTED_SHARE, answer
 from perftop.session.episodes import Tally, mark_label
@@ -164,7 +162,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
             table.append(table_line(placed, [_label(number), *cells]))
         table += _totals(all_phases, 1)
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
-    bar = receipt.lines(session.run_phases(), unicode=utf8())
+    bar = time_use_lines(session.run_phases(), unicode=utf8())
     return [
         _sentence(phases) if phases else whole.line["answer"], "", *bar, *([""] if bar else []),
         *table, "",

@@ -21,9 +21,9 @@ from perftop.base.text import (
 )
 from perftop.model.belief import COUNTED
 from perftop.model.kinds import KINDS
-from perftop.output.receipt import spent_text
+from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
-from perftop.output.stat_json import Line, json_number
+from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, MIN_WHOLE_SHARE, Finding, Report
 from perftop.session.losses import STEAL_CAUSE
 from perftop.session.session import Session

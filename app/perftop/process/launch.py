@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -22,7 +24,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from perfprobe.native import batches
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, cannot
-from perftop.process import ssh
 from perftop.process.signals import Exits
 
 if TYPE_CHECKING:
@@ -87,9 +88,9 @@ class Probe:
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = list(argv)
-        self.host = ssh.host_of(argv)
+        self.host = host_of(argv)
         """The machine on which the probe runs, as named for ssh; None: this machine."""
-        self._programs = "msr" in ssh.probe_words(argv)
+        self._programs = "msr" in probe_words(argv)
         """Whether the probe programs registers."""
         self.failure_raised = False
         """Whether a caller has already raised the failure with which the probe ended."""
@@ -204,10 +205,10 @@ class Probe:
             0 if code is None else -code if code < 0 else max(0, code - 128)
         )  # sudo: 128+n
         lines = self._stderr.decode(errors="replace").strip().splitlines()
-        if (failed := ssh.failure(self._argv, code, lines)) is not None:
-            if self._programs and isinstance(failed, ssh.BrokenLink):
+        if (failed := ssh_failure(self._argv, code, lines)) is not None:
+            if self._programs and isinstance(failed, BrokenLink):
                 hint = f"to check its registers: perftop doctor --host {self.host}"
-                return ssh.BrokenLink(f"{failed}; {hint}", failed.status)
+                return BrokenLink(f"{failed}; {hint}", failed.status)
             return failed
         place = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not signal_number:
@@ -215,7 +216,7 @@ class Probe:
         how = f"ended by signal {signal_number}" if signal_number else "ended"
         left = ""
         if signal_number and self._programs:
-            words = ssh.probe_words(self._argv)
+            words = probe_words(self._argv)
             more = [f"--host {self.host}"] if self.host else []
             more += ["--sudo"] if words[0] == "sudo" else []
             if "--sysroot" in words:
@@ -268,7 +269,7 @@ class SocketProbe:
     def end_failure(self, cut_bytes: int = 0) -> Failed:
         inside = f", {cut_bytes} bytes into a message" if cut_bytes else ""
         text = f"the server has ended, has all readers it takes, or lets only others in{inside}"
-        return ssh.BrokenLink(f"{self.place}: {text}", UNAVAILABLE)
+        return BrokenLink(f"{self.place}: {text}", UNAVAILABLE)
 
     def end(self) -> None:
         with suppress(OSError):
@@ -327,7 +328,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
                 probe.failure_raised = True  # the answer has the reason of its exit status
                 return answer
         if probe.host and not probe.process.returncode:
-            fix = ssh.START_FILE_FIX.format(host=probe.host)
+            fix = START_FILE_FIX.format(host=probe.host)
             text = f"{probe.host}: no answer of perfprobe comes from there; {fix}"
             raise Failed(text, UNAVAILABLE)
         raise probe.end_failure()
@@ -339,3 +340,126 @@ def _start_errors(argv: Sequence[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise cannot(f"run the probe: {argv[0]}", error) from None
+
+
+# --- The probe of a remote machine: the ssh command that runs it, and the reasons of failures when
+# ssh ends.
+#
+# Compression reduces frames to a third of their size, for some 3 ms of CPU time a second at 256
+# CPUs. ssh never prompts for a password or for trust in an unknown host key, because the screen
+# uses the terminal. A link that does not answer three times, at intervals of SSH_ALIVE_S seconds,
+# counts as broken.
+
+SSH = "ssh"
+REMOTE_PROBE = "perfprobe"
+"""Name of the probe on the remote machine, which is looked up in the PATH of a non-login shell."""
+SSH_CONNECT_S, SSH_ALIVE_S = 10, 5
+SSH_OPTIONS = (
+    "-T", "-x",
+    "-o", "BatchMode=yes",
+    "-o", "Compression=yes",
+    "-o", "StrictHostKeyChecking=yes",
+    "-o", f"ConnectTimeout={SSH_CONNECT_S}",
+    "-o", f"ServerAliveInterval={SSH_ALIVE_S}",
+    "-o", "ServerAliveCountMax=3",
+)  # fmt: skip
+SSH_FAILED_STATUS = 255
+"""Exit status of ssh for its own failures; any other is that of the remote program."""
+MAX_HOST = 255
+"""Maximum length of USER@HOST, in characters."""
+
+FAILURE_PATTERNS = (
+    ("name", r"Could not resolve hostname|Name or service not known",
+     "check the spelling, or give it a HostName in ~/.ssh/config"),
+    ("key", r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED|host key is known",
+     "check the key and accept it once by hand: ssh {host} true"),
+    ("login", r"Permission denied|Too many authentication failures|No supported authentication",
+     "perftop asks for no password: ssh-copy-id {host}, or load the key with ssh-add"),
+    ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
+     "is it up, and does its sshd listen? ssh {host} true"),
+)  # fmt: skip
+"""Steps of a connection, in order: name, pattern of ssh's error messages when the step fails, and
+the suggested fix."""
+START_FILE_FIX = "its shell's start file must print nothing: ssh {host} true"
+"""The suggested fix if something else than the probe's output arrives."""
+NOT_FOUND_PATTERN = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
+SUDO_REFUSED_PATTERN = re.compile(
+    r"^sudo: .*(password|terminal|not allowed|not in the sudoers|askpass)"
+)
+
+
+def ssh_command(
+    host: str, arguments: Sequence[str], *, sudo: bool = False, remote: str = REMOTE_PROBE
+) -> list[str]:
+    """The argv that runs the probe with these arguments on a remote machine. `remote`: path of the
+    probe on that machine. Raises Failed for a host name that ssh would misinterpret."""
+    check_host(host)
+    home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
+    own = home + shlex.join([remote.removeprefix(home), *arguments])
+    return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]
+
+
+def check_host(host: str) -> None:
+    """Raises Failed if this is not a valid host name."""
+    if (
+        not host
+        or host.startswith("-")
+        or _without_user(host).startswith("-")
+        or len(host) > MAX_HOST
+    ):
+        raise Failed(f"--host {shlex.quote(host[:40])}: is no [USER@]HOST", USAGE)
+    if not host.isprintable() or " " in host:
+        raise Failed(f"--host {host[:40]!r}: a name has no blanks", USAGE)
+
+
+def host_of(argv: Sequence[str]) -> str | None:
+    """The host in an argv made by `command`; None: the argv is of a program on this machine."""
+    ours = argv[: len(SSH_OPTIONS) + 1] == [SSH, *SSH_OPTIONS]
+    return argv[-2] if ours else None
+
+
+def probe_words(argv: Sequence[str]) -> list[str]:
+    """The words of the probe's own command line, whether it runs on this machine or a remote
+    one."""
+    return list(argv) if host_of(argv) is None else shlex.split(argv[-1])
+
+
+def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -> Failed | None:
+    """Why the remote probe could not be reached or run: the failed step, the error message of ssh
+    or the shell, and a suggested fix. `lines`: lines of stderr. None: the probe ran, and reports
+    its own failures."""
+    name = host_of(argv)
+    if name is None or status is None:
+        return None
+    last = next((line for line in reversed(lines) if line.strip()), "").strip()
+    if status == SSH_FAILED_STATUS or status < 0:
+        return _broken_link(name, lines, last)
+    own = shlex.split(argv[-1])
+    if own[0] == "sudo" and SUDO_REFUSED_PATTERN.search(last):
+        root = f"--host root@{_without_user(name)}"
+        fix = f"let sudo there run {own[3]} without a password, or use {root}"
+        return Failed(f"{name}: rights: {last}; {fix}", UNAVAILABLE)
+    if status in {126, 127} or (own[0] == "sudo" and NOT_FOUND_PATTERN.search(last)):
+        if own[0] == "sudo" and status == 127:
+            text = f"{name}: no sudo there: {last}; use --host root@{_without_user(name)}"
+            return Failed(text, UNAVAILABLE)
+        probe = own[3] if own[0] == "sudo" else own[0]
+        fix = "install perftop there, or name its place: --remote PATH"
+        return Failed(f"{name}: no {probe} there: {last or 'not found'}; {fix}", UNAVAILABLE)
+    return None
+
+
+class BrokenLink(Failed):
+    """The connection has failed or ended. A new attempt may succeed."""
+
+
+def _broken_link(name: str, lines: Sequence[str], last: str) -> BrokenLink:
+    for step, pattern, fix in FAILURE_PATTERNS:
+        if line_found := next((line for line in lines if re.search(pattern, line)), None):
+            text = line_found.strip().removeprefix("ssh: ")
+            return BrokenLink(f"{name}: {step}: {text}; {fix.format(host=name)}", UNAVAILABLE)
+    return BrokenLink(f"{name}: the connection ended" + (f": {last}" if last else ""), UNAVAILABLE)
+
+
+def _without_user(name: str) -> str:
+    return name.rpartition("@")[2]

@@ -14,10 +14,9 @@ from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.process.launch import SOCKET_SCHEME, Feed, start_probe
+from perftop.process.launch import SOCKET_SCHEME, START_FILE_FIX, BrokenLink, Feed, start_probe
 from perftop.process.link import Link, StreamJoiner, waits_s
 from perftop.process.signals import in_thread
-from perftop.process.ssh import START_FILE_FIX, BrokenLink
 
 READ_BYTES = 1 << 18
 MAX_PAUSED_BYTES = 1 << 15

@@ -16,8 +16,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Singles
-from perftop.model.cores import Cores
-from perftop.model.counters import BlockCounter, Counters
+from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.sample_reader import ReaderState, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
 from perftop.session.frame_packing import Packer, records

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats, Ints, Singles
-from perftop.model.cores import Cores
+from perftop.model.counters import Cores
 from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO, STATIC_METRICS, Values, resting_rows
 from perftop.model.numbers import COUNTS, INDEX

@@ -7,9 +7,8 @@ Names, units and digits of numbers are in `model.numbers`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from math import nan
+from math import isfinite, isnan, nan
 
 import numpy as np
 
@@ -423,8 +422,8 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     if metric is not None and metric.of_running and halted:
         return "the CPU was halted throughout"
     # A row of events without a turn counts as not read.
-    unread = math.isnan(interval.values["util"][row])
-    if any(s == 0 or (math.isnan(s) and not unread) for s in (share, *events)):
+    unread = isnan(interval.values["util"][row])
+    if any(s == 0 or (isnan(s) and not unread) for s in (share, *events)):
         return TURNS_REASON
     return UNREAD_REASON
 
@@ -442,11 +441,11 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     """Why the SMT states of a core are missing, by key; empty if they or their bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
-    is_known_by_key = {"smt": all(map(math.isfinite, split.shares(core).values())),
+    is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values())),
              "smt_method": method is not None,
-             "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
+             "active_threads": isfinite(split.active_threads[core])}  # fmt: skip
     missing_keys = [key for key, is_known in is_known_by_key.items() if not is_known]
-    if not missing_keys or (method == "bounds" and math.isfinite(split.low[core][0])):
+    if not missing_keys or (method == "bounds" and isfinite(split.low[core][0])):
         return {}
     rows = [session.position[cpu] for cpu in cpus]
     online_rows = [row for row in rows if interval.online[row]] or rows
@@ -454,7 +453,7 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     texts = dict.fromkeys(
         text for row in online_rows for text in doubt_texts(interval, row, needed_keys)
     )
-    dark = next((row for row in online_rows if math.isnan(interval.values["util"][row])), None)
+    dark = next((row for row in online_rows if isnan(interval.values["util"][row])), None)
     if texts:
         text = "; ".join(texts)
     elif dark is not None and not session.evaluator.serves("util", dark):

@@ -80,7 +80,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with fast_imports():
-        from perftop.output import stat_json
+        from perftop.output import stat_lines
         from perftop.output.compare import text
         from perftop.output.compare.comparison import compare
         from perftop.output.compare.readings import NUMBERS, is_event_key
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"A and B share {number_text}: record or measure both in the same way", USAGE)
     if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
-        lines = [stat_json.line_text(text.diff_json(compared, files))]
+        lines = [stat_lines.line_text(text.diff_json(compared, files))]
     else:
         a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
         colour = colours(sys.stdout)

@@ -107,7 +107,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     status."""
     import asyncio
 
-    from perftop.output.stat_json import line_text
+    from perftop.output.stat_lines import line_text
     from perftop.process.signals import END_SIGNALS, on_signal
     from perftop.session.fleet import RowChoice
 
@@ -158,7 +158,7 @@ async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
 
 
 def machine_line(machine: Machine, now: float) -> dict[str, Any]:
-    from perftop.output.stat_json import json_number
+    from perftop.output.stat_lines import json_number
     from perftop.session.fleet_machine import FIELDS
 
     kind, cause = machine.cause

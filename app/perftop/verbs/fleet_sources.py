@@ -14,7 +14,7 @@ from pathlib import Path
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe_text, time_of_day
-from perftop.process import launch, ssh
+from perftop.process import launch
 from perftop.process.link import ByteRate
 from perftop.process.prometheus import Server
 from perftop.process.signals import in_thread
@@ -102,7 +102,7 @@ class _HostFeed:
             self.argv = launch.probe_command(*arguments)
             opens = ["live", "--source", host]
         else:
-            self.argv = ssh.command(host, arguments, remote=remote or ssh.REMOTE)
+            self.argv = launch.ssh_command(host, arguments, remote=remote or launch.REMOTE_PROBE)
             opens = ["live", "--host", host]
             opens += [] if remote is None else ["--remote", remote]
         self.machine = Machine(host, tuple(opens))

@@ -239,12 +239,14 @@ def interval_and_sample(
 def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
     """Returns the probe's command line. With --sudo on this machine, sudo has asked for the
     password before the return."""
-    from perftop.process import launch, ssh
+    from perftop.process import launch
 
     sysroot_option = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
     if args.host is not None:
-        remote = args.remote or ssh.REMOTE
-        return ssh.command(args.host, [*arguments, *sysroot_option], sudo=args.sudo, remote=remote)
+        remote = args.remote or launch.REMOTE_PROBE
+        return launch.ssh_command(
+            args.host, [*arguments, *sysroot_option], sudo=args.sudo, remote=remote
+        )
     if args.remote is not None:
         raise Failed("--remote needs --host: it is where perfprobe is on that machine", USAGE)
     if args.sudo:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.model.kinds import Episode
     from perftop.output.compare.repeated import Repeat
-    from perftop.output.stat_json import Line
+    from perftop.output.stat_lines import Line
     from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
     from perftop.session.interval import Interval
@@ -118,9 +118,9 @@ class Stat(MeasuredWork):
         self._columns = None if self._metrics is None else _columns(self._metrics)
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        from perftop.output import stat_json, stat_text
+        from perftop.output import stat_lines, stat_text
         from perftop.output.export.fields import with_events
-        from perftop.output.stat_table import SCREEN_LINES, StatTable
+        from perftop.output.stat_lines import SCREEN_LINES, StatTable
 
         session = super().on_hello(options.with_identity(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
@@ -132,7 +132,7 @@ class Stat(MeasuredWork):
         brief = self._args.brief
         self._table = StatTable(session, self._columns, brief=brief, height=height)
         if self._args.json:
-            self._print_json(stat_json.hello_line(session))
+            self._print_json(stat_lines.hello_line(session))
         elif self._lines:
             self._print(stat_text.heading(session))
         return session
@@ -140,19 +140,19 @@ class Stat(MeasuredWork):
     def on_episode(self, episode: Episode) -> None:
         """Counts and prints an episode. It is also called at the end, for episodes that are still
         running."""
-        from perftop.output import stat_json
+        from perftop.output import stat_lines
 
         self.measurement.tally.add(episode, self.session.now_ns)
         if self._args.json:
-            self._print_json(stat_json.episode_line(self.session, episode))
+            self._print_json(stat_lines.episode_line(self.session, episode))
         elif episode.end_ns is not None or not self._lines:  # else its beginning was printed
             self._print_episode(episode)
 
     def on_beginning(self, episode: Episode) -> None:
-        from perftop.output import stat_json
+        from perftop.output import stat_lines
 
         if self._lines and self._args.json:
-            self._print_json(stat_json.beginning_line(self.session, episode))
+            self._print_json(stat_lines.beginning_line(self.session, episode))
         elif self._lines:
             self._print_episode(episode)
 
@@ -162,11 +162,11 @@ class Stat(MeasuredWork):
         write_text(sys.stderr, f"perftop: {self._prefix}{printable(text)}\n")
 
     def on_interval(self, interval: Interval) -> None:
-        from perftop.output import stat_json
+        from perftop.output import stat_lines
         from perftop.output.export.forms import only_measures
 
         if self._args.json:
-            line = stat_json.interval_line(self.session, interval)
+            line = stat_lines.interval_line(self.session, interval)
             self._print_json(only_measures(line, self._fields))
         else:
             self._print([*self._heading(), *self._table.lines(interval)])
@@ -203,10 +203,10 @@ class Stat(MeasuredWork):
         return [] if self._name is None else ["", f"=== {self._name}"]
 
     def _print_json(self, line: Line) -> None:
-        from perftop.output import stat_json
+        from perftop.output import stat_lines
 
         origin = {} if self._name is None else {"from": self._name}
-        self._print([stat_json.line_text(line | origin)])
+        self._print([stat_lines.line_text(line | origin)])
 
     def _print(self, lines: list[str]) -> None:
         from perftop.process.signals import write_text
@@ -219,12 +219,12 @@ class Stat(MeasuredWork):
 def _columns(metrics: Sequence[str]) -> list[str]:
     """Returns the keys of the columns of the table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE_METRICS
-    from perftop.output import stat_table
+    from perftop.output import stat_lines
     from perftop.output.export.fields import chosen_fields
 
     keys = [field.key for field in chosen_fields(metrics)]
     for key in keys:
-        if not stat_table.is_known_number(key):
+        if not stat_lines.is_known_number(key):
             raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
     return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE_METRICS]
 
@@ -267,7 +267,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     """Runs the command several times and prints the results. Returns the exit status of the first
     run that failed, including warm-ups. Raises Failed if the command cannot be run."""
     with fast_imports():
-        from perftop.output import stat_json
+        from perftop.output import stat_lines
         from perftop.output.compare import text
         from perftop.output.compare.repeated import (
             Runs,
@@ -291,7 +291,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         if args.json:
             objects = [line for runs, argv in sides for line in lines_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []
-            printed_lines = [hello, *map(stat_json.line_text, objects)]
+            printed_lines = [hello, *map(stat_lines.line_text, objects)]
         else:
             printed_lines = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
             if compared:

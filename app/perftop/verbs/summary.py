@@ -44,7 +44,7 @@ def place(text: str) -> int | str:
 
 def run(args: argparse.Namespace) -> int:
     with fast_imports():
-        from perftop.output import stat_json, summary_text
+        from perftop.output import stat_lines, summary_text
         from perftop.output.summary_text import Phases
         from perftop.recording.file import open_source, report_damage
         from perftop.session.session import max_batch
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"no marks in {file}; to set one while recording: {how}", USAGE)
     (total,) = whole_phases.phases
     if args.json:
-        lines = [stat_json.line_text(phase.line) for phase in (*marked_phases.phases, total)]
+        lines = [stat_lines.line_text(phase.line) for phase in (*marked_phases.phases, total)]
     else:
         drawn = summary_text.lines(whole_phases.session, marked_phases.phases, total)
         lines = [terminal_text(line, unicode=utf8()) for line in drawn]

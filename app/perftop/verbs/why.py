@@ -115,7 +115,7 @@ class Why(MeasuredWork):
         return session
 
     def on_end(self) -> None:
-        from perftop.output import stat_json, why_text
+        from perftop.output import stat_lines, why_text
         from perftop.output.run_summary import run_line
         from perftop.output.why_report import report
 
@@ -133,7 +133,7 @@ class Why(MeasuredWork):
         findings = report(session, first_ns, name, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
-            lines = [stat_json.line_text(why_text.why_json(session, findings, run))]
+            lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
         else:
             lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())
         self.out.write("".join(f"{line}\n" for line in lines))

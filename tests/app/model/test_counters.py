@@ -14,8 +14,7 @@ from made import counter, frame
 from played import played
 
 from perfprobe import wire
-from perftop.model.cores import Cores
-from perftop.model.counters import Counters
+from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta, Doubt
 from perftop.session.history import History, bin_edges
 from perftop.session.session import Session

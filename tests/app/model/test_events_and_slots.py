@@ -20,8 +20,8 @@ from perftop.model.delta import Delta, Doubt
 from perftop.model.evaluation import Values
 from perftop.model.gates import SLOT_KEYS
 from perftop.model.numbers import METRICS
-from perftop.output import run_summary, stat_json
-from perftop.output.stat_table import StatTable
+from perftop.output import run_summary, stat_lines
+from perftop.output.stat_lines import StatTable
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import DOUBT_TEXTS
@@ -63,7 +63,7 @@ def test_multiplexed_events_are_scaled_and_marked() -> None:
     for key, of in (("branches", 5), ("branch-misses", 400), ("cache-misses", 800)):
         assert at(interval, f"e.{key}/ki", 1) == pytest.approx(1000 / of, rel=1e-3)
         assert interval.shares[f"e.{key}"][1] == pytest.approx(3 / 5, rel=1e-6)
-    line = json.loads(stat_json.line_text(stat_json.interval_line(session, interval)))
+    line = json.loads(stat_lines.line_text(stat_lines.interval_line(session, interval)))
     cpu = line["cpus"][1]
     assert cpu["e.cycles"] == pytest.approx(cpu["net_hz"], rel=1e-3)
     assert set(cpu["counted_events"]) == {
@@ -311,7 +311,7 @@ def test_events_wait_for_their_turn_without_limit_and_say_so() -> None:
         every = made.frame(dataclasses.replace(greeting, blocks=greeting.blocks[:1]), seq, values)
         session.apply(dataclasses.replace(every, blocks=every.blocks | {"events.1": rows}))
         if seq == 4:
-            line = stat_json.interval_line(session, session.take())["cpus"][0]
+            line = stat_lines.interval_line(session, session.take())["cpus"][0]
             assert line["e.branches"] is None
             assert "other events had the counters" in str(line)
     interval = session.take()
@@ -336,7 +336,7 @@ def test_estimates_are_marked() -> None:
         values = {"perf_enabled_s": [seq * 10**8], "perf_running_s": [ran], "ref": [seq * 10**7]}
         session.apply(made.frame(greeting, seq, values))
     interval = session.take()
-    line = stat_json.interval_line(session, interval)
+    line = stat_lines.interval_line(session, interval)
     assert line["cpus"][0]["counted"] == 0.4
     assert line["cpus"][0]["util"] == pytest.approx(0.125)
     assert "counted 40.0 % of the time" in StatTable(session).lines(interval)[1]

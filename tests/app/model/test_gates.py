@@ -16,7 +16,7 @@ from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.sample_reader import Sample, SampleReader
-from perftop.output import stat_json
+from perftop.output import stat_lines
 from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
@@ -164,7 +164,7 @@ def test_metrics_and_states() -> None:
     assert interval.split.shares(0) == pytest.approx(
         {"neither": 0.3, "lp0": 0.4, "lp1": 0.1, "both": 0.2}, abs=1e-6
     )
-    (row, _) = stat_json.interval_line(result, interval)["cpus"]
+    (row, _) = stat_lines.interval_line(result, interval)["cpus"]
     assert row["counts"]["tsc"] == TICKS
 
 

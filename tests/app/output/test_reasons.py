@@ -13,7 +13,7 @@ from roots import DATA
 
 from perfprobe import wire
 from perfprobe.sources.sim.machine import SCENARIOS
-from perftop.output import run_summary, stat_json
+from perftop.output import run_summary, stat_lines
 from perftop.recording.codec import Reader
 from perftop.session.session import Session
 from perftop.session.values import BOUNDS_REASON
@@ -47,10 +47,10 @@ def lines(result: Iterable[wire.Message]) -> Iterator[Line]:
     greeting, *stream = result
     assert isinstance(greeting, wire.Hello)
     session = Session(greeting)
-    yield stat_json.hello_line(session)
+    yield stat_lines.hello_line(session)
     for message in session.play(stream):
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS:
-            yield stat_json.interval_line(session, session.take())
+            yield stat_lines.interval_line(session, session.take())
     yield run_summary.summary_line(session, {}, 1.0)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.base.text import ascii_line
-from perftop.output import receipt
+from perftop.output.run_summary import WIDTH, time_use_lines
 from perftop.session.losses import MAX_MOMENTS, Moment, Moments, RunPhase, phases
 from perftop.session.task_times import RunTimes, TaskTimes
 
@@ -103,7 +103,7 @@ def phase(label: str, seconds: float, **parts: float) -> RunPhase:
 
 
 def test_a_receipt_shows_each_phase_to_scale_and_splits_it() -> None:
-    text = receipt.lines(
+    text = time_use_lines(
         [phase("build", 3.0, run=2.0, wait=1.0), phase("test", 1.0, run=0.25, sleep=0.75)],
         unicode=True,
     )
@@ -118,20 +118,20 @@ def test_a_receipt_shows_each_phase_to_scale_and_splits_it() -> None:
 
 
 def test_a_receipt_in_ascii_keeps_the_meaning_of_each_cell() -> None:
-    lines = receipt.lines([phase("job", 2.0, run=1.0, wait=0.5, stop=0.5)], unicode=False)
+    lines = time_use_lines([phase("job", 2.0, run=1.0, wait=0.5, stop=0.5)], unicode=False)
     assert lines[1] == "#" * 39 + "w" * 19 + "x" * 20
     assert all(line.isascii() for line in lines)
 
 
 def test_in_ascii_a_cut_name_keeps_its_columns() -> None:
     spans = [phase(name, 2.0, run=1.0, sleep=1.0) for name in ("b" * 40, "link")]
-    shown = receipt.lines(spans, unicode=True)
+    shown = time_use_lines(spans, unicode=True)
     assert [*map(len, map(ascii_line, shown))] == [*map(len, shown)]
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])
 def test_a_command_that_only_slept_has_no_receipt(parts: dict[str, float]) -> None:
-    assert receipt.lines([phase("sleep", 9.0, **parts)], unicode=True) == []
+    assert time_use_lines([phase("sleep", 9.0, **parts)], unicode=True) == []
 
 
 share = st.floats(0.0, 1e4, allow_nan=False)
@@ -139,9 +139,9 @@ share = st.floats(0.0, 1e4, allow_nan=False)
 
 @given(st.lists(st.tuples(st.floats(0.01, 1e5), share, share, share), min_size=1, max_size=40))
 def test_a_bar_always_fills_its_line(spans: list[tuple[float, float, float, float]]) -> None:
-    text = receipt.lines(
+    text = time_use_lines(
         [phase(str(at), s, run=run, wait=wait, sleep=sleep)
          for at, (s, run, wait, sleep) in enumerate(spans)],
         unicode=True,
     )  # fmt: skip
-    assert {len(line) for line in text[:2]} <= {receipt.WIDTH}
+    assert {len(line) for line in text[:2]} <= {WIDTH}

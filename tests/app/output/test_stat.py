@@ -21,7 +21,7 @@ from perftop.model.machine_totals import COUNTER_BY_NAME
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.run_summary import _other_tasks, summary_line
-from perftop.output.stat_table import DEFAULT_COLUMNS, StatTable, columns, is_known_number
+from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, columns, is_known_number
 from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket

@@ -17,8 +17,8 @@ from fake_ssh import Far
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process import link, ssh, streams
-from perftop.process.launch import Probe
+from perftop.process import link, streams
+from perftop.process.launch import Probe, ssh_command
 from perftop.process.link import StreamJoiner
 from perftop.process.streams import open_stream
 from perftop.session.session import Session
@@ -43,7 +43,7 @@ def read(
     results: list[wire.Message] = []
 
     async def take() -> None:
-        async with open_stream(Probe(ssh.command("n7", OS)), restarts=restarts) as stream:
+        async with open_stream(Probe(ssh_command("n7", OS)), restarts=restarts) as stream:
             async for messages in stream:
                 results.extend(messages)
                 if enough(results, PROBES[-1]):
@@ -149,7 +149,7 @@ def test_retries_continue_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> No
 
     async def both() -> None:
         repairing = asyncio.create_task(repair())
-        async with open_stream(Probe(ssh.command("n7", OS))) as stream:
+        async with open_stream(Probe(ssh_command("n7", OS))) as stream:
             found: list[wire.Message] = []
             async for messages in stream:
                 found += messages
@@ -260,7 +260,7 @@ def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
 
 def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
-    probe = Probe(ssh.command("n7", ["stream", "--source", "msr"]))
+    probe = Probe(ssh_command("n7", ["stream", "--source", "msr"]))
     probe.process.wait(waiting.MOST_S)
     probe._reader.join(waiting.MOST_S)
     assert "perftop doctor --host n7" in str(probe.end_failure())

@@ -21,7 +21,7 @@ from nights import by_day
 from waiting import MOST_S, wait
 
 from perftop.base.errors import Failed
-from perftop.process import ssh
+from perftop.process.launch import host_of, ssh_command
 
 
 @pytest.fixture
@@ -31,22 +31,22 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 @given(st.lists(st.text(st.characters(blacklist_characters="\0"), min_size=1), max_size=5))
 def test_arguments_arrive_unchanged(words: list[str]) -> None:
-    argv = ssh.command("n7", ["stream", *words])
+    argv = ssh_command("n7", ["stream", *words])
     assert shlex.split(argv[-1]) == ["perfprobe", "stream", *words]
-    assert ssh.host_of(argv) == "n7"
+    assert host_of(argv) == "n7"
     assert argv[-3:-1] == ["--", "n7"]
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=x", "", "a b", "a\nb", "x" * 300])
 def test_a_host_that_ssh_would_misread_is_refused(name: str) -> None:
     with pytest.raises(Failed, match="--host") as caught:
-        ssh.command(name, [])
+        ssh_command(name, [])
     assert caught.value.status == 2
     assert here("stat", f"--host={name}", "-n1").returncode == 2
 
 
 def test_the_remote_shell_expands_the_home_directory() -> None:
-    argv = ssh.command("n7", ["stream"], remote="~/my dir/perfprobe", sudo=True)
+    argv = ssh_command("n7", ["stream"], remote="~/my dir/perfprobe", sudo=True)
     assert argv[-1] == "sudo -n -- ~/'my dir/perfprobe' stream"
 
 

@@ -21,7 +21,7 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.model import kinds
 from perftop.model.kinds import Episode
-from perftop.output.stat_json import episode_line
+from perftop.output.stat_lines import episode_line
 from perftop.recording import episode_index
 from perftop.recording.episode_index import from_note, to_note
 from perftop.recording.file import Recording

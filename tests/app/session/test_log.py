@@ -19,7 +19,7 @@ from simulated import SAMPLE_NS
 from perfprobe import wire
 from perftop import cli
 from perftop.model.kinds import Episode
-from perftop.output import stat_json
+from perftop.output import stat_lines
 from perftop.session.episodes import (
     MAX_ENDED,
     MAX_WARNING,
@@ -158,7 +158,7 @@ def test_a_moved_factor_is_reported_once() -> None:
 
 
 def multiplier(session: Session) -> dict[str, object]:
-    result: dict[str, object] = stat_json.interval_line(session, session.take())["multipliers"]
+    result: dict[str, object] = stat_lines.interval_line(session, session.take())["multipliers"]
     return result["one_thread"]  # type: ignore[return-value]
 
 

@@ -9,14 +9,14 @@ from made import counter, frame
 from played import TICKS, play
 
 from perfprobe import wire
-from perftop.output import stat_json
+from perftop.output import stat_lines
 from perftop.session.session import Session
 from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, why_no_states
 
 
 def test_states_that_are_not_there_have_their_reason() -> None:
     def core(session: Session) -> dict[str, object]:
-        line = stat_json.interval_line(session, session.take())
+        line = stat_lines.interval_line(session, session.take())
         result: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
         return result
 

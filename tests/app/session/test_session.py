@@ -13,7 +13,7 @@ from played import TICKS, play
 from perfprobe import wire
 from perftop.model.delta import Doubt
 from perftop.model.numbers import METRICS
-from perftop.output import run_summary, stat_json
+from perftop.output import run_summary, stat_lines
 from perftop.session.session import Session
 from perftop.session.values import lasting_reasons
 
@@ -156,7 +156,7 @@ def test_a_suspect_sample_of_a_counter_is_kept_out() -> None:
     assert interval.values["util"].tolist() == [0.5] * 4
     assert interval.split.active_threads.tolist() == [1.0, 1.0]
     assert session.suspect_samples == 1
-    line = stat_json.interval_line(session, interval)
+    line = stat_lines.interval_line(session, interval)
     assert line["cpus"][0]["suspect"] == ["ref: ran faster than the TSC"]
     counts = [cpu["counts"]["ref"] for cpu in line["cpus"]]
     assert counts == [None, TICKS, TICKS, TICKS]  # a sum without a part would be no sum
@@ -226,7 +226,7 @@ def test_a_cpu_goes_and_comes() -> None:
     note = {"cpu": 1, "online": False, "row": None}
     session.apply(wire.Note("hotplug", made.SAMPLE_NS, data=note))
     session.apply(frame(greeting, 1, {"ref": [TICKS, 0]}, flags=gone))
-    line = stat_json.interval_line(session, session.take())
+    line = stat_lines.interval_line(session, session.take())
     assert [c["online"] for c in line["cpus"]] == [True, False]
     assert line["cpus"][1]["util"] is None
     assert line["cpus"][1]["why"]["util"] == "the CPU is off"
@@ -272,7 +272,7 @@ def test_missing_numbers_have_a_reason_under_their_key() -> None:
     results = {m.what: (m.why, m.fix) for m in lasting_reasons(session)}
     assert results["busy_hz"] == ("no PMU in this guest", "use metal")
     assert "util" not in results
-    hello = stat_json.hello_line(session)
+    hello = stat_lines.hello_line(session)
     assert hello["origin"] == {"util": "ref / tsc (made)", "halt": "1 - ref / tsc (made)"}
     for key in METRICS:
         assert (key in hello["origin"]) != (key in {m["what"] for m in hello["missing"]})
@@ -281,7 +281,7 @@ def test_missing_numbers_have_a_reason_under_their_key() -> None:
 def test_only_the_cpus_asked_for_are_shown() -> None:
     greeting = made.hello([made.REF], cores=2, selected=[1, 3])
     session = play(greeting, *({"ref": [0, seq * TICKS, 0, 0]} for seq in range(2)))
-    line = stat_json.interval_line(session, session.take())
+    line = stat_lines.interval_line(session, session.take())
     assert [c["cpu"] for c in line["cpus"]] == [1, 3]
     assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
     summary = run_summary.summary_line(session, {}, 0.1)

@@ -14,8 +14,8 @@ from played import TICKS, played
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.model.tasks import TaskSnapshot, WatchedJob
-from perftop.output import run_summary, stat_json
-from perftop.output.stat_table import StatTable
+from perftop.output import run_summary, stat_lines
+from perftop.output.stat_lines import StatTable
 from perftop.session import task_times
 from perftop.session.interval import Distribution, _five_percent
 from perftop.session.session import Session
@@ -220,23 +220,23 @@ S = 1_000_000_000
 
 
 @pytest.fixture(scope="module")
-def lines() -> list[stat_json.Line]:
+def lines() -> list[stat_lines.Line]:
     """Six seconds of a job that has CPU 0 to itself."""
     source = open_sim("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
     session = Session(source.hello)
-    results: list[stat_json.Line] = []
+    results: list[stat_lines.Line] = []
     while len(results) < 6:
         for message in source.poll():
             session.apply(message)
             if session.span_ns >= S:
                 interval = session.take()
-                line = stat_json.interval_line(session, interval)
+                line = stat_lines.interval_line(session, interval)
                 line["text"] = StatTable(session, ["util", "task"]).lines(interval)
                 results.append(line)
     return results
 
 
-def test_times_of_a_job_are_those_of_its_own_cpu(lines: list[stat_json.Line]) -> None:
+def test_times_of_a_job_are_those_of_its_own_cpu(lines: list[stat_lines.Line]) -> None:
     for line in lines[1:]:
         watched, cpu = line["watched"], line["cpus"][0]
         assert watched["job"] == "lmp"

@@ -16,7 +16,7 @@ from played import played
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
 from perftop.model.kinds import BASE_CLOCK, Cap
-from perftop.output import stat_json
+from perftop.output import stat_lines
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import cpu_values, lasting_reasons, machine_value, mean_ceiling
@@ -172,8 +172,8 @@ def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
 
 def test_json_has_the_range_of_a_ceiling_and_its_origin() -> None:
     session = play(stream([table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
-    assert stat_json.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
-    cores = stat_json.interval_line(session, session.take())["cores"]
+    assert stat_lines.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
+    cores = stat_lines.interval_line(session, session.take())["cores"]
     keys = "turbo_ceiling_hz", "turbo_ceiling_low_hz", "turbo_ceiling_high_hz"
     assert [cores[0][key] for key in keys] == [3.0e9, 3.0e9, 3.9e9]
     assert [cores[1][key] for key in keys] == [3.0e9, 3.0e9, 3.0e9]

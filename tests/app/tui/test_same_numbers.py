@@ -17,7 +17,7 @@ from painted import shown
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.text import GHZ
 from perftop.model.numbers import METRICS
-from perftop.output.stat_json import episode_line, interval_line
+from perftop.output.stat_lines import episode_line, interval_line
 
 SIZE = (240, 70)
 BY_DAY = ("hybrid", "hotplug", "guest", "neighbour")

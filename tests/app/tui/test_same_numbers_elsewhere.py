@@ -22,8 +22,7 @@ from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.output import stat_text, why_text
 from perftop.output.run_summary import summary_line
-from perftop.output.stat_json import episode_line, interval_line
-from perftop.output.stat_table import DEFAULT_COLUMNS, StatTable
+from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, episode_line, interval_line
 from perftop.output.stat_text import SPAN_NAMES
 from perftop.output.why_text import why_json
 from perftop.session.episodes import Tally

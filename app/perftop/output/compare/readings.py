@@ -22,8 +22,7 @@ from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
 from perftop.output.run_summary import state_means, working_share
-from perftop.output.stat_json import Line, json_number
-from perftop.output.stat_table import shown_unit
+from perftop.output.stat_lines import Line, json_number, shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.session import Session
 

@@ -30,8 +30,7 @@ from perftop.output.compare.statistics import (
     runs_needed,
     smallest_difference,
 )
-from perftop.output.stat_json import Line, json_number
-from perftop.output.stat_table import table_line
+from perftop.output.stat_lines import Line, json_number, table_line
 
 TIME_KEY = "run_s"
 MAX_ROWS = 20

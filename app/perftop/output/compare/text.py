@@ -22,7 +22,7 @@ from perftop.output.compare.comparison import (
 )
 from perftop.output.compare.readings import Reading, format_like, number_of, unit_of
 from perftop.output.run_summary import setting_label, value_text
-from perftop.output.stat_json import Line, json_number
+from perftop.output.stat_lines import Line, json_number
 
 WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of the state of a machine."""

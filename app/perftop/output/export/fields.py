@@ -15,7 +15,7 @@ from perftop.base.arrays import Bools, Floats, Ints, any_by_sample
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import machine_totals, numbers
-from perftop.model.cores import packages, with_extra_column
+from perftop.model.counters import packages, with_extra_column
 from perftop.model.numbers import (
     COUNTS,
     EVENT,

@@ -20,7 +20,7 @@ from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import EVENT, RARE_METRICS
 from perftop.model.tasks import WatchedJob
-from perftop.output import run_summary, stat_json
+from perftop.output import run_summary, stat_lines
 from perftop.output.export.fields import (
     BELIEF_FIELDS,
     ELAPSED,
@@ -38,7 +38,7 @@ from perftop.output.export.fields import (
     whole_texts,
 )
 from perftop.output.run_summary import run_times
-from perftop.output.stat_json import Line
+from perftop.output.stat_lines import Line
 from perftop.process.command_window import Bounds
 from perftop.process.job import RESOURCE_KEYS
 from perftop.session.interval import Interval
@@ -164,16 +164,16 @@ class JsonLines(ExportFormat):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._session, self._measures, self._out = session, measures, out
-        self._line(stat_json.hello_line(session))
+        self._line(stat_lines.hello_line(session))
 
     def interval(self, interval: Interval) -> None:
-        self._line(only_measures(stat_json.interval_line(self._session, interval), self._measures))
+        self._line(only_measures(stat_lines.interval_line(self._session, interval), self._measures))
 
     def beginning(self, episode: Episode) -> None:
-        self._line(stat_json.beginning_line(self._session, episode))
+        self._line(stat_lines.beginning_line(self._session, episode))
 
     def episode(self, episode: Episode) -> None:
-        self._line(stat_json.episode_line(self._session, episode))
+        self._line(stat_lines.episode_line(self._session, episode))
 
     def mark(self, mark: Episode) -> None:
         time = self._session.unix(mark.start_ns)
@@ -184,11 +184,11 @@ class JsonLines(ExportFormat):
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
         self._line(only_measures(line, self._measures))
 
-    def _line(self, line: stat_json.Line) -> None:
-        self._out.write(f"{stat_json.line_text(line)}\n".encode())
+    def _line(self, line: stat_lines.Line) -> None:
+        self._out.write(f"{stat_lines.line_text(line)}\n".encode())
 
 
-def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
+def only_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_lines.Line:
     """Returns the line of an interval or summary, reduced to the chosen measures."""
     if len(measures) >= len(MEASURES):
         return line
@@ -212,7 +212,7 @@ def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.
     return line
 
 
-def _without_keys(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
+def _without_keys(row: stat_lines.Line, keys: set[str]) -> stat_lines.Line:
     """Returns the row without these keys, and without the reasons for them."""
     row = {key: value for key, value in row.items() if key not in keys}
     return row | {"why": _without_keys(row["why"], keys)} if "why" in row else row

@@ -17,9 +17,9 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, distinct
 from perftop.base.text import ranges
-from perftop.model.cores import Cores
+from perftop.model.counters import Cores
 from perftop.model.machine_totals import TRAFFIC_KEYS
-from perftop.output import stat_json
+from perftop.output import stat_lines
 from perftop.output.export.openmetrics import END_LINE, Heading, labels
 from perftop.output.exporter.sums import (
     CAUSES,
@@ -289,7 +289,7 @@ class Page:
 
     @cached_property
     def _info(self) -> Labels:
-        hello, smt_method = self._session.hello, stat_json.smt_method(self._session)
+        hello, smt_method = self._session.hello, stat_lines.smt_method(self._session)
         names = {"version": hello.perftop, "model": hello.identity.name, "source": hello.source}
         return names | {"smt_method": smt_method}
 

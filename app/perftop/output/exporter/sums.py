@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, distinct
-from perftop.model.cores import Cores, packages
+from perftop.model.counters import Cores, packages
 from perftop.model.delta import Delta, Doubt
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample

@@ -26,7 +26,7 @@ from perftop.output.export.fields import (
     whole_texts,
 )
 from perftop.output.export.forms import Delimited
-from perftop.output.stat_json import json_number
+from perftop.output.stat_lines import json_number
 from perftop.recording.codec import TimedMessage
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -18,7 +18,7 @@ from truths import scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
-from perftop.model.cores import Cores
+from perftop.model.counters import Cores
 from perftop.model.kinds import Episode
 from perftop.output.exporter.page import Page
 from perftop.output.exporter.sums import CoreTime

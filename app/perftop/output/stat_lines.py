@@ -1,0 +1,499 @@
+"""The lines that `stat` prints of a session: JSON lines, the stable format for scripts, and tables
+for people.
+
+Unknown values are null in JSON. Reasons that hold for the whole run are in `missing` of the line
+`hello`, under the same key; later reasons are in `why` of a row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import isfinite, isnan, nan
+from typing import Any
+
+from perfprobe import wire
+from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whole_percent
+from perftop.draw.columns import Column, columns_line, text_of
+from perftop.model import machine_totals
+from perftop.model.counters import MIN_COUNTED_SHARE
+from perftop.model.kinds import Episode
+from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
+from perftop.model.numbers import COUNTS, EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
+from perftop.model.smt import STATES
+from perftop.model.tasks import ThreadActivity
+from perftop.output.sentences import evidence_json
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.values import (
+    UNREAD_REASON,
+    CpuColumns,
+    cpu_values,
+    doubt_texts,
+    is_possible_column,
+    lasting_reasons,
+    machine_value,
+    why_absent,
+    why_no_states,
+)
+
+Line = dict[str, Any]
+NO_WAITS_REASON = "the kernel does not report how long they waited"
+
+
+def line_text(line: Line) -> str:
+    # Non-ASCII characters occur in strings only, where their escapes are valid JSON.
+    return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+
+
+def json_number(value: float | None) -> float | None:
+    """Rounds a number to seven digits, which is more than the precision of any counter and still
+    readable. Returns None if the number is unknown or not finite."""
+    return float(f"{value:.7g}") if value is not None and isfinite(value) else None
+
+
+def hello_line(session: Session) -> Line:
+    hello = session.hello
+    origins = {key: session.evaluator.origin(key) for key in session.evaluator.metrics}
+    origins["turbo_ceiling_hz"] = session.reader.turbo.origin
+    return {
+        "type": "hello",
+        "version": hello.perftop,
+        "wire": hello.wire,
+        "host": hello.host,
+        "model": hello.identity.name or None,
+        "source": hello.source,
+        "origin": {key: origin for key, origin in origins.items() if origin},
+        "tsc_hz": json_number(hello.tsc_hz.hz) if hello.tsc_hz else None,
+        "base_hz": json_number(hello.base_hz.hz) if hello.base_hz else None,
+        "smt_method": smt_method(session),
+        "missing": [
+            {"what": reason.what, **({} if reason.cpus is None else {"cpus": reason.cpus}),
+             "why": reason.why, "fix": reason.fix}
+            for reason in lasting_reasons(session)
+        ],
+        "topology": [
+            {name: getattr(row, name) for name in wire.Cpu.__match_args__}
+            for row in hello.topology
+        ],
+        "kernel": hello.kernel,
+        "virtualisation": hello.virtualisation,
+        "sample_s": hello.sample_ns / 1e9,
+        "start": session.unix(hello.raw_ns),
+        "labels": hello.labels,
+        "command": hello.command,
+    }  # fmt: skip
+
+
+def smt_method(session: Session) -> str:
+    """Returns the best method for the SMT states. If hello names no method, it is chosen by the
+    available counters."""
+    if session.hello.smt_methods:
+        return session.hello.smt_methods[0]
+    if all(len(core) < 2 for core in session.hello.cores):
+        return "single"
+    return (session.reader.splitter.any_counter() or "bounds").replace("_", "-")
+
+
+def interval_line(session: Session, interval: Interval) -> Line:
+    shares = multiplexed(interval)
+    line: Line = {
+        "type": "interval",
+        "seq": interval.seq,
+        "time": interval.time,
+        "elapsed_s": json_number(interval.elapsed_s),
+        "skew_s": json_number(interval.skew_s),
+        "machine": {
+            name: json_number(interval.machine.get(name, nan))
+            for name in machine_totals.COUNTER_BY_NAME
+        },
+        "packages": [
+            _package_line(session, interval, package)
+            for package in range(len(session.hello.packages))
+        ],
+        **_cache_lines(session, interval),
+        "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.shown],
+        "cores": [_core_line(session, interval, core) for core in session.shown_cores()],
+        "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
+        "lost": session.lost,
+        "late": session.late,
+    }
+    if interval.watched is not None:
+        line["watched"] = _watched_line(session, interval.watched)
+    reasons = {
+        name: UNREAD_REASON for name, value in interval.machine.items() if not isfinite(value)
+    }
+    return line | {"why": reasons} if reasons else line
+
+
+def _watched_line(session: Session, activity: ThreadActivity) -> Line:
+    """Returns the activity of the watched job in this interval, from the records of its threads."""
+    watched_job = session.neighbours.watched_job
+    line: Line = {
+        "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
+        "cpus": sorted(watched_job.cpus()), "run_s": json_number(activity.run_s),
+        "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary,
+        "sleeps": activity.voluntary,
+    }  # fmt: skip
+    return line if isfinite(activity.wait_s) else line | {"why": {"wait_s": NO_WAITS_REASON}}
+
+
+def _package_line(session: Session, interval: Interval, index: int) -> Line:
+    """Returns the numbers of a package. For missing ones, hello has the reasons under the key of
+    the machine-wide number."""
+    first = session.hello.packages[index][0]
+    line: Line = {"package": session.topology[session.position[first]].package}
+    for name in machine_totals.PACKAGE_NAMES:
+        values = interval.packages.get(name)
+        line[name] = (
+            None if values is None or index >= len(values) else json_number(float(values[index]))
+        )
+    return line
+
+
+def _cache_lines(session: Session, interval: Interval) -> Line:
+    """Returns a row for each L3 cache for which the stream has counters."""
+    columns = [session.counters.columns.get(key) for key in machine_totals.L3_COUNTERS.values()]
+    cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
+    rows = [session.position[cpu] for cpu in cpus if cpu in session.position]
+    lines: list[Line] = [{"l3": session.topology[row].l3} for row in rows]
+    for line, row in zip(lines, rows, strict=True):
+        for name, rates in interval.caches.items():
+            line[name] = json_number(float(rates[row]))
+    return {"l3": lines} if lines else {}
+
+
+def _multiplier(session: Session, key: str) -> Line:
+    """Returns the value of one tick of the counter; `factor_before` is an earlier, wrong value."""
+    calibration, factor_before = session.calibrations[key], session.factor_before(key)
+    line: Line = {"factor": json_number(calibration.factor), "state": calibration.state}
+    return line if factor_before is None else line | {"before": factor_before}
+
+
+def _cpu_line(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
+    line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
+    why = {}
+    for key in session.evaluator.metrics:
+        line[key] = json_number(float(interval.values[key][row]))
+        if line[key] is None and session.evaluator.serves(key, row):
+            why[key] = why_absent(session, interval, row, key)
+    if ran := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
+        task = ran[0].task
+        line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
+    line["counts"] = {
+        key: _counted_share(interval, key, row)
+        for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
+    }
+    line["suspect"] = doubt_texts(interval, row)
+    if counted is not None:
+        line["counted"] = json_number(counted)
+    if estimated := {key: json_number(share) for key, share in estimates(interval, row).items()}:
+        line["counted_events"] = estimated
+    return line | {"why": why} if why else line
+
+
+def multiplexed(interval: Interval) -> dict[int, float]:
+    """Returns the share of time in which counters were active, by position of the CPU, for CPUs on
+    which perf multiplexed counters. The counts of these CPUs are scaled up, so they are
+    estimates."""
+    if interval.counted is None:
+        return {}
+    shares = enumerate(interval.counted.tolist())
+    return {row: share for row, share in shares if share < MIN_COUNTED_SHARE}
+
+
+def estimates(interval: Interval, row: int) -> dict[str, float]:
+    """Returns the share of time in which each chosen event was counted on a CPU, for the events
+    that were multiplexed."""
+    shares = ((key, float(share[row])) for key, share in interval.shares.items())
+    return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
+
+
+def _counted_share(interval: Interval, key: str, row: int) -> int | None:
+    increments = interval.counts.get(key)
+    if increments is None or not isfinite(increments[row]):
+        return None
+    return int(increments[row])
+
+
+def _core_line(session: Session, interval: Interval, core: int) -> Line:
+    cpus = session.cores[core]
+    first = session.topology[session.position[cpus[0]]]
+    split = interval.split
+    bounds = split.method[core] == "bounds"
+    reasons = {text for cpu in cpus for text in doubt_texts(interval, session.position[cpu])}
+    line = {
+        "package": first.package,
+        "core": first.core,
+        "cpus": cpus,
+        "smt": {s: json_number(v) for s, v in split.shares(core).items()},
+        "smt_method": split.method[core],
+        "smt_low": _states_line(split.low[core]) if bounds else None,
+        "smt_high": _states_line(split.high[core]) if bounds else None,
+        "active_threads": json_number(float(split.active_threads[core])),
+        "turbo_ceiling_hz": json_number(float(interval.ceilings.hz[core])),
+        "turbo_ceiling_low_hz": json_number(float(interval.ceilings.low_hz[core])),
+        "turbo_ceiling_high_hz": json_number(float(interval.ceilings.high_hz[core])),
+        "core_power_w": json_number(float(interval.core_power_w[core])),
+        "suspect": sorted(reasons),
+    }
+    why = why_no_states(session, interval, core)
+    row = session.position[cpus[0]]
+    if session.reader.turbo.cpus[row] and not isfinite(interval.ceilings.hz[core]):
+        why["turbo_ceiling_hz"] = why_absent(session, interval, row, "turbo_ceiling_hz")
+    return line | {"why": why} if why else line
+
+
+def _states_line(shares: Any) -> Line:
+    return dict(zip(STATES, map(json_number, shares.tolist()), strict=True))
+
+
+def beginning_line(session: Session, episode: Episode) -> Line:
+    """Returns the line of an episode that has just begun. The line of the whole episode follows
+    when it ends."""
+    return episode_line(session, episode) | {"type": "episode-start"}
+
+
+def episode_line(session: Session, episode: Episode) -> Line:
+    end = episode.end_ns
+    return {
+        "type": "episode",
+        "kind": episode.kind,
+        "cpus": episode.cpus,
+        "start": session.unix(episode.start_ns),
+        "end": None if end is None else session.unix(end),
+        "depth": episode.depth,
+        "cause": episode.cause,
+        "evidence": evidence_json(episode.evidence),
+        "confidence": episode.confidence,
+    }
+
+
+# --- Tables of intervals: the numbers that they show.
+
+DEFAULT_COLUMNS = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal",
+                   "ipc", "kernel_cycles", "kernel_instructions")  # fmt: skip
+"""Keys of the default columns: the most useful metrics that fit on one line."""
+SCREEN_LINES = 24
+"""Lines between two headings if the height of the terminal is unknown."""
+NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
+"""Widths in columns of a CPU's name, a time, the widest range of a state (100..100) and any number.
+The last two include the gap before the cell."""
+SHARE_WIDTH = len(" (100 %)")
+MAX_NAME, MAX_TASK = 15, 24
+MAX_CACHES = 8
+"""Maximum number of L3 caches listed, those with the most traffic."""
+
+
+def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]:
+    """Returns the numbers requested by key, else the default ones that this stream can provide. The
+    SMT states of cores are not included: see `has_states`."""
+    variants = session.evaluator.chosen
+    if asked is None:
+        keys = [key for key in DEFAULT_COLUMNS if variants[key]]
+        keys += [key for key in variants if key.startswith(EVENT) and variants[key]]
+    else:
+        keys = [*dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})]
+    known_numbers = NUMBERS | session.evaluator.registry.events
+    return tuple(known_numbers[key] for key in keys)
+
+
+def has_states(asked: Sequence[str] | None) -> bool:
+    return asked is None or not {"smt", *STATES}.isdisjoint(asked)
+
+
+def is_known_number(key: str) -> bool:
+    """Whether a table can have a column for this key."""
+    return is_possible_column(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
+
+
+def shown_unit(number: Number) -> str:
+    """Returns the unit that is shown with the label. The values of rates do not include the
+    unit."""
+    return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.rate else "")
+
+
+def number_text(number: Number, value: float | None) -> str:
+    """Returns the value without its unit, with the number's decimals; `n/a` if the value is
+    unknown."""
+    return number.text(nan if value is None else value, GHZ)
+
+
+def seconds_text(seconds: float) -> str:
+    """Formats the duration of a command or a job: "5.65 s", "3 ms", "0 s"."""
+    if not seconds:
+        return "0 s"
+    return f"{1e3 * seconds:.2g} ms" if seconds < 0.0995 else f"{seconds:.2f} s"
+
+
+def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
+    """Returns a column for the name of a line, for each number and for each state of a core."""
+    placed = [Column("", "", name_width)]
+    placed += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
+    return placed + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
+
+
+def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
+    """Returns a line of a table; cells after the last column are appended unpadded."""
+    cells = [*cells, *[""] * (len(columns) - len(cells))]
+    runs = columns_line(columns, [(cell, "") for cell in cells[: len(columns)]])
+    return text_of([*runs, ("".join(cells[len(columns) :]), "")])
+
+
+# --- the table
+
+
+class StatTable:
+    """Formats the intervals of a session. `asked`: keys of the columns; None: the default ones.
+    `brief`: one line an interval, for the machine only. `height`: maximum lines between two
+    headings."""
+
+    def __init__(
+        self, session: Session, asked: Sequence[str] | None = None, *, brief: bool = False,
+        height: int = SCREEN_LINES,
+    ) -> None:  # fmt: skip
+        self._session, self._brief, self._height = session, brief, height
+        self.columns = columns(session, asked)
+        self._states = len(STATES) if has_states(asked) else 0
+        self._tasks = asked is not None and "task" in asked
+        self._tabular = CpuColumns(session)
+        width = TIME_WIDTH if brief else NAME_WIDTH
+        self._placed = table_columns(width, self.columns, self._states)
+        self._lines_left = 0
+        """Lines until the next heading."""
+        self._estimated: set[str] = set()
+        """Keys of the events that were multiplexed so far."""
+
+    def lines(self, interval: Interval) -> list[str]:
+        session = self._session
+        shared_events = {key for row in session.shown for key in estimates(interval, row)}
+        if not self._brief and shared_events - self._estimated:
+            # An event is multiplexed now: widen its column for shares of time and print a new
+            # heading.
+            self._estimated |= shared_events
+            is_wide = [n.key in self._estimated for n in self.columns]
+            placed = table_columns(NAME_WIDTH, self.columns, self._states)
+            for place, is_wider in enumerate(is_wide, start=1):
+                width = placed[place].width + SHARE_WIDTH * is_wider
+                placed[place] = Column(placed[place].key, placed[place].heading, width)
+            self._placed, self._lines_left = placed, 0
+        machine_row = [
+            number_text(number, machine_value(session, interval, number.key))
+            if number.scope == "machine" or number.key in session.evaluator.metrics else ""
+            for number in self.columns
+        ]  # fmt: skip
+        if self._brief:
+            split = interval.split
+            cores = [i for i in session.shown_cores() if i < len(split.states)]
+            states = [percent(split.mean(state, cores)) for state in STATES[: self._states]]
+            above, rows = [], [[clock_time(interval.time), *machine_row, *states]]
+        else:
+            above = _machine_lines(session, interval)
+            rows = [["all", *machine_row], *self._rows(interval)]
+        titles: list[str] = []
+        if self._lines_left < len(above) + len(rows):
+            units = [shown_unit(number) for number in self.columns] + ["%"] * self._states
+            labels = [column.heading for column in self._placed[1:]]
+            labels += [f"{'task':>{STATE_WIDTH}}"] * self._tasks
+            names = ["time" if self._brief else "cpu", *labels], ["", *units]
+            titles = [table_line(self._placed, cells) for cells in names]
+            self._lines_left = self._height - len(titles)
+        self._lines_left -= len(above) + len(rows)
+        return [*above, *titles, *(table_line(self._placed, cells) for cells in rows)]
+
+    def _rows(self, interval: Interval) -> list[list[str]]:
+        """Returns a row for each CPU; the states of a core are in the row of its first CPU."""
+        session, rows = self._session, []
+        first = {session.cores[i][0]: i for i in session.shown_cores()}
+        values = [cpu_values(session, interval, number.key) for number in self.columns]
+        for row in session.shown:
+            cpu = session.topology[row].cpu
+            name = f"~{cpu}" if row in interval.suspect else str(cpu)
+            if not interval.online[row]:
+                rows.append([str(cpu), "off"])
+                continue
+            shares = estimates(interval, row)
+            cells = [name]
+            for number, by_cpu in zip(self.columns, values, strict=True):
+                is_of_machine = number.scope == "machine"
+                cell = "" if is_of_machine else number_text(number, float(by_cpu[row]))
+                if number.key in shares:  # the share of time in which the event was counted
+                    cell += f" ({whole_percent(shares[number.key])})"
+                cells.append(cell)
+            core = first.get(cpu) if self._states else None
+            cells += [""] * self._states if core is None else state_cells(interval, core)
+            if self._tasks:
+                task = f"  {safe_text(self._tabular.task(row, interval), MAX_TASK)}"
+                cells.append(f"{task:>{STATE_WIDTH}}")
+            rows.append(cells)
+        return rows
+
+
+def state_cells(interval: Interval, core: int) -> list[str]:
+    split = interval.split
+    if split.method[core] != "bounds":
+        return [percent(v) for v in split.states[core]]
+    return [
+        f"{100 * low:.0f}..{100 * high:.0f}" if isfinite(low) else percent(low)
+        for low, high in zip(split.low[core], split.high[core], strict=True)
+    ]
+
+
+# --- lines above the table
+
+
+def _machine_lines(session: Session, interval: Interval) -> list[str]:
+    """Returns the lines above the table: the time and how reliable the interval is; then the known
+    packages, the L3 caches with the most traffic, and the watched job."""
+    time = f"{clock_time(interval.time)}  {interval.elapsed_s:.3f} s"
+    if interval.suspect:
+        time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
+    if shares := multiplexed(interval):
+        lowest_share = percent(min(shares.values()))
+        time += f"  counters shared: counted {lowest_share} % of the time at least, and scaled"
+    lines = ["", time]
+
+    for i, cpus in enumerate(session.hello.packages):
+        values = {name: float(values[i]) for name, values in interval.packages.items()}
+        power, limit, dram, share = (
+            values.get(name, nan)
+            for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST_NAME)
+        )
+        parts = []
+        if not isnan(power):
+            limit_text = "" if isnan(limit) else f" of {limit:.0f}"
+            dram_text = "" if isnan(dram) else f" and {dram:.1f} W for memory"
+            parts.append(f"{power:.1f}{limit_text} W{dram_text}")
+        elif not isnan(dram):
+            parts.append(f"{dram:.1f} W for memory")
+        read, written = (values.get(name, nan) / 1e9 for name in MEMORY_COUNTERS)
+        if not isnan(read + written):
+            best_text = "" if isnan(share) else f", {percent(share)} % of the best seen"
+            parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best_text}")
+        if parts:
+            number = session.topology[session.position[cpus[0]]].package
+            lines.append(f"package {number}: {' · '.join(parts)}")
+
+    traffic = interval.caches.get("memory_bytes_per_s")
+    occupancy = interval.caches.get("occupancy_bytes")
+    if traffic is not None:
+        rows = [i for i, rate in enumerate(traffic.tolist()) if isfinite(rate)]
+        rows.sort(key=lambda i: -float(traffic[i]))
+        for i in sorted(rows[:MAX_CACHES]):
+            text = f"L3 {session.topology[i].l3}: {traffic[i] / 1e9:.1f} GB/s"
+            if occupancy is not None and not isnan(occupancy[i]):
+                text += f", {occupancy[i] / 1e6:.1f} MB in use"
+            lines.append(text)
+
+    activity, watched_job = interval.watched, session.neighbours.watched_job
+    if activity is not None and watched_job.name is not None:
+        job = f"job {safe_text(watched_job.name, MAX_NAME)}:"
+        if not watched_job.threads:
+            return [*lines, f"{job} no running thread found"]
+        text = f"{job} ran {seconds_text(activity.run_s)}"
+        if not isnan(activity.wait_s):
+            text += f", waited {seconds_text(activity.wait_s)} for a CPU"
+        count = activity.involuntary
+        times = {0: "never preempted", 1: "preempted once"}.get(count, f"preempted {count} times")
+        lines.append(f"{text}, was {times}")
+    return lines
