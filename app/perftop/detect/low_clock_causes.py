@@ -53,11 +53,15 @@ HSMP = {
     "TDC": "current",
     "PROCHOT": "prochot",
     "cHTC active": "thermal",
+    "thermal": "thermal",
     "VRHOT": "vr",
     "TDC of memory": "current",
+    "TDC of SoC": "current",
     "SoC and DIMM power": "power-ppt",
 }
 """Cause by the name of AMD's source of the clock limit."""
+HSMP_COUNTERS = "hsmp_limit_times", "hsmp_limits"
+"""Counters of these sources: the firmware's own count goes before polls of it."""
 
 
 class Clue(NamedTuple):
@@ -96,7 +100,7 @@ CLUES = (
     Clue("prochot", "hsmp_prochot"),
     Clue("vr", "pcu_vr"),
     Clue("policy", "pcu_os"),
-    *(Clue(cause, "hsmp_limits", part) for part, cause in HSMP.items()),
+    *(Clue(cause, key, part) for key in HSMP_COUNTERS for part, cause in HSMP.items()),
     *(Clue(cause, "plr_reasons", part, 0.0) for part, cause in PLR.items()),
     *(Clue(POWER, f"{scope}_power_limits", least=0.0) for scope in ("package", "core")),
     *(Clue("thermal", f"{scope}_{what}", least=0.0)
@@ -109,9 +113,9 @@ WIDE_SIMD_COUNTERS = (*LICENSE_COUNTERS, "pcu_avx256", "pcu_avx512")
 PCU_COUNTERS = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal",
                 "pcu_prochot_external", "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
 """Counters of the power control unit, in its own cycles."""
-FLAG_COUNTERS = "package_thermal", "core_thermal", "hsmp_limits"
-USED_COUNTERS = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE_SIMD_COUNTERS, "hsmp_limits",
-                 "energy_j", "power_limit_w", "power_limit2_w", "power_throttled_s",
+FLAG_COUNTERS = "package_thermal", "core_thermal", *HSMP_COUNTERS
+USED_COUNTERS = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE_SIMD_COUNTERS, "energy_j",
+                 "power_limit_w", "power_limit2_w", "power_throttled_s",
                  "temperature_c", "hwp_epp", "hwp_max", "hwp_highest", "pstate_limit",
                  "stat_steal_s")  # fmt: skip
 """All counters that the rules and the evidence use."""
@@ -186,7 +190,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     if case.guest and mean("stat_steal_s") >= MIN_STEAL:
         yield _verdict("hypervisor")
     # A governor counts only if limit reasons are polled, none was found, and it may save power.
-    is_polled = any(facts.polls(key) > 0 for key in ("limit_reasons", "hsmp_limits"))
+    is_polled = any(facts.polls(key) > 0 for key in ("limit_reasons", *HSMP_COUNTERS))
     if is_polled and case.governor not in {"", "performance"} and isnan(mean("hwp_max")):
         yield _verdict("governor")
 

@@ -565,6 +565,7 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "package_thermal": ("package status", _status_text),
     "core_thermal": ("core status", _status_text),
     "hsmp_limits": ("HSMP limit", _status_text),
+    "hsmp_limit_times": ("firmware's limit", _status_text),
     "pstate_limit": ("P-state limit", None),
     "plr_reasons": ("came on (PLR)", lambda seen: ", ".join(
         bit.part or f"bit {bit.number}" for bit in seen.bits)),

@@ -29,7 +29,7 @@ from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.sampler import DrainedRound, Sampler
 from perfprobe.polled import polling
-from perfprobe.polled.firmware_limits import Hsmp, LimitStatus
+from perfprobe.polled.firmware_limits import Hsmp, HsmpTable, LimitStatus
 from perfprobe.polled.machine_counts import MachineCounts
 from perfprobe.polled.polling import Polling
 from perfprobe.polled.powercap import Powercap
@@ -136,6 +136,7 @@ class Machine:
                 MachineCounts(root, len(rows)),
                 Powercap(root, rows, served),
                 Hsmp(root, rows),
+                HsmpTable(root, rows),
                 LimitStatus(root, rows),
                 resctrl,
             ]

@@ -4,6 +4,8 @@ performance limit reasons (PLR).
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -163,6 +165,111 @@ class Hsmp:
     def _lacks(self, messages: Iterable[int], why: str, fix: str | None = None) -> None:
         keys = [counter.key for message in messages for counter in COUNTERS[message]]
         self.missing += [Missing(key, why, fix) for key in keys]
+
+
+# --- AMD's table of metrics -----------------------------------------------------------------------
+# On models 50h to 5Fh of family 1Ah, the firmware counts its own cycles of 1 ms, and those in which
+# each limit held the clock, in a table that the driver hands out as a whole.
+
+# Linux, asm/amd/hsmp.h: struct hsmp_telemetry_data, and _IOW(0xF8, 1, struct hsmp_telemetry_data).
+TABLE_FORMAT = struct.Struct("=QIHH")
+TABLE_REQUEST = 1 << 30 | TABLE_FORMAT.size << 16 | 0xF8 << 8 | 1
+# AMD's E-SMI library, asm/amd_hsmp.h: struct hsmp_metric_table_f1a_m50_5f, packed to 4 bytes.
+TABLE_BYTES, CYCLES_AT, LIMITS_AT = 13852, 4, 508
+LIMIT_NAMES = ("PROCHOT", "PPT", "thermal", "VRHOT", "TDC", "TDC of SoC", "TDC of memory",
+               "reliability")  # fmt: skip
+LIMIT_TIMES = Counter(
+    "hsmp_limit_times", "firmware cycles under each limit", "1", "HSMP", "flags",
+    columns=1 + len(LIMIT_NAMES), parts=list(LIMIT_NAMES),
+)  # fmt: skip
+WORD_MASK = (1 << 32) - 1
+
+ReadTable = Callable[[int, int], bytes]
+"""A function of socket and size that returns so many bytes of the table. Raises OSError."""
+
+
+class HsmpTable:
+    """The time for which each limit held the clock of a socket."""
+
+    def __init__(
+        self,
+        root: Path,
+        rows: Sequence[Cpu],
+        read_table: ReadTable | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pace = Pace(clock)
+        self.missing: list[Missing] = []
+        self._sockets = package_ids(rows)
+        self.rows = len(self._sockets)
+        self._fd: int | None = None
+        self._read_table = read_table or self._read_device
+        self._words: list[Sequence[int] | None] = [None] * self.rows
+        """The counts of the latest read, by socket; None before the first."""
+        self._sums = [[0] * LIMIT_TIMES.columns for _ in self._sockets]
+        cpu = identity(root)
+        has_table = cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
+        if has_table and read_table is None:
+            with contextlib.suppress(OSError):  # Hsmp reports why
+                self._fd = os.open(root / "dev/hsmp", os.O_RDONLY | os.O_CLOEXEC)
+            has_table = self._fd is not None
+        why = self._unusable() if has_table else None
+        self.missing += [Missing(LIMIT_TIMES.key, why)] if why else []
+        is_read = has_table and why is None
+        self.block = wire.Block("hsmp_table", "package", [LIMIT_TIMES] if is_read else [])
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        with self._pace.turn() as due:
+            for row, socket in enumerate(self._sockets if due else ()):
+                yield row, self._counter_values(row, socket)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _read_device(self, socket: int, size: int) -> bytes:
+        table = ctypes.create_string_buffer(size)
+        assert self._fd is not None
+        request = TABLE_FORMAT.pack(ctypes.addressof(table), size, socket, 0)
+        fcntl.ioctl(self._fd, TABLE_REQUEST, request)
+        return table.raw
+
+    def _unusable(self) -> str | None:
+        """Returns why the table cannot be used; None if it can. The driver refuses to return more
+        than the table has, which shows whether its layout is the one that is known."""
+        socket = next((socket for socket in self._sockets if socket is not None), 0)
+        start_ns = time.monotonic_ns()
+        try:
+            self._read_table(socket, TABLE_BYTES)
+            took_ns = time.monotonic_ns() - start_ns
+        except OSError as error:
+            if error.errno == errno.ENOTTY:
+                return "the driver amd_hsmp of this kernel does not return the table of metrics"
+            return f"the firmware's table of metrics cannot be read: {error.strerror}"
+        with contextlib.suppress(OSError):
+            self._read_table(socket, TABLE_BYTES + 1)
+            return "the firmware's table of metrics has another layout than AMD's library knows"
+        if took_ns > SLOW_NS:
+            return f"the firmware's table takes {took_ns // 1000} us: too slow to repeat"
+        return None
+
+    def _counter_values(self, row: int, socket: int | None) -> Sequence[int | None]:
+        unknown = [None] * LIMIT_TIMES.columns
+        if socket is None:
+            return unknown
+        try:
+            table = self._read_table(socket, LIMITS_AT + 4 * len(LIMIT_NAMES))
+        except OSError:
+            return unknown
+        words = [*struct.unpack_from("=I", table, CYCLES_AT),
+                 *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_AT)]  # fmt: skip
+        before, self._words[row] = self._words[row] or words, words
+        moved = [(now - then) & WORD_MASK for now, then in zip(words, before, strict=True)]
+        if max(moved) > moved[0]:  # no limit holds for longer than the time itself
+            return unknown
+        self._sums[row] = [total + more for total, more in zip(self._sums[row], moved, strict=True)]
+        return self._sums[row]
 
 
 # --- Intel PLR ------------------------------------------------------------------------------------

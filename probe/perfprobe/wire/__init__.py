@@ -136,6 +136,7 @@ are words for people.
 | pstate_limit | package | gauge | 1 | fastest P-state that firmware allows now (AMD) |
 | tdp_base_hz | package | gauge | Hz | base clock of the config-TDP level in use |
 | hsmp_limits | package | flags | 1 | sources of the clock limit (AMD) |
+| hsmp_limit_times | package | flags | 1 | firmware cycles, and those under each limit (AMD) |
 | hsmp_prochot | package | gauge | 1 | 1: PROCHOT is asserted (AMD) |
 | pcu_ticks | package | counter | 1 | ticks of the power unit's clock; the others are shares of it |
 | pcu_transition, pcu_os, pcu_power, pcu_vr | package | counter | 1 | ticks limited by that |

@@ -28,6 +28,7 @@ from perftop.output.sentences import subject_of
 EITHER = "PL1 or multi-core turbo"
 PARTS = [*("PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2"),
          *("VR thermal", "power budget", EITHER)]  # fmt: skip
+TIMES = ["PPT", "thermal", "TDC of SoC", "reliability"]
 SOURCES = ["cHTC active", "PROCHOT", "TDC", "PPT"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]
 PCU = [
@@ -43,7 +44,9 @@ CORE = [made.flags("core_thermal", *STATUS), counted.seconds("core_throttled_s")
 PACKAGE = [
     made.flags("limit_reasons", *PARTS, bits=12), made.flags("package_thermal", *STATUS),
     made.flags("plr_reasons", "POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"),
-    made.flags("hsmp_limits", *SOURCES, bits=5), Counter("energy_j", "energy", "J", "made"),
+    made.flags("hsmp_limits", *SOURCES, bits=5),
+    made.flags("hsmp_limit_times", *TIMES),
+    Counter("energy_j", "energy", "J", "made"),
     *(made.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
     *(counted.seconds(key) for key in ("package_throttled_s", "power_throttled_s")),
     *(counted.seconds(f"package_{what}") for what in ("throttles", "power_limits")),
@@ -77,7 +80,8 @@ def case(
 
 def polled(**seen: float) -> dict[str, Any]:
     """Returns flags with ten polls in a sample, and the number of polls that saw each bit."""
-    words = {name.replace(" ", "_").replace("-", "_"): name for name in (*PARTS, *STATUS, *SOURCES)}
+    names = *PARTS, *STATUS, *SOURCES, *TIMES
+    words = {name.replace(" ", "_").replace("-", "_"): name for name in names}
     return {"polls": 10.0, **{words[key]: times for key, times in seen.items()}}
 
 
@@ -119,6 +123,9 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
      {"limit_reasons": polled(PL1_or_multi_core_turbo=10, electrical=3)}),
     ("power-ppt", "measured", {"hsmp_limits": polled(PPT=9, TDC=2)}),
     ("current", "measured", {"hsmp_limits": polled(TDC=9)}),
+    ("power-ppt", "measured", {"hsmp_limit_times": polled(PPT=9, thermal=2)}),
+    ("thermal", "measured", {"hsmp_limit_times": polled(thermal=3), "hsmp_limits": polled(PPT=2)}),
+    ("current", "measured", {"hsmp_limit_times": polled(TDC_of_SoC=4, reliability=9)}),
     ("thermal", "measured", WIDE | {"limit_reasons": polled(thermal=3)}),
     ("power-pl2", "inferred", AT_PL1 | {"energy_j": 179.0}),
     ("power-pl1", "inferred", {"package_thermal": polled(power_limit=9)}),

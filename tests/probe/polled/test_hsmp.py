@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import subprocess
 from collections.abc import Callable
@@ -14,7 +15,15 @@ from made import Clock
 
 from perfprobe.cpu import topology
 from perfprobe.polled import firmware_limits
-from perfprobe.polled.firmware_limits import FREQUENCY_LIMIT, MESSAGE_FORMAT, PROCHOT, REQUEST, Hsmp
+from perfprobe.polled.firmware_limits import (
+    FREQUENCY_LIMIT,
+    MESSAGE_FORMAT,
+    PROCHOT,
+    REQUEST,
+    TABLE_BYTES,
+    Hsmp,
+    HsmpTable,
+)
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -190,3 +199,102 @@ def test_slow_messages_are_sent_less_often(two: Path) -> None:
         list(source.read())
         clock.now_s += 0.1
     assert len(request) == 4 * 13, "four messages take 8 ms, so a pause of 0.8 s follows"
+
+
+# --- the table of metrics
+
+
+class Table(ctypes.Structure):
+    """hsmp_metric_table_f1a_m50_5f_iod of AMD's E-SMI library, followed by the tables of eight
+    dies."""
+
+    _pack_ = 4
+    _fields_ = (
+        ("num_active_ccds", ctypes.c_uint32), ("accumulation_counter", ctypes.c_uint32),
+        ("max_socket_temperature_acc", ctypes.c_uint64),
+        ("power_limits", ctypes.c_uint32 * 2), ("powers", ctypes.c_uint64 * 3),
+        ("timestamp_and_energies", ctypes.c_uint64 * 4), ("clocks", ctypes.c_uint64 * 7),
+        ("clock_tables", ctypes.c_uint32 * 20), ("xgmi", ctypes.c_uint64 * 24),
+        ("activity", ctypes.c_uint64 * 4), ("max_dram_bandwidth", ctypes.c_uint32),
+        ("pcie_bandwidth_acc", ctypes.c_uint64 * 8), ("residencies", ctypes.c_uint32 * 8),
+        ("dies", ctypes.c_uint8 * (8 * (4 + 6 * 8) * 32)),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def turin(two: Path) -> Path:
+    trees.put(two, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n")
+    return two
+
+
+class Firmware:
+    """The tables of two sockets, and the driver that returns their first bytes."""
+
+    def __init__(self, more: int = 0) -> None:
+        self.tables = [Table(), Table()]
+        self._more = more
+
+    def __call__(self, socket: int, size: int) -> bytes:
+        if size > ctypes.sizeof(Table) + self._more:
+            raise OSError(errno.EINVAL, "made")
+        return bytes(self.tables[socket])[:size]
+
+
+def test_the_table_is_that_of_the_library() -> None:
+    assert ctypes.sizeof(Table) == TABLE_BYTES
+    assert (Table.accumulation_counter.offset, Table.residencies.offset) == (4, 508)
+
+
+def test_the_time_under_each_limit_is_counted_by_the_firmware(turin: Path) -> None:
+    firmware, clock = Firmware(), Clock()
+    low, high = firmware.tables[0], firmware.tables[1]
+    low.accumulation_counter, low.residencies[1] = (1 << 32) - 100, 7_000
+    source = HsmpTable(turin, topology.read(turin), firmware, clock)
+    assert source.missing == []
+    (counter,) = source.block.counters
+    assert (counter.key, counter.kind, len(counter.parts)) == ("hsmp_limit_times", "flags", 8)
+    assert [*dict(source.read()).values()] == [[0] * 9] * 2, "counts from before the start"
+    low.accumulation_counter, low.residencies[1], low.residencies[4] = 900, 7_400, 30
+    clock.now_s += 1
+    values = dict(source.read())
+    assert values[0] == [1000, 0, 400, 0, 0, 30, 0, 0, 0], "the counter wraps at 32 bits"
+    assert values[1] == [0] * 9
+    low.accumulation_counter, low.residencies[1] = 1000, 9_000  # more cycles than there were
+    high.accumulation_counter, high.residencies[0] = 100, 100
+    clock.now_s += 1
+    values = dict(source.read())
+    assert values[0] == [None] * 9
+    assert values[1] == [100, 100, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_table_of_another_layout_is_not_read(turin: Path) -> None:
+    source = HsmpTable(turin, topology.read(turin), Firmware(more=4))
+    assert source.block.counters == []
+    (missing,) = source.missing
+    assert (missing.what, "another layout" in missing.why) == ("hsmp_limit_times", True)
+
+
+@pytest.mark.parametrize(("number", "why"), [
+    (errno.ENOTTY, "the driver amd_hsmp of this kernel"), (errno.EINVAL, "cannot be read"),
+])  # fmt: skip
+def test_a_driver_without_the_table_is_named(number: int, why: str, turin: Path) -> None:
+    def refused(_socket: int, _size: int) -> bytes:
+        raise OSError(number, "made")
+
+    source = HsmpTable(turin, topology.read(turin), refused)
+    assert source.block.counters == []
+    assert why in source.missing[0].why
+
+
+def test_only_models_with_a_known_table_are_asked(two: Path) -> None:
+    source = HsmpTable(two, topology.read(two), Firmware())
+    assert (source.block.counters, source.missing) == ([], [])
+
+
+def test_a_machine_without_the_device_lacks_no_table(turin: Path) -> None:
+    source = HsmpTable(turin, topology.read(turin))
+    assert (source.block.counters, source.missing) == ([], [])
+    trees.put(turin, "dev/hsmp", "")  # a file that is no device
+    source = HsmpTable(turin, topology.read(turin))
+    assert source.block.counters == []
+    source.close()

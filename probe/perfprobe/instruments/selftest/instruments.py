@@ -174,7 +174,7 @@ INSTRUMENTS = (
     Instrument("limit reasons, MSR", ("limit_reasons",)),
     Instrument("limit reasons, TPMI", ("plr_reasons",),
                needs="no tpmi-*/plr in debugfs: Granite Rapids and later, Linux 6.11, root"),
-    Instrument("HSMP", ("hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"),
+    Instrument("HSMP", ("hsmp_limit_hz", "hsmp_limits", "hsmp_limit_times", "hsmp_prochot"),
                needs="no /dev/hsmp: AMD EPYC servers with the module amd_hsmp have one"),
     Instrument("P-state limit", ("pstate_limit",), needs="an MSR of AMD's Zen"),
     Instrument("power unit", ("pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"),
