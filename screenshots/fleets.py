@@ -93,7 +93,7 @@ def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False)
     made.version, made.tasks, made.probe_share = "1.4", "lmp × 63.4 CPUs", 0.0003
     if guest:
         made.model, made.cpu_count, made.core_count = "AMD EPYC 7763", 4, 4
-        made.absent, made.tasks = "no PMU in this guest", "cc1plus × 3.4 CPUs"
+        made.clock_missing_text, made.tasks = "no PMU in this guest", "cc1plus × 3.4 CPUs"
     for second in range(PAST_S, -1, -5):
         told = story if second < story.since_s else CALM
         share = load if second % 150 else load * 0.8

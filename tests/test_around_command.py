@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from command import argv
-from waiting import wait
+from waiting import wait_for
 
 
 class Terminal:
@@ -50,7 +50,7 @@ class Terminal:
             assert wanted.search(self.drawn, since) or self.read(), f"it has ended: {self.errors}"
             return wanted.search(self.drawn, since)
 
-        wait(seen, f"it draws {pattern}")
+        wait_for(seen, f"it draws {pattern}")
         found = wanted.search(self.drawn, since)
         assert found
         return found.end()
@@ -63,7 +63,7 @@ class Terminal:
         return self._errors.read_text(encoding="utf-8")
 
     def ended(self) -> int:
-        wait(lambda: not self.read(), "it ends")
+        wait_for(lambda: not self.read(), "it ends")
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
@@ -144,7 +144,7 @@ def until_cooked(terminal: Terminal) -> None:
         isig = termios.tcgetattr(terminal._fd)[3] & termios.ISIG
         return bool(isig) and "runs on" in terminal.errors
 
-    wait(cooked, "a terminal that makes signals")
+    wait_for(cooked, "a terminal that makes signals")
 
 
 def test_a_signal_ends_the_command(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import examples
 import make
 import pytest
 import textual
-from nights import by_day
+from nights import cases_by_day
 from roots import ROOT
-from shown import TEXTS, shown
+from shown import TEXTS, shown_texts
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
@@ -63,10 +63,10 @@ def test_every_flag_that_is_named_exists() -> None:
     assert named <= flags() | OTHERS
 
 
-@pytest.mark.parametrize("name", examples.texts())
+@pytest.mark.parametrize("name", examples.documents())
 def test_every_command_is_understood(name: str) -> None:
     """Those that tests/test_examples.py runs at night, and those that it cannot run, too."""
-    for line in examples.lines(examples.texts()[name]):
+    for line in examples.lines(examples.documents()[name]):
         program, *typed = shlex.split(re.split(r" [|>] (?!.*')", line)[0])
         given, command = split(typed)
         words = with_verb(given, command, screen=True)
@@ -75,7 +75,9 @@ def test_every_command_is_understood(name: str) -> None:
         cli._parsed(words, command)
 
 
-@pytest.mark.parametrize(("line", "printed"), shown(ALL), ids=lambda text: text.splitlines()[0])
+@pytest.mark.parametrize(
+    ("line", "printed"), shown_texts(ALL), ids=lambda text: text.splitlines()[0]
+)
 def test_examples_print_what_is_shown(
     line: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,7 +86,7 @@ def test_examples_print_what_is_shown(
 
 
 def test_the_extractors_find_examples() -> None:
-    assert len(shown(README)) == 2
+    assert len(shown_texts(README)) == 2
 
 
 def test_the_moving_picture_shows_each_frame_once_and_is_small() -> None:
@@ -153,7 +155,7 @@ def test_readme_has_every_verb_of_the_help() -> None:
         assert verb == "live" or f"perftop {verb}" in README, verb
 
 
-@pytest.mark.parametrize("name", by_day([one.name for one in make.PICTURES], QUICK))
+@pytest.mark.parametrize("name", cases_by_day([one.name for one in make.PICTURES], QUICK))
 def test_pictures_are_current(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import command
 import numpy as np
 import pytest
 import read_rows
-from nights import by_day
+from nights import cases_by_day
 
 from perfprobe import wire
 from perftop.recording.file import Recording
@@ -23,10 +23,10 @@ START_NS = 500_000_000
 def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:
     """On a busy machine some rows are read too late or are interrupted."""
     flags = memoryview(frame.blocks["cpu"].head).cast("Q")[4 :: wire.HEAD]
-    return read_rows.whole(hello, frame) and not any(each & wire.ROW_WIDE for each in flags)
+    return read_rows.is_whole(hello, frame) and not any(each & wire.ROW_WIDE for each in flags)
 
 
-@pytest.mark.parametrize("sample", by_day(["20ms", "50ms"], ["20ms"]))
+@pytest.mark.parametrize("sample", cases_by_day(["20ms", "50ms"], ["20ms"]))
 def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.perftop"
     done = command.run("record", "-o", str(path), "--source", "os", "--sample", sample,
@@ -39,7 +39,7 @@ def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -
         on = [i for i, row in enumerate(recording.hello.topology) if row.online]
         messages = list(recording.messages())
     for frame in session.play(messages):
-        values = session.take().values
+        values = session.take_interval().values
         if not isinstance(frame, wire.Frame) or frame.time_ns < messages[0].time_ns + START_NS:
             continue
         good = undisturbed(session.hello, frame)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import command
 import pytest
-from command import Line, burning
-from nights import by_day
-from waiting import MOST_S
+from command import Line, burning_cpu
+from nights import cases_by_day
+from waiting import MAX_WAIT_S
 
 from perfprobe.sources.sim.truth import truth
 
@@ -21,7 +21,7 @@ SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbou
 BY_DAY = ("smt-mix", "license", "halts", "hybrid", "jitter")
 
 
-@pytest.mark.parametrize("scenario", by_day(SCENARIOS, BY_DAY))
+@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, BY_DAY))
 def test_stat_reports_what_the_simulated_machine_did(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=8,seed=3,speed=max"
     found = command.stat("--source", spec, "-i", "1s", "--sample", "100ms", "-n", "6")
@@ -114,7 +114,7 @@ def proc_stat_busy(cpu: int) -> tuple[int, int]:
 
 def test_utilisation_agrees_with_the_kernel_and_a_job_is_no_neighbour_of_itself() -> None:
     cpu = max(os.sched_getaffinity(0))
-    with burning(cpu, "pt-alone") as alone:
+    with burning_cpu(cpu, "pt-alone") as alone:
         before = proc_stat_busy(cpu)
         watch = "--watch", str(alone)
         found = command.stat("--source", "os", *watch, "-i", "500ms", "-n", "3")
@@ -146,7 +146,7 @@ def test_unmeasurable_values_are_null_with_a_reason() -> None:
 
 
 def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
-    done = command.here("stat", "-i", "1s", "-n", "1", "--source", "os")
+    done = command.runs_here("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0
     assert re.search(r"^# n/a: .*IPC.* - ", done.stdout, re.MULTILINE)
     for cpu in os.sched_getaffinity(0):
@@ -179,7 +179,11 @@ def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
     job = ["--", "sleep", "0.2"] if around else []
     arguments = command.argv(*what, "--source", "sim", *job)
     done = subprocess.run(
-        arguments, capture_output=True, timeout=MOST_S, check=True, env=os.environ | {"LC_ALL": "C"}
+        arguments,
+        capture_output=True,
+        timeout=MAX_WAIT_S,
+        check=True,
+        env=os.environ | {"LC_ALL": "C"},
     )
     printed = done.stderr if around else done.stdout
     assert printed.isascii()
@@ -189,9 +193,9 @@ def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
 def test_a_dash_is_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = "stat", "--source", "sim", "-n", "1", "-i", "100ms", "-o", "-"
-    done = command.here(*arguments)
+    done = command.runs_here(*arguments)
     assert "busy" in done.stdout
     assert done.stderr == ""
-    done = command.here(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0")
+    done = command.runs_here(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0")
     assert "status 0" in done.stdout
     assert not list(tmp_path.iterdir())

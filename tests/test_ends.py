@@ -10,7 +10,7 @@ from pathlib import Path
 
 import command
 import pytest
-from waiting import MOST_S, wait
+from waiting import MAX_WAIT_S, wait_for
 
 from perftop.base.importing import fast_imports
 
@@ -43,14 +43,14 @@ def gone(pid: int) -> bool:
 
 
 def wait_gone(pid: int) -> None:
-    wait(lambda: gone(pid), "the probe ends with its reader")
+    wait_for(lambda: gone(pid), "the probe ends with its reader")
 
 
 def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
     process = start("--source", "sim")
     probe = probe_of(process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=MOST_S)
+    out, err = process.communicate(timeout=MAX_WAIT_S)
     assert process.returncode == 130
     assert command.lines(out)[-1]["type"] == "summary"
     assert err == ""
@@ -60,7 +60,7 @@ def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
 def test_a_killed_probe_is_reported_after_the_summary() -> None:
     process = start("--source", "sim")
     os.kill(probe_of(process), signal.SIGKILL)
-    out, err = process.communicate(timeout=MOST_S)
+    out, err = process.communicate(timeout=MAX_WAIT_S)
     assert process.returncode == 1
     assert command.lines(out)[-1]["type"] == "summary"
     assert re.fullmatch(r"perftop: the probe ended by signal 9 without an error message.*\n", err)
@@ -97,7 +97,7 @@ def test_the_probe_ends_when_perftop_is_killed() -> None:
     process = start("--source", "os")
     probe = probe_of(process)
     process.kill()
-    process.communicate(timeout=MOST_S)
+    process.communicate(timeout=MAX_WAIT_S)
     wait_gone(probe)
 
 
@@ -106,7 +106,7 @@ def test_a_closed_pipe_is_a_normal_end() -> None:
     probe = probe_of(process)
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(timeout=MOST_S) == 0
+    assert process.wait(timeout=MAX_WAIT_S) == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
@@ -116,7 +116,7 @@ def test_a_closed_pipe_is_a_normal_end() -> None:
 def test_a_full_disk_is_reported() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    done = command.here("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
+    done = command.runs_here("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
 
@@ -126,7 +126,7 @@ def test_a_low_limit_of_open_files_is_reported(limit: int) -> None:
     argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
     done = subprocess.run(
         ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *argv],
-        capture_output=True, text=True, check=False, timeout=MOST_S,
+        capture_output=True, text=True, check=False, timeout=MAX_WAIT_S,
     )  # fmt: skip
     assert done.returncode == 1
     assert "Too many open files" in done.stderr
@@ -137,24 +137,24 @@ def test_a_low_limit_of_open_files_is_reported(limit: int) -> None:
 def test_the_status_of_a_command_outlives_a_full_disk() -> None:
     argv = command.argv("stat", "--source", "sim", "--", "sh", "-c", "exit 5")
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        assert subprocess.run(argv, stderr=full, check=False, timeout=MOST_S).returncode == 5
+        assert subprocess.run(argv, stderr=full, check=False, timeout=MAX_WAIT_S).returncode == 5
 
 
 @pytest.mark.parametrize("verb", [["stat", "--source", "sim:idle,speed=max", "-n", "1"], ["ramp"]])
 def test_an_existing_file_is_kept(tmp_path: Path, verb: list[str]) -> None:
     out = tmp_path / "out.svg"
     out.write_text("precious", encoding="utf-8")
-    done = command.here(*verb, "-o", str(out))
+    done = command.runs_here(*verb, "-o", str(out))
     assert done.returncode == 1
     assert done.stderr == f"perftop: {out} exists already; --force replaces it\n"
     assert out.read_text(encoding="utf-8") == "precious"
     if verb[0] == "stat":
-        assert command.here(*verb, "-o", str(out), "--force").returncode == 0
+        assert command.runs_here(*verb, "-o", str(out), "--force").returncode == 0
         assert "own cost" in out.read_text(encoding="utf-8")
 
 
 def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: Path) -> None:
-    done = command.here("replay", str(tmp_path / "nosuch"))
+    done = command.runs_here("replay", str(tmp_path / "nosuch"))
     assert done.returncode == 1
     assert done.stderr.endswith("nosuch: No such file or directory\n")
 
@@ -179,7 +179,7 @@ def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: P
     ],
 )
 def test_refusals(arguments: list[str], status: int, text: str) -> None:
-    done = command.here(*arguments)
+    done = command.runs_here(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -194,13 +194,13 @@ def test_an_unwritable_stdout(arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="ascii") as full:
         done = subprocess.run(
             command.argv(*arguments), stdout=full, stderr=subprocess.PIPE, text=True,
-            timeout=MOST_S, check=False,
+            timeout=MAX_WAIT_S, check=False,
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
 
 
 def test_doctor_answers_if_no_source_is_readable(tmp_path: Path) -> None:
-    done = command.here("doctor", "--sysroot", str(tmp_path))
+    done = command.runs_here("doctor", "--sysroot", str(tmp_path))
     assert done.returncode == 0
     assert "no CPUs can be found below" in done.stdout

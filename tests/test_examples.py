@@ -14,11 +14,11 @@ from typing import Any
 
 import fake_ssh
 import pytest
-from command import started
-from examples import INSTEAD, NOT_HERE, SCREENS, examples, here, lines
+from command import started_process
+from examples import NOT_HERE, REPLACEMENTS, SCREENS, examples, lines, runnable_here
 from simulated import messages
-from taped import written
-from waiting import until, wait
+from taped import write_recording
+from waiting import until_true, wait_for
 
 from perfprobe import __main__ as probe
 from perfprobe import wire
@@ -56,11 +56,11 @@ class Directory:
         reads = [] if " -o " in line or "box" in line else shlex.split(line)
         for name in reads:
             if name.endswith(".perftop"):
-                written(self._path / name, hello, [*tape[:at], *marks, *tape[at:]])
+                write_recording(self._path / name, hello, [*tape[:at], *marks, *tape[at:]])
 
     def start(self, line: str, made: str) -> None:
-        self._held.enter_context(started(*shlex.split(line)[1:]))
-        wait((self._path / made).exists, f"{made} of {line}")
+        self._held.enter_context(started_process(*shlex.split(line)[1:]))
+        wait_for((self._path / made).exists, f"{made} of {line}")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ class _Picture:
 async def _seen(app: PerfTopApp, **_: object) -> None:
     """Runs an app until it shows numbers."""
     async with app.run_test(size=(80, 24)):
-        await until(lambda: _shows(app) or app.failure, f"numbers on {type(app).__name__}")
+        await until_true(lambda: _shows(app) or app.failure, f"numbers on {type(app).__name__}")
     assert app.failure is None
 
 
@@ -111,7 +111,9 @@ def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def carried_out(wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = [(example, line) for example in wanted if (line := here(example)) is not None]
+    commands = [
+        (example, line) for example in wanted if (line := runnable_here(example)) is not None
+    ]
     commands.sort(key=lambda command: re.match(LASTING, command[1]) is None)  # servers first
     for example, line in commands:
         directory.prepare(line)
@@ -161,6 +163,6 @@ def test_examples_are_found() -> None:
 
 def test_the_table_has_no_superfluous_rows() -> None:
     found = [line for each in EXAMPLES.values() for line in each]
-    for pattern, _, why in (*INSTEAD, *NOT_HERE):
+    for pattern, _, why in (*REPLACEMENTS, *NOT_HERE):
         assert why
         assert any(re.search(pattern, line) for line in found), pattern

@@ -10,8 +10,8 @@ from itertools import product
 
 import command
 import pytest
-from command import burning
-from nights import by_day
+from command import burning_cpu
+from nights import cases_by_day
 
 pytestmark = pytest.mark.machine
 
@@ -37,14 +37,14 @@ def cpus() -> tuple[int, int]:
 @pytest.fixture
 def other(cpus: tuple[int, int]) -> Iterator[int]:
     """A job on the last CPU. It ends with the test: others that need a quiet CPU may be next."""
-    with burning(cpus[1]) as pid:
+    with burning_cpu(cpus[1]) as pid:
         yield pid
 
 
 EVERY = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]
 
 
-@pytest.mark.parametrize(("verb", "watch", "where"), by_day(EVERY, [("stat", "pid", 0)]))
+@pytest.mark.parametrize(("verb", "watch", "where"), cases_by_day(EVERY, [("stat", "pid", 0)]))
 def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     cpus: tuple[int, int], other: int, verb: str, watch: str, where: int, tmp_path: object
 ) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import command
 import pytest
-from command import burning
-from nights import by_day
+from command import burning_cpu
+from nights import cases_by_day
 from precedence import served_first
 
 pytestmark = pytest.mark.machine
@@ -30,8 +30,8 @@ class Fight:
     def __init__(self, cpu: int, by: str) -> None:
         with (
             served_first(),
-            burning(cpu, "pt-victim") as self.victim,
-            burning(cpu, "pt-noisy") as self.noisy,
+            burning_cpu(cpu, "pt-victim") as self.victim,
+            burning_cpu(cpu, "pt-noisy") as self.noisy,
         ):
             watch = str(self.victim) if by == "pid" else "pt-victim"
             begun_ns, before = time.monotonic_ns(), self._ran_and_waited()
@@ -53,7 +53,7 @@ class Fight:
         return [*run_and_waited_ns(self.victim), *run_and_waited_ns(self.noisy)]
 
 
-@pytest.mark.parametrize("by", by_day(["pid", "name"], ["name"]))
+@pytest.mark.parametrize("by", cases_by_day(["pid", "name"], ["name"]))
 def test_the_task_that_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))
     for _ in range(3):

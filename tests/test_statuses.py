@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import argv, here
-from waiting import MOST_S
+from command import argv, runs_here
+from waiting import MAX_WAIT_S
 
 SIM = ("--source", "sim:steady,cpus=2")
 
@@ -41,7 +41,7 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
 ) -> None:
     (tmp_path / "plain").write_text("no program")
     monkeypatch.chdir(tmp_path)
-    done = here(verb, *SIM, *options, "--", *command)
+    done = runs_here(verb, *SIM, *options, "--", *command)
     assert done.returncode == status, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -59,5 +59,5 @@ def test_a_closed_stderr_lets_the_command_run_to_its_end(tmp_path: Path) -> None
         assert process.stderr is not None
         process.stderr.readline()
         process.stderr.close()
-        assert process.wait(MOST_S) == 7
+        assert process.wait(MAX_WAIT_S) == 7
     assert (tmp_path / "end").exists()

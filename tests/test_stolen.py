@@ -9,8 +9,8 @@ from pathlib import Path
 import command
 import pytest
 import trees
-from nights import by_day
-from waiting import MOST_S, wait
+from nights import cases_by_day
+from waiting import MAX_WAIT_S, wait_for
 
 TICK_S = 0.01
 STEAL_FROM_S, STEAL_TO_S, ALL_S = 1.0, 3.0, 4.5
@@ -42,7 +42,7 @@ class Guest:
             file.write(text.encode())
 
 
-@pytest.mark.parametrize("sample", by_day(["100ms", "500ms"], ["100ms"]))
+@pytest.mark.parametrize("sample", cases_by_day(["100ms", "500ms"], ["100ms"]))
 def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
     guest = Guest(tmp_path)
     arguments = ["stat", "--json", "--sysroot", str(tmp_path), "--sample", sample, "-i", "500ms",
@@ -54,7 +54,7 @@ def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
             command.argv(*arguments), stdout=file, stderr=subprocess.PIPE, text=True
         ) as stat,
     ):
-        wait(lambda: out.stat().st_size or stat.poll() is not None, "it has begun")
+        wait_for(lambda: out.stat().st_size or stat.poll() is not None, "it has begun")
         begun = last = time.monotonic()
         held_s = 0.0  # for which nothing was written, because others had the CPU
 
@@ -65,8 +65,8 @@ def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
             guest.at(now - begun)
             return stat.poll() is not None
 
-        wait(ended, "the command ends", command.TIMEOUT_S)
-        _, trouble = stat.communicate(timeout=MOST_S)
+        wait_for(ended, "the command ends", command.TIMEOUT_S)
+        _, trouble = stat.communicate(timeout=MAX_WAIT_S)
     assert stat.returncode == 0, trouble
     found = [e for e in command.lines(out.read_text(), "episode") if e["kind"] == "steal"]
     assert len(found) == 1 or held_s > 0.05

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import msgpack
 import pytest
 from command import argv
-from played import played
-from simulated import lasting, messages
+from played import session_of
+from simulated import messages, messages_lasting
 
 from perfprobe import wire
 from perfprobe.machine import cpu_files
@@ -90,9 +90,9 @@ def asked() -> set[str]:
 
 
 def _played(scenario: str, method: str, seconds: float) -> None:
-    hello, found = lasting(f"sim:{scenario},cpus=4", seconds)
+    hello, found = messages_lasting(f"sim:{scenario},cpus=4", seconds)
     hello = replace(hello, smt_methods=[method])
-    played(Session(hello, History(hello)), found).take()
+    session_of(Session(hello, History(hello)), found).take_interval()
 
 
 def test_every_key_that_the_app_reads_is_in_the_table(asked: set[str]) -> None:

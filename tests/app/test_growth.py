@@ -7,7 +7,7 @@ from pathlib import Path
 
 import growth
 import pytest
-from calls import counted_calls
+from calls import count_calls
 
 SIZES = {
     "marks in a pass": 300, "episodes in a pass": 10, "episodes listed": 2000,
@@ -20,7 +20,7 @@ SIZES = {
 def calls_of(name: str, size: int, place: Path) -> int:
     place.mkdir(mode=0o700)
     work = growth.CASES[name][0](size, place)
-    with counted_calls() as calls:
+    with count_calls() as calls:
         work()
     return calls.count
 

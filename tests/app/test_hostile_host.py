@@ -18,7 +18,7 @@ from typing import Any
 import fake_ssh
 import made
 import pytest
-from command import here
+from command import runs_here
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -58,7 +58,7 @@ def test_a_host_that_never_answers_is_given_up(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     hosts.set("n7", f"code {NEVER[what]}")
     start_s = time.monotonic()
-    result = here("doctor", "--host", "n7")
+    result = runs_here("doctor", "--host", "n7")
     assert time.monotonic() - start_s < 20
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
@@ -67,7 +67,7 @@ def test_a_host_that_never_answers_is_given_up(
 def test_an_answer_is_bounded(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ANSWER_BYTES", 1 << 20)
     hosts.set("n7", "code while True: os.write(1, b'[' * 65536)")
-    result = here("topology", "--host", "n7")
+    result = runs_here("topology", "--host", "n7")
     assert result.stderr == "perftop: n7: the probe's answer is larger than 1 MB\n"
 
 
@@ -86,7 +86,7 @@ def test_an_answer_of_another_structure_is_refused(
     hosts: fake_ssh.Hosts, answer: str, reason: str
 ) -> None:
     hosts.set("n7", f"code os.write(1, {answer!r}.encode())")
-    result = here("topology", "--host", "n7")
+    result = runs_here("topology", "--host", "n7")
     assert (result.returncode, result.stdout) == (3, "")
     assert re.match(rf"perftop: n7: .*{reason}", result.stderr), result.stderr
     assert result.stderr.count("\n") == 1
@@ -96,7 +96,7 @@ def test_an_answer_of_another_structure_is_refused(
 def test_words_on_stderr_do_not_control_the_terminal(hosts: fake_ssh.Hosts, verb: str) -> None:
     hosts.set("n7", f"code sys.stderr.write({EVIL!r} * 99); sys.exit(1)")
     output = ("-o", "recording") if verb == "record" else ()
-    result = here(verb, "--host", "n7", *output)
+    result = runs_here(verb, "--host", "n7", *output)
     assert result.returncode == 1
     assert not CONTROL.search(result.stdout + result.stderr)
 
@@ -125,7 +125,7 @@ def changed(value: Any, chance: random.Random, share: float) -> Any:
 def test_answers_with_any_content_are_drawn_or_refused(
     monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.Draw
 ) -> None:
-    answer = json.loads(here(verb, "--json").stdout)
+    answer = json.loads(runs_here(verb, "--json").stdout)
     args, chance, drawn = argparse.Namespace(host="n7", json=False), random.Random(verb), 0
     share = 1 / places(answer)
     for _ in range(300):
@@ -164,7 +164,7 @@ def test_a_stream_that_stalls_ends_the_verb(
     output = ("-o", "../recording") if verb == "record" else ()
     for pieces in ([], [wire.encode(HELLO)[:9]]):
         hosts.set("n7", sends(*pieces))
-        result = here(verb, "--host", "n7", "--duration", "1s", *output)
+        result = runs_here(verb, "--host", "n7", "--duration", "1s", *output)
         assert result.returncode == 3
         assert result.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
 
@@ -189,7 +189,7 @@ def test_a_stream_with_any_text_does_not_control_the_terminal(
     bye = wire.encode(wire.Bye(EVIL, 1))
     hosts.set("n7", sends(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye))
     verb, *more = words
-    result = here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
+    result = runs_here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
     assert result.returncode in {0, 1, 3}
     assert "owned" in result.stdout + result.stderr
     assert not CONTROL.search(result.stdout + result.stderr)

@@ -9,7 +9,7 @@ import sys
 import pytest
 import refusing
 from command import argv
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 SIM = "--source", "sim:smt-mix,cpus=2"
 COMMAND = "--", "sh", "-c", "exit 7"
@@ -19,7 +19,7 @@ def refused(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
     if "=E" in trouble and (why := refusing.unavailable()):
         pytest.skip(why)
     command = [sys.executable, "-ISB", refusing.__file__, trouble, *argv(*words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
 
 
 @pytest.mark.parametrize("call", ["getrusage", "pidfd_open"])

@@ -17,8 +17,8 @@ from pathlib import Path
 import capabilities
 import made
 import pytest
-from command import here
-from exported import counted, record
+from command import runs_here
+from exported import counted_messages, record
 
 from perftop.base import files
 from perftop.base.errors import Failed
@@ -147,7 +147,7 @@ def test_a_ring_is_written_into_a_directory_of_ours_alone(
     with pytest.raises(Failed, match=f"^cannot record to {shared}/box: .*{said}"):
         run_ring(shared / "box")
     command = "record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s"
-    result = here(*command)
+    result = runs_here(*command)
     assert result.returncode == 1
     assert "cannot record to box: " in result.stderr
 
@@ -248,10 +248,10 @@ EXPORT = "export", "../recording"
 def test_a_file_is_not_written_where_another_user_says(
     shared: Path, homes: Path, prepare: Callable[[Path], str], command: tuple[str, ...], said: str
 ) -> None:
-    record(homes.parent / "recording", counted())
+    record(homes.parent / "recording", counted_messages())
     with nobody():
         path = prepare(homes)
-    result = here(*command, "-o", path, "--force")
+    result = runs_here(*command, "-o", path, "--force")
     assert result.returncode == 1
     assert result.stderr.startswith(
         f"perftop: cannot {'record to' if command is RECORD else 'write'}"
@@ -287,12 +287,14 @@ def test_the_directory_for_several_machines_is_not_made_behind_their_link(
 
 
 def test_a_ring_reports_its_size_at_its_end(shared: Path) -> None:
-    result = here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
+    result = runs_here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
     assert result.returncode == 0
     assert result.stderr.startswith("perftop: recorded the last 1.0 s of ")
     Path("bad").write_bytes(b"no program")
     Path("bad").chmod(0o700)
-    result = here("record", "--ring", "30s", "-o", "box", *SIM[:1], "sim:smt-mix", "--", "./bad")
+    result = runs_here(
+        "record", "--ring", "30s", "-o", "box", *SIM[:1], "sim:smt-mix", "--", "./bad"
+    )
     assert result.returncode == 126
     assert "recorded the last" in result.stderr
 
@@ -333,7 +335,7 @@ def test_a_cache_that_is_not_ours_is_left(
     shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
-    recording = record(homes.parent / "recording", counted())
+    recording = record(homes.parent / "recording", counted_messages())
     with nobody():
         os.makedirs("cache/perftop")
         os.symlink(homes, "cache/perftop/episodes")

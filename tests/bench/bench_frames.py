@@ -63,7 +63,7 @@ def model(cpus: int) -> list[tuple[str, float, float]]:
 
     repeat = 40
     mine, reference = timing.best_us(apply, repeat), timing.best_us(subtract, repeat)
-    taken = timing.best_us(session.take, repeat)
+    taken = timing.best_us(session.take_interval, repeat)
     return [
         (f"apply a frame, {cpus} CPUs (differences alone)", mine, reference),
         (f"take an interval, {cpus} CPUs", taken, reference),

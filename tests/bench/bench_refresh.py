@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import timing
-from painted import messages, shown
+from painted import messages, shown_app
 from textual import events
 
 WARM, COUNTED = 60, 60
@@ -41,7 +41,7 @@ def refresh_us(
 
     async def act() -> None:
         feed = messages(cpus, WARM + COUNTED)
-        async with shown(feed[:WARM], size) as app:
+        async with shown_app(feed[:WARM], size) as app:
             app.terminal.keeps = False
             app.post_message(events.Key(KEYS[view], None))
             await asyncio.sleep(0.5)

@@ -11,7 +11,7 @@ import sys
 import time
 
 from phases import Phases, episodes
-from truths import play
+from truths import play_episodes
 
 CALM = "steady", "idle", "jitter", "smt-mix"
 SECOND = 1_000_000_000
@@ -32,7 +32,7 @@ def main() -> int:
     for scenario in CALM:
         started = time.monotonic()
         spec = f"{scenario},cpus=8,packages=1,seed=1"
-        _, every = play(spec, SECOND, 3600 * (hours or 24.0))
+        _, every = play_episodes(spec, SECOND, 3600 * (hours or 24.0))
         named = [episode for episode in every if episode.kind not in NO_CAUSE]
         false += len(named)
         print(f"{scenario}: {len(named)} episodes with a cause, {len(every)} in all,"

@@ -19,9 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-from painted import messages, shown
-from simulated import lasting
-from taped import written
+from painted import messages, shown_app
+from simulated import messages_lasting
+from taped import write_recording
 from textual import events
 
 import perftop
@@ -64,7 +64,7 @@ def followed() -> Iterator[Flow]:
 async def on_screen() -> dict[str, Flow]:
     feed = messages(CPUS, WARM + 2)
     results = {}
-    async with shown(feed[:WARM], (160, 50)) as app:
+    async with shown_app(feed[:WARM], (160, 50)) as app:
         await asyncio.sleep(PAINT_S)
         with followed() as results["a sample to the overview"]:
             for message in feed[WARM:]:
@@ -78,9 +78,9 @@ async def on_screen() -> dict[str, Flow]:
 
 
 def to_a_sentence() -> Flow:
-    hello, result = lasting(f"sim:turbo-drop,cpus={CPUS}", 10.0)
+    hello, result = messages_lasting(f"sim:turbo-drop,cpus={CPUS}", 10.0)
     with TemporaryDirectory() as directory:
-        path = written(Path(directory) / "drop.perftop", hello, result)
+        path = write_recording(Path(directory) / "drop.perftop", hello, result)
         with contextlib.redirect_stdout(io.StringIO()):
             cli.main(["why", str(path)])  # imports modules, whose bodies are no part of the flow
             with followed() as flow:

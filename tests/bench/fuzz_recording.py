@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import msgpack
-from exported import exported as converted
+from exported import export_file as converted
 from exported import messages
 
 import perftop
@@ -183,7 +183,7 @@ def replayed(path: Path, share: float) -> None:
         for i, message in enumerate(passage.until(AFTER_END_NS)):
             session.apply(message)
             if i % 5 == 0:
-                session.take()
+                session.take_interval()
         session.run_interval()
         history = session.history
         if passage.ends_ns is not None and history is not None:

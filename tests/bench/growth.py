@@ -31,7 +31,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "b
 
 import fakes  # noqa: E402
 import made  # noqa: E402
-from calls import counted_calls  # noqa: E402
+from calls import count_calls  # noqa: E402
 
 from perfprobe import wire  # noqa: E402
 from perftop import cli  # noqa: E402
@@ -100,7 +100,7 @@ def episodes(count: int, place: Path) -> Work:
     for seq in range(count * 10):
         for cpu in range(8):
             stolen = seq % 10 < 5 and seq // 10 % 8 == cpu
-            machine.does[cpu] = fakes.Does(util=0.4, steal=0.5 if stolen else 0.0)
+            machine.does[cpu] = fakes.CpuLoad(util=0.4, steal=0.5 if stolen else 0.0)
         messages.append(machine.frame(seq))
     record(place / "r", messages, machine.hello)
 
@@ -133,12 +133,12 @@ def renamed_tasks(count: int, _: Path) -> Work:
 
     def work() -> None:
         session = Session(machine.hello, History(machine.hello))
-        session.account()
+        session.start_accounts()
         for seq in range(count // 4):
             tasks = {str(cpu): [seq * 4 + cpu, f"t{seq}-{cpu}", 0.9] for cpu in range(4)}
             session.apply(machine.frame(seq, records={"tasks": tasks}))
             if seq % 10 == 9:
-                session.take()
+                session.take_interval()
 
     return work
 
@@ -150,11 +150,11 @@ def cpus(count: int, _: Path) -> Work:
 
     def work() -> None:
         session = Session(machine.hello, History(machine.hello))
-        session.account()
+        session.start_accounts()
         for part in (frames[:11], frames[11:]):
             for _ in session.parts(part):
                 pass
-            session.take()
+            session.take_interval()
 
     return work
 
@@ -189,11 +189,11 @@ def live_seconds(count: int, _: Path) -> Work:
 
     def work() -> None:
         session = Session(HELLO, History(HELLO))
-        session.account()
+        session.start_accounts()
         for seq in range(count):
             session.apply(frame(seq))
             if seq % 10 == 9:
-                session.take()
+                session.take_interval()
 
     return work
 
@@ -307,7 +307,7 @@ def measured(name: str, size: int, answer: object) -> None:
         first()
         spent_s = time.process_time() - since_s
         after_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        with counted_calls() as calls:
+        with count_calls() as calls:
             second()
     answer.put((calls.count, spent_s, after_mb - before_mb))  # type: ignore[attr-defined]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import command
 from read_back import faults, story
-from simulated import lasting
-from taped import written
+from simulated import messages_lasting
+from taped import write_recording
 from terminal import LIMIT_S, Screen
 
 TOGETHER_S = 2e-3
@@ -55,7 +55,9 @@ class Case:
 def prepared(root: Path) -> None:
     """Writes the recordings that cases read, a small and a large one."""
     for name, cpus, seconds in (("small", 2, 20), ("large", 16, 200)):
-        SOURCES[name] = written(root / name, *lasting(f"sim:smt-mix,cpus={cpus}", seconds))
+        SOURCES[name] = write_recording(
+            root / name, *messages_lasting(f"sim:smt-mix,cpus={cpus}", seconds)
+        )
 
 
 # --- running commands
@@ -71,7 +73,7 @@ def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
 
 
 def going(*arguments: str, **more: Any) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    return command.going(arguments, stderr=subprocess.PIPE, **more)
+    return command.running_command(arguments, stderr=subprocess.PIPE, **more)
 
 
 def awaited(condition: Callable[[], object]) -> None:

@@ -32,7 +32,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "b
 import terminal  # noqa: E402
 from command import argv  # noqa: E402
 from mutate_recordings import SPECS, grown, mutant  # noqa: E402
-from pieces import recorded  # noqa: E402
+from pieces import record_pieces  # noqa: E402
 from read_back import Story, faults  # noqa: E402
 from simulated import messages  # noqa: E402
 
@@ -206,7 +206,7 @@ def served(count: int, rng: random.Random) -> bool:
 
 def exported(count: int, rng: random.Random) -> bool:
     streams = [messages(f"sim:{spec}", 24) for spec in SPECS]
-    begun = [(recorded(*stream, end=True).data, stream[0]) for stream in streams]
+    begun = [(record_pieces(*stream, end=True).data, stream[0]) for stream in streams]
     outcomes, result, bad = Counter[str](), 0, 0
     while result < count:
         data, hello = rng.choice(begun)

@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "b
 
 import terminal  # noqa: E402
 from scraped import series  # noqa: E402
-from scraping import Running, exporter  # noqa: E402
+from scraping import RunningExporter, exporter  # noqa: E402
 
 SOURCE = "--source", "sim:smt-mix,cpus=256", "--sample", "100ms", "--detail", "cpu"
 MOST_MORE_MB, MOST_FDS = 40.0, 64
@@ -161,7 +161,7 @@ KINDS: dict[str, Client] = {
 class Honest:
     """A client that scrapes as Prometheus does."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningExporter) -> None:
         self._running = running
         self.asked = self.answered = 0
         self.longest_s = 0.0

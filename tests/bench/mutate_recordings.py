@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import msgpack
-from pieces import recorded
+from pieces import record_pieces
 from simulated import messages
 
 from perfprobe import wire
@@ -183,7 +183,7 @@ def main(count: int, seed: int) -> int:
     rng, into = random.Random(seed), Path(tempfile.mkdtemp(prefix="mutated-"))
     streams = [messages(f"sim:{spec}", 24) for spec in SPECS]
     hellos = [hello for hello, _ in streams]
-    whole = [recorded(*stream, end=True).data for stream in streams]
+    whole = [record_pieces(*stream, end=True).data for stream in streams]
     whole += [wire.encode(hello) + b"".join(map(wire.encode, report)) for hello, report in streams]
     begun = [(data, len(wire.encode(hello))) for data, hello in zip(whole, 2 * hellos, strict=True)]
     faults = sent("mutation", lambda: mutant(*rng.choice(begun), rng), count // 2, into)

@@ -46,7 +46,7 @@ class Story:
             self._hotplug(message)
         self._session.apply(message)
         if self._session.span_ns >= REPORT_NS:
-            self._numbers(stat_lines.interval_line(self._session, self._session.take()))
+            self._numbers(stat_lines.interval_line(self._session, self._session.take_interval()))
 
     def _hotplug(self, note: wire.Note) -> None:
         cpu, online = note.data["cpu"], note.data["online"]

@@ -30,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("", "support"
 
 from command import argv, run  # noqa: E402
 from fakekernel.client import FakeKernel, unavailable  # noqa: E402
-from journals import left, swept  # noqa: E402
+from journals import entries_left, swept_directory  # noqa: E402
 from read_back import faults, story  # noqa: E402
 
 CORES, EACH = 4, 25
@@ -126,12 +126,12 @@ def fake(
     if stay:  # any `stat` restores the registers, like the printed command
         run("stat", "-n", "1", "-i", "100ms", *source)
     wrong += [f"programmed: {kernel.changed()}"] * bool(kernel.changed())
-    return wrong + ["a journal is left"] * bool(left(kernel.root))
+    return wrong + ["a journal is left"] * bool(entries_left(kernel.root))
 
 
 def fakes(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
     total = Counter[str]()
-    with swept(directory / "root"), FakeKernel(directory / "root", cores=CORES) as kernel:
+    with swept_directory(directory / "root"), FakeKernel(directory / "root", cores=CORES) as kernel:
         for number in range(-(-storms // EACH)):
             count, path = min(EACH, storms - number * EACH), directory / f"recording-{number}"
             wrong = fake(kernel, path, count, rng, mid=number % 2 == 1)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from painted import messages
-from taped import written
-from walking import live, replay
+from taped import write_recording
+from walking import walk_live, walk_replay
 
 CPUS, FRAMES, STEPS = (2, 8, 64), 1500, 150
 
@@ -23,13 +23,13 @@ CPUS, FRAMES, STEPS = (2, 8, 64), 1500, 150
 def main(count: int, seconds: float, first: int) -> int:
     feeds = [messages(cpus, FRAMES) for cpus in CPUS]
     directory = Path(tempfile.mkdtemp(prefix="walks-"))
-    paths = [written(directory / str(i), feed[0], feed[1:]) for i, feed in enumerate(feeds)]  # type: ignore[arg-type]
+    paths = [write_recording(directory / str(i), feed[0], feed[1:]) for i, feed in enumerate(feeds)]  # type: ignore[arg-type]
     end_s, result, bad = time.monotonic() + seconds, 0, 0
     for seed in range(first, first + count):
         if time.monotonic() > end_s:
             break
         rng, i = random.Random(seed), seed // 2 % len(CPUS)
-        walk = replay(rng, paths[i], STEPS) if seed % 2 else live(rng, feeds[i], STEPS)
+        walk = walk_replay(rng, paths[i], STEPS) if seed % 2 else walk_live(rng, feeds[i], STEPS)
         wrong = asyncio.run(walk)
         result, bad = result + 1, bad + bool(wrong)
         for text in wrong[:1]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import WaitError, wait
+from waiting import WaitError, wait_for
 
 from fakekernel.client import FakeKernel, Msr, unavailable
 
@@ -41,7 +41,7 @@ def mounts(path: Path) -> bool:
 def gone(path: Path) -> bool:
     """Whether nothing is mounted at the path within 5 s."""
     with contextlib.suppress(WaitError):
-        wait(lambda: not mounts(path), "nothing is mounted there", 5)
+        wait_for(lambda: not mounts(path), "nothing is mounted there", 5)
     return not mounts(path)
 
 

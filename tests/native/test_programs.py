@@ -10,4 +10,4 @@ import pytest
 def test_program(
     tmp_path_factory: pytest.TempPathFactory, cc: str, build: str, program: str
 ) -> None:
-    c_programs.succeeds(cc, build, program, tmp_path_factory.getbasetemp())
+    c_programs.assert_success(cc, build, program, tmp_path_factory.getbasetemp())

@@ -9,7 +9,7 @@ from pathlib import Path
 import capabilities
 import pytest
 from fakekernel.client import FakeKernel
-from journals import swept
+from journals import swept_directory
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def fake(tmp_path: Path) -> Iterator[FakeKernel]:
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The directory of journals in these tests, instead of the machine's."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with swept(tmp_path / "root") as directory:
+    with swept_directory(tmp_path / "root") as directory:
         yield directory
 
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import made
 import pytest
-from waiting import MOST_S, wait
+from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import serve, wire
 from perfprobe.sources.sim import source as sim
@@ -81,7 +81,7 @@ def messages(data: bytes) -> list[wire.Message]:
 def test_everything_arrives_in_order() -> None:
     reader = Reader(Fake(frames=200))
     reader.start()
-    wait(lambda: reader.source.given == 200, "200 frames")
+    wait_for(lambda: reader.source.given == 200, "200 frames")
     os.close(reader.stdin_w)
     result = messages(reader.rest())
     assert isinstance(result[0], Hello)
@@ -108,7 +108,7 @@ def test_the_hello_is_written_before_what_may_wait_for_it() -> None:
 def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
     reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the queue holds 8
     reader.start()
-    wait(lambda: reader.source.given == 300, "300 frames")
+    wait_for(lambda: reader.source.given == 300, "300 frames")
     data = b""
     while BIG[:100] not in data[-200:] or messages(data)[-1].seq < 300:  # type: ignore[union-attr]
         data += os.read(reader.out_r, 1 << 20)
@@ -126,12 +126,12 @@ def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
 def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
-    wait(lambda: reader.source.given == 3, "3 frames")
+    wait_for(lambda: reader.source.given == 3, "3 frames")
     if how == "reader":
         os.close(reader.out_r)
     else:
         os.write(reader.stop_w, b"x")
-    reader.join(timeout=MOST_S)
+    reader.join(timeout=MAX_WAIT_S)
     assert reader.ended in {"the reader is gone", "a signal"}
 
 
@@ -140,9 +140,9 @@ def test_the_probe_ends_when_a_parent_behind_a_socket_ends() -> None:
     reader = Reader(Fake(frames=3))
     reader.stdin_r = ours.fileno()
     reader.start()
-    wait(lambda: reader.source.given == 3, "3 frames")
+    wait_for(lambda: reader.source.given == 3, "3 frames")
     theirs.close()
-    reader.join(timeout=MOST_S)
+    reader.join(timeout=MAX_WAIT_S)
     assert reader.ended == "stdin closed"
     ours.close()
 
@@ -151,8 +151,8 @@ def test_only_orders_on_stdin_are_handled() -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
     os.write(reader.stdin_w, b"quit\n" * 100 + b"batch 200000000\n" + b"batch x\n" * 5000)
-    wait(lambda: reader.source.given == 3, "3 frames")
-    wait(lambda: reader.source.paces, "the order")
+    wait_for(lambda: reader.source.given == 3, "3 frames")
+    wait_for(lambda: reader.source.paces, "the order")
     os.close(reader.stdin_w)
     assert len(messages(reader.rest())) == 4
     assert reader.source.paces == [200_000_000]
@@ -178,9 +178,9 @@ def test_bytes_on_stdin_make_no_sample_due() -> None:
     for _ in range(20):
         os.write(reader.stdin_w, b"x" * 5000)
         os.write(reader.stdin_w, b"\nbatch 1\n")
-    wait(lambda: len(source.paces) == 20, "all was read")
+    wait_for(lambda: len(source.paces) == 20, "all was read")
     os.close(reader.stdin_w)
-    reader.join(timeout=MOST_S)
+    reader.join(timeout=MAX_WAIT_S)
     assert source.polls == 0
 
 
@@ -262,5 +262,5 @@ def test_signals_become_readable_and_handlers_are_restored() -> None:
     with serve.stop_signals() as fd:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)  # not ours: the terminal's, ignored
-        wait(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
+        wait_for(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
     assert signal.getsignal(signal.SIGTERM) == before

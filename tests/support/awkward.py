@@ -8,8 +8,8 @@ import dataclasses
 
 import numpy as np
 from roots import DATA
-from simulated import lasting
-from taped import written
+from simulated import messages_lasting
+from taped import write_recording
 
 from perfprobe import wire
 from perftop.recording.codec import TimedMessage
@@ -17,7 +17,7 @@ from perftop.recording.codec import TimedMessage
 GOLDEN = DATA / "export"
 SAMPLE_NS = 500_000_000
 SECONDS = 18
-WHY = 'in use by "pcm", says the kernel\nsince boot'
+GAP_REASON = 'in use by "pcm", says the kernel\nsince boot'
 """A reason with quotes, a comma and a second line, which all formats must escape."""
 JUMPS_AT, LOST_AT = 10, 20
 
@@ -32,7 +32,10 @@ def hello(result: wire.Hello) -> wire.Hello:
             if counter.key != "smi"
         ]
         blocks.append(dataclasses.replace(block, counters=counters))
-    missing = [wire.Missing("smi", WHY), wire.Missing("one_thread", WHY, None, [1, 3])]
+    missing = [
+        wire.Missing("smi", GAP_REASON),
+        wire.Missing("one_thread", GAP_REASON, None, [1, 3]),
+    ]
     return dataclasses.replace(result, blocks=blocks, missing=missing)
 
 
@@ -56,7 +59,7 @@ def frame(result: wire.Hello, report: wire.Hello, message: wire.Frame) -> wire.F
 
 
 def messages() -> tuple[wire.Hello, list[TimedMessage]]:
-    given, result = lasting("sim:hotplug,cpus=4", SECONDS, SAMPLE_NS)
+    given, result = messages_lasting("sim:hotplug,cpus=4", SECONDS, SAMPLE_NS)
     report = hello(given)
     return report, [
         frame(given, report, message) if isinstance(message, wire.Frame) else message
@@ -66,4 +69,4 @@ def messages() -> tuple[wire.Hello, list[TimedMessage]]:
 
 
 if __name__ == "__main__":
-    written(GOLDEN / "recording", *messages())
+    write_recording(GOLDEN / "recording", *messages())

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from roots import ROOT, TESTS
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 HERE = TESTS / "native"
 PROBE = ROOT / "probe"
@@ -52,7 +52,7 @@ def run(program: Path) -> tuple[int, str]:
     return result.returncode, result.stderr
 
 
-def works(compiler: list[str], where: Path) -> bool:
+def compiler_works(compiler: list[str], where: Path) -> bool:
     """Whether an empty program can be built by this compiler and run."""
     (where / "empty.c").write_text("int main(void) { return 0; }\n")
     try:
@@ -102,7 +102,7 @@ def directory(cc: str, build: str, shared: Path) -> Path:
     with (where / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not result.exists() and not useless.exists():
-            usable = works(compiler, where)
+            usable = compiler_works(compiler, where)
             if usable:
                 build_all(compiler, where, PROGRAMS - LEFT_OUT[build])
             (result if usable else useless).touch()
@@ -119,7 +119,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(cc, build, program, marks=marks)
 
 
-def succeeds(cc: str, build: str, program: str, base: Path) -> None:
+def assert_success(cc: str, build: str, program: str, base: Path) -> None:
     """Runs the program; `base` is pytest's directory of this worker."""
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     status, errors = run(directory(cc, build, shared) / program)
@@ -138,8 +138,8 @@ def listing(source: str, directory: Path) -> str:
             pytest.skip(f"no {tool} here")
     code = directory / "code.o"
     flags = ["-std=c11", "-O2", "-pthread", f"-I{CSRC}", "-c"]
-    subprocess.run(["cc", *flags, CSRC / source, "-o", code], check=True, timeout=MOST_S)
+    subprocess.run(["cc", *flags, CSRC / source, "-o", code], check=True, timeout=MAX_WAIT_S)
     return subprocess.run(
         ["objdump", "-d", "--no-show-raw-insn", code],
-        capture_output=True, text=True, check=True, timeout=MOST_S,
+        capture_output=True, text=True, check=True, timeout=MAX_WAIT_S,
     ).stdout  # fmt: skip

@@ -16,7 +16,7 @@ class Calls:
 
 
 @contextmanager
-def counted_calls() -> Iterator[Calls]:
+def count_calls() -> Iterator[Calls]:
     calls = Calls()
 
     def called(frame: FrameType, event: str, argument: object) -> None:

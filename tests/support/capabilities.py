@@ -18,7 +18,7 @@ from perfprobe.kernel.idle_trace import IdleTrace
 CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, SETGID, SETUID, SETPCAP, MKNOD = 0, 1, 2, 6, 7, 8, 27
 
 
-def has(*capabilities: int) -> bool:
+def has_capabilities(*capabilities: int) -> bool:
     """Whether this process has all of these capabilities outside of a user namespace; inside they
     give no access to hardware."""
     root = Path("/")
@@ -31,7 +31,7 @@ def setpriv(*capabilities: int) -> str:
     """The path of setpriv, which drops capabilities. Skips the test if it is missing, or if this
     process lacks one of `capabilities`."""
     result = shutil.which("setpriv")
-    if result is None or not has(SETPCAP, *capabilities):
+    if result is None or not has_capabilities(SETPCAP, *capabilities):
         pytest.skip("needs setpriv, and capabilities to give up")
     return result
 
@@ -54,15 +54,19 @@ def cannot_trace() -> str:
 
 def cannot_drop() -> str:
     """The reason why tests of a probe that drops its capabilities cannot run."""
-    return "" if has(*DROPPED) else "needs capabilities to drop"
+    return "" if has_capabilities(*DROPPED) else "needs capabilities to drop"
 
 
 def cannot_make_devices() -> str:
-    return "" if has(MKNOD) else "needs CAP_MKNOD"
+    return "" if has_capabilities(MKNOD) else "needs CAP_MKNOD"
 
 
 def cannot_be_another_user() -> str:
-    return "" if has(CHOWN, SETUID, SETGID) else "needs CAP_CHOWN, CAP_SETUID and CAP_SETGID"
+    return (
+        ""
+        if has_capabilities(CHOWN, SETUID, SETGID)
+        else "needs CAP_CHOWN, CAP_SETUID and CAP_SETGID"
+    )
 
 
 PRIVILEGED: Mapping[str, Callable[[], str]] = {
@@ -82,7 +86,7 @@ def report(checks: Mapping[str, Callable[[], str]] = PRIVILEGED) -> list[str]:
 
 
 if __name__ == "__main__":
-    lines = report()
-    print("\n".join(lines))
-    if "--all" in sys.argv[1:] and any(line.startswith("SKIP") for line in lines):
+    report_lines = report()
+    print("\n".join(report_lines))
+    if "--all" in sys.argv[1:] and any(line.startswith("SKIP") for line in report_lines):
         sys.exit("privileged tests would be skipped here")

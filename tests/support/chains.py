@@ -13,7 +13,7 @@ TSC_HZ = 2.0e9
 STEP_CYCLES = 3
 STEPS = 64 * 52  # 5 us at the TSC's rate
 CYCLES = STEPS * STEP_CYCLES
-GROW, MOST = 100, 200
+GROWTH, MAX_PIECES = 100, 200
 STOPPED_HZ = 1.0
 COLUMNS = ("begin", "end", "aside", "longest", "longest_at", "pieces", "phase", "switches",
            "cycles", "longest_cycles")  # fmt: skip
@@ -63,7 +63,7 @@ def run(
     while at < pieces:
         if phase < len(phases) and ticks[at] >= phases[phase] * TSC_HZ:
             phase, so_far = phase + 1, 0
-        size = min(max(1, so_far // GROW), MOST, pieces - at)
+        size = min(max(1, so_far // GROWTH), MAX_PIECES, pieces - at)
         mine = ticks[at : at + size + 1]
         spans = np.diff(mine)
         slowest = int(spans.argmax())

@@ -25,7 +25,7 @@ EYES: dict[str, tuple[Triple, Triple, Triple]] = {
 Deficiency", 2009, severity 1.0: matrices for linear RGB."""
 
 
-def seen(color: str, eyes: str = "normal") -> Triple:
+def color_seen_by(color: str, eyes: str = "normal") -> Triple:
     """The colour `#rrggbb` in linear RGB, as these eyes perceive it."""
     levels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in levels]
@@ -34,7 +34,7 @@ def seen(color: str, eyes: str = "normal") -> Triple:
 
 
 def luminance(color: str, eyes: str = "normal") -> float:
-    r, g, b = seen(color, eyes)
+    r, g, b = color_seen_by(color, eyes)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
 
@@ -80,4 +80,4 @@ def ciede2000(one: Triple, other: Triple) -> float:
 
 
 def distance(a: str, b: str, eyes: str = "normal") -> float:
-    return ciede2000(lab(seen(a, eyes)), lab(seen(b, eyes)))
+    return ciede2000(lab(color_seen_by(a, eyes)), lab(color_seen_by(b, eyes)))

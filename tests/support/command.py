@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perftop import cli
 
@@ -45,11 +45,11 @@ def python(
     interpreter."""
     return subprocess.run(
         [*through, sys.executable, "-c", code],
-        capture_output=True, text=True, timeout=MOST_S, check=check, **more,
+        capture_output=True, text=True, timeout=MAX_WAIT_S, check=check, **more,
     )  # fmt: skip
 
 
-def here(*arguments: str) -> subprocess.CompletedProcess[str]:
+def runs_here(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs perftop in this process, which saves the start of an interpreter; its probe is a child
     process. Not for tests that kill perftop, or in which a CMD prints."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -70,14 +70,14 @@ def lines(text: str, kind: str | None = None) -> list[Line]:
 
 def stat(*arguments: str) -> list[Line]:
     """The lines of a `stat --json`, which must succeed."""
-    result = here("stat", "--json", *arguments)
+    result = runs_here("stat", "--json", *arguments)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return lines(result.stdout)
 
 
 @contextlib.contextmanager
-def going(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+def running_command(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Starts a program. At the end of the block, also after a failure, the program is killed if it
     still runs, and reaped."""
     with subprocess.Popen(command, **more) as process:
@@ -88,21 +88,21 @@ def going(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[byte
                 process.kill()
 
 
-def started(
+def started_process(
     *command: str, program: str = "perftop", heard: bool = False
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Starts perftop or perfprobe with unbuffered pipes."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return going(
+    return running_command(
         argv(*command, program=program), bufsize=0, stdin=pipe, stdout=pipe,
         stderr=pipe if heard else null,
     )  # fmt: skip
 
 
-def some(process: subprocess.Popen[bytes]) -> bytes:
+def read_some(process: subprocess.Popen[bytes]) -> bytes:
     """Returns the next output of the process; fails if the process ends or prints nothing."""
     assert process.stdout
-    ready, _, _ = select.select([process.stdout], [], [], MOST_S)
+    ready, _, _ = select.select([process.stdout], [], [], MAX_WAIT_S)
     assert ready, "it is silent"
     data = process.stdout.read(1 << 16)
     assert data, "it has ended"
@@ -129,10 +129,10 @@ while os.getppid() == parent:
 
 
 @contextmanager
-def burning(cpu: int, name: str = "burns") -> Iterator[int]:
+def burning_cpu(cpu: int, name: str = "burns") -> Iterator[int]:
     """Yields the PID of a busy process of that name, once it runs on that CPU."""
     command = [sys.executable, "-c", BURN, str(cpu), name]
-    with going(command, stdout=subprocess.PIPE) as process:
+    with running_command(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield process.pid

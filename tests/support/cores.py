@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import made
-from fakes import Does, Machine
+from fakes import CpuLoad, Machine
 
 from perftop.draw import strips
 from perftop.draw.columns import Run
@@ -25,7 +25,7 @@ Script = Callable[[Machine, int], None]
 KEYS = {"back": "esc", "window": "[ ]"}
 
 
-def lived(
+def played_core(
     machine: Machine, script: Script = lambda _, __: None, samples: int = 50, **more: Any
 ) -> tuple[Session, Interval]:
     """A session with its history after `samples` samples, and its last half second as interval."""
@@ -36,8 +36,8 @@ def lived(
         frames.append(machine.frame(seq, **more))
     for seq, _ in enumerate(session.play(frames)):
         if seq == samples - 5:
-            session.take()
-    return session, session.take()
+            session.take_interval()
+    return session, session.take_interval()
 
 
 def charts(
@@ -47,7 +47,7 @@ def charts(
     place = next(place for place in Places(session).places if cpu in place.cpus)
     known = numbers.capabilities(session, place, tasks=bool(interval.tasks))
     page = numbers.page_layout(known, *size)
-    axis = of_samples if exact else time_axis.fit_axis
+    axis = axis_of_samples if exact else time_axis.fit_axis
     time = axis(interval.time_ns, window_s, page.columns)
     time = replace(time, first_ns=session.past.first_ns)
     moment = numbers.core_moment(session, interval, place, page, units, time.start_ns)
@@ -56,7 +56,7 @@ def charts(
     return Charts(moment, history, "ascii" if ascii_ else "shapes")
 
 
-def of_samples(now_ns: int, window_s: float, room: int) -> time_axis.Axis:
+def axis_of_samples(now_ns: int, window_s: float, room: int) -> time_axis.Axis:
     """An axis with one sample per bin, or several samples where there is no room, so that a chart
     shows exact counts."""
     samples = round(window_s * 1e9 / made.SAMPLE_NS)
@@ -74,7 +74,7 @@ def text(session: Session, interval: Interval, **more: Any) -> list[str]:
 
 
 def page(machine: Machine, script: Script = lambda _, __: None, **more: Any) -> list[str]:
-    session, interval = lived(machine, script, records=more.pop("records", {}))
+    session, interval = played_core(machine, script, records=more.pop("records", {}))
     return text(session, interval, **more)
 
 
@@ -83,7 +83,7 @@ def line(result: Sequence[str], label: str) -> str:
     return next(text for text in result if label in text)
 
 
-def panel(of: Charts, key: str) -> list[str]:
+def panel_lines(of: Charts, key: str) -> list[str]:
     """The cells of a panel."""
     first, lines = 0, [strips.text(line) for line in of.panels()]
     start = numbers.LABEL_WIDTH
@@ -96,9 +96,9 @@ def panel(of: Charts, key: str) -> list[str]:
     raise AssertionError(f"no {key}")
 
 
-def column(of: Charts, key: str) -> str:
+def number_column(of: Charts, key: str) -> str:
     """The newest column of a panel, from the top."""
-    return "".join(line[-1] for line in panel(of, key))
+    return "".join(line[-1] for line in panel_lines(of, key))
 
 
 METRICS = frozenset({"util", "busy_hz", "net_hz", "ipc", "involuntary", "kernel_cycles", "idle"})
@@ -112,5 +112,5 @@ def busy(machine: Machine, *shares: float) -> Machine:
     second threads for the second share."""
     for thread, share in enumerate(shares):
         for i in range(machine.cores):
-            machine.does[i + thread * machine.cores] = Does(share)
+            machine.does[i + thread * machine.cores] = CpuLoad(share)
     return machine

@@ -17,7 +17,7 @@ Moved = Mapping[str, Any]
 that saw it. Counters: the movement per second. One value for all rows, or one for each."""
 
 
-def seconds(key: str) -> Counter:
+def seconds_counter(key: str) -> Counter:
     return Counter(key, key, "s", "made")
 
 
@@ -44,13 +44,15 @@ ORIGIN = "MSR 1ADH, licence 0"
 BASE = Rate(2.1e9, "made")
 
 
-def table(steps: Sequence[tuple[int, float]], origin: str = ORIGIN, **more: Any) -> wire.Turbo:
+def turbo_table(
+    steps: Sequence[tuple[int, float]], origin: str = ORIGIN, **more: Any
+) -> wire.Turbo:
     return wire.Turbo([Step(cores, ratio * 1e8) for cores, ratio in steps], origin, **more)
 
 
 def cpufreq(ratio: float, **more: Any) -> wire.Turbo:
-    return table([(1, ratio)], "cpufreq, cpuinfo_max_freq", **more)
+    return turbo_table([(1, ratio)], "cpufreq, cpuinfo_max_freq", **more)
 
 
-def ghz(values: Any) -> list[float]:
+def in_ghz(values: Any) -> list[float]:
     return [round(float(value) / 1e9, 3) for value in values]

@@ -13,7 +13,7 @@ from perftop.recording.codec import TimedMessage
 WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
 
 
-def disturbed(messages: Sequence[TimedMessage], seed: int) -> Iterator[TimedMessage]:
+def with_disturbances(messages: Sequence[TimedMessage], seed: int) -> Iterator[TimedMessage]:
     """Returns the messages with disturbances: rows that were read late, on another CPU or not at
     all, values that another program wrote, absent blocks, a suspension, and counters that are taken
     and given back."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from painted import FedApp, messages
 from textual import events
-from waiting import until
+from waiting import until_true
 
 from perfprobe import wire
 
@@ -30,7 +30,7 @@ def agrees(text: str, value: float | None, factor: float, slack: float = 0.501) 
     return abs(float(text) - value * factor) <= slack / float(10**digits)
 
 
-def together(rows: list[Line], key: str) -> float | None:
+def sum_of_rows(rows: list[Line], key: str) -> float | None:
     """A metric over all these CPUs together; None if no CPU has it."""
     weight = _WEIGHTS.get(key)
     known = [row for row in rows if row[key] is not None and (not weight or row[weight])]
@@ -41,12 +41,12 @@ def together(rows: list[Line], key: str) -> float | None:
     return float(sum(row[key] * each for row, each in pairs) / sum(weights))
 
 
-def fed(scenario: str, cpus: int | None = None) -> list[wire.Message]:
+def fed_messages(scenario: str, cpus: int | None = None) -> list[wire.Message]:
     cpus = cpus or (24 if scenario == "hybrid" else 64)
     return messages(cpus, SAMPLES, scenario)
 
 
-async def press(app: FedApp, key: str, title: str) -> list[str]:
+async def press_until_shown(app: FedApp, key: str, title: str) -> list[str]:
     app.post_message(events.Key(key, None))
-    await until(lambda: any(title in line for line in app.terminal.lines()), title)
+    await until_true(lambda: any(title in line for line in app.terminal.lines()), title)
     return app.terminal.lines()

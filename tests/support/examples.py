@@ -17,7 +17,7 @@ JOB = "true"
 INNER = f"{sys.executable} -m perftop"
 """Starts perftop from a command that perftop runs."""
 Rules = tuple[tuple[str, str, str], ...]
-INSTEAD: Rules = (
+REPLACEMENTS: Rules = (
     (r" (--group perf )?--sudo\b", "", "a test asks for no rights, and for no group"),
     (r" \| (head|jq \.|sudo tee .*)$", "", "who reads a pipe is another program"),
     (r" > (\S+)$", "", "the shell writes the file"),
@@ -66,7 +66,7 @@ def lines(text: str) -> Iterator[str]:
             yield words
 
 
-def texts() -> dict[str, str]:
+def documents() -> dict[str, str]:
     """All texts with commands: the front page, the other pages, and the help of verbs."""
     results = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
     for topic in page.topics():
@@ -82,7 +82,7 @@ def texts() -> dict[str, str]:
 
 def output(name: str, begins: str) -> list[str]:
     """The output that a text shows: its fenced block that starts with `begins`."""
-    for block in re.findall(r"^```\n(.*?)^```", texts()[name], re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```\n(.*?)^```", documents()[name], re.MULTILINE | re.DOTALL):
         if block.startswith(begins):
             return str(block).splitlines()
     raise AssertionError(f"{name} shows nothing that begins with {begins!r}")
@@ -92,18 +92,18 @@ def examples() -> dict[str, list[str]]:
     """The commands by the first text that has them."""
     known: set[str] = set()
     results: dict[str, list[str]] = {}
-    for name, text in texts().items():
+    for name, text in documents().items():
         new = [line for line in dict.fromkeys(lines(text)) if line not in known]
         known |= set(new)
         results[name] = new
     return results
 
 
-def here(line: str) -> str | None:
+def runnable_here(line: str) -> str | None:
     """The command that a test runs for an example; None if no test runs it."""
     if any(re.search(pattern, line) for pattern, _, _ in NOT_HERE):
         return None
-    for pattern, new, _ in INSTEAD:
+    for pattern, new, _ in REPLACEMENTS:
         line = re.sub(pattern, new, line)
     if re.match(MEASURES, line) and not re.search(ELSEWHERE, line):
         head, dashes, command = line.partition(" -- ")

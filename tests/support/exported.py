@@ -11,8 +11,8 @@ from typing import Any
 
 import awkward
 import made
-from simulated import SAMPLE_NS, lasting
-from taped import written
+from simulated import SAMPLE_NS, messages_lasting
+from taped import write_recording
 
 from perfprobe import wire
 from perftop import cli
@@ -23,11 +23,11 @@ Row = dict[str, str]
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
     """The messages of `seconds` seconds, the hello first."""
-    greeting, result = lasting(spec, seconds, sample_ns)
+    greeting, result = messages_lasting(spec, seconds, sample_ns)
     return [greeting, *result]
 
 
-def counted(**more: Any) -> list[wire.Message]:
+def counted_messages(**more: Any) -> list[wire.Message]:
     """The messages of one second of a machine with a single counter."""
     greeting = made.hello([made.REF], **more)
     frames = [
@@ -47,10 +47,10 @@ def hello(result: Sequence[wire.Message]) -> wire.Hello:
 def record(path: Path, result: Sequence[wire.Message]) -> Path:
     timed = [m for m in result[1:] if isinstance(m, wire.Frame | wire.Note)]
     assert len(timed) == len(result) - 1
-    return written(path, hello(result), timed)
+    return write_recording(path, hello(result), timed)
 
 
-def marked(path: Path, spec: str, samples: int, marks: Mapping[float, str]) -> Path:
+def marked_recording(path: Path, spec: str, samples: int, marks: Mapping[float, str]) -> Path:
     """Writes a recording with marks; `marks` has their labels by seconds after its start."""
     result = messages(spec, samples / 10)
     left, start_ns = dict(marks), hello(result).raw_ns
@@ -68,11 +68,11 @@ def export(path: Path, form: str = "csv", status: int = 0, **options: object) ->
     """The content of the exported file. `options` are those of the command line, with lists as
     lists and times in ns."""
     out = path.with_name("exported")
-    assert exported(path, out, form, "--force", **options) == status
+    assert export_file(path, out, form, "--force", **options) == status
     return out.read_bytes()
 
 
-def exported(path: Path, out: Path, form: str = "csv", *more: str, **options: Any) -> int:
+def export_file(path: Path, out: Path, form: str = "csv", *more: str, **options: Any) -> int:
     """Runs an export and returns its exit status. Raises the errors of the verb."""
     if (every_ns := options.pop("every_ns", None)) is not None:
         more = (*more, "--every", f"{every_ns // 1000}us")

@@ -142,7 +142,7 @@ if __name__ == "__main__":
     sys.exit(_main())
 
 
-class Far:
+class RemoteFeed:
     def __init__(self) -> None:
         self.asked: list[int] = []
 

@@ -22,7 +22,7 @@ TICKS = 4_000_000  # TSC ticks in a trial
 Refuse = Callable[[Event, int, bool], int]
 
 
-def nothing(_event: Event, _cpu: int, _host_only: bool) -> int:
+def refuse_nothing(_event: Event, _cpu: int, _host_only: bool) -> int:
     return 0
 
 
@@ -58,7 +58,7 @@ class Kernel(perf_events.Kernel):
         counters: int = 9,
         *,
         taken: Mapping[int, int] | int = 0,
-        refuse: Refuse = nothing,
+        refuse: Refuse = refuse_nothing,
         moved: Mapping[str, int] | None = None,
         turns: Mapping[int, int] | None = None,
     ) -> None:
@@ -201,10 +201,10 @@ def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
 
 
 def skylake(root: Path) -> cores.Planner:
-    return planned(root, INTEL, 6, SKX, Leaves())
+    return planner_of(root, INTEL, 6, SKX, Leaves())
 
 
-def planned(
+def planner_of(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
 ) -> cores.Planner:
     """A planner for a machine of two cores with one PMU."""
@@ -214,13 +214,13 @@ def planned(
     return cores.Planner(root, topology.read(root), lambda _: leaves)
 
 
-def opened(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
+def opened_parts(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
     """All parts; the part of memory controllers is left out if there are none."""
     result = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
     return result if result[2].counters else [*result[:2], *result[3:]]
 
 
-def has(part: Part, *, cpu: int | None = None) -> list[str]:
+def keys_on(part: Part, *, cpu: int | None = None) -> list[str]:
     return [c.key for c in part.counters if cpu is None or c.cpus is None or cpu in c.cpus]
 
 
@@ -263,7 +263,7 @@ MACHINES: dict[str, list[Pmu]] = {
 }  # fmt: skip
 
 
-def written(root: Path, machine: str) -> None:
+def write_machine(root: Path, machine: str) -> None:
     for name, number, cpus, formats, events in MACHINES[machine]:
         pmu(root, name, number, cpus)
         at = f"{DEVICES}/{name}"

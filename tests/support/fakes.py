@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import made
-from played import played
+from played import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
@@ -32,7 +32,7 @@ _STAT = tuple(
 
 
 @dataclass
-class Does:
+class CpuLoad:
     """The activity of one CPU: its clock in Hz, its IPC, and shares of its time or cycles."""
 
     util: float = 0.5
@@ -61,7 +61,7 @@ class Machine:
     split: bool = True
     """Whether a counter measures the SMT states; else only their bounds are known."""
     ceiling_hz: float | None = 3.2e9
-    does: dict[int, Does] = field(default_factory=dict)
+    does: dict[int, CpuLoad] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
     """CPUs whose cycles and instructions advance faster than is possible."""
@@ -82,8 +82,8 @@ class Machine:
             plain.blocks.append(Block("package", "package", [made.CEILING]))
         return plain
 
-    def cpu(self, number: int) -> Does:
-        return self.does.setdefault(number, Does())
+    def cpu(self, number: int) -> CpuLoad:
+        return self.does.setdefault(number, CpuLoad())
 
     def frame(self, seq: int, **more: Any) -> Frame:
         """The frame after `seq` samples. Counters start again if the previous frame had a higher
@@ -152,20 +152,20 @@ NO_PMU = [
 ]
 
 
-def guest(does: dict[int, Does] | None = None) -> Machine:
+def guest(does: dict[int, CpuLoad] | None = None) -> Machine:
     """A guest with two CPUs and no core counters."""
     changes = {"virtualisation": "kvm", "missing": NO_PMU}
     return Machine(cores=2, threads=1, counted=False, does=does or {}, changes=changes)
 
 
-def seen(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:
+def observe(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:
     """A session of the machine and its first interval."""
     session = Session(machine.hello)
-    played(session, [machine.frame(seq, **more) for seq in range(samples + 1)])
-    return session, session.take()
+    session_of(session, [machine.frame(seq, **more) for seq in range(samples + 1)])
+    return session, session.take_interval()
 
 
-def doubting(interval: Interval, cpu: int, key: str) -> Interval:
+def with_doubt(interval: Interval, cpu: int, key: str) -> Interval:
     """The interval with one suspect counter of the CPU at this position and unchanged numbers."""
     doubts = interval.doubts.copy()
     doubts[cpu, interval.keys.index(key)] = Doubt.JUMPED

@@ -11,7 +11,7 @@ from perfprobe.cpu import identity
 from perfprobe.programming import journal
 
 
-def left(root: Path) -> list[journal.JournalEntry]:
+def entries_left(root: Path) -> list[journal.JournalEntry]:
     """The remaining journal entries of this machine."""
     boot = identity.boot_id(root)
     return [
@@ -22,7 +22,7 @@ def left(root: Path) -> list[journal.JournalEntry]:
 
 
 @contextmanager
-def swept(root: Path) -> Iterator[Path]:
+def swept_directory(root: Path) -> Iterator[Path]:
     """Yields the directory of journals, and removes this machine's journals at the end of the
     block."""
     directory = journal.prepare()

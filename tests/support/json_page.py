@@ -35,7 +35,7 @@ def tables() -> dict[str, dict[str, str]]:
 
 
 TABLES = tables()
-PLAIN: dict[str, type | tuple[type, ...]] = {
+PLAIN_TYPES: dict[str, type | tuple[type, ...]] = {
     "text": str, "number": (int, float), "integer": int, "boolean": bool, "null": type(None),
     "any": object,
 }  # fmt: skip
@@ -73,8 +73,10 @@ def _faults(value: Any, text: str, at: str) -> Iterator[str]:
         pairs = enumerate(value) if isinstance(value, list) else value.items()
         for key, each in pairs:
             yield from faults(each, inner, f"{at}.{key}")
-    elif text in PLAIN:
-        if not isinstance(value, PLAIN[text]) or (isinstance(value, bool) and text != "boolean"):
+    elif text in PLAIN_TYPES:
+        if not isinstance(value, PLAIN_TYPES[text]) or (
+            isinstance(value, bool) and text != "boolean"
+        ):
             yield f"{at} is no {text}: {value!r:.40}"
     elif not isinstance(value, dict):
         yield f"{at} is no {text}"

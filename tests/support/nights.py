@@ -12,13 +12,13 @@ TELLING = ("hybrid", "hotplug", "throttle", "halts", "neighbour", "guest", "demo
 little to these."""
 
 
-def by_day(cases: Iterable[Any], daily: Sequence[Any]) -> list[Any]:
+def cases_by_day(cases: Iterable[Any], daily: Sequence[Any]) -> list[Any]:
     """The cases; those that are not in `daily` have the mark `nightly`."""
     cases = list(cases)
     assert all(case in cases for case in daily), daily
-    return [case if case in daily else at_night(case) for case in cases]
+    return [case if case in daily else nightly_case(case) for case in cases]
 
 
-def at_night(case: Any) -> Any:
+def nightly_case(case: Any) -> Any:
     """One case; a tuple is its arguments."""
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)

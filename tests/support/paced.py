@@ -7,7 +7,7 @@ from typing import Any
 
 import made
 import numpy as np
-from played import played
+from played import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
@@ -65,7 +65,7 @@ class Paced:
                 self._move(block, ns)
             self.ns += ns
             frames.append(self._frame())
-        played(self.session, frames)
+        session_of(self.session, frames)
         return self
 
     def _move(self, block: Block, ns: int) -> None:

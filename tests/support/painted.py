@@ -16,7 +16,7 @@ from simulated import messages as simulated
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
-from waiting import quiet, until
+from waiting import until_quiet, until_true
 
 from perfprobe import wire
 from perftop.process.streams import Stream
@@ -62,7 +62,7 @@ class Terminal(HeadlessDriver):
         return self.drawn.lines(*self.size)
 
 
-class Painted(PerfTopApp):
+class PaintedApp(PerfTopApp):
     """An app on such a terminal."""
 
     CSS_PATH = str(Path(app.__file__).with_name(str(PerfTopApp.CSS_PATH)))
@@ -85,7 +85,7 @@ class Painted(PerfTopApp):
         return ["".join(segment.text for segment in strip) for strip in strips]
 
 
-class FedApp(Painted):
+class FedApp(PaintedApp):
     """An app that a test feeds with messages instead of a stream."""
 
     source: LiveSource
@@ -111,24 +111,24 @@ def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Mess
 
 
 @asynccontextmanager
-async def shown(
+async def shown_app(
     feed: list[wire.Message], size: tuple[int, int] = (160, 50)
 ) -> AsyncIterator[FedApp]:
     """Yields the app when it has shown these messages on a terminal of `size` columns and lines."""
     fed = FedApp()
     run = asyncio.ensure_future(fed.run_async(size=size))
-    await until(lambda: fed._up, "the app is up")
+    await until_true(lambda: fed._up, "the app is up")
     fed.source.take(feed)
-    await drawn(fed)
+    await wait_until_drawn(fed)
     yield fed
     fed.exit()
     await run
 
 
-async def drawn(fed: FedApp) -> None:
+async def wait_until_drawn(fed: FedApp) -> None:
     """Waits until the terminal shows all messages."""
-    await quiet()
-    await until(lambda: fed.terminal.lines() == fed.composed(), "all is drawn")
+    await until_quiet()
+    await until_true(lambda: fed.terminal.lines() == fed.composed(), "all is drawn")
 
 
 _PIECES = re.compile(

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import made
 import numpy as np
-from fakes import Does, Machine
-from played import played
+from fakes import CpuLoad, Machine
+from played import session_of
 
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 SECOND = round(1e9 / made.SAMPLE_NS)
 """Samples."""
-REST = Does(util=0.01, hz=3.0e9, system=0.0)
+REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
 PROGRAM, SIBLING = [4000, "program", 0.95], [4001, "sibling", 0.95]
 
 
@@ -46,13 +46,13 @@ def episodes(what: Phases, seconds: int) -> list[Episode]:
         frames = []
         for seq in range(first, min(count, first + 256)):
             machine.does = {
-                0: Does(1.0, ipc=1.5 * float(speed[seq])),
-                1: Does(1.0, ipc=0.5) if works[seq] else REST,
+                0: CpuLoad(1.0, ipc=1.5 * float(speed[seq])),
+                1: CpuLoad(1.0, ipc=0.5) if works[seq] else REST,
             }
             tasks = {"0": PROGRAM} | ({"1": SIBLING} if works[seq] else {})
             records = {} if seq % SECOND else {"tasks": tasks}
             frames.append(machine.frame(seq, records=records))
-        played(session, frames)
+        session_of(session, frames)
         news, cursor = session.log.since(cursor)
         result += news
     every = [*result, *session.detector.running]

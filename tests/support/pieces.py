@@ -21,7 +21,7 @@ class Pieces:
         self.ends.append(len(self.data))
 
 
-def recorded(
+def record_pieces(
     hello: wire.Hello, result: Sequence[wire.Frame | wire.Note], *, end: bool = False
 ) -> Pieces:
     out = Pieces()
@@ -34,7 +34,7 @@ def recorded(
     return out
 
 
-def plain(message: wire.Message) -> wire.Message:
+def unpacked_message(message: wire.Message) -> wire.Message:
     """The message after encoding and decoding by the wire."""
     decoder = wire.Decoder()
     decoder.hello = HELLO

@@ -11,7 +11,7 @@ from typing import Any
 from fakes import Feed, Machine, tasks
 from make import stopped
 from textual.pilot import Pilot
-from waiting import until
+from waiting import until_true
 
 from perftop.process.link import Link
 from perftop.recording.file import Recording
@@ -66,13 +66,13 @@ class Run:
         return any(text in line for line in self.text())
 
     async def sees(self, text: str) -> None:
-        await until(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
+        await until_true(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
 
     async def intervals(self, count: int, **more: Any) -> None:
         """Sends frames for `count` more intervals, and waits until the app has taken all."""
         before = self.seq()
         self.feed.frames(2 * count, **more)
-        await until(lambda: self.seq() >= before + count, "intervals taken")
+        await until_true(lambda: self.seq() >= before + count, "intervals taken")
         await self.pilot.pause()
 
     def seq(self) -> int:
@@ -80,7 +80,7 @@ class Run:
 
 
 @asynccontextmanager
-async def running(
+async def running_app(
     machine: Machine, size: tuple[int, int] = BIG,
     *, pace: Callable[[int], None] = lambda _: None,
     link: Callable[[], Link | None] = lambda: None, tour: bool = False, **more: Any,
@@ -92,26 +92,26 @@ async def running(
     async with app.run_test(size=size) as pilot:
         run = Run(app, source, feed, pilot)
         feed.frames(1, records=tasks(["lmp", "cc1"]))
-        await until(lambda: run.seq() >= 1, "a first interval after one sample")
+        await until_true(lambda: run.seq() >= 1, "a first interval after one sample")
         await pilot.pause()
         yield run
 
 
-def play(
+def play_app(
     machine: Machine,
     act: Callable[[Run], Awaitable[None]],
     size: tuple[int, int] = BIG,
     **more: Any,
 ) -> Run:
     async def go() -> Run:
-        async with running(machine, size, **more) as run:
+        async with running_app(machine, size, **more) as run:
             await act(run)
         return run
 
     return asyncio.run(go())
 
 
-def marked(run: Run) -> list[str]:
+def marked_lines(run: Run) -> list[str]:
     """The rows that the screen shows as selected."""
     lines = (run.grid.render_line(y).text.rstrip() for y in range(run.grid.size.height))
     return [line for line in lines if line.startswith("▌")]
@@ -154,7 +154,7 @@ class Viewer(Run):
         def there() -> bool:
             return abs(self.at_s - at_s) < 0.01 and self.source.seek is None
 
-        await until(there, f"{at_s}, not {self.header}")
+        await until_true(there, f"{at_s}, not {self.header}")
         await self.pilot.pause()
 
     async def press(self, *keys: str, to_s: float | None = None) -> None:
@@ -165,13 +165,13 @@ class Viewer(Run):
 
 
 @asynccontextmanager
-async def view(path: Path, size: tuple[int, int] = (160, 50)) -> AsyncIterator[Viewer]:
+async def viewing(path: Path, size: tuple[int, int] = (160, 50)) -> AsyncIterator[Viewer]:
     clock = [0.0]
     with Recording(path) as recording:
         source = ReplaySource(recording, INTERVAL_NS)
         source.clock = lambda: clock[0]
         app = PerfTopApp(source)
         async with app.run_test(size=size) as pilot:
-            await until(lambda: source.interval is not None, "a first moment")
+            await until_true(lambda: source.interval is not None, "a first moment")
             await pilot.pause()
             yield Viewer(app, source, pilot, clock)

@@ -7,7 +7,7 @@ from typing import Any
 
 import made
 from fakes import Machine
-from played import played
+from played import session_of
 
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
@@ -32,7 +32,7 @@ class RecordStream:
             self.seq += 1
             records = every() | (last if self.seq % PER_S == 0 else {})
             frames.append(self.machine.frame(self.seq, records=records))
-        played(self.session, frames)
+        session_of(self.session, frames)
 
     def episodes(self, kind: str) -> list[Episode]:
         whole = [*self.session.detector.running, *self.session.ended]

@@ -19,7 +19,7 @@ Series = dict[tuple[str, ...], float]
 """Values by name and label values, in the order of the labels' names."""
 
 
-def fed(
+def fed_page(
     messages: Sequence[wire.Message],
     detail: Detail = "package",
     each: Callable[[Page], None] | None = None,
@@ -68,11 +68,11 @@ def unix_s(sample: Sample) -> float:
     return float(sample.timestamp)
 
 
-def shown(page: Page) -> Series:
+def shown_series(page: Page) -> Series:
     return series(page.text(openmetrics=True))
 
 
-def named(result: Series, name: str) -> Iterator[tuple[tuple[str, ...], float]]:
+def series_named(result: Series, name: str) -> Iterator[tuple[tuple[str, ...], float]]:
     """The series of this name: values of the labels, and the value."""
     for (first, *labels), value in result.items():
         if first == name:

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from command import argv, going
-from waiting import MOST_S
+from command import argv, running_command
+from waiting import MAX_WAIT_S
 
 from perftop.verbs.exporter import shipped_text
 
 READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
 
 
-class Running:
+class RunningExporter:
     """A running exporter that accepts connections."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -37,7 +37,7 @@ class Running:
     def get(self, path: str = "/metrics", accept: str = "*/*") -> tuple[int, str, bytes]:
         """Returns status, content type and body."""
         address = "localhost" if self.kind == b"unix:" else self.where.partition("/")[0]
-        connection = http.client.HTTPConnection(address, timeout=MOST_S)
+        connection = http.client.HTTPConnection(address, timeout=MAX_WAIT_S)
         if self.kind == b"unix:":
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.connect(self.where)
@@ -49,21 +49,23 @@ class Running:
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes]:
         """Ends the exporter; returns its status and the rest of its stderr."""
         self.process.send_signal(number)
-        return self.process.wait(MOST_S), self.process.communicate()[1]
+        return self.process.wait(MAX_WAIT_S), self.process.communicate()[1]
 
 
-def started(
+def started_exporter(
     command: Sequence[str], pass_fds: Sequence[int] = ()
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Starts a program with pipes for its output."""
     pipe = subprocess.PIPE
-    return going(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, pass_fds=pass_fds)
+    return running_command(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, pass_fds=pass_fds
+    )
 
 
 @contextlib.contextmanager
-def exporter(*arguments: str) -> Iterator[Running]:
-    with started(argv("exporter", *arguments)) as process:
-        yield Running(process)
+def exporter(*arguments: str) -> Iterator[RunningExporter]:
+    with started_exporter(argv("exporter", *arguments)) as process:
+        yield RunningExporter(process)
 
 
 CONFIG = """
@@ -84,7 +86,7 @@ class Prometheus:
         """The data of an answer; None if Prometheus does not answer yet."""
         with contextlib.suppress(OSError):
             url = f"{self._url}{path}?{urllib.parse.urlencode(fields)}"
-            with urllib.request.urlopen(url, timeout=MOST_S) as answer:  # noqa: S310
+            with urllib.request.urlopen(url, timeout=MAX_WAIT_S) as answer:  # noqa: S310
                 result = json.load(answer)
                 assert result["status"] == "success"
                 return result["data"]
@@ -115,6 +117,6 @@ def start_prometheus(target: str, directory: Path) -> Iterator[Prometheus]:
         finally:
             process.terminate()
             try:
-                process.wait(MOST_S)
+                process.wait(MAX_WAIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()

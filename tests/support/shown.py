@@ -30,7 +30,7 @@ SHOWN = re.compile(
 """Only of what prints the same anywhere: simulated machines, and recordings that are shipped."""
 
 
-def shown(text: str) -> list[tuple[str, str]]:
+def shown_texts(text: str) -> list[tuple[str, str]]:
     """Commands with the output that is shown."""
     return [(result["line"], result["output"]) for result in SHOWN.finditer(text)]
 

@@ -27,20 +27,20 @@ def messages(
 ) -> tuple[Hello, Sequence[Timed]]:
     """The hello, and `count` messages after it; `asked` are further arguments of open_sim."""
     source = open_sim(f"{spec},speed=max", sample_ns, **asked)
-    return source.hello, [*islice(polled(source), count)]
+    return source.hello, [*islice(poll_all(source), count)]
 
 
 @lru_cache(8)
-def lasting(
+def messages_lasting(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, Sequence[Timed]]:
     """The hello, and the messages of `seconds` seconds."""
     source = open_sim(f"{spec},speed=max", sample_ns, **asked)
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
-    return source.hello, [*takewhile(lambda message: message.time_ns <= end_ns, polled(source))]
+    return source.hello, [*takewhile(lambda message: message.time_ns <= end_ns, poll_all(source))]
 
 
-def polled(source: Sim) -> Iterator[Timed]:
+def poll_all(source: Sim) -> Iterator[Timed]:
     """Yields the messages of a source, without end."""
     while True:
         yield from source.poll()
@@ -50,7 +50,7 @@ def run(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, list[Frame], list[Note]]:
     """Hello, frames and notes of `seconds` simulated seconds."""
-    hello, result = lasting(spec, seconds, sample_ns, **asked)
+    hello, result = messages_lasting(spec, seconds, sample_ns, **asked)
     frames = [message for message in result if isinstance(message, Frame)]
     return hello, frames, [message for message in result if isinstance(message, Note)]
 
@@ -61,7 +61,7 @@ def head(frame: Frame, block: str = "cpu") -> Any:
 
 def column(hello: Hello, frames: list[Frame], key: str) -> Any:
     """Raw values of one counter: axes (frame, row)."""
-    return np.stack([read_rows.raw(hello, frame.blocks, key)[:, 0] for frame in frames])
+    return np.stack([read_rows.raw_values(hello, frame.blocks, key)[:, 0] for frame in frames])
 
 
 def deltas(hello: Hello, frames: list[Frame], key: str) -> Any:
@@ -73,7 +73,7 @@ def deltas(hello: Hello, frames: list[Frame], key: str) -> Any:
 
 
 def valid(hello: Hello, frame: Frame, key: str) -> Any:
-    return read_rows.valid(hello, frame.blocks, key)[:, 0]
+    return read_rows.valid_mask(hello, frame.blocks, key)[:, 0]
 
 
 def schedule_of(text: str) -> Schedule:
@@ -82,7 +82,7 @@ def schedule_of(text: str) -> Schedule:
     return Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)
 
 
-def between(schedule: Schedule, t0: int, t1: int) -> Ints:
+def amounts_between(schedule: Schedule, t0: int, t1: int) -> Ints:
     """The integrals of a schedule over [t0, t1) ns; axes (Row, slot)."""
     cursor = Cursor(schedule)
     before = cursor.up_to(t0)

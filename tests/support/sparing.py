@@ -7,7 +7,7 @@ import gc
 import sys
 from typing import Any
 
-from waiting import handled, quiet
+from waiting import until_handled, until_quiet
 
 gc.set_threshold(20_000, 10, 20)
 """Thresholds of the garbage collector. The default is 700 objects, and collecting the tests makes a
@@ -21,8 +21,8 @@ parsed rules."""
 
 def speed_up_textual() -> None:
     """Makes apps share the rules of style sheets that an earlier app parsed. Makes pilots wait with
-    `quiet`, after several keys only once: a key comes when the key before it was handled, which may
-    be before the screen shows what that did."""
+    `until_quiet`, after several keys only once: a key comes when the key before it was handled,
+    which may be before the screen shows what that did."""
     import textual.app
     import textual.pilot
     from textual.css.stylesheet import Stylesheet
@@ -36,13 +36,13 @@ def speed_up_textual() -> None:
         return _parsed_rules[key]
 
     Stylesheet._parse_rules = parse_once  # type: ignore[method-assign]
-    textual.pilot.wait_for_idle = quiet  # type: ignore[assignment,attr-defined]
-    textual.app.wait_for_idle = handled  # type: ignore[assignment,attr-defined]
+    textual.pilot.wait_for_idle = until_quiet  # type: ignore[assignment,attr-defined]
+    textual.app.wait_for_idle = until_handled  # type: ignore[assignment,attr-defined]
     press = textual.pilot.Pilot.press
 
     async def press_and_wait(self: Any, *keys: str) -> None:
         await press(self, *keys)
-        await quiet()
+        await until_quiet()
 
     textual.pilot.Pilot.press = press_and_wait  # type: ignore[method-assign]
 

@@ -13,7 +13,7 @@ from perftop.recording.codec import Recorder, TimedMessage
 from perftop.recording.file import Recording
 
 
-def written(
+def write_recording(
     path: Path, hello: wire.Hello, messages: Sequence[TimedMessage], *, end: bool = True
 ) -> Path:
     with path.open("wb") as file:
@@ -25,7 +25,7 @@ def written(
     return path
 
 
-def read(path: Path, *, ended: bool = True) -> list[TimedMessage]:
+def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
     """All messages of an undamaged recording, which may lack its end only if not `ended`."""
     with Recording(path) as recording:
         result = list(recording.messages())
@@ -35,7 +35,7 @@ def read(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 
 
 @contextmanager
-def pass_here(path: Path) -> Iterator[int]:
+def passed_bytes(path: Path) -> Iterator[int]:
     """In the place of `episode_index._index_process`."""
     with TemporaryFile() as out:
         episode_index.write_index(path, out)

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fakes import Does, Machine
-from playing import Run, running
-from waiting import until
+from fakes import CpuLoad, Machine
+from playing import Run, running_app
+from waiting import until_true
 
 from perftop.draw.strips import text
 from perftop.tui.views.timeline import MIN_HEIGHT_FOR_TIMES, Timeline
@@ -56,29 +56,31 @@ class View:
 
 
 @asynccontextmanager
-async def look(
+async def viewing(
     machine: Machine, size: tuple[int, int] = (160, 50), **more: Any
 ) -> AsyncIterator[View]:
     """The view after two seconds."""
-    async with running(machine, size, **more) as run:
+    async with running_app(machine, size, **more) as run:
         await run.intervals(10)
         await run.pilot.press("3")
-        await until(lambda: run.app.screen_stack[0].query(Timeline), "the time view")
+        await until_true(lambda: run.app.screen_stack[0].query(Timeline), "the time view")
         await run.pilot.pause()
         yield View(run)
 
 
-async def seen(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
+async def view_of(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
     """The view after two seconds, when the app has ended."""
-    async with look(machine, size) as view:
+    async with viewing(machine, size) as view:
         return view
 
 
-def two() -> Machine:
+def two_cores() -> Machine:
     """Two cores: the first has an idle and a busy CPU, the second has two equally busy CPUs."""
-    return Machine(cores=2, does={0: Does(0.02), 2: Does(0.98), 1: Does(0.5), 3: Does(0.5)})
+    return Machine(
+        cores=2, does={0: CpuLoad(0.02), 2: CpuLoad(0.98), 1: CpuLoad(0.5), 3: CpuLoad(0.5)}
+    )
 
 
-def many(cores: int = 24) -> Machine:
-    does = {cpu: Does(0.02 if cpu < cores else 0.98) for cpu in range(2 * cores)}
+def many_cores(cores: int = 24) -> Machine:
+    does = {cpu: CpuLoad(0.02 if cpu < cores else 0.98) for cpu in range(2 * cores)}
     return Machine(cores=cores, does=does, ceiling_hz=3.0e9)

@@ -22,21 +22,21 @@ share a play, with samples of 0.1 s: turns.py gives their files to one worker.""
 Found = tuple[Session, list[Episode]]
 
 
-def found(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
+def found_episodes(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
     """All episodes of `seconds` seconds, including those that still run at the end."""
     return _found(spec, sample_ns, seconds, watch)  # positional: the key of the cache
 
 
 @cache
 def _found(*asked: Any) -> Found:
-    return play(*asked)
+    return play_episodes(*asked)
 
 
-def play(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
-    """Like `found`, without the cache."""
+def play_episodes(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
+    """Like `found_episodes`, without the cache."""
     source = open_sim(f"{spec},speed=max", sample_ns, None, watch)
     session = Session(source.hello)
-    session.account()
+    session.start_accounts()
     over: list[Episode] = []
     cursor = 0
     end_ns = source.hello.raw_ns + seconds * SECOND
@@ -57,6 +57,6 @@ def scripted(spec: str, seconds: float, kind: str | None = None) -> list[dict[st
     return [line for line in lines if line["type"] == "episode" and kind in {None, line["kind"]}]
 
 
-def cores(hello: wire.Hello, cpus: Iterable[int]) -> list[int]:
+def cores_of(hello: wire.Hello, cpus: Iterable[int]) -> list[int]:
     wanted = {*cpus}
     return [i for i, core in enumerate(hello.cores) if wanted & {*core}]

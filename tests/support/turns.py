@@ -39,15 +39,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 2
 
 
-def alone(item: pytest.Item | None) -> bool:
+def runs_alone(item: pytest.Item | None) -> bool:
     return item is not None and item.get_closest_marker("machine") is not None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sorts the files. The tests of a file stay together, because they share its fixtures."""
     files = sorted({_file(item) for item in items})
-    quiet = {_file(item) for item in items if alone(item)}
-    mixed = sorted(quiet & {_file(item) for item in items if not alone(item)})
+    quiet = {_file(item) for item in items if runs_alone(item)}
+    mixed = sorted(quiet & {_file(item) for item in items if not runs_alone(item)})
     if mixed:
         raise pytest.UsageError(f"tests marked machine stand in files of their own: {mixed}")
     place: dict[str, float] = {}
@@ -66,7 +66,7 @@ def _shares_plays(path: Path) -> bool:
     return SHARED_PLAYS in path.read_text(encoding="utf-8")
 
 
-class Files(LoadFileScheduling):  # type: ignore[misc]
+class ByFileScheduling(LoadFileScheduling):  # type: ignore[misc]
     """A scheduler that hands out one file at a time; files that share plays are handed out
     together."""
 
@@ -75,12 +75,12 @@ class Files(LoadFileScheduling):  # type: ignore[misc]
         return "together" if _shares_plays(self.config.rootpath / file) else file
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFileScheduling | None:
     """Makes the scheduler for --dist=loadfile; None for other values of --dist."""
-    return Files(config, log) if config.option.dist == "loadfile" else None
+    return ByFileScheduling(config, log) if config.option.dist == "loadfile" else None
 
 
-class Turns:
+class TurnTaking:
     """The lock of one worker, which is on this module's file so that no lock file remains; and the
     order in which the worker collects."""
 
@@ -105,14 +105,14 @@ class Turns:
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Iterator[None]:
         """Takes the lock before the timeout of the test begins, so that the wait does not count."""
-        fcntl.flock(self._file, fcntl.LOCK_EX if alone(item) else fcntl.LOCK_SH)
+        fcntl.flock(self._file, fcntl.LOCK_EX if runs_alone(item) else fcntl.LOCK_SH)
         try:
             return (yield)
         finally:
-            if nextitem is None or alone(nextitem):
+            if nextitem is None or runs_alone(nextitem):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        config.pluginmanager.register(Turns())
+        config.pluginmanager.register(TurnTaking())

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from perfprobe.machine.source import Machine
 
 T = TypeVar("T")
-MOST_S = 100.0
+MAX_WAIT_S = 100.0
 """Limit of a wait in s, also for programs that are started. It is long because other programs may
 keep all CPUs busy, and few waits fail."""
-OFTEN_S = 0.005
+CHECK_PERIOD_S = 0.005
 FRAMES_HZ = 60
 """Times a second that Textual lays out and paints."""
 SOON_S = 0.035
@@ -31,25 +31,27 @@ class WaitError(AssertionError):
         super().__init__(f"waited {most_s} s in vain: {what}")
 
 
-def wait(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
+def wait_for(condition: Callable[[], object], what: str, most_s: float = MAX_WAIT_S) -> None:
     """Waits until the condition holds, in tests without an event loop."""
     end = time.monotonic() + most_s
     while not condition():
         if time.monotonic() > end:
             raise WaitError(most_s, what)
-        time.sleep(OFTEN_S)
+        time.sleep(CHECK_PERIOD_S)
 
 
-async def until(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
+async def until_true(
+    condition: Callable[[], object], what: str, most_s: float = MAX_WAIT_S
+) -> None:
     """Waits until the condition holds, in an event loop."""
     end = time.monotonic() + most_s
     while not condition():
         if time.monotonic() > end:
             raise WaitError(most_s, what)
-        await asyncio.sleep(OFTEN_S)
+        await asyncio.sleep(CHECK_PERIOD_S)
 
 
-async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
+async def until_quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
     """Waits until nothing in this loop is due within SOON_S. This replaces Textual's own wait,
     which assumes that a process is idle if it used little CPU time in 20 ms; that is slow, and
     wrong on a busy machine.
@@ -57,7 +59,7 @@ async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
     If the screen never rests, the wait ends when as many timers have fired as Textual has frames in
     `most_s`: a busy machine may need more than `most_s` for a single frame."""
     loop: Any = asyncio.get_running_loop()
-    end, waits = time.monotonic() + MOST_S, int(most_s * FRAMES_HZ)
+    end, waits = time.monotonic() + MAX_WAIT_S, int(most_s * FRAMES_HZ)
     await asyncio.sleep(0)
     while waits and time.monotonic() < end:
         timers = [timer.when() for timer in loop._scheduled if not timer.cancelled()]
@@ -68,7 +70,7 @@ async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
         await asyncio.sleep(0 if loop._ready else max(0.0, left_s))
 
 
-async def handled(_least_s: float = 0.0) -> None:
+async def until_handled(_least_s: float = 0.0) -> None:
     """Waits until each message of this loop is handled; timers may still be due."""
     loop: Any = asyncio.get_running_loop()
     await asyncio.sleep(0)
@@ -77,7 +79,7 @@ async def handled(_least_s: float = 0.0) -> None:
 
 
 def whenever_due(
-    due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MOST_S
+    due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MAX_WAIT_S
 ) -> Iterator[T]:
     """Yields the result of `take` each time it is due, as the probe does; the caller ends the
     loop."""
@@ -95,7 +97,7 @@ def paced(times: int, each_s: float) -> Iterator[None]:
         yield
 
 
-def heard(source: Machine, wanted: Callable[[wire.Frame], Any]) -> Any:
+def first_frame(source: Machine, wanted: Callable[[wire.Frame], Any]) -> Any:
     """The first true value of `wanted` over the frames of the source."""
     for messages in whenever_due(source.due, source.poll, "a frame that tells it"):
         for message in messages:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from painted import FedApp, Painted
+from painted import FedApp, PaintedApp
 from textual import events
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop.recording.file import Recording
@@ -23,14 +23,14 @@ from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import keys
 
 SMALLEST, LARGEST = (34, 3), (120, 40)
-REST_S = MOST_S
+REST_S = MAX_WAIT_S
 """Longest wait in s until the screen shows the expected lines."""
 TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
 LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
 """Keys that end the walk, stop the process or write files, and the key that `colon` replaces."""
 
 
-class _Walked(Painted):
+class _WalkedApp(PaintedApp):
     """An app that keeps its errors for a report."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -51,17 +51,17 @@ class _Walked(Painted):
         return ""
 
 
-class Live(_Walked, FedApp): ...
+class LiveWalk(_WalkedApp, FedApp): ...
 
 
-class Replayed(_Walked): ...
+class ReplayWalk(_WalkedApp): ...
 
 
 # --- steps
 
 
 class Walk:
-    def __init__(self, app: Live | Replayed, rng: random.Random) -> None:
+    def __init__(self, app: LiveWalk | ReplayWalk, rng: random.Random) -> None:
         self._app, self._rng = app, rng
         self.steps: list[str] = []
         self._keys = [
@@ -127,7 +127,7 @@ class Walk:
 
 
 async def walk(
-    app: Live | Replayed, rng: random.Random, steps: int, advance: Callable[[], None]
+    app: LiveWalk | ReplayWalk, rng: random.Random, steps: int, advance: Callable[[], None]
 ) -> list[str]:
     """Walks; returns the faults, with the steps before each."""
     walker = Walk(app, rng)
@@ -156,7 +156,7 @@ async def walk(
     return [f"{text}\nafter {' '.join(walker.steps[-40:])}" for text in wrong]
 
 
-async def _settled(app: Live | Replayed) -> list[str]:
+async def _settled(app: LiveWalk | ReplayWalk) -> list[str]:
     end_s = time.monotonic() + REST_S
     while differs := app.differs() if len(app.screen_stack) else "":
         if time.monotonic() > end_s or app.errors or app._exit:
@@ -165,8 +165,8 @@ async def _settled(app: Live | Replayed) -> list[str]:
     return [] if not differs or app.errors or app._exit else [differs]
 
 
-async def live(rng: random.Random, feed: list[wire.Message], steps: int) -> list[str]:
-    app, waiting = Live(), iter(feed)
+async def walk_live(rng: random.Random, feed: list[wire.Message], steps: int) -> list[str]:
+    app, waiting = LiveWalk(), iter(feed)
 
     def advance() -> None:
         for message in [m for _, m in zip(range(rng.randint(1, 4)), waiting, strict=False)]:
@@ -176,7 +176,7 @@ async def live(rng: random.Random, feed: list[wire.Message], steps: int) -> list
     return await walk(app, rng, steps, advance)
 
 
-async def replay(rng: random.Random, path: Path, steps: int) -> list[str]:
+async def walk_replay(rng: random.Random, path: Path, steps: int) -> list[str]:
     clock = [0.0]
 
     def advance() -> None:
@@ -185,4 +185,4 @@ async def replay(rng: random.Random, path: Path, steps: int) -> list[str]:
     with Recording(path) as recording:
         source = ReplaySource(recording, 200_000_000)
         source.clock = lambda: clock[0]
-        return await walk(Replayed(source), rng, steps, advance)
+        return await walk(ReplayWalk(source), rng, steps, advance)

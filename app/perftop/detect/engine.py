@@ -47,7 +47,7 @@ class DetectorInput:
         """Returns the utilisation of each core's busiest thread; NaN if it was not read."""
         return self.sample.part(util)
 
-    def ran(self) -> tuple[Floats, Floats]:
+    def cycles_and_time(self) -> tuple[Floats, Floats]:
         """Returns the cycles of each core's threads together, and the seconds that they took; 0
         where unknown."""
         cycles, run_s = self.sample.part(cycles_and_time)
@@ -155,7 +155,7 @@ class RecordEpisodes:
         self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
         self._shown: set[Hashable] = set()
 
-    def covers(self, time_ns: int) -> bool:
+    def note_record(self, time_ns: int) -> bool:
         """Notes that there is a record at this time. Returns whether it covers the time since the
         record before, or since the start of the stream, and not a gap."""
         span_ns, self.time_ns = time_ns - self.time_ns, time_ns
@@ -227,7 +227,7 @@ class InnerSums:
                 self._between, self._latest = self._between + self._latest, part
             self.sample_count += 1
 
-    def amend(self, part: Floats) -> None:
+    def add_to_latest(self, part: Floats) -> None:
         """Adds more sums of the latest sample."""
         self._latest = self._latest + part
 
@@ -254,7 +254,7 @@ class HighShare:
         """The end of the high share if it does not continue."""
         return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
-    def show(self, sums: Floats, time_ns: int) -> None:
+    def add_sample(self, sums: Floats, time_ns: int) -> None:
         """Records that the sample that ended at `time_ns` shows the high share. The pause before
         that sample counts as part of the episode."""
         self.totals.add([*self.pause_sums, sums])
@@ -415,7 +415,7 @@ class ShareEpisodes:
             if (known := bool(sums[1])) and sums[0] < self._end * sums[1]:
                 current.pause(since_ns, sums)
             elif known:
-                current.show(sums, time_ns)
+                current.add_sample(sums, time_ns)
                 _set_depth(current)
             over += (
                 [current] if self._open.patience.has_ended(current, time_ns, known=known) else []
@@ -432,9 +432,9 @@ class ShareEpisodes:
                 episode=Episode(self._kind, [], start_ns),
             )  # fmt: skip
             self._open.begin(current)
-            current.show(sums, time_ns)
+            current.add_sample(sums, time_ns)
         else:
-            current.totals.amend(sums)
+            current.totals.add_to_latest(sums)
         _set_depth(current)
         current.members |= new
         names = [self._names[i] for i in np.flatnonzero(current.members).tolist()]

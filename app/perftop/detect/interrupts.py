@@ -63,13 +63,13 @@ class InterruptStorms:
         self._storms = RecordEpisodes(reader, episodes, "interrupt", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.once(has_task_records), first, last)
+        return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
-        is_whole = self._storms.covers(data.time_ns)
+        is_whole = self._storms.note_record(data.time_ns)
         for cpu, spent in _cpus(data.records).items() if is_whole else ():
             taken = spent.irq + spent.softirq
             least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL_SHARE else MIN_TASKS_IF_FULL

@@ -77,7 +77,7 @@ class NeighbourLosses:
         running. `least`: minimum total loss, in the unit of the weights."""
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
-        self._start, self._end, self._least = start, end, least
+        self._start, self._end, self._min_spreads = start, end, least
         self._sample_ns, self._patience = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
@@ -85,14 +85,14 @@ class NeighbourLosses:
         its weight."""
         self.is_quiet = True
         """Whether no position appears to lose anything."""
-        self.open: Bools = np.zeros(n, bool)
+        self.may_lose: Bools = np.zeros(n, bool)
         """Mask of the positions that appear to lose something."""
-        self.sure: Bools = np.zeros(n, bool)
+        self.is_in_episode: Bools = np.zeros(n, bool)
         """Mask of the positions whose loss belongs to an episode."""
-        self.fresh: Bools = np.zeros(n, bool)
+        self.just_started: Bools = np.zeros(n, bool)
         """Mask of the positions whose loss started in this sample."""
 
-    def share(self, at: int) -> float:
+    def lost_share(self, at: int) -> float:
         """Returns the share that a losing position has lost so far."""
         lost, weight = _total(self.shares[at]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
@@ -101,30 +101,30 @@ class NeighbourLosses:
              time_ns: int) -> list[Episode]:  # fmt: skip
         """Advances by one sample. Returns the episodes that the sample ended. Shares are NaN where
         unknown."""
-        self.fresh = self.open & False
+        self.just_started = self.may_lose & False
         if self._patience.is_gap(since_ns, time_ns):
-            return self._close(self.open.copy())
+            return self._close(self.may_lose.copy())
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
-        self.fresh = may_begin & ~self.open & (lost >= self._start)
-        if self.is_quiet and not self.fresh.any():
+        self.just_started = may_begin & ~self.may_lose & (lost >= self._start)
+        if self.is_quiet and not self.just_started.any():
             return []
-        for at in np.flatnonzero(self.fresh).tolist():
+        for at in np.flatnonzero(self.just_started).tolist():
             self.shares[at] = HighShare(
                 group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, totals=AllSums()
             )
-        self.open |= self.fresh
+        self.may_lose |= self.just_started
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         over: Bools = np.zeros(len(known), bool)
-        for at in np.flatnonzero(self.open).tolist():
+        for at in np.flatnonzero(self.may_lose).tolist():
             high_share = self.shares[at]
             if known[at] and high[at]:
-                high_share.show(sums[at], time_ns)
+                high_share.add_sample(sums[at], time_ns)
             elif known[at]:
                 high_share.pause(high_share.last_ns, sums[at])
             over[at] = self._patience.has_ended(high_share, time_ns, known=bool(known[at]))
-            if not over[at] and not self.sure[at]:  # the loss may be too small after all
+            if not over[at] and not self.is_in_episode[at]:  # the loss may be too small after all
                 total, weight = _total(high_share).tolist()
                 over[at] = total < self._start * weight
         return self._close(over)
@@ -135,19 +135,19 @@ class NeighbourLosses:
         """Makes episodes from losses that have lasted and are proven. Returns the new episodes, and
         the episodes that more CPUs have joined. `names`: the CPUs of each position."""
         begun = []
-        for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
+        for at in np.flatnonzero(self.may_lose & ~self.is_in_episode & proven).tolist():
             share = self.shares[at]
             enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
-            if not (enough and np.asarray(share.totals.sums)[0] >= self._least):
+            if not (enough and np.asarray(share.totals.sums)[0] >= self._min_spreads):
                 continue
             loss = self._loss_of(at)
             if at not in loss.members:
                 loss.members.append(at)
             loss.episode.cpus = sorted({*loss.episode.cpus, *names[at]})
             begun += [] if loss in begun else [loss]
-            self.sure[at] = True
-        for loss in self.running if self.sure.any() else ():
-            lost, weight = self._sums([at for at in loss.members if self.sure[at]])
+            self.is_in_episode[at] = True
+        for loss in self.running if self.is_in_episode.any() else ():
+            lost, weight = self._sums([at for at in loss.members if self.is_in_episode[at]])
             if loss.weight + weight > 0:
                 loss.episode.depth = (loss.lost + lost) / (loss.weight + weight)
         return begun
@@ -177,16 +177,18 @@ class NeighbourLosses:
 
     def _close(self, over: Bools) -> list[Episode]:
         ended = []
-        self.open &= ~over
-        self.is_quiet = not self.open.any()
-        for loss in [*self.running] if (over & self.sure).any() else ():
-            lost, weight = self._sums([at for at in {*loss.members} if over[at] and self.sure[at]])
+        self.may_lose &= ~over
+        self.is_quiet = not self.may_lose.any()
+        for loss in [*self.running] if (over & self.is_in_episode).any() else ():
+            lost, weight = self._sums(
+                [at for at in {*loss.members} if over[at] and self.is_in_episode[at]]
+            )
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
-            if not any(self.open[at] and self.sure[at] for at in loss.members):
+            if not any(self.may_lose[at] and self.is_in_episode[at] for at in loss.members):
                 self.running.remove(loss)
                 end_ns = max(self.shares[at].last_ns for at in loss.members)
                 ended.append(self._episodes.end(loss.episode, end_ns))
-        self.sure &= ~over
+        self.is_in_episode &= ~over
         return ended
 
 
@@ -229,7 +231,7 @@ class UndisturbedPrograms:
         self.proven: Bools = np.zeros(len(names), bool)
         """Whether the loss affects the program that was measured undisturbed."""
 
-    def learning(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
+    def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
         """Returns `learned` before the first of some samples and after each. CPUs that were
         undisturbed in a sample learn from it. `parts` are the rows of `learned`, (samples, rows,
         CPUs); the other arrays are (samples, CPUs)."""
@@ -241,7 +243,7 @@ class UndisturbedPrograms:
             np.add(after, before * weight, out=after)
         return learned
 
-    def compared(self, learned: Floats, ipc: Floats) -> tuple[Floats, Floats, Floats]:
+    def compare_ipc(self, learned: Floats, ipc: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the undisturbed IPC, the share of it by which the IPC is lower now, and the
         relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -250,40 +252,42 @@ class UndisturbedPrograms:
             spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
             return before, np.maximum(1 - ipc / before, 0.0), spread
 
-    def lose(self, losing: Bools, *parts: Floats) -> None:
+    def add_losses(self, losing: Bools, *parts: Floats) -> None:
         """Adds a sample to the sums of losses. The sums of a loss that has just started begin at
         0."""
-        fresh = self._losses.fresh
+        fresh = self._losses.just_started
         self.lost[:, fresh], self.proven[fresh] = 0.0, False
         self.lost[:, losing] += np.array(parts)[:, losing]
 
-    def differs(self, busy: Bools, running: RunningTasks) -> bool:
+    def has_other_program(self, busy: Bools, running: RunningTasks) -> bool:
         """Returns whether another program than before runs on one of these CPUs."""
         rows = np.flatnonzero(busy).tolist()
-        tasks = running.firsts([self._names[at][0] for at in rows])
+        tasks = running.top_tasks([self._names[at][0] for at in rows])
         return tasks != [self.tasks[at] for at in rows]
 
-    def identify(self, busy: Bools) -> list[int]:
+    def note_programs(self, busy: Bools) -> list[int]:
         """Uses a new record of the tasks on these CPUs. Returns the positions where the program has
         changed; what was learned there is discarded."""
         changed = list[int]()
-        if self._losses.is_quiet and not self.differs(busy, self._running):  # the usual case
+        if self._losses.is_quiet and not self.has_other_program(
+            busy, self._running
+        ):  # the usual case
             return changed
         rows = np.flatnonzero(busy).tolist()
         cpus = [self._names[at][0] for at in rows]
-        tasks = self._running.firsts(cpus)
+        tasks = self._running.top_tasks(cpus)
         for at, cpu, task in zip(rows, cpus, tasks, strict=True):
             if task != self.tasks[at]:
                 self.tasks[at] = task
                 self.learned[:, at] = 0.0
                 changed.append(at)
-            elif self._losses.open[at] and not self._losses.sure[at]:
+            elif self._losses.may_lose[at] and not self._losses.is_in_episode[at]:
                 start_ns = self._losses.shares[at].start_ns
                 first_tasks = self._running.tasks_on(cpu)[:1]
                 self.proven[at] |= were_present(self._running, first_tasks, start_ns)
         return changed
 
-    def sound(self, undisturbed_s: Floats) -> Bools:
+    def is_same_program(self, undisturbed_s: Floats) -> Bools:
         """Returns a mask of the positions where the loss certainly affects the program that was
         measured undisturbed. In a stream without task records, these are the CPUs that were
         undisturbed for long enough."""
@@ -299,7 +303,7 @@ def wanted_share(batch: SampleBatch) -> Floats:
 
 
 def busy_cpus(batch: SampleBatch) -> Bools:
-    return np.asarray(batch.once(wanted_share) >= MIN_BUSY)
+    return np.asarray(batch.cached(wanted_share) >= MIN_BUSY)
 
 
 class CpuWork(NamedTuple):
@@ -329,4 +333,4 @@ def cpu_work(values: Values, busy: Bools) -> CpuWork:
 
 
 def busy_work(batch: SampleBatch) -> CpuWork:
-    return cpu_work(batch.values, batch.once(busy_cpus))
+    return cpu_work(batch.values, batch.cached(busy_cpus))

@@ -250,7 +250,7 @@ class _Entry:
 
     column: BlockCounter
     base: BlockCounter | None  # the whole of which it is a share; None: polls or time
-    place: int
+    offset: int
 
     @property
     def width(self) -> int:
@@ -299,7 +299,7 @@ class Tally:
                 by_core = threads.max(axis=1)
             else:
                 by_core = threads.sum(axis=1)
-            out[:, entry.place : entry.place + entry.width] = by_core
+            out[:, entry.offset : entry.offset + entry.width] = by_core
         return out
 
     def _moved(self, entry: _Entry, delta: Delta) -> Floats:
@@ -332,17 +332,17 @@ class Facts:
         """Returns the mean of a gauge, a rate per second (of energy: watts), or a bit's share of
         the polls; NaN where unknown."""
         entry = self._entries.get(key)
-        if entry is None or not (base := self._sums[entry.place]):
+        if entry is None or not (base := self._sums[entry.offset]):
             return nan
         parts = entry.column.counter.parts
         if entry.column.counter.kind != "flags":
-            return float(self._sums[entry.place + 1] / base)
+            return float(self._sums[entry.offset + 1] / base)
         times = [bit.times for bit in self.bits(key) if bit.part == part]
         return max(times) / base if times else 0.0 if part in parts else nan
 
     def polls(self, key: str) -> float:
         entry = self._entries.get(key)
-        return self._sums[entry.place] if entry is not None else 0.0
+        return self._sums[entry.offset] if entry is not None else 0.0
 
     def bits(self, key: str, share: float = 0.0) -> list[Bit]:
         """Returns the bits that were set in at least this share of the polls, and in at least one
@@ -350,7 +350,7 @@ class Facts:
         entry = self._entries.get(key)
         if entry is None:
             return []
-        counter, first = entry.column.counter, entry.place
+        counter, first = entry.column.counter, entry.offset
         counts = self._sums[first + 1 : first + counter.columns]
         least = max(1.0, share * self._sums[first])
         named = zip_longest(counter.parts[: len(counts)], counts)

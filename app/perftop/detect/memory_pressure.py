@@ -125,7 +125,7 @@ class Memory:
             return []
         sample = data.sample
         if own is None:
-            work = sample.batch.once(self._busy_work).samples(sample.index)
+            work = sample.batch.cached(self._busy_work).samples(sample.index)
         else:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
@@ -142,11 +142,13 @@ class Memory:
         stale = quiet & (work.rate * MIN_GROWTH < before[0])
         learned[:, stale] = 0.0
         parts = self._parts(work.sums[None], others_work[None], run_s[None])
-        self._programs.learned = self._programs.learning(quiet[None], run_s[None], parts)[1]
-        self.identify(busy, data.time_ns)
+        self._programs.learned = self._programs.learned_by_sample(quiet[None], run_s[None], parts)[
+            1
+        ]
+        self.note_programs(busy, data.time_ns)
         if not calm:
             news = self._running.time_ns == data.time_ns
-            sound = self._programs.sound(learned[_TIME])
+            sound = self._programs.is_same_program(learned[_TIME])
             begun = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
                 self._describe(loss, self._best(data), own or set(), who=news or loss in begun)
@@ -161,10 +163,12 @@ class Memory:
         """Returns the index of the first of these samples in which a loss may start or traffic has
         shrunk, or `last`. Takes the samples before it. No loss must be running."""
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
-        work = batch.once(self._busy_work).samples(part)
+        work = batch.cached(self._busy_work).samples(part)
         run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
         parts = self._parts(work.sums, others_work, run_s)
-        some_work: Bools = np.logical_or.reduce(batch.once(busy_cpus)[part], axis=1, keepdims=True)
+        some_work: Bools = np.logical_or.reduce(
+            batch.cached(busy_cpus)[part], axis=1, keepdims=True
+        )
         assert batch.best_traffic is not None
         best = with_extra_column(batch.best_traffic[part], np.nan)[:, self._package]
         near = ~(work.rate < MIN_SATURATED_SHARE * best)
@@ -177,10 +181,10 @@ class Memory:
                 self._programs.learned, work.rate[rest], others_work[rest]
             )
             quiet = work.known[rest] & ~assumed
-            learned = self._programs.learning(quiet, run_s[rest], parts[rest])
+            learned = self._programs.learned_by_sample(quiet, run_s[rest], parts[rest])
             before = learned[:-1]
             crowded = some_work[rest] & self._crowded(before, work.rate[rest], others_work[rest])
-            _, shares, spread = self._programs.compared(before, work.ipc[rest])
+            _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual = before[:, _BYTES:_TIME] / before[:, None, _TIME]
                 unlike = ~(np.abs(work.both[rest] - usual[:, 2]) <= MAX_SIBLING_CHANGE)
@@ -210,7 +214,7 @@ class Memory:
 
     def _busy_work(self, batch: SampleBatch) -> _MemoryWork:
         """Returns the work of busy CPUs in each sample."""
-        counts = batch.once(busy_work)
+        counts = batch.cached(busy_work)
         return self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
 
     def _work(
@@ -268,7 +272,7 @@ class Memory:
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         best = with_extra_column(self._best(data), np.nan)[self._package]
-        before, shares, spread = self._programs.compared(self._programs.learned, ipc)
+        before, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
         near = ~(rate < MIN_SATURATED_SHARE * best)
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.hidden & ~crowded)
         unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
@@ -277,35 +281,35 @@ class Memory:
         may_begin = crowded & near & (shares >= MIN_SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
         if not self.losses.is_quiet:
-            losing = self.losses.open & crowded & np.isfinite(ipc * before)
+            losing = self.losses.may_lose & crowded & np.isfinite(ipc * before)
             parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
-            self._programs.lose(losing, *parts)
+            self._programs.add_losses(losing, *parts)
         return over
 
-    def differs(self, busy: Bools, running: RunningTasks) -> bool:
+    def has_other_program(self, busy: Bools, running: RunningTasks) -> bool:
         """Returns whether `identify` would find a change in this record."""
         return (
             self.known
             and bool(np.count_nonzero(busy))
-            and running.firsts([cpu for (cpu,) in self._names]) != self._tasks
+            and running.top_tasks([cpu for (cpu,) in self._names]) != self._tasks
         )
 
-    def identify(self, busy: Bools, time_ns: int) -> None:
+    def note_programs(self, busy: Bools, time_ns: int) -> None:
         """Uses the record of the tasks at that time, if there is one, after the sample with it."""
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
         if self._running.time_ns != time_ns or not self.known or not is_busy:
             return
-        tasks = self._running.firsts([cpu for (cpu,) in self._names])
+        tasks = self._running.top_tasks([cpu for (cpu,) in self._names])
         if tasks != self._tasks:
             self._tasks = tasks
             names = dict.fromkeys([task[1] for task in tasks if task])
             numbers = {name: number for number, name in enumerate(names, 1)}
             programs = [numbers[task[1]] if task else 0 for task in tasks]
             self._set_programs(np.array(programs, np.int64))
-            self._now = [{task for task in self._running.firsts(cpus) if task}
+            self._now = [{task for task in self._running.top_tasks(cpus) if task}
                          for cpus in self._reader.hello.packages]  # fmt: skip
-        self._programs.identify(busy)
-        losing = {*self._package[self.losses.open].tolist()}
+        self._programs.note_programs(busy)
+        losing = {*self._package[self.losses.may_lose].tolist()}
         for package, tasks_now in enumerate(self._now):
             if package not in losing:
                 self._before[package] = [self._before[package][1], tasks_now]
@@ -333,7 +337,7 @@ class Memory:
     def _suspects(self, loss: NeighbourLoss, own: set[int]) -> list[tuple[Task, int]]:
         """Returns the tasks of other programs that have started on the package since it was quiet,
         the busiest first."""
-        names = {task[1] for task in self._running.firsts(loss.episode.cpus) if task}
+        names = {task[1] for task in self._running.top_tasks(loss.episode.cpus) if task}
         suspects = [
             (task, cpu)
             for cpu in self._reader.hello.packages[loss.group]

@@ -57,13 +57,13 @@ class MemoryStalls:
         self._stalls = RecordEpisodes(reader, episodes, "memory-stall", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.once(has_task_records), first, last)
+        return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
-        is_whole = self._stalls.covers(data.time_ns)
+        is_whole = self._stalls.note_record(data.time_ns)
         for stall in _stalls(data.records, self._stalls.span_s) if is_whole else ():
             current = self._stalls.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
             if current is not None:

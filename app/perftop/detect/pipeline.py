@@ -81,7 +81,7 @@ class Detection:
         for number, detector in enumerate(self._detectors):
             if isinstance(detector, Throttles):  # a drop may have started in the last sample
                 self._next[number] = min(self._next[number], first)
-        gaps = batch.once(self._gaps)
+        gaps = batch.cached(self._gaps)
         at = first
         while at < last:
             due = at
@@ -270,7 +270,7 @@ class Neighbours:
             return first
         self.siblings.regroup(batch.cores)
         last = self.hypervisor.calm(batch, first, last)
-        with_records = [at for at in batch.once(_with_records) if first <= at < last]
+        with_records = [at for at in batch.cached(_with_records) if first <= at < last]
         while first < last:
             news = (at + 1 for at in with_records if at >= first and self._shows_change(batch, at))
             end = next(news, last)
@@ -279,9 +279,9 @@ class Neighbours:
                 if first <= at < due:
                     time_ns = int(batch.time_ns[at])
                     self._take_records(batch.frames[at].records, time_ns)
-                    busy = batch.once(busy_cpus)[at]
-                    self.siblings.identify(busy, time_ns)
-                    self.memory.identify(busy, time_ns)
+                    busy = batch.cached(busy_cpus)[at]
+                    self.siblings.note_programs(busy, time_ns)
+                    self.memory.note_programs(busy, time_ns)
             first = due
             if due < end:
                 break
@@ -293,18 +293,20 @@ class Neighbours:
         running = RunningTasks()
         if not running.take(batch.frames[at].records, int(batch.time_ns[at])):
             return False
-        busy = batch.once(busy_cpus)[at]
-        return self.siblings.differs(busy, running) or self.memory.differs(busy, running)
+        busy = batch.cached(busy_cpus)[at]
+        return self.siblings.has_other_program(busy, running) or self.memory.has_other_program(
+            busy, running
+        )
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
         """Learns from these samples, up to the first one in which a loss may start. Returns its
         index, or `last`."""
-        if not batch.once(busy_cpus)[first:last].any():
+        if not batch.cached(busy_cpus)[first:last].any():
             return last
-        due, outlook = self.siblings.ahead(batch, first, last)
+        due, outlook = self.siblings.look_ahead(batch, first, last)
         if self.memory.known and first < due:
             due = self.memory.calm(batch, first, due)
-        self.siblings.take(outlook, batch.time_ns[first:due])
+        self.siblings.take_outlook(outlook, batch.time_ns[first:due])
         return due
 
     def _take_records(self, records: Mapping[str, object], time_ns: int) -> None:
@@ -322,7 +324,7 @@ class Neighbours:
             busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
-            data.sample.batch.once(highest_values).busy[data.sample.index] < MIN_BUSY
+            data.sample.batch.cached(highest_values).busy[data.sample.index] < MIN_BUSY
             and self.siblings.losses.is_quiet
             and self.hypervisor.losses.is_quiet
         ):
@@ -345,7 +347,7 @@ class Neighbours:
         for detector in (self.siblings, self.hypervisor, self.memory, self.scheduler):
             losses = detector.losses
             if any(loss.episode is episode for loss in losses.running):
-                return losses.share(at) if at >= 0 and losses.sure[at] else None
+                return losses.lost_share(at) if at >= 0 and losses.is_in_episode[at] else None
         return None
 
 
@@ -374,14 +376,14 @@ class Hypervisor:
         loss must be running."""
         if not self._known:
             return last
-        return first_true(batch.once(highest_values).steal >= HYPERVISOR_START, first, last)
+        return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)
 
     def sample(self, data: DetectorInput, busy: Bools) -> list[Episode]:
-        steal = data.sample.batch.once(highest_values).steal[data.sample.index]
+        steal = data.sample.batch.cached(highest_values).steal[data.sample.index]
         if not self._known or (self.losses.is_quiet and steal < HYPERVISOR_START):
             return []
         at, values = INDEX["steal"], data.sample.values
-        shares = np.where(busy | self.losses.sure, values.all[at], np.nan)
+        shares = np.where(busy | self.losses.is_in_episode, values.all[at], np.nan)
         everywhere: Bools = np.ones(len(busy), bool)
         over = self.losses.step(shares, values.bottom[at], everywhere, data.since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)

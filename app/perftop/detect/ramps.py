@@ -114,7 +114,7 @@ class Ramps:
         if self._hz:
             return first
         part = slice(first, last)
-        wakes = self._wakes(batch.once(util)[part], batch.time_ns[part])
+        wakes = self._wakes(batch.cached(util)[part], batch.time_ns[part])
         count = first_true(wakes.woke)
         self._known_ns, self._awake_ns = wakes.known_ns[count], wakes.awake_ns[count]
         return first + count
@@ -247,7 +247,7 @@ class Ramps:
 
 def _busy_hz(data: DetectorInput) -> Floats:
     """Returns the clock of each core while it ran, over all its threads; NaN if it did not run."""
-    cycles, run_s = data.ran()
+    cycles, run_s = data.cycles_and_time()
     unknown = np.full(len(run_s), np.nan)
     return np.asarray(np.divide(cycles, run_s, out=unknown, where=run_s > 0))
 

@@ -83,13 +83,13 @@ class SiblingHistory:
         after.counts[1:] += self.counts
         return after
 
-    def take(self, changes: SiblingChanges, count: int) -> None:
+    def take_changes(self, changes: SiblingChanges, count: int) -> None:
         """Uses the first `count` of the samples that were compared."""
         self.counts = changes.counts[count].copy()
         self._ipc, self._together = changes.ipc[count].copy(), changes.together[count].copy()
         self._last = changes.last[count] - count
 
-    def follows(self) -> Bools:
+    def ipc_follows(self) -> Bools:
         """Returns a mask of the CPUs whose IPC changes with the sibling, and not by chance."""
         edges, fits, sames, changes = self.counts
         # Changes are counted in both directions: where the sibling starts, a mixed sample gives the

@@ -148,50 +148,50 @@ class Siblings:
             return []
         sample = data.sample
         if own is None:
-            work = sample.batch.once(self._busy_work).samples(sample.index)
+            work = sample.batch.cached(self._busy_work).samples(sample.index)
         else:
             work = self._work(cpu_work(sample.values, busy), sample.split)
         run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
-        outlook = self._look(work.samples(None), run_s[None])
+        outlook = self._outlook(work.samples(None), run_s[None])
         self._learn(outlook, np.array([data.time_ns]))
         together, over = outlook.together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
             over = self._compare(data, work, run_s, together, own or set())
-        self.identify(busy, data.time_ns)
+        self.note_programs(busy, data.time_ns)
         return over
 
-    def differs(self, busy: Bools, running: RunningTasks) -> bool:
+    def has_other_program(self, busy: Bools, running: RunningTasks) -> bool:
         """Returns whether `identify` would find a change in this record."""
-        return bool(len(self._pairs)) and self._programs.differs(busy, running)
+        return bool(len(self._pairs)) and self._programs.has_other_program(busy, running)
 
-    def identify(self, busy: Bools, time_ns: int) -> None:
+    def note_programs(self, busy: Bools, time_ns: int) -> None:
         """Uses the record of the tasks at that time, if there is one, after the sample with it."""
         if self._running.time_ns == time_ns and len(self._pairs) and np.count_nonzero(busy):
-            changed = self._programs.identify(busy)
+            changed = self._programs.note_programs(busy)
             self._alone_s[changed] = 0.0
             self._history.forget(changed)
 
-    def ahead(self, batch: SampleBatch, first: int, last: int) -> tuple[int, _Outlook | None]:
+    def look_ahead(self, batch: SampleBatch, first: int, last: int) -> tuple[int, _Outlook | None]:
         """Returns the index of the first of these samples in which a loss may start, or `last`, and
         what is learned from the samples before it, for `take`. No loss must be running."""
         self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
-        work = batch.once(self._busy_work).samples(part)
-        outlook = self._look(work, work.util * (spans_ns[part, None] / 1e9))
-        _, shares, spread = self._programs.compared(outlook.learned[1:], work.ipc)
+        work = batch.cached(self._busy_work).samples(part)
+        outlook = self._outlook(work, work.util * (spans_ns[part, None] / 1e9))
+        _, shares, spread = self._programs.compare_ipc(outlook.learned[1:], work.ipc)
         starts: Bools = outlook.together & (shares >= np.maximum(MIN_SPREADS * spread, START))
         return first + first_true(starts), outlook
 
-    def take(self, outlook: _Outlook | None, time_ns: Ints) -> None:
+    def take_outlook(self, outlook: _Outlook | None, time_ns: Ints) -> None:
         """Takes the samples that end at these times, the first of those of `ahead`."""
         if outlook is not None and len(time_ns):
             self._learn(outlook.until(len(time_ns)), time_ns)
 
-    def _look(self, work: _SiblingWork, run_s: Floats) -> _Outlook:
+    def _outlook(self, work: _SiblingWork, run_s: Floats) -> _Outlook:
         """Returns what is learned from some samples."""
-        learned = self._programs.learning(work.alone, run_s, work.sums)
+        learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.together & (learned[1:, CYCLES_ROW] > 0)
         changes = self._history.compare(work.alone, work.together, work.ipc)
         return _Outlook(learned, work.alone, run_s, together, changes)
@@ -199,16 +199,16 @@ class Siblings:
     def _learn(self, outlook: _Outlook, time_ns: Ints) -> None:
         alone = outlook.alone
         self._programs.learned = outlook.learned[-1].copy()
-        self._history.take(outlook.changes, len(alone))
+        self._history.take_changes(outlook.changes, len(alone))
         self._alone_s = add_samples(self._alone_s, np.where(alone, outlook.run_s, 0.0))
         self._alone_ns = latest_known(
             self._alone_ns, np.broadcast_to(time_ns[:, None], alone.shape), alone
         )[-1]
 
-    def alone(self, row: int) -> float:
+    def ipc_alone(self, row: int) -> float:
         """Returns the IPC of the program on the CPU at position `row` while its sibling was idle;
         NaN if the sibling was never idle, or if another task, or none, runs there now."""
-        if self._running.firsts(self._names[row]) != [self._programs.tasks[row]]:
+        if self._running.top_tasks(self._names[row]) != [self._programs.tasks[row]]:
             return nan
         instructions, cycles = self._programs.learned[:2, row].tolist()
         return float(instructions / cycles) if cycles > 0 else nan
@@ -220,7 +220,7 @@ class Siblings:
         """Returns the episodes that this sample ended, from the loss against the IPC while
         alone."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
-        alone, shares, spread = self._programs.compared(self._programs.learned, ipc)
+        alone, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
         # A CPU without a sibling loses nothing, and neither does a CPU whose sibling is idle now.
         unread = np.isnan(data.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
@@ -233,10 +233,10 @@ class Siblings:
         given = np.zeros(len(cycles))
         if self._given:
             given = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
-        losing = self.losses.open & np.isfinite(ipc * alone * overlap)
+        losing = self.losses.may_lose & np.isfinite(ipc * alone * overlap)
         parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
-        self._programs.lose(losing, *parts)
-        sound = self._programs.sound(self._alone_s) & self._history.follows()
+        self._programs.add_losses(losing, *parts)
+        sound = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows()
         begun = self.losses.begin(sound, self._names, data.time_ns)
         news = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
@@ -245,7 +245,7 @@ class Siblings:
 
     def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
         """Returns the work of busy CPUs in each sample."""
-        return self._work(batch.once(busy_work), batch.split)
+        return self._work(batch.cached(busy_work), batch.split)
 
     def _work(self, work: CpuWork, split: Split) -> _SiblingWork:
         util, counted, cycles, ipc, sums = work
@@ -265,7 +265,7 @@ class Siblings:
         known = all(self._programs.tasks[at] is not None for at in members)
         weakest = min(members, key=lambda at: int(self._history.counts[FITS, at]))
         fits, edges = self._history.counts[[FITS, EDGES], weakest].tolist()
-        follows = fits >= MIN_REPEATS and bool(self._history.follows()[members].all())
+        follows = fits >= MIN_REPEATS and bool(self._history.ipc_follows()[members].all())
         recent = age_ns <= MAX_AGE_NS
         episode.evidence |= {
             "ipc": round(float(instructions / cycles), 2),

@@ -67,7 +67,7 @@ class Standstill:
 
     def note_steal(self, batch: SampleBatch, first: int, last: int) -> None:
         """Records which CPUs have lost time to the hypervisor. Must be called with all samples."""
-        if (batch.once(highest_values).steal[first:last] > 0).any():
+        if (batch.cached(highest_values).steal[first:last] > 0).any():
             stolen = batch.values["steal"][first:last] > 0
             times = np.where(stolen, batch.time_ns[first:last, None], -AFTER_STEAL_NS)
             self._robbed_ns = np.maximum(self._robbed_ns, times.max(axis=0))
@@ -127,7 +127,7 @@ class Thermal:
         self.is_available = bool(self._status)
         """Whether this stream has such bits."""
 
-    def signs(self, batch: SampleBatch) -> Bools:
+    def shown_by_sample(self, batch: SampleBatch) -> Bools:
         """Returns, by sample, whether a poll found such a bit set."""
         tables = batch.delta.tables
         return np.asarray(np.logical_or.reduce([
@@ -159,7 +159,7 @@ class Modulation:
         """Whether this stream has the register."""
         self._rows = len(reader.hello.topology)
 
-    def signs(self, batch: SampleBatch) -> Bools:
+    def shown_by_sample(self, batch: SampleBatch) -> Bools:
         """Returns, by sample, whether the register of any CPU is not 0."""
         if self._column is None:
             return np.zeros(len(batch), bool)
@@ -227,18 +227,18 @@ READ, STEAL = 3, 4
 
 class Marker(NamedTuple):
     cause: str
-    counted: bool = True
+    is_counted: bool = True
     """Whether the marker counts what `belief.COUNTED` says, and not something that goes with it."""
 
 
 MARKERS = {
     "modulation": Marker("modulation"),
-    "thermal": Marker("modulation", counted=False),
+    "thermal": Marker("modulation", is_counted=False),
     "hdc": Marker("hdc"),
     "smi": Marker("smm"),
     "simd": Marker("simd"),
     "pcu": Marker("clock-change"),
-    "between": Marker("clock-change", counted=False),
+    "between": Marker("clock-change", is_counted=False),
 }
 """The cause that each marker shows, in the order in which the markers are checked."""
 
@@ -263,7 +263,7 @@ class Halts:
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         due = first
         if self._halts.is_quiet and self._packet is None:
-            due = first_true(batch.once(highest_values).involuntary >= HALT_START, first, last)
+            due = first_true(batch.cached(highest_values).involuntary >= HALT_START, first, last)
         self._standstill.note_steal(batch, first, due)
         return due
 
@@ -293,7 +293,7 @@ class Halts:
         share, span_s, error_s = self._standstill.shares(data)
         smis = self._counters.increments(data.sample.delta, "smi")
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
-        explained = self._signs.explained(data, share, span_s)
+        explained = self._signs.explained_s(data, share, span_s)
         now = [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
         if self._packet is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
             return data.since_ns, now
@@ -317,7 +317,7 @@ def _describe(halt: ShareEpisode) -> None:
     episode.cause = sign.cause
     error_s = float(sums[ERRORS:SMIS].sum())
     episode.confidence = confidence(
-        episode.kind, sign.cause, counted=sign.counted, error=error_s, effect=lost_s
+        episode.kind, sign.cause, counted=sign.is_counted, error=error_s, effect=lost_s
     )
     evidence: dict[str, float] = {}
     if cause:
@@ -347,7 +347,7 @@ class Markers:
         self._steps = intel and abs(base - round(base)) < MIN_STEP_DISTANCE
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
 
-    def explained(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
+    def explained_s(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
         """Returns the seconds of standstill that each marker explains, (SIGNS, CPUs), for CPUs that
         lose this share of a span. 0 if it explains nothing, or if the stream does not have the
         marker."""
@@ -442,7 +442,7 @@ class Steals:
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._steals.running:
             return first
-        return first_true(batch.once(highest_values).stolen_s > 0, first, last)
+        return first_true(batch.cached(highest_values).stolen_s > 0, first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -513,7 +513,7 @@ class Smis:
         self._last_ns = 0
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first if self._episode else first_true(batch.once(self._counted), first, last)
+        return first if self._episode else first_true(batch.cached(self._counted), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""

@@ -55,16 +55,20 @@ class Throttles:
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         if not self._throttles.is_quiet or (self._by_kernel and self._booked.follows_drops):
             return first
-        return first_true(batch.once(self._signs), first, last)
+        return first_true(batch.cached(self._signs), first, last)
 
     def _signs(self, batch: SampleBatch) -> Bools:
-        signs = batch.once(self._thermal.signs) | batch.once(self._modulation.signs)
-        return signs | self._booked.signs(batch) if self._by_kernel else signs
+        signs = batch.cached(self._thermal.shown_by_sample) | batch.cached(
+            self._modulation.shown_by_sample
+        )
+        return signs | self._booked.shown_by_sample(batch) if self._by_kernel else signs
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         ended = self._booked.sample(data) if self._by_kernel else []
-        polled = data.sample.part(self._thermal.signs) or data.sample.part(self._modulation.signs)
+        polled = data.sample.part(self._thermal.shown_by_sample) or data.sample.part(
+            self._modulation.shown_by_sample
+        )
         if self._throttles.is_quiet and not polled:
             return ended
         cores = data.cores
@@ -138,7 +142,7 @@ class KernelThrottling:
         """Whether a drop runs, whose time must be recorded in each sample that shows it."""
         return any(episode.kind == "turbo-drop" for episode in self._episodes.running)
 
-    def signs(self, batch: SampleBatch) -> Bools:
+    def shown_by_sample(self, batch: SampleBatch) -> Bools:
         """Returns, by sample, whether the kernel reported throttling."""
         booked = [batch.delta.tables[c.block].increments[..., c.first] > 0 for c in self._columns]
         return np.asarray(np.logical_or.reduce([any_by_sample(column) for column in booked]))

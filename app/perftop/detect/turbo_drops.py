@@ -109,7 +109,7 @@ class _DropSample:
     since_ns: int
     time_ns: int
 
-    def missing(self, share: float | Floats) -> Bools:
+    def is_missing(self, share: float | Floats) -> Bools:
         """Returns a mask of the cores whose clock is lower than allowed by at least this share."""
         run_s, cycles, allowed = self.clocks
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
@@ -142,7 +142,7 @@ class _CorePast(NamedTuple):
     util: Floats
     """Utilisation as last read; NaN: never read."""
 
-    def after(self, samples: int) -> _CorePast:
+    def past_after(self, samples: int) -> _CorePast:
         """Returns the state after so many of the samples."""
         return _CorePast(*(part[samples] for part in self))
 
@@ -202,23 +202,23 @@ class Drops:
             self._regroup(batch.cores)
         if self._drops.running:
             return first
-        if (limits_w := batch.once(self._power_limits_w)) is not None and first < last:
+        if (limits_w := batch.cached(self._power_limits_w)) is not None and first < last:
             highest_w = np.fmax.reduce(limits_w[first:last])
             self._highest_limit_w = np.fmax(self._highest_limit_w, highest_w)
-        some_ceiling, at = batch.once(_has_ceiling), first
+        some_ceiling, at = batch.cached(_has_ceiling), first
         while at < last:
             end = first_true(some_ceiling != some_ceiling[at], at, last)
             if some_ceiling[at]:  # samples without any ceiling are left out
                 part = slice(at, end)
-                cycles, run_s = batch.once(cycles_and_time)[part].swapaxes(0, 1)
+                cycles, run_s = batch.cached(cycles_and_time)[part].swapaxes(0, 1)
                 ceiling_hz, spans_ns = batch.ceilings.low_hz[part], batch.time_ns - batch.since_ns
                 past, ceiling, known, low = self._compare(
-                    batch.once(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
+                    batch.cached(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
                 )
                 count = first_true(low)
                 allowed = run_s[:count] * ceiling[:count]
                 self._note_noise(cycles[:count], allowed, known[:count])
-                self._past, self._capped = past.after(count), self._capped & (count == 0)
+                self._past, self._capped = past.past_after(count), self._capped & (count == 0)
                 if at + count < end:
                     return at + count
             at = end
@@ -247,7 +247,7 @@ class Drops:
             self._regroup(data.cores)
         if not self._drops.running and not data.sample.part(_has_ceiling):
             return []
-        cycles, run_s = data.ran()
+        cycles, run_s = data.cycles_and_time()
         ceiling_hz = data.sample.ceilings.low_hz
         clocks = Clocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta)
         return self.step(clocks, data.since_ns, data.time_ns)
@@ -288,7 +288,7 @@ class Drops:
         past, (ceiling,), (known,), (low,) = self._compare(
             now.util[None], now.ceiling_hz[None], now.cycles[None], now.run_s[None], span_ns
         )
-        self._past = past.after(1)
+        self._past = past.past_after(1)
         if not self._drops.running:
             self._note_noise(now.cycles[None], (now.run_s * ceiling)[None], known[None])
             if not low.any():
@@ -297,8 +297,8 @@ class Drops:
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
         over = self._drops.close(self._follow(sample))
         least = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
-        deep = sample.missing(least) | (low & (self._mean_share < 1 - DROP_START))
-        deep &= sample.missing(DROP_START) & ~self._taken()
+        deep = sample.is_missing(least) | (low & (self._mean_share < 1 - DROP_START))
+        deep &= sample.is_missing(DROP_START) & ~self._has_drop()
         for key in distinct(sample.key[deep]):
             self._begin(key, sample, deep)
         return over
@@ -313,17 +313,17 @@ class Drops:
         allowed = np.where(self._capped, ceiling, np.minimum(ceiling, caps.hz))
         return _DropSample(
             np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
-            2 * self._cores.group + self._capped, caps.hz, caps.by,
+            2 * self._cores.group + self._capped, caps.hz, caps.cap_index,
             self._tally.sums(now.delta, self._cores),
             scaled_cores(self._reader.counters, now.delta, self._cores), since_ns, time_ns,
         )  # fmt: skip
 
     def _follow(self, sample: _DropSample) -> list[_Drop]:
         """Adds the sample to the running drops. Returns the drops that are over."""
-        over, low = [], sample.missing(DROP_END)
+        over, low = [], sample.is_missing(DROP_END)
         for drop in self._drops.running:
             if drop.is_whole:
-                self._join(drop, low & (sample.key == drop.group) & ~self._taken())
+                self._join(drop, low & (sample.key == drop.group) & ~self._has_drop())
             members = drop.members & (sample.key == drop.group)
             known_s = sample.clocks[0, drop.members].sum()
             run_s, cycles, allowed = clocks = sample.clocks[:, members].sum(axis=1)
@@ -342,7 +342,7 @@ class Drops:
             over += [drop] if (known and changed) or ended else []
         return over
 
-    def _taken(self) -> Bools:
+    def _has_drop(self) -> Bools:
         return self._drops.member_mask(len(self._cores.lists))
 
     def _join(self, drop: _Drop, cores: Bools) -> None:
@@ -351,7 +351,7 @@ class Drops:
             drop.episode.cpus = self._cores.cpus(drop.members)
 
     def _add(self, drop: _Drop, cores: Bools, clocks: Floats, sample: _DropSample) -> None:
-        drop.show(clocks, sample.time_ns)
+        drop.add_sample(clocks, sample.time_ns)
         drop.facts = drop.facts + sample.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
@@ -387,7 +387,7 @@ class Drops:
             episode.evidence["ceiling"] = BASE_CLOCK
 
     def _begin(self, key: int, sample: _DropSample, deep: Bools) -> None:
-        group, low = sample.key == key, sample.missing(DROP_END)
+        group, low = sample.key == key, sample.is_missing(DROP_END)
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
         whole = bool(
@@ -396,14 +396,14 @@ class Drops:
         young = self._drops.just_started(key)
         if whole and young is not None:
             young.is_whole = True
-            self._join(young, group & low & ~self._taken())
+            self._join(young, group & low & ~self._has_drop())
             return
         drop = _Drop(
             group=key, start_ns=sample.since_ns, last_ns=sample.time_ns, members=group & False,
             episode=Episode("turbo-drop", [], sample.since_ns), is_whole=whole,
             facts=np.zeros(self._tally.width),
         )  # fmt: skip
-        self._join(drop, group & (low if whole else deep) & ~self._taken())
+        self._join(drop, group & (low if whole else deep) & ~self._has_drop())
         self._add(drop, drop.members, sample.clocks[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)
 
@@ -440,13 +440,13 @@ class Licenses:
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         if not self._licenses.is_quiet:
             return first
-        return first_true(batch.once(self._level_cycles) > 0, first, last)
+        return first_true(batch.cached(self._level_cycles) > 0, first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         cores = data.cores
         levels = data.sample.part(self._level_cycles)
-        cycles, run_s = data.ran()
+        cycles, run_s = data.cycles_and_time()
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(
                 levels / cores.max_of_threads(data.sample.values.top[INDEX["busy_hz"]]), 1.0

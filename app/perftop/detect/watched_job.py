@@ -86,7 +86,7 @@ class JobWaits:
             at = self._position.get(thread.cpu)
             if at is not None:
                 activity[at] = activity.get(at, ThreadActivity()) + thread.since_last()
-        if self._quotas.hold(own):
+        if self._quotas.has_quota(own):
             if self._quotas.time_ns == self._quota_ns:
                 self._held, self._held_ns = activity, since_ns
                 return []
@@ -192,7 +192,7 @@ class TurboBudget:
         may_begin: Bools = np.zeros(n, bool)
         cores, awake = data.cores, data.util() >= MIN_WORK
         job = awake & (cores.total(busy.astype(float)) > 0)
-        ran = data.ran()
+        ran = data.cycles_and_time()
         clocks = [self._clock(data, ran, job & (cores.package == p), awake) for p in range(n)]
         for p, now in enumerate(clocks):
             if now is not None:
@@ -302,7 +302,7 @@ class JobStops:
             self._activity[tid] = before.get(tid, min(1.0, share))
         losers = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
         cpus = sorted({threads[tid].cpu for tid in losers} & {*self._position})
-        if self._stops.covers(data.time_ns) and cpus:
+        if self._stops.note_record(data.time_ns) and cpus:
             active = min(len(cpus), sum(self._activity[tid] for tid in losers))
             stop = self._stops.add("job", "stopped", active * self._stops.span_s)
             assert stop is not None
@@ -338,7 +338,7 @@ class QuotaStops:
         of a wait that a quota explains."""
         return self._stops.time_ns
 
-    def hold(self, pids: Collection[int]) -> bool:
+    def has_quota(self, pids: Collection[int]) -> bool:
         """Returns whether a quota holds for any of these processes."""
         return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest.values())
 
@@ -351,7 +351,7 @@ class QuotaStops:
         return max(stopped, default=0.0)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.once(has_task_records), first, last)
+        return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -362,7 +362,7 @@ class QuotaStops:
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.take(records)
-        is_whole = self._stops.covers(time_ns)
+        is_whole = self._stops.note_record(time_ns)
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
         for group, pids in self.quotas.newest.items() if is_whole else ():
             quota = self.quotas.by_group[group]

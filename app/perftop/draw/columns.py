@@ -39,16 +39,16 @@ class Column:
     heading: str
     width: int
     """Width in cells, including the gap at the left; the minimum width if the column can grow."""
-    left: bool = False
+    is_left: bool = False
     """Whether the column is left-aligned, after `gap` cells; else it is right-aligned."""
     gap: int = 2
     rank: int = 0
     """Columns of the highest rank are dropped first if not all fit; columns of rank 0 never are."""
-    most: int = 0
+    max_width: int = 0
     """Maximum width in cells, if the column can grow; 0: it cannot."""
     weight: int = 1
     """Weight of the column when spare cells are shared among columns of the same turn."""
-    turn: int = 0
+    growth_turn: int = 0
     """Columns of a lower turn grow to their maximum before columns of a higher turn grow."""
     scale: float = 1.0
     """Factor that converts a value to the printed number."""
@@ -57,7 +57,7 @@ class Column:
     prefixed: bool = False
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     unit: str = ""
-    shows: Any = None
+    source: Any = None
     """For use by the owner of the column: describes where its values come from."""
 
     @property
@@ -68,7 +68,7 @@ class Column:
     def place(self, text: str) -> str:
         """Returns the text padded to the width of the column. Left-aligned text that is too long is
         cut."""
-        if self.left:
+        if self.is_left:
             return fit(" " * self.gap + text, self.width)
         return f"{text:>{self.width}}"
 
@@ -135,10 +135,12 @@ def fitted(columns: Iterable[Column], width: int) -> list[Column]:
     ):
         fitted_columns = [column for column in fitted_columns if column.rank != highest]
     spare_cells = width - total_width(fitted_columns)
-    for turn in sorted({c.turn for c in fitted_columns if c.most}):
+    for turn in sorted({c.growth_turn for c in fitted_columns if c.max_width}):
         while spare_cells > 0:
             growing = [
-                i for i, c in enumerate(fitted_columns) if c.turn == turn and c.width < c.most
+                i
+                for i, c in enumerate(fitted_columns)
+                if c.growth_turn == turn and c.width < c.max_width
             ]
             if not growing:
                 break
@@ -146,7 +148,7 @@ def fitted(columns: Iterable[Column], width: int) -> list[Column]:
             for i in growing:
                 column = fitted_columns[i]
                 more = min(max(1, spare_cells * column.weight // weights), cells_left)
-                more = min(more, column.most - column.width)
+                more = min(more, column.max_width - column.width)
                 fitted_columns[i] = replace(column, width=column.width + more)
                 cells_left -= more
             spare_cells = cells_left

@@ -372,7 +372,7 @@ class Cores:
         members = {*cpus}
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)
 
-    def find(self, lists: Sequence[Sequence[int]]) -> list[int]:
+    def positions_of(self, lists: Sequence[Sequence[int]]) -> list[int]:
         """Returns the position of each of these cores, even if a sibling has been added since; -1
         where there is no such core."""
         return [

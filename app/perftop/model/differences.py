@@ -110,7 +110,7 @@ class Differences:
     def forget(self, cpu_row: int) -> None:
         """Drops the baseline of a CPU that went offline, because its counters may restart."""
         for place in self._places.of_cpus:
-            self._baseline.known[place.rows][cpu_row] = False
+            self._baseline.is_known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
         """Writes how far each counter advanced since its row was last read into an empty delta with
@@ -165,10 +165,10 @@ class Differences:
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = now.values[:, block.running]
         before = latest_known(baseline.values[block.running], values, ours)[:-1]
-        stalled = ours & now.valid[:, block.running] & (values == before)
+        stalled = ours & now.is_valid[:, block.running] & (values == before)
         if not np.count_nonzero(stalled):
             return
-        known = np.concatenate([baseline.known[None, rows], ours])
+        known = np.concatenate([baseline.is_known[None, rows], ours])
         stalled &= np.logical_or.accumulate(known)[:-1]
         stamps, last = now.head[:, rows, 0], baseline.stamp[rows]
         for i in range(len(stalled)):
@@ -189,8 +189,10 @@ class Differences:
         of `is_read` whose sibling was not read: these rows wait for the next frame."""
         baseline = self._baseline
         if readings.all_sampled and not any(wakes):
-            known_so_far = np.logical_or.accumulate(np.concatenate([baseline.known[None], is_read]))
-            baseline.known = known_so_far[-1]
+            known_so_far = np.logical_or.accumulate(
+                np.concatenate([baseline.is_known[None], is_read])
+            )
+            baseline.is_known = known_so_far[-1]
             return np.asarray(known_so_far[:-1])
         offline, is_sampled = readings.flagged(wire.ROW_OFFLINE), readings.sampled
         is_wide = readings.flagged(wire.ROW_WIDE)
@@ -198,8 +200,8 @@ class Differences:
         is_known = np.zeros(is_read.shape, bool)
         for i, known_before in enumerate(is_known):
             if wakes[i]:
-                baseline.known = baseline.known & False
-            known_before[:] = baseline.known
+                baseline.is_known = baseline.is_known & False
+            known_before[:] = baseline.is_known
             for place in () if calm[i] else self._places.of_cpus:
                 rows = place.rows
                 # A sibling's read was interrupted or is missing. The next difference of all
@@ -209,7 +211,7 @@ class Differences:
                 waits[self._core_of[is_wide[i, rows] | is_missing]] = True
                 waits[-1] = False  # CPUs whose core is unknown
                 is_read[i, rows] &= ~waits[self._core_of]
-            baseline.known = (baseline.known | is_read[i]) & ~offline[i]
+            baseline.is_known = (baseline.is_known | is_read[i]) & ~offline[i]
         return is_known
 
     def _gaps_of(self, is_read: Bools) -> tuple[_Gaps, _Gaps] | None:
@@ -229,7 +231,7 @@ class Differences:
         stamps = readings.head[..., 0]
         ticks = (stamps - baseline.stamp).astype(np.float64)
         backwards = is_usable & ((stamps < baseline.stamp) | (readings.head[..., 1] < stamps))
-        both_valid = readings.valid & baseline.valid
+        both_valid = readings.is_valid & baseline.is_valid
         increments = limits.increments(baseline.values, readings.values, ticks, places.row_of)
         is_wrong = limits.is_wrong(increments, places.by_value(ticks / self._stamp_hz)) & both_valid
         is_good = is_usable & ~backwards
@@ -271,7 +273,7 @@ class _Readings:
     """The content of some frames. The rows of a block that a frame lacks are all 0."""
 
     head: Words
-    valid: Bools
+    is_valid: Bools
     values: Words
     has_value: Bools
     """Mask of the rows that have a valid value, and of all rows of block `cpu` in a frame."""
@@ -431,8 +433,8 @@ class _Baseline:
     first: Bools
     """(rows) whether nothing was read before this reading."""
     values: Words
-    valid: Bools
-    known: Bools
+    is_valid: Bools
+    is_known: Bools
     """(rows) whether there is a reading from which a difference can be taken."""
 
     @classmethod
@@ -459,7 +461,7 @@ class _Baseline:
         width, self.width = _previous_and_last(self.width, readings.width, row_gaps)
         first, self.first = _previous_and_last(self.first, ~is_known, row_gaps)
         values, self.values = _previous_and_last(self.values, readings.values, value_gaps)
-        valid, self.valid = _previous_and_last(self.valid, readings.valid, value_gaps)
+        valid, self.is_valid = _previous_and_last(self.is_valid, readings.is_valid, value_gaps)
         return _Baseline(stamp, width, first, values, valid, is_known)
 
 

@@ -45,8 +45,8 @@ class Registry:
         """Keys of the chosen events."""
         self.metrics: dict[str, Metric] = METRICS | self.events
         self.index = {key: i for i, key in enumerate(self.metrics)}
-        self.low = np.array([metric.low for metric in self.metrics.values()])
-        self.high = np.array([metric.high for metric in self.metrics.values()])
+        self.lows = np.array([metric.low for metric in self.metrics.values()])
+        self.highs = np.array([metric.high for metric in self.metrics.values()])
         self.is_sum = np.array([metric.is_sum for metric in self.metrics.values()])
 
 
@@ -71,7 +71,7 @@ def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
         key + PER_KI, label + PER_KI, "1", f"{description}, per thousand instructions.",
         (Variant((key, "instructions"), "1000 count / instructions",
                  lambda q: 1000.0 * q[key], lambda q: q["instructions"]),),
-        digits=2, of_running=True,
+        digits=2, while_running=True,
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ class Evaluator:
             parts.append(f"{variant.origin} ({', '.join(origins)})")
         return " | ".join(parts) or None
 
-    def serves(self, key: str, row: int) -> bool:
+    def has_metric(self, key: str, row: int) -> bool:
         """Returns whether this CPU has the counters for the metric."""
         return bool(self._masks[key][row])
 
@@ -136,7 +136,7 @@ class Evaluator:
         """Returns a mask, by position, of the CPUs that have the counters for the metric."""
         return self._masks[key]
 
-    def needs(self, key: str) -> set[str]:
+    def needed_counters(self, key: str) -> set[str]:
         """Returns the counters that the metric uses on any CPU of this stream."""
         keys = self.metrics[key].made_of or (key,)
         variants = (variant for part in keys for variant, _ in self.chosen[part])
@@ -192,7 +192,7 @@ class Values:
         self.top, self.bottom = top, bottom
         """Numerators and denominators, (metrics, CPUs), in the order of the registry."""
         if values is None:
-            values = ratio(top, bottom, registry.low[:, None], registry.high[:, None])
+            values = ratio(top, bottom, registry.lows[:, None], registry.highs[:, None])
         self.all = values
 
     def __getitem__(self, key: str) -> Floats:
@@ -224,7 +224,7 @@ class Values:
         if self.registry.events:
             counts = np.where(self.registry.is_sum[metrics], is_known.sum(axis=-1), 1)
             base = base / np.maximum(counts, 1)
-        return ratio(total, base, self.registry.low[metrics], self.registry.high[metrics])
+        return ratio(total, base, self.registry.lows[metrics], self.registry.highs[metrics])
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float) -> Floats:

@@ -267,7 +267,7 @@ class SiblingGates:
 
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
         """Uses samples as evidence for the factor of the event in use, as far as they agree (see
-        `Calibration.observe`). Returns their number. Suspect events count too, because a wrong
+        `Calibration.add_evidence`). Returns their number. Suspect events count too, because a wrong
         factor makes the event suspect in every sample."""
         key, samples = self._key(), len(delta.doubts)
         calibration = self._splitter.calibrations.get(key or "")
@@ -281,7 +281,7 @@ class SiblingGates:
                 low = np.where(group.uneven[:, None], np.nan, low)
             outcomes = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
             rows.append(outcomes.reshape(samples, ways, -1))
-        return calibration.observe(np.concatenate(rows, axis=1))
+        return calibration.add_evidence(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
         """Returns bounds of the factor, (samples, ways, cores). A way is one of two threads, or all

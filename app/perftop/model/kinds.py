@@ -35,13 +35,13 @@ class Kind:
     """Whether something is wrong while the episode runs. Such an episode is drawn as an alarm."""
     lowers: str = ""
     """Key of the number that the episode makes worse."""
-    loss: str = ""
+    loss_text: str = ""
     """The loss of cores in a few words, for example "time to heat"."""
-    of_cycles: bool = False
+    costs_cycles: bool = False
     """Whether the episode costs cycles; other kinds cost time."""
-    of_cpu: bool = False
+    is_per_cpu: bool = False
     """Whether each CPU is affected by itself; other kinds can affect a whole package."""
-    rows: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
     """Keys of the numbers of a run that the episode explains."""
     sentences: tuple[str, ...] = ()
 
@@ -63,12 +63,12 @@ KINDS: dict[str, Kind] = {
     for kind in (
         Kind(
             "turbo-drop", "▼", "turbo-drop: the clock is below what turbo allows", "hz",
-            lowers="busy_hz", loss="clock", of_cycles=True,
-            rows=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
+            lowers="busy_hz", loss_text="clock", costs_cycles=True,
+            explains=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
         ),
         Kind(
             "throttle", "■", "throttle: heat slows a package",
-            lowers="involuntary", loss="time to heat", rows=("involuntary", "lost_ratio"),
+            lowers="involuntary", loss_text="time to heat", explains=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} stops|stopped {where} for {lost} of the time",
                 "{cause} is|was active on {where} {nothing}",
@@ -77,18 +77,20 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "involuntary-halt", "║", "involuntary halt: the core stood still although it had work",
-            lowers="involuntary", loss="time in halts", rows=("involuntary", "lost_ratio"),
+            lowers="involuntary", loss_text="time in halts", explains=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} halts|halted {where} for {lost} of the time",
                 "{cause} halts|halted {where}",
             ),
         ),
         Kind(
-            "neighbour", "◐", _NEIGHBOUR, of_cpu=True, rows=("waited_s", "ipc", "lost_ratio"),
+            "neighbour", "◐", _NEIGHBOUR, is_per_cpu=True,
+            explains=("waited_s", "ipc", "lost_ratio"),
         ),
         Kind(
             "quota", "▣", "quota: a control group used up its CPU quota",
-            lowers="runs", loss="to a CPU quota", of_cpu=True, rows=("waited_s", "lost_ratio"),
+            lowers="runs", loss_text="to a CPU quota", is_per_cpu=True,
+            explains=("waited_s", "lost_ratio"),
             sentences=(
                 "{owner} is|was stopped by its CPU quota for {lost} of the time",
                 "A CPU quota stops|stopped tasks on {where} for {lost} of the time",
@@ -97,7 +99,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "stopped", "▮", "stopped: a signal, a debugger or a frozen group stopped a watched job",
-            loss="time stopped", of_cpu=True, rows=("lost_ratio",),
+            loss_text="time stopped", is_per_cpu=True, explains=("lost_ratio",),
             sentences=(
                 "{cause} keeps|kept {loser} from running",
                 "{cause} keeps|kept threads on {where} from running",
@@ -105,7 +107,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "interrupt", "↯", "interrupt: interrupts took time of a CPU from its tasks",
-            loss="to interrupts", of_cpu=True, rows=("lost_ratio",),
+            loss_text="to interrupts", is_per_cpu=True, explains=("lost_ratio",),
             sentences=(
                 "{cause} ({line}) takes|took {lost} of {where}",
                 "{cause} takes|took {lost} of {where}",
@@ -114,7 +116,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "memory-stall", "▤", "memory stall: tasks stood still for memory",
-            loss="time to memory", of_cpu=True, rows=("lost_ratio",),
+            loss_text="time to memory", is_per_cpu=True, explains=("lost_ratio",),
             sentences=(
                 "{cause} of {owner} stops|stopped its tasks for {lost} of the time",
                 "{cause} stops|stopped tasks for {lost} of the time",
@@ -123,13 +125,14 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "steal", "╳", "steal: the hypervisor took time from this VM",
-            lowers="steal", loss="to the hypervisor", of_cpu=True, rows=("steal", "lost_ratio"),
+            lowers="steal", loss_text="to the hypervisor", is_per_cpu=True,
+            explains=("steal", "lost_ratio"),
             sentences=_STEAL_CAUSES,
         ),
         Kind(
             "license", "◊", "license: wide SIMD code asks for a lower clock", "hz",
-            lowers="busy_hz", loss="clock", of_cycles=True,
-            rows=("busy_hz", "below_ceiling", "lost_ratio"),
+            lowers="busy_hz", loss_text="clock", costs_cycles=True,
+            explains=("busy_hz", "below_ceiling", "lost_ratio"),
             sentences=(
                 "Wide SIMD code (level {level}) keeps|kept {where} at {clocks}",
                 "Wide SIMD code (level {level}) lowers|lowered the clock of {where} by {lost}",
@@ -137,7 +140,7 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
-            "smi", "!", "SMI: firmware stopped all CPUs", "count", loss="time to firmware",
+            "smi", "!", "SMI: firmware stopped all CPUs", "count", loss_text="time to firmware",
             sentences=(
                 "The firmware stops|stopped {where} {lost} by SMI",
                 "The firmware stops|stopped {where} by SMI",
@@ -145,7 +148,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "ramp", "╱", "ramp: a clock climbed from idle to where it stays", "gain",
-            is_wrong=False, of_cycles=True,
+            is_wrong=False, costs_cycles=True,
             sentences=(
                 "{where} took {climb} to climb from {first} to {steady}",
                 "{where} climbed",
@@ -178,8 +181,8 @@ MARK = Kind("mark", "│", "a moment that somebody named", "", is_wrong=False, s
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
     like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # two detectors find steal
     return Kind(
-        cause, like.sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
-        rows=KINDS["neighbour"].rows, sentences=sentences,
+        cause, like.sign, _NEIGHBOUR, lowers=lowers, loss_text=loss, is_per_cpu=True,
+        explains=KINDS["neighbour"].explains, sentences=sentences,
     )  # fmt: skip
 
 
@@ -398,7 +401,7 @@ class CostlySetting(NamedTuple):
     """Its costly values; empty: any value."""
     text: str
     remedy: str
-    of_kernel: bool = True
+    kernel_only: bool = True
     """Whether it costs time in the kernel only."""
 
 
@@ -419,7 +422,7 @@ COSTLY_SETTINGS = (
     CostlySetting(
         "bandwidth_caps", (),
         "resctrl caps memory bandwidth ({}), on Intel of the siblings of these CPUs, too",
-        "MB in /sys/fs/resctrl/GROUP/schemata; keep siblings in one group", of_kernel=False,
+        "MB in /sys/fs/resctrl/GROUP/schemata; keep siblings in one group", kernel_only=False,
     ),
 )  # fmt: skip
 CLOCK_CAPS: dict[str, tuple[str, str]] = {
@@ -524,7 +527,7 @@ class Cap(NamedTuple):
     """A clock limit that a user or program set: its name in model.kinds.CLOCK_CAPS, and its clock
     in Hz."""
 
-    by: str
+    name: str
     hz: float
 
 

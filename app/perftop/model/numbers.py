@@ -40,7 +40,7 @@ class Number:
     digits: int = 1
     """Number of decimals shown; for a ratio, those of the percentage. For clocks, the clock unit
     sets it."""
-    better: int = 0
+    better_sign: int = 0
     """1: more is better; -1: less is better; 0: neither."""
     export: str = ""
     """Name of its column in exports and, after `perftop_`, in OpenMetrics; if empty, `column`
@@ -52,14 +52,14 @@ class Number:
     """Whether the number is a share for which a few per cent are a lot."""
     stands_out: float = inf
     """Value from which the number is highlighted."""
-    of_running: bool = False
+    while_running: bool = False
     """Whether the number describes the running time of a CPU. Such a number means little for a CPU
     that hardly ran."""
     is_sum: bool = False
     """Whether the number of several CPUs together is the sum of their numbers, not the mean."""
     counter: str = ""
     """Key of the counter from which the number is read. Metrics of a CPU leave it empty."""
-    grows: bool = False
+    is_unbounded: bool = False
     """Whether the number grows with the length of a run, so that it can have any size. `digits`
     then counts significant digits."""
 
@@ -75,7 +75,7 @@ class Number:
         return self.scope == "core"
 
     @property
-    def words(self) -> str:
+    def plain_name(self) -> str:
         return self.title or self.label
 
     @property
@@ -114,7 +114,7 @@ class Number:
         if self.unit == "B" or (self.rate and self.unit not in _SHOWN_UNITS):
             return prefixed(value)
         factor, digits = self.scale(clock)
-        if not self.grows:
+        if not self.is_unbounded:
             return f"{value * factor:.{digits}f}"
         return significant(value * factor, digits)
 
@@ -206,7 +206,7 @@ METRICS: dict[str, Metric] = {
                 Variant(("aperf", "mperf"), "aperf / mperf * base_hz",
                         lambda q: q["aperf"], lambda q: q["mperf"] / q.base_hz),
             ),
-            of_running=True, better=1,
+            while_running=True, better_sign=1,
         ),
         Metric(
             "net_hz", "net", "Hz",
@@ -262,14 +262,14 @@ METRICS: dict[str, Metric] = {
                         lambda q: q.tsc_s, True),
             ),
             title="involuntary halts", digits=2, is_small=True, stands_out=0.005,
-            high=1.0, better=-1,
+            high=1.0, better_sign=-1,
         ),
         Metric(
             "steal", "steal", "ratio",
             "Share of elapsed time in which the hypervisor ran something else. Steps of 10 ms.",
             (Variant(("stat_steal_s",), "/proc/stat", lambda q: q["stat_steal_s"],
                      lambda q: q.seconds("stat_steal_s")),),
-            is_small=True, stands_out=0.01, high=1.0, better=-1,
+            is_small=True, stands_out=0.01, high=1.0, better_sign=-1,
         ),
         Metric(
             "user", "user", "ratio",
@@ -301,21 +301,21 @@ METRICS: dict[str, Metric] = {
             "Instructions retired per cycle while not halted.",
             (Variant(("instructions", "cycles"), "instructions / cycles",
                      lambda q: q["instructions"], lambda q: q["cycles"]),),
-            digits=2, of_running=True, better=1,
+            digits=2, while_running=True, better_sign=1,
         ),
         Metric(
             "kernel_cycles", "krn", "ratio",
             "Share of the cycles that were spent in the kernel.",
             (Variant(("kernel_cycles", "cycles"), "kernel cycles / cycles",
                      lambda q: q["kernel_cycles"], lambda q: q["cycles"]),),
-            title="kernel cycles", of_running=True, high=1.0,
+            title="kernel cycles", while_running=True, high=1.0,
         ),
         Metric(
             "kernel_instructions", "krn ins", "ratio",
             "Share of the instructions that were retired in the kernel.",
             (Variant(("kernel_instructions", "instructions"), "kernel instructions / instructions",
                      lambda q: q["kernel_instructions"], lambda q: q["instructions"]),),
-            title="kernel instructions", of_running=True, high=1.0,
+            title="kernel instructions", while_running=True, high=1.0,
         ),
         Metric(
             "lost_ratio", "lost time", "ratio",
@@ -324,7 +324,7 @@ METRICS: dict[str, Metric] = {
             tuple(Variant((needed,), "steal, halts, clock below ceiling")
                   for needed in ("busy_s", "idle_s", "stat_idle_s")),
             stands_out=0.05, high=1.0,
-            better=-1,
+            better_sign=-1,
             made_of=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
         ),
     )
@@ -339,7 +339,7 @@ def _slots(key: str, label: str, text: str) -> Metric:
     return Metric(
         f"{key}_ratio", label, "ratio", text,
         (Variant((key, "slots"), f"{key} / slots", lambda q: q[key], lambda q: q["slots"]),),
-        of_running=True, high=1.0,
+        while_running=True, high=1.0,
     )  # fmt: skip
 
 
@@ -367,7 +367,7 @@ RARE_METRICS: dict[str, Metric] = {
             "Share of dispatch slots that went to the sibling while this thread had work for them.",
             (Variant(("smt_contention", "cycles"), "slots given to the sibling / slots of cycles",
                      lambda q: q["smt_contention"], lambda q: q["cycles"]),),
-            title="slots to sibling", of_running=True, high=1.0,
+            title="slots to sibling", while_running=True, high=1.0,
         ),
     )
 }  # fmt: skip
@@ -457,7 +457,7 @@ def _of_package(number: Number) -> Number:
     text = text.replace("Traffic to memory", "Traffic of its package")
     export = f"package_{number.export}" if number.export else ""
     return replace(number, key=f"package_{number.key}", label=f"p {number.label}", help=text,
-                   export=export, title=number.words)  # fmt: skip
+                   export=export, title=number.plain_name)  # fmt: skip
 
 
 PACKAGE = _numbers_of("package", *map(_of_package, _POWER))
@@ -473,20 +473,23 @@ L3 = _numbers_of(
 )  # fmt: skip
 RUN = _numbers_of(
     "run",
-    Number("length_s", "length", "s", "How long the phase lasted.", digits=4, grows=True),
-    Number("run_s", "run time", "s", "How long the command ran.", digits=4, better=-1, grows=True),
-    Number("cpu_s", "CPU time", "s", "User and system time of the command.", digits=4, better=-1,
-           grows=True),
+    Number("length_s", "length", "s", "How long the phase lasted.", digits=4, is_unbounded=True),
+    Number("run_s", "run time", "s", "How long the command ran.", digits=4, better_sign=-1,
+           is_unbounded=True),
+    Number("cpu_s", "CPU time", "s", "User and system time of the command.", digits=4,
+           better_sign=-1, is_unbounded=True),
     Number("waited_s", "waits for CPU", "s", "How long its tasks waited for a CPU.", digits=3,
-           better=-1, grows=True),
+           better_sign=-1, is_unbounded=True),
     Number("disk_s", "waits for disk", "s", "How long its tasks waited for a disk.", digits=3,
-           better=-1, grows=True),
+           better_sign=-1, is_unbounded=True),
     Number("others_cpus", "others", "CPUs", "CPUs that others kept busy, at least.", digits=2,
-           better=-1),
+           better_sign=-1),
     Number("below_ceiling", "below ceiling", "ratio",
-           "Share of the working time with a clock below its ceiling.", better=-1),
-    Number("instructions", "instructions", "G", "Instructions retired.", digits=4, grows=True),
-    Number("energy_j", "energy", "J", "Energy of all packages.", digits=3, better=-1, grows=True),
+           "Share of the working time with a clock below its ceiling.", better_sign=-1),
+    Number("instructions", "instructions", "G", "Instructions retired.", digits=4,
+           is_unbounded=True),
+    Number("energy_j", "energy", "J", "Energy of all packages.", digits=3, better_sign=-1,
+           is_unbounded=True),
 )  # fmt: skip
 """Numbers of a whole run or phase."""
 NUMBERS: dict[str, Number] = METRICS | RARE_METRICS | CORE | CPU | MACHINE | PACKAGE | L3 | RUN

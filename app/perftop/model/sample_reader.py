@@ -54,7 +54,7 @@ class SampleBatch:
     """Differences without the CPUs of cores whose SMT states are suspect, so that sums of these
     differences can be split into states."""
     values: Values
-    fresh: Codes
+    new_doubts: Codes
     """Doubts of each sample by itself, without the lasting doubts of earlier samples."""
     split: Split
     ceilings: Ceilings
@@ -86,11 +86,11 @@ class SampleBatch:
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
         """Indices of the samples in that range whose frame has records other than counters."""
-        for index in self.once(_with_records):
+        for index in self.cached(_with_records):
             if first <= index < last:
                 yield index
 
-    def once(self, make: Callable[[SampleBatch], T]) -> T:
+    def cached(self, make: Callable[[SampleBatch], T]) -> T:
         """Returns the result of `make` for the batch; `make` is called only once."""
         value = self._computed.get(make)
         if value is None:
@@ -135,7 +135,7 @@ class Sample:
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
         """Returns the result of `make` for this sample; `make` is called only once for the whole
         batch."""
-        return self.batch.once(make)[self.index]
+        return self.batch.cached(make)[self.index]
 
 
 class BySample(Protocol[T_co]):
@@ -356,7 +356,7 @@ class SampleReader:
 
     def _without_suspects(self, delta: Delta, doubted: Ints) -> Delta:
         """Returns the differences without the cores whose states depend on a suspect counter."""
-        keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needs("util")}
+        keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needed_counters("util")}
         indexes = [i for i, key in enumerate(self.counters.keys) if key in keys]
         whole = delta.copy()
         for sample in doubted.tolist():

@@ -102,7 +102,7 @@ class Calibration:
         evidence = np.concatenate([is_inside, is_inside & is_tight, of_sample])
         return np.asarray(evidence.sum(axis=-1).T)
 
-    def observe(self, evidence: Ints) -> int:
+    def add_evidence(self, evidence: Ints) -> int:
         """Uses samples as evidence, (samples, rows of a sample, numbers): either all samples that
         leave the candidate in use and the state as they are, or one sample that changes them.
         Returns the number of samples that were used."""
@@ -225,17 +225,17 @@ class Split:
     low: Floats  # (cores, 4), for method "bounds" only
     high: Floats
     active_threads: Floats  # mean number of unhalted threads
-    how: Ints
+    method_codes: Ints
     """(cores): the code of each core's method, an index in METHODS."""
 
     @cached_property
     def method(self) -> list[str | None]:
-        return [METHODS[code] for code in self.how.tolist()]
+        return [METHODS[code] for code in self.method_codes.tolist()]
 
     @property
     def usual(self) -> str | None:
         """The most frequent method of cores with several threads; None if there is no such core."""
-        pairs = self.how[self.how > SINGLE_METHOD]
+        pairs = self.method_codes[self.method_codes > SINGLE_METHOD]
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
@@ -250,7 +250,7 @@ class Split:
 
     def __getitem__(self, samples: int | slice) -> Split:
         states, low, high = self.states[samples], self.low[samples], self.high[samples]
-        return Split(states, low, high, self.active_threads[samples], self.how[samples])
+        return Split(states, low, high, self.active_threads[samples], self.method_codes[samples])
 
 
 def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
@@ -338,7 +338,10 @@ class Splitter:
                 zero = np.where(np.isnan(r), np.nan, 0.0)
                 for state, share in enumerate((1 - r, r, zero, zero)):
                     states[..., cores, state] = share
-                result.active_threads[..., cores], result.how[..., cores] = r, SINGLE_METHOD
+                result.active_threads[..., cores], result.method_codes[..., cores] = (
+                    r,
+                    SINGLE_METHOD,
+                )
             elif group.threads == 2:
                 self._split_pairs(result, group, util, delta)
             else:
@@ -358,7 +361,7 @@ class Splitter:
                 gone = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
                 counted = np.where(gone, 0, counted)
         split.states[..., cores, :] = shares = states(r0, r1, any_)
-        split.how[..., cores] = counted
+        split.method_codes[..., cores] = counted
         if np.count_nonzero(counted) == counted.size:
             return
         traced = self._traced(cores, delta)
@@ -369,7 +372,9 @@ class Splitter:
         low, high = bounds(r0, r1)
         split.low[..., cores, :] = np.where(is_bounded, low, np.nan)
         split.high[..., cores, :] = np.where(is_bounded, high, np.nan)
-        split.how[..., cores] = np.where(counted, counted, np.where(is_traced, TRACE, BOUNDS))
+        split.method_codes[..., cores] = np.where(
+            counted, counted, np.where(is_traced, TRACE, BOUNDS)
+        )
 
     def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
         """Returns a mask of the cores whose siblings were not read over the same span."""
@@ -455,11 +460,11 @@ class Splitter:
         split.active_threads[..., group.cores] = total
         lower_bound, upper_bound = r.max(axis=-1), np.fmin(1.0, total)
         if self.any_counter() != "any_thread":
-            split.how[..., group.cores] = BOUNDS
+            split.method_codes[..., group.cores] = BOUNDS
             split.low[..., group.cores, 0] = 1 - upper_bound
             split.high[..., group.cores, 0] = 1 - lower_bound
             return
-        split.how[..., group.cores] = ANY_THREAD
+        split.method_codes[..., group.cores] = ANY_THREAD
         mean = mean_known(self.shares("any_thread", delta)[..., rows])
         any_ = np.clip(mean * self.factor("any_thread"), lower_bound, upper_bound)
         split.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)

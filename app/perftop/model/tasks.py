@@ -153,7 +153,7 @@ class RunningTasks:
 
     def __init__(self) -> None:
         self._snapshot = TaskSnapshot()
-        self._firsts: dict[int, tuple[int, str] | None] = {}
+        self._top_tasks: dict[int, tuple[int, str] | None] = {}
         """Cached results of `firsts` for this record, by CPU."""
         self.since_ns = self.time_ns = 0
         """Raw times between which the tasks ran; both are 0 before the first record."""
@@ -163,14 +163,14 @@ class RunningTasks:
         snapshot = TaskSnapshot.from_records(records)
         if snapshot is None:
             return False
-        self._snapshot, self._firsts = snapshot, {}
+        self._snapshot, self._top_tasks = snapshot, {}
         self.since_ns, self.time_ns = self.time_ns, time_ns
         return True
 
-    def firsts(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
+    def top_tasks(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Returns the PID and name of the task that ran most on each of these CPUs; None where
         unknown. The name is not made safe, so use it only for comparison."""
-        firsts = self._firsts
+        firsts = self._top_tasks
         new_cpus = [cpu for cpu in cpus if cpu not in firsts]
         for cpu, record in zip(
             new_cpus, map(self._snapshot.tasks.get, map(str, new_cpus)), strict=True
@@ -277,7 +277,7 @@ class WatchedJob:
         self._record = record
         self.threads: dict[int, Thread] = {}
         """Threads by thread ID."""
-        self.more = 0
+        self.unlisted_threads = 0
         """Number of further threads of the job, which are not in the record."""
         self.time_ns = 0
         """Raw time of the last record."""
@@ -296,7 +296,7 @@ class WatchedJob:
         if not isinstance(record, dict) or not isinstance(threads, dict):
             return False
         more = record.get("more", 0)
-        self.more = more if isinstance(more, int) and more > 0 else 0
+        self.unlisted_threads = more if isinstance(more, int) and more > 0 else 0
         self.time_ns, self.last_threads, self.disk_ns = time_ns, [], _disk_waits(record.get("disk"))
         self.states = _states(record.get("states"))
         for tid, sums in list(threads.items())[:MAX_THREADS]:
@@ -461,7 +461,7 @@ class Quotas:
                 now.throttled_s -= before.throttled_s
         return rest
 
-    def binding(self, pid: int) -> Quota | None:
+    def tightest(self, pid: int) -> Quota | None:
         """The quota that stopped a process for longest; None if none stopped it."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
         worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)

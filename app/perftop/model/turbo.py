@@ -56,7 +56,7 @@ class Caps:
     """The lowest clock limit that a user or program set, by position of the core."""
 
     hz: Floats  # infinite: no limit
-    by: Ints  # index in kinds.CLOCK_CAPS
+    cap_index: Ints  # index in kinds.CLOCK_CAPS
 
 
 class Turbo:

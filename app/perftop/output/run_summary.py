@@ -210,7 +210,7 @@ def summary_line(
         "others": _other_tasks(session, footprint),
         "probe_cpu_s": json_number(session.probe_cpu_s()),
         "lost": session.lost,
-        "late": session.late,
+        "late": session.late_samples,
         "suspect": session.suspect_samples,
     }
     if line["others"] is None:
@@ -458,9 +458,9 @@ def _table(
     phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown_uses: Sequence[int]
 ) -> list[str]:
     headings = ["phase", "length", *(TIME_USES[index].heading for index in shown_uses)]
-    columns = [Column("", headings[0], MAX_NAME, left=True, gap=0)]
+    columns = [Column("", headings[0], MAX_NAME, is_left=True, gap=0)]
     columns += [Column("", heading, 9) for heading in headings[1:]]
-    columns.append(Column("", "largest taker", MAX_NAME + 10, left=True, gap=2))
+    columns.append(Column("", "largest taker", MAX_NAME + 10, is_left=True, gap=2))
     rows = ["", table_line(columns, [*headings, "largest taker"])]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest()

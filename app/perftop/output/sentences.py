@@ -178,7 +178,7 @@ def subject_of(episode: Episode) -> str:
     """Returns the cause as the subject of a sentence, with details from the evidence."""
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
     if episode.cause == "policy" and isinstance(cap, Cap):
-        return CLOCK_CAPS[cap.by][0] if cap.by in CLOCK_CAPS else f"The limit {cap.by}"
+        return CLOCK_CAPS[cap.name][0] if cap.name in CLOCK_CAPS else f"The limit {cap.name}"
     if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE_CPU:
         return "A PROCHOT signal from outside"
     if governor := episode.evidence.get("governor"):
@@ -559,7 +559,7 @@ def _groups_text(took: Iterable[GroupTraffic]) -> str:
 _PCU = _share("the power control unit's cycles", "in ")
 _COUNTED_BY_KERNEL = _constant("counted by the kernel")
 _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
-    "cap": ("capped by", lambda cap: f"{cap.by}, {cap.hz / 1e9:.2f} GHz"),
+    "cap": ("capped by", lambda cap: f"{cap.name}, {cap.hz / 1e9:.2f} GHz"),
     "simd": ("SIMD", lambda simd: f"level {simd.number} in {whole_percent(simd.share)} of cycles"),
     "limit_reasons": ("limit reason", _reasons_text),
     "package_thermal": ("package status", _status_text),

@@ -116,7 +116,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "cores": [_core_line(session, interval, core) for core in session.shown_cores()],
         "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
         "lost": session.lost,
-        "late": session.late,
+        "late": session.late_samples,
     }
     if interval.watched is not None:
         line["watched"] = _watched_line(session, interval.watched)
@@ -130,7 +130,7 @@ def _watched_line(session: Session, activity: ThreadActivity) -> Line:
     """Returns the activity of the watched job in this interval, from the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
-        "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
+        "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.unlisted_threads,
         "cpus": sorted(watched_job.cpus()), "run_s": json_number(activity.run_s),
         "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary,
         "sleeps": activity.voluntary,
@@ -175,7 +175,7 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
     why = {}
     for key in session.evaluator.metrics:
         line[key] = json_number(float(interval.values[key][row]))
-        if line[key] is None and session.evaluator.serves(key, row):
+        if line[key] is None and session.evaluator.has_metric(key, row):
             why[key] = why_absent(session, interval, row, key)
     if ran := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
         task = ran[0].task

@@ -113,7 +113,7 @@ class Phases(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello)
-        session.account()
+        session.start_accounts()
         self.reached = self._has_begun(session)
         return session
 
@@ -181,20 +181,22 @@ def _sentence(phases: Sequence[Phase]) -> str:
             parts.append(f"{phase.name} loses less than 1 %")
         else:
             lost = f"{percent(first.share)} % of its {first.unit}"
-            parts.append(f"{phase.name} loses {lost} to {first.by}")
+            parts.append(f"{phase.name} loses {lost} to {first.culprit}")
     return "; ".join(parts) + "."
 
 
 def _columns_of(width: int, *headings: str) -> list[Column]:
     cells = [Column("", heading, width) for heading in headings]
-    return [Column("", "", LABEL_WIDTH, left=True, gap=0), *cells]
+    return [Column("", "", LABEL_WIDTH, is_left=True, gap=0), *cells]
 
 
 def _label(number: Number) -> str:
     """Returns the name of a number, with its unit right-aligned in the label column."""
     unit = PER_KI if number.key.endswith(PER_KI) else shown_unit(number)
     is_event = number.key not in NUMBERS
-    name = safe_text(number.label.removesuffix(PER_KI), MAX_EVENT) if is_event else number.words
+    name = (
+        safe_text(number.label.removesuffix(PER_KI), MAX_EVENT) if is_event else number.plain_name
+    )
     return f"{name:<{LABEL_WIDTH - len(unit)}}{unit}"
 
 
@@ -232,7 +234,10 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
     """Returns a table with a row of means for each phase."""
     heads = [GHZ.name if n.unit == "Hz" else f"{n.label.split()[0]} {shown_unit(n)}".rstrip()
              for n in numbers]  # fmt: skip
-    placed = [Column("", "phase", LABEL_WIDTH - 3, left=True, gap=0), Column("", "s", CELL_WIDTH)]
+    placed = [
+        Column("", "phase", LABEL_WIDTH - 3, is_left=True, gap=0),
+        Column("", "s", CELL_WIDTH),
+    ]
     placed += [Column("", head, ROW_CELL_WIDTH) for head in heads]
     lines = [table_line(placed, ["phase", "s", *heads])]
     for phase in phases:
@@ -246,7 +251,7 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
     lines = []
     for phase in phases:
         for i, (finding, worst) in enumerate(phase.worst):
-            parts = [finding.by, f"{percent(finding.share)} %", f"{finding.lost_s:.1f} CPU s"]
+            parts = [finding.culprit, f"{percent(finding.share)} %", f"{finding.lost_s:.1f} CPU s"]
             if worst is not None:
                 since = max(session.unix(worst.start_ns), phase.line["start"])
                 parts.append(f"worst {time_of_day(since)}")

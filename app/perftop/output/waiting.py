@@ -71,7 +71,7 @@ class WaitingLoss:
     """The group of tasks that waited most, and the tasks that they waited for."""
 
     text: str
-    by: str
+    culprit: str
     evidence: list[str]
     hint: str
     cpus: list[int]
@@ -107,9 +107,9 @@ class _Waiters:
 class _Reason:
     """What the group waited for."""
 
-    by: str
+    culprit: str
     """In a few words, for use inside a sentence."""
-    for_whom: list[str]
+    waited_for: list[str]
     """The tasks that it waited for, as text; empty if they are unknown."""
     evidence: list[str]
     neighbours: list[tuple[int, str]]
@@ -138,7 +138,7 @@ def waiting_loss(
         return None
     reason = _find_reason(session, waiters, tasks, everywhere_tasks, whole, span_s)
     name, members, waiting = waiters.name, waiters.members, waiters.waiting
-    group, cpus, for_whom = waiters.total, waiters.cpus, reason.for_whom
+    group, cpus, for_whom = waiters.total, waiters.cpus, reason.waited_for
 
     comms = [*dict.fromkeys(safe_text(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
     whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
@@ -179,7 +179,7 @@ def waiting_loss(
     headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
     return WaitingLoss(
         f"{who} {verb} {f'{ends[0]} on' if for_whom else 'for'} {place}",
-        reason.by if job is not None else name, evidence, reason.hint, cpus, reason.confidence,
+        reason.culprit if job is not None else name, evidence, reason.hint, cpus, reason.confidence,
         headline, victim_share(group.wait_s, group.wanted_s, span_s),
     )  # fmt: skip
 

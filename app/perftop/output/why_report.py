@@ -78,10 +78,10 @@ class Finding:
     share: float
     lost_s: float
     text: str
-    by: str
+    culprit: str
     """The cause in a few words, for use inside a sentence."""
     cpus: list[int]
-    for_s: float | None
+    active_s: float | None
     """Seconds of the observed time in which the cause was active; None if unknown."""
     is_running: bool
     confidence: Confidence
@@ -100,7 +100,7 @@ class Finding:
     @property
     def unit(self) -> str:
         kind = KINDS.get(self.cause[0])
-        return "cycles" if kind is not None and kind.of_cycles else "time"
+        return "cycles" if kind is not None and kind.costs_cycles else "time"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Check:
     """The measured result as text."""
     share: float
     """Share of the time that was lost in this way."""
-    brief: str
+    brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured: float = 0.0
     """The measured share of the time, of which not all is a loss; NaN where unknown."""
@@ -147,7 +147,7 @@ class Report:
     """The numbers of the span."""
     job_time: JobTime | None
     """Time of the job's threads by use; None: no job is watched, or the times are unknown."""
-    confusion: str
+    confusion_sentence: str
     """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
     if there are none."""
     is_over: bool
@@ -260,7 +260,9 @@ def _finding(
     names = [job] if job else losers(session, known, whole.tasks)
     words = text(sentence(session.topology, known, names, over=not running))
     # The sentence already contains the clocks.
-    drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else {"owner", "line"}
+    drop = (
+        {"busy_hz", "ceiling_hz"} if kind is not None and kind.costs_cycles else {"owner", "line"}
+    )
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), words, _blamed(cause, worst), cpus,
@@ -290,10 +292,10 @@ def _finding(
         cause == WAIT_CAUSE
         and (waits := waiting_loss(session, job, totals, whole, past=past)) is not None
     ):
-        for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
+        for_s = finding.active_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
-            finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
-            cpus=waits.cpus, for_s=for_s, confidence=waits.confidence,
+            finding, text=waits.text, culprit=waits.culprit, evidence=waits.evidence,
+            hint=waits.hint, cpus=waits.cpus, active_s=for_s, confidence=waits.confidence,
             headline=waits.headline, victim_share=waits.share,
         )  # fmt: skip
     if cause[0] == "neighbour" and worst is not None and job is None:
@@ -328,7 +330,7 @@ def _quota_finding(
                "throttled_s": round(quota.throttled_s, 3)}  # fmt: skip
     return replace(
         finding, text=f"{who} may use no more than {allowed}{whose}",
-        by=f"its CPU quota of {allowed}" if job is not None else who,
+        culprit=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence=confidence(*QUOTA_CAUSE), details=details,
         headline=f"{who} {'lost' if past else 'loses'} {percent_of(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
@@ -351,7 +353,7 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
     text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({by})"
     return replace(
-        finding, text=text, by=by, evidence=evidence, hint=fixes[state],
+        finding, text=text, culprit=by, evidence=evidence, hint=fixes[state],
         confidence=confidence(*STOPPED_CAUSE), is_running=False, headline=text,
     )  # fmt: skip
 
@@ -374,7 +376,7 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
     """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
     costliest episode of the cause."""
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
-        return CLOCK_CAPS[cap.by][1] if cap.by in CLOCK_CAPS else cause_of("policy").remedy
+        return CLOCK_CAPS[cap.name][1] if cap.name in CLOCK_CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
         here = ", ".join(session.hints.managers[:2])
         by = f"{here} here or the BMC" if here else "thermald, the BMC, a power manager"
@@ -428,10 +430,10 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
         kernel = system / util if util > 0 else nan
     for setting in COSTLY_SETTINGS:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
-        is_slow = kernel >= MIN_KERNEL_SHARE or not setting.of_kernel
+        is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
         if value and (not setting.values or value in setting.values) and is_slow:
             share = (
-                f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.of_kernel
+                f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.kernel_only
             )
             result.append(Clue(setting.key, share + setting.text.format(value), setting.remedy))
     return result
@@ -462,7 +464,7 @@ def other_checks(
         return [cause for cause in shares if cause[0] in kinds]
 
     if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
-        slower = of_kinds(*(key for key, kind in KINDS.items() if kind.of_cycles))
+        slower = of_kinds(*(key for key, kind in KINDS.items() if kind.costs_cycles))
         add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
     if totals.times.has_waits:
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0

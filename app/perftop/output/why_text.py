@@ -70,7 +70,7 @@ def answer(session: Session, report: Report) -> str:
         return _first_fitting([text + blind, text])
     first, share, second = report.named_findings[0], 0.0, None
     for finding in report.named_findings:
-        if finding.by == first.by:
+        if finding.culprit == first.culprit:
             share += finding.share
         elif second is None:
             second = finding
@@ -81,7 +81,9 @@ def answer(session: Session, report: Report) -> str:
             first.headline
             or f"The hypervisor {takes} {_share_text(share)} of {machine}'s time{place}"
         )
-        rest = sum(finding.share for finding in report.named_findings if finding.by != first.by)
+        rest = sum(
+            finding.share for finding in report.named_findings if finding.culprit != first.culprit
+        )
         take = "took" if report.is_over else "take"
         more = f"; other causes {take} {_share_text(rest)}" if rest >= MIN_SHARE else ""
         return _first_fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
@@ -91,13 +93,15 @@ def answer(session: Session, report: Report) -> str:
         text = (
             f"{who} {'wanted' if report.is_over else 'wants'} a CPU for only {wanted} of {elapsed}"
         )
-        most = f"{text}, and {loses} {_share_text(share)} of that to {first.by}"
+        most = f"{text}, and {loses} {_share_text(share)} of that to {first.culprit}"
         return _first_fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
-    text = f"{_capitalised(who)} {loses} {_share_text(share)} of its {first.unit} to {first.by}"
+    text = (
+        f"{_capitalised(who)} {loses} {_share_text(share)} of its {first.unit} to {first.culprit}"
+    )
     tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:
         of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
-        and_second = f"and {_share_text(second.share)}{of_unit} to {second.by}."
+        and_second = f"and {_share_text(second.share)}{of_unit} to {second.culprit}."
         tries = [f"{text}{place} {and_second}", f"{text} {and_second}", *tries]
     return _first_fitting(tries)
 
@@ -153,7 +157,9 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         if more := report.named_findings[MAX_CAUSES:]:
             rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
         least = report.named_findings[-1].share
-        ruled_out = ", ".join(check.brief for check in report.checks if check.is_ruled_out(least))
+        ruled_out = ", ".join(
+            check.brief_result for check in report.checks if check.is_ruled_out(least)
+        )
         rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
     else:
         rows += [*_healthy_lines(session, report), []]
@@ -166,17 +172,17 @@ def rows(session: Session, report: Report) -> list[TextLine]:
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
         text = f"{what}: {why}" + (f" ({fix})" if fix else "")
         rows += _labelled_lines("not seen" if i == 0 else "", text)
-    if report.confusion:
-        rows += _labelled_lines("", report.confusion)
+    if report.confusion_sentence:
+        rows += _labelled_lines("", report.confusion_sentence)
     return rows + _labelled_lines("seen", _basis_sentence(session, report), "dim")
 
 
 def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     role: Role = "lost" if finding.is_running else "text"
     end = ""
-    if finding.for_s is not None:
-        is_always = finding.for_s >= MIN_WHOLE_SHARE * elapsed_s
-        end = long_duration(round((elapsed_s if is_always else finding.for_s) * 1e9))
+    if finding.active_s is not None:
+        is_always = finding.active_s >= MIN_WHOLE_SHARE * elapsed_s
+        end = long_duration(round((elapsed_s if is_always else finding.active_s) * 1e9))
         end = f"all {end}" if is_always else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
     first, *rest = wrap_text(finding.text, room) or [""]
@@ -291,8 +297,9 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     causes = [
         {
             "kind": f.cause[0], "cause": f.cause[1], "lost_ratio": json_number(f.share),
-            "lost_s": json_number(f.lost_s), "for_s": json_number(f.for_s), "running": f.is_running,
-            "cpus": f.cpus, "text": f.text, "confidence": f.confidence, "evidence": f.evidence,
+            "lost_s": json_number(f.lost_s), "for_s": json_number(f.active_s),
+            "running": f.is_running, "cpus": f.cpus, "text": f.text,
+            "confidence": f.confidence, "evidence": f.evidence,
             "details": f.details, "try": f.hint or None,
         }
         for f in report.findings

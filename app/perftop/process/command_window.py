@@ -70,7 +70,7 @@ class CommandStart:
         self.job = job
         self.links: list[Link] = []
         """Connections to remote machines."""
-        self.rests: list[tuple[Callable[[float], None], float]] = []
+        self.pauses: list[tuple[Callable[[float], None], float]] = []
         """For each stream that pauses while the command runs: the function that sets the pause
         between two reads, and the length of the pause in s."""
         self.is_stopped = False
@@ -93,16 +93,16 @@ class CommandStart:
         self._unopened -= 1
         self._any |= not given_up
         if self._unopened <= 0 and self._any and not self.is_stopped:
-            self.job.go()
+            self.job.start_command()
             self.running = asyncio.ensure_future(self.job.wait_for_end())
             self.running.add_done_callback(self._end)
-            for rest, seconds in self.rests:
+            for rest, seconds in self.pauses:
                 rest(seconds)
 
     def _end(self, _: object) -> None:
         """Called at the end of the run: streams no longer pause, since the windows wait for
         samples, and broken links are retried only for a limited time."""
-        for rest, _ in self.rests:
+        for rest, _ in self.pauses:
             rest(0.0)
         for link in self.links:
             link.end_within(LAST_S)
@@ -136,11 +136,11 @@ class CommandWindow:
         if link is not None:
             self._start.links.append(link)
 
-    def set_rest(self, rest: Callable[[float], None]) -> None:
+    def set_pause(self, rest: Callable[[float], None]) -> None:
         """Sets the function that makes this machine's stream pause for a number of seconds between
         two reads; with 0 it reads whenever data arrive. Called before the first message."""
         if self._rest_s:
-            self._start.rests.append((rest, self._rest_s))
+            self._start.pauses.append((rest, self._rest_s))
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
@@ -182,7 +182,7 @@ class CommandWindow:
             self.missed_cpus = np.array(self._cpus)[unread & self._wanted].tolist()
         return self.is_closed
 
-    def leave(self) -> None:
+    def leave_start(self) -> None:
         """Called when this machine will send nothing more, so that the other machines do not wait
         for it."""
         if not self._has_answer:
@@ -250,7 +250,7 @@ class CommandWindow:
             return self._has_read_all(self._last_ns, frame, run.end_ns)
         if link.echoed is not None and link.echoed.sent_ns >= run.end_ns:
             self._after_echo = True
-            return self._has_read_all(self._last_ns, frame, link.echoed.there_ns)
+            return self._has_read_all(self._last_ns, frame, link.echoed.remote_ns)
         link.ping()
         return link.is_mute and self._has_read_all(self._last_ns, frame)
 

@@ -131,9 +131,9 @@ class Job:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.drop()
+        self.close_gate()
 
-    def go(self) -> None:
+    def start_command(self) -> None:
         """Open the gate, and wait until the fork is about to become the command."""
         self.start_ns = raw_ns()
         with contextlib.suppress(BrokenPipeError):  # the fork was killed at the gate
@@ -190,7 +190,7 @@ class Job:
     def _runs(self) -> bool:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
-    def drop(self) -> None:
+    def close_gate(self) -> None:
         """If the command was not started, close the gate, so that the child ends without running
         it."""
         if self._gate >= 0:

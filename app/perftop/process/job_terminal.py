@@ -72,7 +72,7 @@ class JobTerminal:
         closed."""
         for fd in (self._ours, self._done, self._finish):
             os.close(fd)
-        self.job.drop()
+        self.job.close_gate()
 
     def resize(self, columns: int, lines: int) -> None:
         """Set the size; the foreground processes get a signal if the size changed."""
@@ -81,7 +81,7 @@ class JobTerminal:
             packed = struct.pack("HHHH", lines, columns, 0, 0)
             fcntl.ioctl(self._ours, termios.TIOCSWINSZ, packed)
 
-    def type(self, keys: bytes) -> None:
+    def send_keys(self, keys: bytes) -> None:
         with contextlib.suppress(OSError):  # no process reads, and the buffer is full
             os.write(self._ours, keys)
 

@@ -53,8 +53,8 @@ class Echo:
     """The answer to an echo. The clocks of the two machines are never compared."""
 
     sent_ns: int  # raw time on this machine
-    there_ns: int  # raw time on the remote machine when the request was read
-    took_ns: int
+    remote_ns: int  # raw time on the remote machine when the request was read
+    round_trip_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class LinkState:
     rtt_s: float
     rate: float
     """Bytes received per second."""
-    down: str = ""
+    broken_why: str = ""
     """Text on why the link is broken; '': it is not broken."""
     down_s: float = nan
     next_s: float = nan
@@ -128,7 +128,7 @@ class Link:
     @property
     def rtt_s(self) -> float:
         """Round-trip time in s; NaN: unknown."""
-        return nan if self.echoed is None else self.echoed.took_ns / 1e9
+        return nan if self.echoed is None else self.echoed.round_trip_ns / 1e9
 
     @property
     def is_over(self) -> bool:

@@ -48,7 +48,7 @@ class EndRequest:
     def reset(self) -> None:
         self._since_s = None
 
-    def note(self) -> None:
+    def set(self) -> None:
         self._since_s = self._since_s or time.monotonic()
 
     def age_s(self) -> float:
@@ -139,7 +139,7 @@ def on_signal(
 
     def handle(number: int, _: FrameType | None) -> None:
         if number in END_SIGNALS:
-            END_REQUEST.note()
+            END_REQUEST.set()
         at_once()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(take, signal.Signals(number))

@@ -186,9 +186,9 @@ class Readers:
         """Raw time of the newest frame, and whether the machine was suspended since hello."""
         self._last: tuple[wire.Message, bytes] | None = None
         """The newest message and its encoding, which is the same for most readers."""
-        self.came, self.gone = asyncio.Event(), asyncio.Event()
+        self.has_readers, self.has_none = asyncio.Event(), asyncio.Event()
         """`came` is set while there is a reader, `gone` while there is none."""
-        self.gone.set()
+        self.has_none.set()
 
     def __len__(self) -> int:
         return len(self._outboxes)
@@ -206,8 +206,8 @@ class Readers:
             for note in self._state:
                 outbox.put(replace(note, time_ns=max(note.time_ns, self._now_ns)))
             self._flush(peer, outbox)
-        self.came.set()
-        self.gone.clear()
+        self.has_readers.set()
+        self.has_none.clear()
         return True
 
     def take(self, message: wire.Message) -> None:
@@ -270,5 +270,5 @@ class Readers:
             del self._outboxes[peer]
         peer.close()
         if not self._outboxes:
-            self.came.clear()
-            self.gone.set()
+            self.has_readers.clear()
+            self.has_none.set()

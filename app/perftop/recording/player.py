@@ -168,7 +168,7 @@ class Seeker:
     to that moment. So progress is reported, and the task can be cancelled."""
 
     recording: AnyRecording
-    found: RecordingEpisodes
+    episodes: RecordingEpisodes
     clock: Callable[[], float]
     progress: Callable[[int], None]
     """Called with the moment up to which the recording was read."""
@@ -180,7 +180,7 @@ class Seeker:
         if playback is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             return playback
         if playback is None or not 0 <= time_ns - playback.session.now_ns <= MAX_READ_ON_NS:
-            playback = Playback(self.recording, time_ns - WARM_UP_NS, self.found)
+            playback = Playback(self.recording, time_ns - WARM_UP_NS, self.episodes)
         await self._read(playback, time_ns)
         return playback
 
@@ -209,7 +209,7 @@ class Seeker:
         if (begin_ns := history.begin_ns) is None:
             return
         longer_playback = Playback(
-            self.recording, since_ns - WARM_UP_NS, self.found, history.free_bytes
+            self.recording, since_ns - WARM_UP_NS, self.episodes, history.free_bytes
         )
         await self._read(longer_playback, begin_ns, gently=True)
         history.prepend(longer_playback.session.past)

@@ -133,7 +133,7 @@ class Fleet:
             max(depths, default=None), min(depths, default=None), lost,
         )  # fmt: skip
 
-    def happened(self, max_episodes: int) -> list[SharedEpisode]:
+    def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
         """Running and ended episodes, the newest start first. Episodes with the same cause that
         started together are listed once."""
         ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
@@ -154,7 +154,7 @@ class Fleet:
         shared_episodes.sort(key=lambda h: -h.start)
         return shared_episodes[:max_episodes]
 
-    def below(self, cells: int, now: float, span_s: float) -> list[float]:
+    def below_ceiling_counts(self, cells: int, now: float, span_s: float) -> list[float]:
         """Number of machines with a turbo drop in each of `cells` parts of the last `span_s`."""
         step, counts = span_s / cells, [0.0] * cells
         for machine in self.machines.values():

@@ -228,7 +228,7 @@ class Past:
 @dataclass(slots=True)
 class Machine:
     name: str
-    opens: tuple[str, ...] = ()
+    open_arguments: tuple[str, ...] = ()
     """Arguments of the perftop command that shows this machine alone; empty: there is no such
     command."""
     answers: bool = False
@@ -247,7 +247,7 @@ class Machine:
     version: str = ""
     tasks: str = ""
     """The busiest task, with the number of CPUs that it uses."""
-    absent: str = ""
+    clock_missing_text: str = ""
     """Text on why the clock is missing."""
     suspect_count: int = 0
     """Number of suspect samples in the last span."""
@@ -329,7 +329,7 @@ class LiveMachine(Follower):
         machine.cpu_count, machine.core_count = len(session.shown), len(session.shown_cores())
         machine.version = hello.perftop
         reasons = {reason.what: reason.why for reason in lasting_reasons(session)}
-        machine.absent = reasons.get("busy_hz", reasons.get("cycles", ""))
+        machine.clock_missing_text = reasons.get("busy_hz", reasons.get("cycles", ""))
         return session
 
     def admits(self, message: wire.Message) -> bool:

@@ -194,4 +194,4 @@ class Follower:
 
     def _end_interval(self) -> None:
         self.intervals += 1
-        self.on_interval(self.session.take())
+        self.on_interval(self.session.take_interval())

@@ -70,7 +70,7 @@ class History:
 
     # --- filling
 
-    def room(self, reader: SampleReader) -> int:
+    def free_samples(self, reader: SampleReader) -> int:
         """The number of frames that can be kept before this method must be called again; `reader`
         has read none of these frames yet."""
         last_trail = self._chunks[-1].trail if self._chunks else None
@@ -111,11 +111,11 @@ class History:
             if was_kept and self._chunks[-1].before_ns < 0:
                 self._chunks[-1].before_ns, was_kept = self._now_ns, False
             if not was_kept:
-                self._trace(batch, begin, index)
+                self._add_to_trail(batch, begin, index)
                 begin = index + 1
-        self._trace(batch, begin, last)
+        self._add_to_trail(batch, begin, last)
 
-    def _trace(self, batch: SampleBatch, first: int, last: int) -> None:
+    def _add_to_trail(self, batch: SampleBatch, first: int, last: int) -> None:
         if first < last:
             self._chunks[-1].trail.add(batch, first, last)
 
@@ -239,7 +239,7 @@ class History:
         sums = self._sums(edges_ns, (2, len(served_columns), len(row_list)), part)
         metric_indexes = [self._registry.index[keys[i]] for i in served_columns]
         registry = self._registry
-        low, high = registry.low[metric_indexes, None], registry.high[metric_indexes, None]
+        low, high = registry.lows[metric_indexes, None], registry.highs[metric_indexes, None]
         values[:, served_columns] = ratio(sums[:, 0], sums[:, 1], low, high)
         return values
 

@@ -105,7 +105,7 @@ class Trail:
     def of_cores(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
         """(samples, cores, CEILING_ROW + 1): the values of cores given as lists of CPUs."""
         self.settle()
-        return self._cores[samples, self.cores.find(cores)]
+        return self._cores[samples, self.cores.positions_of(cores)]
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to, but without, `last`."""

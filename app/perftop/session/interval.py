@@ -125,7 +125,7 @@ class Span:
             good_sums = _known_sums(values.top[part], values.bottom[part]).swapaxes(0, 1)
             self._good_sums = add_samples(self._good_sums, good_sums)
             self._whole_delta.add(batch.whole[part], doubted)
-        lost_sums = batch.once(_lost_sums)[part]
+        lost_sums = batch.cached(_lost_sums)[part]
         self._lost_sums = add_samples(
             np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums, lost_sums
         )
@@ -338,7 +338,7 @@ class Distribution:
             sums = np.where(is_known, states * times, 0.0)
         self._states = add_samples(self._states, sums)
         self._weights = add_samples(self._weights, np.broadcast_to(times, sums.shape))
-        codes_of_samples = samples.part(lambda batch: batch.split.how)
+        codes_of_samples = samples.part(lambda batch: batch.split.method_codes)
         if self._method_codes is not None and (codes_of_samples == self._method_codes).all():
             return
         for codes in codes_of_samples:

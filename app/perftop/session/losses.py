@@ -206,7 +206,7 @@ class Losses:
         self._open_count += len(samples.since_ns)
         self._run_s = np.zeros(len(self._run_s))
 
-    def room(self, since_ns: Ints, until_ns: Ints) -> int:
+    def free_samples(self, since_ns: Ints, until_ns: Ints) -> int:
         """Returns how many of these samples can be added before `settle` may be due."""
         oldest_ns, count = self._oldest_ns(int(since_ns[0]))
         is_late = until_ns - 2 * LATE_NS > oldest_ns
@@ -232,7 +232,9 @@ class Losses:
         settled_count = min(count, max(settled_count, count - MAX_UNSETTLED // 2))
         self._open = [samples.part(settled_count, None)]
         self._open_count = count - settled_count
-        self._wanted_s, self._by_cause = self._with(samples.part(0, settled_count), list(episodes))
+        self._wanted_s, self._by_cause = self._sums_with(
+            samples.part(0, settled_count), list(episodes)
+        )
 
     @property
     def unsettled_ns(self) -> int:
@@ -244,13 +246,13 @@ class Losses:
         """The sums up to the last sample, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
-        wanted_s, by_cause = self._with(_join_samples(self._open), list(episodes))
+        wanted_s, by_cause = self._sums_with(_join_samples(self._open), list(episodes))
         if self._waited_s.any():
             by_cause[WAIT_CAUSE] = self._waited_s
             wanted_s = np.where(self._waited_s > 0, np.maximum(wanted_s, self._ran_s), wanted_s)
         return LossSums(wanted_s, self._waited_s, {c: s for c, s in by_cause.items() if s.any()})
 
-    def _with(
+    def _sums_with(
         self, samples: _Samples, episodes: Sequence[Episode]
     ) -> tuple[Floats, dict[Cause, Floats]]:
         """The settled sums plus the sums of some samples."""

@@ -78,14 +78,14 @@ class Filter:
     is_steady: bool
     """Whether the mask depends only on the topology, so that it is valid until a CPU goes online or
     offline."""
-    _ways: tuple[tuple[_Term, ...], ...]
+    _alternatives: tuple[tuple[_Term, ...], ...]
     """Alternatives; all terms of an alternative are required."""
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
         """Mask of the matching CPUs, by position. Without an interval no measured value is
         known."""
         mask = np.zeros(len(session.topology), bool)
-        for terms in self._ways:
+        for terms in self._alternatives:
             mask |= np.logical_and.reduce([term.test(session, interval) for term in terms])
         return mask
 

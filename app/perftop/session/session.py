@@ -112,7 +112,7 @@ class Session:
         self.newest: tuple[SampleBatch, int, int] | None = None
         """The samples of the part that was taken last: their batch, the index of the first, and the
         index after the last; None: it was a note, or a frame that was only a baseline."""
-        self.lost = self.late = 0
+        self.lost = self.late_samples = 0
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
@@ -189,7 +189,7 @@ class Session:
             if not isinstance(message, wire.Frame) or message.time_ns < now_ns:
                 break
             if not frames and self.history is not None:
-                max_frames = min(max_frames, self.history.room(self.reader))
+                max_frames = min(max_frames, self.history.free_samples(self.reader))
             frames.append(message)
             now_ns = message.time_ns
             if len(frames) == max_frames:
@@ -199,7 +199,7 @@ class Session:
     def _take_baseline(self, frame: wire.Frame) -> None:
         """Take the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
-        self.lost, self.late = frame.lost, frame.late
+        self.lost, self.late_samples = frame.lost, frame.late
         self._take_records(frame)
         self._detection.quotas.take(frame.records, frame.time_ns)
         self._notice_suspension(frame)
@@ -216,12 +216,14 @@ class Session:
         if self.neighbours.watched_job.name is not None:
             last = first + 1  # only the threads of the newest record are known
         elif self.accounts and last > first + 1:
-            last = first + self._losses.room(batch.since_ns[first:last], batch.time_ns[first:last])
+            last = first + self._losses.free_samples(
+                batch.since_ns[first:last], batch.time_ns[first:last]
+            )
         last, ended_episodes = self._detection.take(batch, first, last)
         self.log.end(ended_episodes)
         newest = batch.frames[last - 1]
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
-        self.lost, self.late = newest.lost, newest.late
+        self.lost, self.late_samples = newest.lost, newest.late
         self.newest = batch, first, last
         self.reader.note_reached(batch, last - 1)
         if self.history is not None:
@@ -240,7 +242,7 @@ class Session:
                 begin = index
             if self._take_records(frame) and self.accounts:
                 since_ns, until_ns = self.run.start_ns, frame.time_ns
-                ran_s, waited_s = self.run_times.of_all(self.snapshot, since_ns, until_ns)
+                ran_s, waited_s = self.run_times.add_snapshot(self.snapshot, since_ns, until_ns)
                 if self.neighbours.watched_job.name is None:
                     self._losses.add_wait(waited_s, ran_s)
             self._notice_suspension(frame)
@@ -328,7 +330,7 @@ class Session:
 
     # --- sums
 
-    def take(self) -> Interval:
+    def take_interval(self) -> Interval:
         """Returns the interval since the last call, and starts the next one."""
         span, self._span = self._span, Span.empty(self.reader, self.now_ns)
         self._seq += 1
@@ -377,7 +379,7 @@ class Session:
         self._start_sums(self.run_times.job.root)
         self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 
-    def account(self, root: int = -1, *, losses_only: bool = False) -> None:
+    def start_accounts(self, root: int = -1, *, losses_only: bool = False) -> None:
         """From now on, sum up how long tasks ran and waited, and how much time each cause took, for
         `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a second.
         `root`: first process of a job that we started. `losses_only`: leave out `busy_cpus` and
@@ -396,7 +398,7 @@ class Session:
         losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
         run_s, part = None, slice(first, last)
         if watched_job.name is not None:
-            run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
+            run_s, waited_s = self.run_times.add_job_record(watched_job, now_ns)
             losses.add_wait(waited_s)
             if watched_job.time_ns == now_ns and self._sums_run:
                 self._moments.note(now_ns, self.run_times)
@@ -420,7 +422,7 @@ class Session:
         """Returns the losses between two raw times, summed up again from history with the episodes
         that are known now; None if the samples are not kept."""
         session = Session(self.hello, summarises=False)
-        session.account(self.run_times.job.root)
+        session.start_accounts(self.run_times.job.root)
         deque(session.parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:
             return None

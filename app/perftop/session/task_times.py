@@ -122,7 +122,9 @@ class TaskTimes:
         """Seconds that it waited where it cannot be woken up, mostly for a disk."""
         return min(self.rest_s - self.stopped_s, self.by_state.get("D", 0.0))
 
-    def plus(self, cpu: int, run_s: float, wait_s: float, switches: int | None = None) -> TaskTimes:
+    def with_record(
+        self, cpu: int, run_s: float, wait_s: float, switches: int | None = None
+    ) -> TaskTimes:
         """Returns the times with those of one more record. `switches`: None where unknown."""
         longest_s = self.longest_s
         if switches is not None:  # it waited at most once before each time that it ran
@@ -134,7 +136,7 @@ class TaskTimes:
             self.switches + (switches or 0), longest_s,
         )  # fmt: skip
 
-    def in_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
+    def with_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
         """Returns the times with `elapsed_s` more, at whose end the task was in this state."""
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(
@@ -312,7 +314,7 @@ class RunTimes:
         times.seen_s, times.waiting_s = seen_s, waiting_s
         return times
 
-    def of_job(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
+    def add_job_record(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
         """Add the times of the job's threads in the frame at `time_ns`; returns the seconds that
         they ran and waited since the previous record, by CPU."""
         run_s, wait_s = np.zeros((2, len(self._position)))
@@ -322,13 +324,13 @@ class RunTimes:
             times = self.threads.get(key) or TaskTimes(thread.comm)
             past = thread.since_last() if len(thread.points) > 1 else None
             switches = None if past is None else past.voluntary + past.involuntary
-            times = times.plus(thread.cpu, ran_s, waited_s, switches)
+            times = times.with_record(thread.cpu, ran_s, waited_s, switches)
             if times.comm != thread.comm:
                 times = replace(times, comm=thread.comm)
             letter = watched_job.states.get(thread.tid)
             if letter and letter not in DEAD_STATES and len(thread.points) > 1:
                 elapsed_s = (time_ns - thread.points[-2].time_ns) / 1e9
-                times = times.in_state(letter, elapsed_s, ran_s + waited_s)
+                times = times.with_state(letter, elapsed_s, ran_s + waited_s)
             self.threads[key] = times
             if (index := self._position.get(thread.cpu)) is not None:
                 run_s[index] += ran_s
@@ -336,7 +338,9 @@ class RunTimes:
         _drop_oldest(self.threads, MAX_THREADS)
         return run_s, wait_s
 
-    def of_all(self, snapshot: TaskSnapshot, since_ns: int, time_ns: int) -> tuple[Floats, Floats]:
+    def add_snapshot(
+        self, snapshot: TaskSnapshot, since_ns: int, time_ns: int
+    ) -> tuple[Floats, Floats]:
         """Add a snapshot of all tasks; returns the seconds that they ran and waited since the
         previous snapshot, by CPU. `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
@@ -358,14 +362,14 @@ class RunTimes:
                 key = pid, comm, cpu
                 times = tasks.pop(key, None) or TaskTimes(comm)
                 count = None if isnan(switches) else round(switches * span_s)
-                tasks[key] = times.plus(cpu, run_s, wait_s, count)
+                tasks[key] = times.with_record(cpu, run_s, wait_s, count)
                 ran_s[index] += run_s
                 waited_s[index] += wait_s
                 is_waiting |= wait >= MIN_WAIT
         for parent, child in snapshot.short_lived():
             key, run_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, len(ran_s)) * span_s
             children = self.tasks.pop(key, None) or TaskTimes(parent.comm)
-            self.tasks[key] = children.plus(UNKNOWN_CPU, run_s, 0.0)
+            self.tasks[key] = children.with_record(UNKNOWN_CPU, run_s, 0.0)
         self.seen_s += span_s
         # If no task ran for long enough to be listed, none waited either.
         self.wait_snapshots += known_waits > 0 or not unknown_waits
@@ -421,7 +425,7 @@ class RunTimes:
         members: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         for key, task in times.items():
-            if task.wait_s > 0 and (quota := quotas.binding(key[0])) is not None:
+            if task.wait_s > 0 and (quota := quotas.tightest(key[0])) is not None:
                 members.setdefault(quota.group, (quota, []))[1].append(key)
         tasks = []
         for quota, keys in members.values():

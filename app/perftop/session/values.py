@@ -101,7 +101,7 @@ def machine_value(session: Session, interval: Interval, key: str) -> float:
 def displayed_values(column: Number, session: Session, interval: Interval) -> Floats:
     """Values as in `cpu_values`, but NaN for numbers per running time of CPUs at rest."""
     values = cpu_values(session, interval, column.key)
-    return np.where(interval.resting, nan, values) if column.of_running else values
+    return np.where(interval.resting, nan, values) if column.while_running else values
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
@@ -131,10 +131,10 @@ def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
         return np.zeros(len(interval.doubts), bool)
     needed_keys = {"tsc", key}
     if key in session.evaluator.metrics:
-        needed_keys = {"tsc", *session.evaluator.needs(key)}
+        needed_keys = {"tsc", *session.evaluator.needed_counters(key)}
     elif key in STATES:
         any_counter = session.reader.splitter.any_counter() or ""
-        needed_keys = {"tsc", any_counter, *session.evaluator.needs("util")}
+        needed_keys = {"tsc", any_counter, *session.evaluator.needed_counters("util")}
     indexes = [i for i, name in enumerate(interval.keys) if name in needed_keys]
     mask = np.asarray(interval.doubts[:, indexes].any(axis=1), bool)
     if key in STATES and mask.any():
@@ -241,7 +241,7 @@ SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
 """Numbers of a whole run and of cores, each with the key of its counter."""
 _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
                "idle", "steal")  # fmt: skip
-SOUGHT_NAMES = {key: NUMBERS[key].words for key in _NAMED_KEYS} | {
+SOUGHT_NAMES = {key: NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
 """Names of the numbers that users look for, by key, in the order in which they are listed; other
@@ -335,7 +335,7 @@ class Reasons:
         self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
         """Results of `for_good`, which a table needs for each empty cell."""
 
-    def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
+    def lasting(self, key: str, cpu: int | None = None) -> wire.Missing | None:
         """The reason that holds for the whole stream, of this CPU; None: of all CPUs."""
         if (key, cpu) not in self._reason_cache:
             reasons = (
@@ -345,7 +345,7 @@ class Reasons:
         return self._reason_cache[key, cpu]
 
     def of_machine(self, key: str) -> str:
-        return _reason_text(self.for_good(key)) or UNREAD_REASON
+        return _reason_text(self.lasting(key)) or UNREAD_REASON
 
     def of_l3(self, name: str) -> str:
         """Why a number of L3s is missing, given its name in a line of JSON."""
@@ -353,7 +353,7 @@ class Reasons:
         if counter in self._session.counters.columns:
             return UNREAD_REASON
         reasons = (
-            _reason_text(self.for_good(key))
+            _reason_text(self.lasting(key))
             for key in (counter, *machine_totals.L3_COUNTERS.values())
         )
         return next((text for text in reasons if text), UNCOUNTED_REASON)
@@ -365,12 +365,12 @@ class Reasons:
         cpu = self._session.topology[row].cpu
         metric = self._session.evaluator.metrics.get(key)
         if metric is not None and not count:
-            if self._session.evaluator.serves(key, row):
+            if self._session.evaluator.has_metric(key, row):
                 return why_absent(self._session, interval, row, key)
             needed_keys = (need for variant in metric.variants for need in variant.needs)
-            texts = (_reason_text(self.for_good(name, cpu)) for name in (key, *needed_keys))
+            texts = (_reason_text(self.lasting(name, cpu)) for name in (key, *needed_keys))
             return next((text for text in texts if text), "not counted on this CPU")
-        for_good = _reason_text(self.for_good(key, cpu))
+        for_good = _reason_text(self.lasting(key, cpu))
         return for_good or why_absent(self._session, interval, row, key)
 
     def of_states(self, interval: Interval, row: int) -> str:
@@ -389,12 +389,12 @@ class Reasons:
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
         """Why a value is missing, in a few words; `bounds`: only bounds of the core's states are
         known."""
-        if (missing := self.for_good(key, self._session.topology[row].cpu)) is not None:
+        if (missing := self.lasting(key, self._session.topology[row].cpu)) is not None:
             return missing.why
         metric = self._session.evaluator.metrics.get(key)
         if metric is None:
             return "SMT states are not counted here" if bounds else "SMT states are not known"
-        return "it did not run" if metric.of_running else "not measured"
+        return "it did not run" if metric.while_running else "not measured"
 
 
 def _reason_text(missing: wire.Missing | None) -> str:
@@ -406,7 +406,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     if not interval.online[row]:
         return CPU_OFF_REASON
     metric = session.evaluator.metrics.get(key)
-    needed_keys = {key} if metric is None else session.evaluator.needs(key)
+    needed_keys = {key} if metric is None else session.evaluator.needed_counters(key)
     events = [interval.shares[name][row] for name in needed_keys & interval.shares.keys()]
     own = not needed_keys.isdisjoint(session.counters.multiplexed)
     share = interval.counted[row] if own and interval.counted is not None else 1.0
@@ -419,7 +419,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     if key == lost.LOST_RATIO:
         return MOSTLY_IDLE
     halted = interval.values["util"][row] == 0
-    if metric is not None and metric.of_running and halted:
+    if metric is not None and metric.while_running and halted:
         return "the CPU was halted throughout"
     # A row of events without a turn counts as not read.
     unread = isnan(interval.values["util"][row])
@@ -430,7 +430,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
     """Why a metric that the source has is missing for all of these CPUs."""
-    served_rows = [row for row in rows if session.evaluator.serves(key, row)]
+    served_rows = [row for row in rows if session.evaluator.has_metric(key, row)]
     texts = dict.fromkeys(
         text for row in served_rows for text in why_absent(session, interval, row, key).split("; ")
     )
@@ -449,14 +449,18 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
         return {}
     rows = [session.position[cpu] for cpu in cpus]
     online_rows = [row for row in rows if interval.online[row]] or rows
-    needed_keys = {"tsc", (method or "").replace("-", "_"), *session.evaluator.needs("util")}
+    needed_keys = {
+        "tsc",
+        (method or "").replace("-", "_"),
+        *session.evaluator.needed_counters("util"),
+    }
     texts = dict.fromkeys(
         text for row in online_rows for text in doubt_texts(interval, row, needed_keys)
     )
     dark = next((row for row in online_rows if isnan(interval.values["util"][row])), None)
     if texts:
         text = "; ".join(texts)
-    elif dark is not None and not session.evaluator.serves("util", dark):
+    elif dark is not None and not session.evaluator.has_metric("util", dark):
         text = "busy time is not counted here"
     elif dark is not None or not interval.online[online_rows[0]]:
         text = why_absent(session, interval, online_rows[0] if dark is None else dark, "util")

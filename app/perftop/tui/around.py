@@ -104,7 +104,7 @@ class Around(LiveSource):
                     stream.is_awaited = lambda: (
                         not bracket.is_running and (self.run is None or self._has_left)
                     )
-                    bracket.set_rest(stream.set_rest)
+                    bracket.set_pause(stream.set_rest)
                 self._notes = RunNotes(self.tty.job, bracket)
                 async for messages in stream:
                     for batch in (
@@ -136,7 +136,7 @@ class Around(LiveSource):
         if self.measurement is not None:
             self.measurement.begin(hello)
         session = super().on_hello(hello)
-        session.account()
+        session.start_accounts()
         return session
 
     def admits(self, message: wire.Message) -> bool:
@@ -229,7 +229,7 @@ class Around(LiveSource):
             self._is_stopped = self.run is None
             return False
         if number in KEY_OF_SIGNAL:
-            self.tty.type(KEY_OF_SIGNAL[number])
+            self.tty.send_keys(KEY_OF_SIGNAL[number])
         else:
             measurement.job.kill(number)
         return True

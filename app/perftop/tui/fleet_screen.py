@@ -241,8 +241,8 @@ class FleetScreen(DirectScreen):
 
     async def action_open(self, verb: str = "") -> None:
         machine = self.page.state.selected
-        if machine is not None and machine.opens:
-            arguments = verb or machine.opens[0], *machine.opens[1:]
+        if machine is not None and machine.open_arguments:
+            arguments = verb or machine.open_arguments[0], *machine.open_arguments[1:]
             self.run_worker(self._run(arguments), group="open", exclusive=True)
 
     async def action_why(self) -> None:

@@ -310,7 +310,7 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
         )
         chart_rows = rows_of(charts.with_rules(area.columns(), rule))
         for row, runs in enumerate(chart_rows):
-            title = f"{number.words} {number.unit_name(GHZ)}" if side == row == 0 else ""
+            title = f"{number.plain_name} {number.unit_name(GHZ)}" if side == row == 0 else ""
             name = "AB"[side] if row == 0 else ""
             value = number.text(values_now[side], GHZ) if row == 0 else ""
             key = "faint" if row == 0 and not isfinite(values_now[side]) else "text"

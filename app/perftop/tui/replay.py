@@ -121,7 +121,7 @@ class ReplaySource(StreamSource):
             speed=self._pace.speed,
             reach_ns=self.reach_ns,
             seeking_ns=None if self.seek is None else self._seek_ns,
-            over=self._at_end,
+            is_over=self._at_end,
             damage=self._recording.damage,
             indexed=max(0.0, min(1.0, indexed)) if self.indexing else None,
         )
@@ -292,8 +292,8 @@ class ReplaySource(StreamSource):
             self.add(passage.session.hello)
             self.cost = Cost(lambda: 0.0)
             self.cost.share(passage.session)
-            self.status = replace(self.status, own=passage.cost)
-        passage.session.take()  # ends the interval, so the next one begins where reading continues
+            self.status = replace(self.status, own_cpu_share=passage.cost)
+        passage.session.take_interval()  # so the next interval begins where reading continues
         self._show(time_ns)
 
     def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the section has read it

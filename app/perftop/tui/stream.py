@@ -97,7 +97,7 @@ class StreamSource(Source, Follower, Controls):
         is_over = super().take(messages)
         has_news = self.newest is not None and self.newest is not previous and not self.paused
         if has_news:
-            self.status = replace(self.status, own=self.cost.share(self.session))
+            self.status = replace(self.status, own_cpu_share=self.cost.share(self.session))
         if self.clock() - self._watched_s >= MIN_WATCH_S:
             self.check()
         self._watch_later(1.5)  # longer than a batch of samples up to 1 s
@@ -292,7 +292,7 @@ class LiveSource(StreamSource):
             self.status = replace(self.status, paused=None)
             self.say(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
-        session.account(losses_only=True)
+        session.start_accounts(losses_only=True)
         self._recorder = ScreenRecorder(session)
         return session
 

@@ -177,7 +177,7 @@ async def _run_one(
             if bracket is not None:
                 bracket.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
-                    bracket.set_rest(stream.set_rest)
+                    bracket.set_pause(stream.set_rest)
                     stream.is_awaited = lambda: not bracket.is_running
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
@@ -187,7 +187,7 @@ async def _run_one(
             finally:
                 run = None
                 if bracket is not None:
-                    bracket.leave()
+                    bracket.leave_start()
                     run = await bracket.wait_for_end()
                 try:
                     work.on_end()
@@ -196,7 +196,7 @@ async def _run_one(
                         raise Failed(f"{bracket.job.argv[0]}: {run.failed}", run.status)
     finally:
         if bracket is not None:
-            bracket.leave()
+            bracket.leave_start()
 
 
 def _status_of(work: Work) -> int:

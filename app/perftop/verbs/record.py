@@ -377,7 +377,7 @@ class CommandSummary(Follower):
     def begin(self, hello: wire.Hello) -> None:
         self.measurement.admit(hello)
         self.take([hello])
-        self.session.account(self.measurement.job.pid)
+        self.session.start_accounts(self.measurement.job.pid)
 
     def measure(self, message: wire.Message) -> None:
         """Measures a message of the recording. While the command runs, messages are measured in

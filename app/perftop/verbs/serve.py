@@ -130,7 +130,7 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
                 for task in (no_readers, reading):
                     task.cancel()
                 await asyncio.wait({no_readers, reading})
-        await readers.came.wait()
+        await readers.has_readers.wait()
 
 
 async def _wait_for_no_readers(readers: Readers) -> None:
@@ -139,10 +139,10 @@ async def _wait_for_no_readers(readers: Readers) -> None:
     import asyncio
 
     while True:
-        await readers.gone.wait()
+        await readers.has_none.wait()
         try:
             async with asyncio.timeout(IDLE_S):
-                await readers.came.wait()
+                await readers.has_readers.wait()
         except TimeoutError:
             if not readers:
                 readers.end_stream()

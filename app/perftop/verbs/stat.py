@@ -125,7 +125,7 @@ class Stat(MeasuredWork):
         session = super().on_hello(options.with_identity(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
-            session.account(self.job.pid)
+            session.start_accounts(self.job.pid)
         height = SCREEN_LINES
         if self.out.isatty():
             height = shutil.get_terminal_size((80, SCREEN_LINES)).lines

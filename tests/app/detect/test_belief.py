@@ -7,7 +7,7 @@ from math import nan
 from pathlib import Path
 
 import pytest
-from truths import PLAYED_S, SECOND, SMALL, found
+from truths import PLAYED_S, SECOND, SMALL, found_episodes
 
 import perftop
 from perftop.detect import low_clock_causes, standstill, throttles
@@ -84,7 +84,7 @@ def test_nothing_else_decides_what_is_measured() -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_episode_of_a_scenario_claims_more_than_was_counted(scenario: str) -> None:
-    _, episodes = found(f"{scenario},{SMALL}", SECOND // 10, PLAYED_S)
+    _, episodes = found_episodes(f"{scenario},{SMALL}", SECOND // 10, PLAYED_S)
     assert episodes
     for episode in episodes:
         pair = episode.kind, episode.cause

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import made
 import numpy as np
 import pytest
-from played import played
-from simulated import Timed, lasting
+from played import session_of
+from simulated import Timed, messages_lasting
 
 from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
@@ -29,7 +29,7 @@ TOLD = {
 
 def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
     session = Session(hello)
-    played(session, [*stream])
+    session_of(session, [*stream])
     results = [*session.ended, *session.detector.running]
     return [episode for episode in results if episode.kind == "turbo-drop"]
 
@@ -42,7 +42,7 @@ def number(message: Timed) -> int:
 @pytest.mark.parametrize("gone", [3, 17])
 def test_frames_that_are_lost_hide_nothing_but_their_own_time(scenario: str, gone: int) -> None:
     """Once a second a frame is late by 2 samples or by 16; its differences cover that time."""
-    hello, whole = lasting(f"sim:{scenario},cpus=8", 28)
+    hello, whole = messages_lasting(f"sim:{scenario},cpus=8", 28)
     rest = [m for m in whole if number(m) % 20 >= gone or isinstance(m, wire.Note)]
     result = drops(hello, rest)
     assert [(e.kind, e.cause) for e in result] == [told[:2] for told in TOLD[scenario]]
@@ -80,7 +80,7 @@ def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) ->
 def test_a_machine_that_sleeps_makes_no_episode(at: int, sleep_s: int) -> None:
     """Before the drop, or in the middle of it: then nobody can tell how long the first part went
     on, and the second is told as far as it goes."""
-    hello, whole = lasting("sim:turbo-drop,cpus=8", 16)
+    hello, whole = messages_lasting("sim:turbo-drop,cpus=8", 16)
     result = drops(hello, slept(hello, whole, at, sleep_s * 10**9))
     results = [
         ((e.start_ns - hello.raw_ns) / 1e9, ((e.end_ns or 0) - hello.raw_ns) / 1e9) for e in result
@@ -123,7 +123,7 @@ def without(
 
 @pytest.mark.parametrize("cpu", [0, 2, 6])
 def test_a_cpu_that_goes_in_the_middle_ends_nothing(cpu: int) -> None:
-    hello, whole = lasting("sim:turbo-drop,cpus=8", 16)
+    hello, whole = messages_lasting("sim:turbo-drop,cpus=8", 16)
     (result,) = drops(hello, without(whole, hello, cpu, 95, 110))
     assert result.cause == "power-pl1"
     assert (result.start_ns - hello.raw_ns) / 1e9 == pytest.approx(8.0, abs=0.1)

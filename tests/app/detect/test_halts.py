@@ -182,12 +182,12 @@ def test_counts_that_were_scaled_up_prove_no_halt(
     """The busy time is exact; reference cycles were counted for a tenth of the time."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
     walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL])
-    walk.session.account()
+    walk.session.start_accounts()
     counted: dict[str, Any] = {"perf_enabled_s": 1.0, "busy_s": 1.0}
     walk.go(3, perf_running_s=1.0, ref=TSC, cycles=3e9, **counted)
     walk.go(5, perf_running_s=running, ref=running * 0.9 * TSC, cycles=running * 2.7e9)
     assert walk.spans() == spans
-    interval = walk.session.take()
+    interval = walk.session.take_interval()
     assert interval.values["util"] == pytest.approx(0.9375)
     assert np.isfinite(interval.values["lost_ratio"]).all()  # without halts
     answer = why_report.report(walk.session, 0)
@@ -206,7 +206,7 @@ def test_time_of_guests_is_no_halt() -> None:
         walk.go(3, ref=TSC, cycles=3e9, **rates)
         assert losing(walk, 0.5).spans() == spans
         walk.go(2, ref=0, cycles=0)
-        suspect = walk.session.take().suspect
+        suspect = walk.session.take_interval().suspect
         assert bool(suspect) is (missing == [])
 
 

@@ -4,21 +4,21 @@ detected."""
 from __future__ import annotations
 
 import pytest
-from nights import by_day
+from nights import cases_by_day
 from phases import Phases, episodes
 
 SECONDS = 240
 
 
 @pytest.mark.parametrize(
-    ("depth", "phase_s"), by_day([(0.1, 3.0), (0.3, 10.0), (0.5, 30.0)], [(0.3, 10.0)])
+    ("depth", "phase_s"), cases_by_day([(0.1, 3.0), (0.3, 10.0), (0.5, 30.0)], [(0.3, 10.0)])
 )
 def test_a_sibling_is_not_blamed_for_phases(depth: float, phase_s: float) -> None:
     """`tests/bench/false_causes.py` does the same for an hour each."""
     assert episodes(Phases(1, depth, phase_s), SECONDS) == []
 
 
-@pytest.mark.parametrize("depth", by_day([0.0, 0.2], [0.2]))
+@pytest.mark.parametrize("depth", cases_by_day([0.0, 0.2], [0.2]))
 def test_a_loss_is_found_and_measured_once_the_sibling_came_and_went(depth: float) -> None:
     result = episodes(Phases(2, depth, loss=0.3), SECONDS)
     assert len(result) >= 5

@@ -6,7 +6,7 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does
+from fakes import CpuLoad
 from record_streams import PER_S, RecordStream
 
 from perftop.output.sentences import sentence, text
@@ -84,8 +84,8 @@ def test_a_line_that_no_device_sends_is_named_with_its_own_remedy(line: str, rem
     """Corrected errors of a failing DIMM come as interrupts of the machine check, without a
     number."""
     cpu = Flooded()
-    cpu.session.account()
-    cpu.machine.does = {0: Does(util=1.0)}
+    cpu.session.start_accounts()
+    cpu.machine.does = {0: CpuLoad(util=1.0)}
     for _ in range(4):
         cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
     result = report(cpu.session, cpu.session.run.start_ns)
@@ -96,8 +96,8 @@ def test_a_line_that_no_device_sends_is_named_with_its_own_remedy(line: str, rem
 
 def test_a_storm_whose_lines_are_not_known_yet_rests_on_the_account_of_its_time() -> None:
     cpu = Flooded()
-    cpu.session.account()
-    cpu.machine.does = {0: Does(util=1.0)}
+    cpu.session.start_accounts()
+    cpu.machine.does = {0: CpuLoad(util=1.0)}
     for _ in range(3):
         cpu.flood([0.6, 0.0, 0.4, [], []])
     result = report(cpu.session, cpu.session.run.start_ns)

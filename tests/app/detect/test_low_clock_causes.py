@@ -37,10 +37,10 @@ PCU = [
 ]
 CPU = [
     made.REF, made.CYCLES, made.counter("license_1"), made.counter("license_2"),
-    counted.seconds("stat_steal_s"),
+    counted.seconds_counter("stat_steal_s"),
     *(made.gauge(f"hwp_{name}") for name in ("epp", "max", "highest")),
 ]  # fmt: skip
-CORE = [made.flags("core_thermal", *STATUS), counted.seconds("core_throttled_s")]
+CORE = [made.flags("core_thermal", *STATUS), counted.seconds_counter("core_throttled_s")]
 PACKAGE = [
     made.flags("limit_reasons", *PARTS, bits=12), made.flags("package_thermal", *STATUS),
     made.flags("plr_reasons", "POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"),
@@ -48,8 +48,8 @@ PACKAGE = [
     made.flags("hsmp_limit_times", *TIMES),
     Counter("energy_j", "energy", "J", "made"),
     *(made.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
-    *(counted.seconds(key) for key in ("package_throttled_s", "power_throttled_s")),
-    *(counted.seconds(f"package_{what}") for what in ("throttles", "power_limits")),
+    *(counted.seconds_counter(key) for key in ("package_throttled_s", "power_throttled_s")),
+    *(counted.seconds_counter(f"package_{what}") for what in ("throttles", "power_limits")),
     made.gauge("hsmp_prochot"), made.gauge("pstate_limit"), *PCU,
 ]  # fmt: skip
 

@@ -34,7 +34,7 @@ def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
         script.stage(60, like=alone)
 
     monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
-    _, episodes = truths.play("memory,cpus=16", SECOND // 10, 20)
+    _, episodes = truths.play_episodes("memory,cpus=16", SECOND // 10, 20)
     return [e for e in episodes if e.kind == "neighbour"]
 
 

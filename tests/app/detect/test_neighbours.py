@@ -8,8 +8,8 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does, Machine
-from played import played
+from fakes import CpuLoad, Machine
+from played import session_of
 
 from perfprobe import wire
 from perftop.model.kinds import CrowdedCpu, Episode, Host, OutOf, TaskOnCpu
@@ -17,8 +17,8 @@ from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 SAMPLE_NS = made.SAMPLE_NS
-REST = Does(util=0.01, hz=3.0e9, system=0.0)
-BUSY = Does(1.0, ipc=0.4)
+REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
+BUSY = CpuLoad(1.0, ipc=0.4)
 
 
 class Play:
@@ -30,14 +30,14 @@ class Play:
         self.session = Session(self.machine.hello)
         self.seq = 0
 
-    def does(self, **cpus: Does) -> None:
+    def does(self, **cpus: CpuLoad) -> None:
         self.machine.does |= {int(cpu[1:]): does for cpu, does in cpus.items()}
 
     def run(self, samples: int, *, every: int = 10, **records: Any) -> None:
         """Plays samples; every tenth frame has records, as a probe sends them."""
         seqs = range(self.seq, self.seq + samples)
         records_of = {seq: {} if seq % every else records for seq in seqs}
-        played(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])
+        session_of(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])
         self.seq += samples
 
     @property
@@ -49,8 +49,8 @@ class Play:
         return [e for e in self.session.ended if e.kind == "neighbour"]
 
 
-ALONE = {"c0": Does(1.0, ipc=2.0), "c2": REST}
-TOGETHER = {"c0": Does(1.0, ipc=1.5), "c2": Does(1.0, ipc=0.4)}
+ALONE = {"c0": CpuLoad(1.0, ipc=2.0), "c2": REST}
+TOGETHER = {"c0": CpuLoad(1.0, ipc=1.5), "c2": CpuLoad(1.0, ipc=0.4)}
 
 
 def repeated(play: Play, times: int) -> None:
@@ -92,9 +92,9 @@ def test_the_ipc_alone_of_a_task_is_not_shown_for_the_next_one(next_task: list[o
     play = Play()
     play.does(**ALONE)
     play.run(21, tasks={"0": LMP})
-    alone = play.session.neighbours.siblings.alone
+    alone = play.session.neighbours.siblings.ipc_alone
     assert alone(0) == pytest.approx(2.0, abs=0.01)
-    play.does(c0=Does(1.0, ipc=1.0) if next_task else REST)
+    play.does(c0=CpuLoad(1.0, ipc=1.0) if next_task else REST)
     play.run(1, every=1, tasks={"0": next_task} if next_task else {})
     assert isnan(alone(0))
     play.run(19, tasks={"0": next_task} if next_task else {})
@@ -115,7 +115,7 @@ def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
     """The sibling runs all the time; the program is slower from the middle of that time on."""
     play = Play()
     for ipc, sibling, more in ((2.0, REST, {}), (2.0, BUSY, {"2": STREAM}), (1.5, BUSY, {})):
-        play.does(c0=Does(1.0, ipc=ipc), c2=sibling)
+        play.does(c0=CpuLoad(1.0, ipc=ipc), c2=sibling)
         play.run(40, tasks={"0": LMP} | more)
     assert play.running == play.ended == []
 
@@ -123,7 +123,7 @@ def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
 def test_a_sibling_is_blamed_after_the_program_changed_by_itself_only_if_it_comes_again() -> None:
     play = Play()
     for ipc, samples in ((1.0, 50), (2.0, 400)):
-        play.does(c0=Does(1.0, ipc=ipc), c2=REST)
+        play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
         play.run(samples, tasks={"0": LMP})
     play.does(**TOGETHER)
     play.run(30, tasks={"0": LMP, "2": STREAM})
@@ -141,7 +141,7 @@ def test_a_task_that_may_have_run_before_the_loss_is_no_victim(share: float, cou
 
 def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
     play = Play()
-    play.does(**ALONE, c1=Does(1.0, ipc=2.0), c3=REST)
+    play.does(**ALONE, c1=CpuLoad(1.0, ipc=2.0), c3=REST)
     play.run(41, tasks={"0": LMP, "1": LMP})
     play.does(**TOGETHER)
     play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM})
@@ -149,7 +149,7 @@ def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
     share = play.session.neighbours.share
     assert share(first, 0) == pytest.approx(0.25, abs=0.01)
     assert [share(first, cpu) for cpu in (1, 3, 99)] == [None] * 3
-    play.does(c1=Does(1.0, ipc=1.0), c3=Does(1.0, ipc=0.4))
+    play.does(c1=CpuLoad(1.0, ipc=1.0), c3=CpuLoad(1.0, ipc=0.4))
     play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM, "3": STREAM})
     first, second = play.running
     assert (first.cpus, second.cpus) == ([0], [1])
@@ -166,7 +166,7 @@ def test_an_unsteady_program_is_not_called_a_victim() -> None:
     play = Play()
     for _ in range(10):
         for ipc in (1.4, 2.6):
-            play.does(c0=Does(1.0, ipc=ipc), c2=REST)
+            play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
             play.run(2, tasks={"0": LMP})
     play.does(**TOGETHER)
     play.run(60, tasks={"0": LMP, "2": STREAM})
@@ -178,7 +178,7 @@ def test_an_old_baseline_hardly_counts() -> None:
     play = Play()
     repeated(play, 2)
     for ipc, samples in ((1.0, 50), (2.0, 250)):
-        play.does(c0=Does(1.0, ipc=ipc), c2=REST)
+        play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
         play.run(samples, tasks={"0": LMP})
     play.does(**TOGETHER)
     play.run(20, tasks={"0": LMP, "2": STREAM})
@@ -218,19 +218,19 @@ def test_a_loss_ends_when_the_victim_leaves() -> None:
 
 def test_steal_hurts_only_who_has_work() -> None:
     play = Play()
-    play.does(c0=Does(0.7, steal=0.3), c1=Does(0.05, steal=0.3, system=0.0))
+    play.does(c0=CpuLoad(0.7, steal=0.3), c1=CpuLoad(0.05, steal=0.3, system=0.0))
     play.run(20)
     (result,) = play.running
     assert (result.cause, result.cpus) == ("hypervisor", [0])
     assert result.depth == pytest.approx(0.3, abs=0.01)
-    play.does(c0=Does(0.7))
+    play.does(c0=CpuLoad(0.7))
     play.run(10)
     assert play.ended[0].end_ns == 19 * SAMPLE_NS
 
 
 def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
     play = Play(changes={"virtualisation": "kvm"})
-    play.does(c0=Does(0.7, steal=0.3))
+    play.does(c0=CpuLoad(0.7, steal=0.3))
     play.run(20)
     (result,) = play.running
     assert result.evidence["who"] == Host("kvm")
@@ -264,7 +264,7 @@ NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, 
 
 def test_a_job_that_waits_and_for_whom() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=Does(1.0))
+    play.does(c0=CpuLoad(1.0))
     watched(play, 21, 0.5, 0.5, **NOISY)
     (result,) = play.running
     assert (result.cause, result.cpus, result.confidence) == ("scheduler", [0], "measured")
@@ -276,7 +276,7 @@ def test_a_job_that_waits_and_for_whom() -> None:
 
 def test_waits_begin_and_end_when_they_do() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=Does(1.0))
+    play.does(c0=CpuLoad(1.0))
     run_ns = wait_ns = 0
     for wait in (0.0,) * 20 + (0.5,) * 20 + (0.0,) * 10:
         run_ns += int((1 - wait) * SAMPLE_NS)
@@ -291,7 +291,7 @@ def test_waits_begin_and_end_when_they_do() -> None:
 
 def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=Does(1.0), c1=Does(1.0))
+    play.does(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
     watched(play, 21, 0.5, 0.5, **NOISY)
     ns = play.seq * SAMPLE_NS // 2
     for i in range(10):
@@ -302,7 +302,7 @@ def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
 
 def test_a_job_that_waits_for_itself() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=Does(1.0))
+    play.does(c0=CpuLoad(1.0))
     for _ in range(12):
         ns = play.seq * SAMPLE_NS
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
@@ -315,7 +315,7 @@ def test_a_job_that_waits_for_itself() -> None:
 
 def test_threads_of_one_process_wait_for_each_other() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=Does(1.0), c1=Does(1.0))
+    play.does(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
     for _ in range(21):
         ns = play.seq * SAMPLE_NS
         results = {str(4001 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
@@ -332,7 +332,7 @@ def test_threads_of_one_process_wait_for_each_other() -> None:
 
 def test_unreported_waits_are_no_loss() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=Does(1.0))
+    play.does(c0=CpuLoad(1.0))
     watched(play, 21, 0.5, None, **NOISY)
     assert play.running == []
 
@@ -344,14 +344,14 @@ def test_only_the_watched_job_is_checked() -> None:
 def at_full_clock(cores: int = 2) -> Play:
     """A job that has run alone at 3.4 GHz, its ceiling."""
     play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
-    play.does(c0=Does(1.0, hz=3.4e9))
+    play.does(c0=CpuLoad(1.0, hz=3.4e9))
     watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
     return play
 
 
 def test_others_who_wake_up_take_turbo_from_the_job() -> None:
     play = at_full_clock()
-    play.does(c0=Does(1.0, hz=3.06e9), c1=Does(1.0, hz=3.06e9))
+    play.does(c0=CpuLoad(1.0, hz=3.06e9), c1=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
     watched(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
     (result,) = play.running
@@ -364,9 +364,9 @@ def test_others_who_wake_up_take_turbo_from_the_job() -> None:
 
 def test_a_job_that_grows_has_only_itself_to_blame() -> None:
     play = at_full_clock(3)
-    play.does(c1=Does(1.0, hz=3.4e9))
+    play.does(c1=CpuLoad(1.0, hz=3.4e9))
     watched(play, 20, 1.0, 0.0, tasks={"0": LMP, "1": STREAM})
-    play.does(**{f"c{cpu}": Does(1.0, hz=3.06e9) for cpu in range(3)})
+    play.does(**{f"c{cpu}": CpuLoad(1.0, hz=3.06e9) for cpu in range(3)})
     play.machine.ceiling_hz = 3.06e9
     watched(play, 30, 1.0, 0.0, cpus=(0, 2), tasks={"0": LMP, "1": STREAM, "2": LMP})
     assert play.running == []
@@ -375,7 +375,7 @@ def test_a_job_that_grows_has_only_itself_to_blame() -> None:
 @pytest.mark.parametrize("crowded", [True, False])
 def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None:
     play = at_full_clock()
-    play.does(c0=Does(1.0, hz=3.1e9), c1=Does(1.0, hz=3.1e9) if crowded else REST)
+    play.does(c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9) if crowded else REST)
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
     play.session.detector.running.append(drop)
     watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
@@ -397,11 +397,11 @@ def test_a_ceiling_that_was_not_known_before_is_not_compared(
         blocks = result.blocks | {"package": replace(rows, head=bytes(len(rows.head)))}
         return replace(result, blocks=blocks)
 
-    play.does(c0=Does(1.0, hz=3.4e9))
+    play.does(c0=CpuLoad(1.0, hz=3.4e9))
     with monkeypatch.context() as patched:
         patched.setattr(play.machine, "frame", unread)
         watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
-    play.does(c0=Does(1.0, hz=3.1e9), c1=Does(1.0, hz=3.1e9))
+    play.does(c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9))
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
     play.session.detector.running.append(drop)
     watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
@@ -412,7 +412,7 @@ def test_a_ceiling_that_was_not_known_before_is_not_compared(
 
 def test_a_clock_that_falls_while_nobody_came_is_no_neighbour() -> None:
     play = at_full_clock()
-    play.does(c0=Does(1.0, hz=3.06e9))
+    play.does(c0=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
     watched(play, 30, 1.0, 0.0, tasks={"0": LMP})
     assert play.running == []

@@ -8,8 +8,8 @@ from functools import partial
 import made
 import numpy as np
 import pytest
-from cores import lived
-from fakes import Does, Machine
+from cores import played_core
+from fakes import CpuLoad, Machine
 from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS
@@ -188,11 +188,11 @@ def test_after_a_gap_nothing_is_known(gap_ns: int) -> None:
 
 def ramps(machine: Machine) -> list[Episode]:
     """A whole session of a core of two threads that sleep for 2 s, and then one works."""
-    machine.does = {0: Does(0.01, 0.8e9, system=0.0), 1: Does(0.01, 0.8e9, system=0.0)}
+    machine.does = {0: CpuLoad(0.01, 0.8e9, system=0.0), 1: CpuLoad(0.01, 0.8e9, system=0.0)}
 
     def script(_: Machine, seq: int) -> None:
         if seq > 20:
-            machine.does[0] = Does(1.0, {21: 1.2e9, 22: 2.0e9}.get(seq, 3.0e9))
+            machine.does[0] = CpuLoad(1.0, {21: 1.2e9, 22: 2.0e9}.get(seq, 3.0e9))
 
-    session, _ = lived(machine, script)
+    session, _ = played_core(machine, script)
     return [e for e in (*session.ended, *session.detector.running) if e.kind == "ramp"]

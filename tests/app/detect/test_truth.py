@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nights import by_day
-from simulated import lasting
-from truths import PLAYED_S, SECOND, SMALL, cores, found, scripted
+from nights import cases_by_day
+from simulated import messages_lasting
+from truths import PLAYED_S, SECOND, SMALL, cores_of, found_episodes, scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
@@ -86,14 +86,14 @@ def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -
 def told_of(hello: wire.Hello, true: dict[str, Any]) -> list[int]:
     if true["kind"] not in BY_CORE:
         return sorted(true["cpus"])
-    return sorted(cpu for i in cores(hello, true["cpus"]) for cpu in hello.cores[i])
+    return sorted(cpu for i in cores_of(hello, true["cpus"]) for cpu in hello.cores[i])
 
 
 @pytest.mark.parametrize(("spec", "sample_ns", "seconds"), CASES)
 def test_all_that_is_scripted_is_found_within_a_sample_and_nothing_else(
     spec: str, sample_ns: int, seconds: float
 ) -> None:
-    session, episodes = found(spec, sample_ns, seconds)
+    session, episodes = found_episodes(spec, sample_ns, seconds)
     scenario, raw_ns = spec.partition(",")[0], session.hello.raw_ns
     left = [e for e in episodes if scenario not in ELSEWHERE.get(e.kind, ())]
     for true in scripted(spec, seconds):
@@ -112,7 +112,7 @@ def test_all_that_is_scripted_is_found_within_a_sample_and_nothing_else(
 
 @pytest.mark.parametrize(("machine", "sample_ns", "seconds"), DAILY)
 def test_other_tasks_are_named(machine: str, sample_ns: int, seconds: float) -> None:
-    session, episodes = found(f"neighbour,{machine}", sample_ns, seconds)
+    session, episodes = found_episodes(f"neighbour,{machine}", sample_ns, seconds)
     siblings = [e for e in episodes if e.kind == "neighbour" and e.cause == "sibling"]
     assert siblings
     for episode in siblings:
@@ -121,9 +121,9 @@ def test_other_tasks_are_named(machine: str, sample_ns: int, seconds: float) -> 
 
 
 @pytest.mark.parametrize("seconds", [300.0, pytest.param(3600.0, marks=NIGHTLY)])
-@pytest.mark.parametrize("scenario", by_day(["steady", "idle", "jitter"], ["jitter"]))
+@pytest.mark.parametrize("scenario", cases_by_day(["steady", "idle", "jitter"], ["jitter"]))
 def test_a_long_time_in_which_nothing_happens(scenario: str, seconds: float) -> None:
-    _, episodes = found(f"{scenario},cpus=8", SECOND, seconds)
+    _, episodes = found_episodes(f"{scenario},cpus=8", SECOND, seconds)
     assert episodes == []
 
 
@@ -159,7 +159,7 @@ def test_every_ramp_is_found_and_nothing_else(
     scenario: str, sample_ns: int, cpus: int, packages: int, seed: int
 ) -> None:
     spec, seconds = f"{scenario},cpus={cpus},packages={packages},seed={seed}", 12.0
-    session, left = found(spec, sample_ns, seconds)
+    session, left = found_episodes(spec, sample_ns, seconds)
     hello = session.hello
     trues = scripted(spec, seconds, "ramp")
     assert len(trues) == {"warmup": 2, "demo": 1}[scenario]
@@ -168,7 +168,7 @@ def test_every_ramp_is_found_and_nothing_else(
         left = [ramp for ramp in left if ramp not in mine]
         assert len(mine) == packages
         message = {cpu for ramp in mine for cpu in ramp.cpus}
-        assert cores(hello, message) == cores(hello, true["cpus"])
+        assert cores_of(hello, message) == cores_of(hello, true["cpus"])
         for ramp in mine:
             _told_truly(ramp, true, sample_ns)
     assert left == []
@@ -189,7 +189,7 @@ def _told_truly(ramp: Episode, true: dict[str, Any], sample_ns: int) -> None:
 
 def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
     spec, seconds, sample_ns = "warmup,cpus=8,seed=3", 300.0, SECOND
-    session, episodes = found(spec, sample_ns, seconds)
+    session, episodes = found_episodes(spec, sample_ns, seconds)
     trues = scripted(spec, seconds, "ramp")
     seen = [t for t in trues if any(is_it(session.hello, r, t, sample_ns) for r in ramps(episodes))]
     assert len(seen) == len(ramps(episodes))
@@ -214,7 +214,7 @@ def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
     ],
 )
 def test_loads_that_come_and_go_have_none(scenario: str) -> None:
-    _, episodes = found(f"{scenario},cpus=16", 10 * MS, 8.0)
+    _, episodes = found_episodes(f"{scenario},cpus=16", 10 * MS, 8.0)
     assert ramps(episodes) == []
 
 
@@ -222,7 +222,7 @@ def test_loads_that_come_and_go_have_none(scenario: str) -> None:
 
 
 def messages(spec: str, seconds: float, watch: str | None = None) -> list[Any]:
-    hello, result = lasting(spec, seconds, watch=watch)
+    hello, result = messages_lasting(spec, seconds, watch=watch)
     return [hello, *result]
 
 
@@ -264,6 +264,6 @@ def test_tasks_wait_for_a_cpu_as_scripted() -> None:
     session, result = Session(hello), {}
     for _ in session.play(frames):
         if (session.now_ns - hello.raw_ns) % SECOND == 0:
-            result[(session.now_ns - hello.raw_ns) // SECOND] = session.take().machine
+            result[(session.now_ns - hello.raw_ns) // SECOND] = session.take_interval().machine
     results = [(result[s]["pressure_cpu"], result[s]["pressure_io"]) for s in (6, 26, 33)]
     assert np.allclose(results, [(0.02, 0.03), (0.39, 0.03), (0.56, 0.03)], atol=1e-3)

@@ -10,9 +10,9 @@ import counted
 import made
 import numpy as np
 import pytest
-from fakes import Does, Machine, seen
+from fakes import CpuLoad, Machine, observe
 from paced import S, Stepped
-from truths import SECOND, found, scripted
+from truths import SECOND, found_episodes, scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -271,15 +271,15 @@ def test_active_cores_are_counted_as_last_read_and_not_guessed() -> None:
 
 def test_suspect_rows_begin_and_end_nothing() -> None:
     machine = Machine(ceiling_hz=3.62e9, broken={0, 1, 4, 5})
-    session, _ = seen(machine)
+    session, _ = observe(machine)
     (episode,) = [e for e in session.detector.running if e.kind == "turbo-drop"]
     assert episode.cpus == [2, 3, 6, 7]
     everywhere = Machine(ceiling_hz=3.62e9, broken=set(range(8)))
-    assert {e.kind for e in seen(everywhere)[0].detector.running} == {"suspect"}
+    assert {e.kind for e in observe(everywhere)[0].detector.running} == {"suspect"}
 
 
 def test_a_core_that_was_not_known_before_takes_nothing_from_others() -> None:
-    does = {cpu: Does(alone=0.0) for cpu in range(8)}
+    does = {cpu: CpuLoad(alone=0.0) for cpu in range(8)}
     machine = Machine(ceiling_hz=3.62e9, gone={3, 7}, does=does)
     rows = [dataclasses.replace(r, online=r.cpu not in {3, 7}) for r in machine.hello.topology]
     machine.hello = dataclasses.replace(machine.hello, topology=rows, cores=machine.hello.cores[:3])
@@ -297,7 +297,7 @@ def test_a_core_that_was_not_known_before_takes_nothing_from_others() -> None:
 @pytest.mark.parametrize("sample_ns", [SECOND // 40, 3 * SECOND // 10, 7 * SECOND // 10])
 def test_the_depth_is_that_of_the_script_wherever_samples_end(sample_ns: int) -> None:
     """It begins at 8 s and ends at 12.1 s."""
-    session, episodes = found("turbo-drop", sample_ns, 14.0)
+    session, episodes = found_episodes("turbo-drop", sample_ns, 14.0)
     (true,) = scripted("turbo-drop", 14.0, "turbo-drop")
     (episode,) = [e for e in episodes if e.kind == "turbo-drop"]
     assert episode.depth == pytest.approx(true["depth"], rel=0.01)

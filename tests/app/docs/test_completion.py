@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from roots import ROOT
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perfprobe import stream_options
 from perfprobe.perf.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWARE_EVENTS
@@ -65,10 +65,10 @@ def test_shells_complete(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
         pytest.skip(f"no {shell} here")
     text = command_line.script(shell, cli._parser())
     if shell == "zsh":  # completes in an interactive shell only; at least it must parse
-        subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=MOST_S)
+        subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=MAX_WAIT_S)
         return
     given = text + _ASK[shell] + "\n".join(f"ask '{typed}'" for typed in TRIED)
-    subprocess.run([shell], input=given, text=True, check=True, timeout=MOST_S, cwd=ROOT)
+    subprocess.run([shell], input=given, text=True, check=True, timeout=MAX_WAIT_S, cwd=ROOT)
     assert capfd.readouterr().out.splitlines() == [f"[{word}]" for word in TRIED.values()]
 
 

@@ -24,9 +24,9 @@ from perftop.draw.columns import (
     total_width,
 )
 
-NAME = Column("name", "task", 8, left=True, most=20, turn=1)
+NAME = Column("name", "task", 8, is_left=True, max_width=20, growth_turn=1)
 BUSY = Column("busy", "busy %", 8, scale=100.0, digits=1)
-BAR = Column("bar", "", 10, left=True, rank=2, most=14)
+BAR = Column("bar", "", 10, is_left=True, rank=2, max_width=14)
 IPC = Column("ipc", "IPC", 6, digits=2, rank=1)
 EVENTS = Column("events", "events/s", 10, prefixed=True, rank=1)
 ALL = [NAME, BUSY, BAR, IPC, EVENTS]
@@ -50,7 +50,11 @@ def test_columns_are_dropped_by_rank_and_grow_by_turn(width: int, widths: dict[s
 
 
 def test_columns_of_one_turn_share_spare_cells_by_weight() -> None:
-    columns = [replace(BAR, weight=3, most=40), replace(BAR, most=40), replace(BAR, most=11)]
+    columns = [
+        replace(BAR, weight=3, max_width=40),
+        replace(BAR, max_width=40),
+        replace(BAR, max_width=11),
+    ]
     assert [column.width for column in fitted(columns, 30 + 11)] == [17, 13, 11]
 
 

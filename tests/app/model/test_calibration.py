@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from played import played
+from played import session_of
 
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
@@ -22,7 +22,7 @@ Shares = tuple[float, float, float]
 
 def observe(result: Calibration, low: Floats, high: Floats) -> None:
     """Observes one sample, with bounds for each core."""
-    assert result.observe(result.judge(low[None], high[None])[:, None]) == 1
+    assert result.add_evidence(result.judge(low[None], high[None])[:, None]) == 1
 
 
 def play(
@@ -41,8 +41,8 @@ def play(
             event[lp] += union.get(counter, a + b + c) * TICKS / true
         values = {"ref": [int(r) for r in ref], counter: [int(e) for e in event]}
         frames.append(made.frame(greeting, seq, values))
-    played(session, frames)
-    return session, session.take()
+    session_of(session, frames)
+    return session, session.take_interval()
 
 
 MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7, 0.1, 0.1)] * 3

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made import counter, frame
-from played import played
+from played import session_of
 
 from perfprobe import wire
 from perftop.model.counters import Cores, Counters
@@ -318,11 +318,11 @@ def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
     hello = dataclasses.replace(plain, blocks=[wire.Block("odd", scope, [odd]), *plain.blocks])
     history = History(hello)
     session = Session(hello, history)
-    played(session, [_frame(hello, seq) for seq in range(1, 5)])
+    session_of(session, [_frame(hello, seq) for seq in range(1, 5)])
     column = session.counters.columns.get(key)
     assert column is None or column.block == "cpu"
     assert history.shared(key, bin_edges(session.now_ns, 100_000_000, 4)).shape[1] == 0
-    assert session.take().values.mean("util", [0]) == pytest.approx(0.5)
+    assert session.take_interval().values.mean("util", [0]) == pytest.approx(0.5)
 
 
 def _frame(hello: wire.Hello, seq: int) -> wire.Frame:

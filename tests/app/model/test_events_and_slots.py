@@ -10,8 +10,8 @@ import made
 import numpy as np
 import pytest
 from made import frame
-from played import played
-from simulated import lasting, messages
+from played import session_of
+from simulated import messages, messages_lasting
 
 from perfprobe import wire
 from perfprobe.wire import Frame
@@ -29,7 +29,7 @@ from perftop.session.values import DOUBT_TEXTS
 
 def seen(events: str, frames: int = 21, spec: str = "sim:smt-mix,cpus=4") -> Session:
     hello, result = messages(spec, frames, events=events)
-    return played(Session(hello), result)
+    return session_of(Session(hello), result)
 
 
 def at(interval: Interval, key: str, row: int = 0) -> float:
@@ -38,7 +38,7 @@ def at(interval: Interval, key: str, row: int = 0) -> float:
 
 def test_rates_and_counts_per_thousand_instructions() -> None:
     session = seen("context-switches,branches,branches:k,cycles")
-    interval = session.take()
+    interval = session.take_interval()
     everything = [*session.evaluator.metrics]
     assert everything[: len(METRICS)] == [*METRICS]
     assert everything[len(METRICS) :][:2] == ["e.context-switches", "e.context-switches/ki"]
@@ -59,7 +59,7 @@ def test_rates_and_counts_per_thousand_instructions() -> None:
 
 def test_multiplexed_events_are_scaled_and_marked() -> None:
     session = seen("branches,branch-misses,cache-references,cache-misses,cycles,context-switches")
-    interval = session.take()
+    interval = session.take_interval()
     for key, of in (("branches", 5), ("branch-misses", 400), ("cache-misses", 800)):
         assert at(interval, f"e.{key}/ki", 1) == pytest.approx(1000 / of, rel=1e-3)
         assert interval.shares[f"e.{key}"][1] == pytest.approx(3 / 5, rel=1e-6)
@@ -81,8 +81,8 @@ def test_multiplexed_events_are_scaled_and_marked() -> None:
 
 
 def test_the_times_of_a_group_scale_its_own_block_only() -> None:
-    alone = seen("context-switches").take()
-    beside = seen("branches,branch-misses,cache-misses,cycles,instructions").take()
+    alone = seen("context-switches").take_interval()
+    beside = seen("branches,branch-misses,cache-misses,cycles,instructions").take_interval()
     for key in ("busy_hz", "ipc", "util"):
         assert beside.values[key].tolist() == alone.values[key].tolist()
 
@@ -104,7 +104,7 @@ def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
             session.apply(dataclasses.replace(message, blocks=message.blocks | changed))
         else:
             session.apply(message)
-    interval = session.take()
+    interval = session.take_interval()
     assert ("e.branches", Doubt.JUMPED) in interval.suspect[2]
     assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", what}
     assert [*interval.suspect] == [2]
@@ -151,7 +151,7 @@ def seen_slots(*, wrong: bool = False) -> Session:
 
 
 def test_four_ways_that_add_up() -> None:
-    interval = seen_slots().take()
+    interval = seen_slots().take_interval()
     for row in range(4):
         shares = [float(interval.values[f"{key}_ratio"][row]) for key in SLOT_KEYS]
         assert sum(shares) == pytest.approx(1, abs=1e-4)
@@ -163,7 +163,7 @@ def test_four_ways_that_add_up() -> None:
 
 def test_slots_that_go_to_the_sibling() -> None:
     session = seen_slots()
-    interval = session.take()
+    interval = session.take_interval()
     for core, (first, _) in enumerate(session.cores):
         row = session.position[first]
         both = float(interval.split.shares(core)["both"])
@@ -174,7 +174,7 @@ def test_slots_that_go_to_the_sibling() -> None:
 
 def test_slots_that_do_not_add_up_are_suspect() -> None:
     session = seen_slots(wrong=True)
-    interval = session.take()
+    interval = session.take_interval()
     assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect[1]
     assert np.isnan(interval.values["topdown_backend_ratio"]).all()
     assert np.isfinite(interval.values["ipc"]).all()
@@ -187,8 +187,8 @@ def test_a_machine_without_them_has_no_such_number() -> None:
 
 
 def test_a_sibling_that_takes_slots_is_measured() -> None:
-    hello, result = lasting("sim:neighbour,cpus=8,slots=1", 19.1)
-    session = played(Session(hello), result)
+    hello, result = messages_lasting("sim:neighbour,cpus=8,slots=1", 19.1)
+    session = session_of(Session(hello), result)
     episode = next(e for e in session.ended if e.kind == "neighbour" and e.cause == "sibling")
     both = 0.971 * 0.3 * 2.1e9 / 3.7e9
     assert episode.evidence["slots_to_sibling"] == pytest.approx(both, abs=0.01)
@@ -311,10 +311,10 @@ def test_events_wait_for_their_turn_without_limit_and_say_so() -> None:
         every = made.frame(dataclasses.replace(greeting, blocks=greeting.blocks[:1]), seq, values)
         session.apply(dataclasses.replace(every, blocks=every.blocks | {"events.1": rows}))
         if seq == 4:
-            line = stat_lines.interval_line(session, session.take())["cpus"][0]
+            line = stat_lines.interval_line(session, session.take_interval())["cpus"][0]
             assert line["e.branches"] is None
             assert "other events had the counters" in str(line)
-    interval = session.take()
+    interval = session.take_interval()
     assert at(interval, "e.branches") == pytest.approx(1000 * 14 / 0.7)
     assert interval.shares["e.branches"].tolist() == pytest.approx([1 / 14])
 
@@ -335,7 +335,7 @@ def test_estimates_are_marked() -> None:
         ran = seq * 40_000_000
         values = {"perf_enabled_s": [seq * 10**8], "perf_running_s": [ran], "ref": [seq * 10**7]}
         session.apply(made.frame(greeting, seq, values))
-    interval = session.take()
+    interval = session.take_interval()
     line = stat_lines.interval_line(session, interval)
     assert line["cpus"][0]["counted"] == 0.4
     assert line["cpus"][0]["util"] == pytest.approx(0.125)
@@ -371,10 +371,10 @@ def test_idle_transitions_stand_in_for_counts_without_a_turn(why: str) -> None:
         }  # fmt: skip
         session.apply(made.frame(greeting, seq, values))
         if seq == 10:
-            first = session.take()
+            first = session.take_interval()
         if seq == 20 and why != "doubt":
             break
-    interval = session.take()
+    interval = session.take_interval()
     if why == "doubt":
         assert interval.values["util"] == pytest.approx([0.25] * 2, rel=1e-3)
         return
@@ -398,7 +398,7 @@ def test_a_sample_without_a_turn_does_not_make_an_interval_unknown() -> None:
         moved = {"ref": 10**7, "cycles": 10**7, "instructions": 2 * 10**7}
         values |= {key: [counted * of] for key, of in moved.items()}
         session.apply(made.frame(greeting, seq, values))
-    interval = session.take()
+    interval = session.take_interval()
     assert at(interval, "ipc") == pytest.approx(2.0)
     assert at(interval, "util") == pytest.approx(0.05, rel=0.01)
     assert interval.counted is not None

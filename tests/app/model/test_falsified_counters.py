@@ -171,7 +171,7 @@ def test_counters_reported_as_taken_are_suspect_until_given_back() -> None:
         values: made.Values = {"ref": [seq * TICKS // 2], "cycles": [seq * TICKS // 2],
                                "kernel_cycles": [seq * TICKS // 3]}  # fmt: skip
         session.apply(made.frame(hello, seq, values))
-        interval = session.take()
+        interval = session.take_interval()
         assert seq == 0 or interval.values["util"][0] == pytest.approx(0.5)
         kernel.append(float(interval.values["kernel_cycles"][0]))
     assert [np.isnan(value) for value in kernel] == [seq in (0, 3, 4, 5) for seq in range(8)]
@@ -217,7 +217,7 @@ def play(messages: Iterator[wire.Message]) -> tuple[Session, list[Interval]]:
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
     taken = session.play([*messages])
-    return session, [session.take() for m in taken if isinstance(m, wire.Frame) and m.seq]
+    return session, [session.take_interval() for m in taken if isinstance(m, wire.Frame) and m.seq]
 
 
 @pytest.fixture(scope="module", params=["all counters", "three counters"])

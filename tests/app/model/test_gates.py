@@ -62,7 +62,7 @@ def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -
         frame = made.frame(hello, seq, results)
         result = samples(reader, [frame])
     (sample,) = result
-    cycles, run_s = DetectorInput(sample, 0, made.SAMPLE_NS, reader.cores, {}).ran()
+    cycles, run_s = DetectorInput(sample, 0, made.SAMPLE_NS, reader.cores, {}).cycles_and_time()
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 
@@ -155,7 +155,7 @@ def session(*, tsc: bool, ahead: tuple[int, int] = (0, 0)) -> Session:
 
 def test_metrics_and_states() -> None:
     result = session(tsc=True, ahead=(0, 10**12))
-    interval = result.take()
+    interval = result.take_interval()
     assert interval.suspect == {}
     assert list(interval.values["util"]) == pytest.approx([0.6, 0.3])
     assert list(interval.values["halt"]) == pytest.approx([0.4, 0.7])
@@ -170,7 +170,7 @@ def test_metrics_and_states() -> None:
 
 def test_without_a_tsc_no_ratio_is_made_of_nanoseconds() -> None:
     result = session(tsc=False)
-    interval = result.take()
+    interval = result.take_interval()
     assert result.evaluator.first_missing("util") is not None
     assert "tsc" not in interval.counts
     assert not (interval.values["util"] >= 0).any()
@@ -190,7 +190,7 @@ def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
         values = {"tsc": [i * TICKS] * 2, "ref": [i * 2 * TICKS, 0], "cycles": [i * TICKS, 0],
                   "instructions": [i * TICKS, 0], "one_thread": [0, 0]}  # fmt: skip
         result.apply(made.frame(greeting, i, values, stamps=[i * RAW_NS] * 2))
-    assert result.take().suspect[0] == {("ref", Doubt.FAST)}
+    assert result.take_interval().suspect[0] == {("ref", Doubt.FAST)}
 
 
 def test_the_rate_of_an_event_of_four_threads_is_learned() -> None:
@@ -201,11 +201,11 @@ def test_the_rate_of_an_event_of_four_threads_is_learned() -> None:
     result = Session(greeting)
     for i in range(6):
         if i == 5:
-            result.take()
+            result.take_interval()
         values = {"tsc": [i * TICKS] * 4, "ref": [int(0.4 * i * TICKS)] * 4,
                   "any_thread": [int(0.9 * i * TICKS / 13)] * 4}  # fmt: skip
         result.apply(made.frame(greeting, i, values, stamps=[i * RAW_NS] * 4))
-    split = result.take().split
+    split = result.take_interval().split
     assert split.method == ["any-thread"]
     assert split.states[0, 0] == pytest.approx(0.1, abs=1e-6)
 
@@ -239,13 +239,13 @@ def in_turns(share: float) -> Session:
 
 
 def test_counts_that_were_scaled_up_are_not_compared_with_exact_ones() -> None:
-    whole = {why for doubts in in_turns(1.0).take().suspect.values() for why in doubts}
+    whole = {why for doubts in in_turns(1.0).take_interval().suspect.values() for why in doubts}
     assert {
         ("ref", Doubt.UNLIKE),
         ("cycles", Doubt.UNLIKE),
         ("kernel_cycles", Doubt.STILL),
     } <= whole
-    interval = in_turns(0.1).take()
+    interval = in_turns(0.1).take_interval()
     assert interval.suspect == {}
     assert interval.values["util"] == pytest.approx([0.575] * 2, rel=1e-4)
     assert np.isfinite(interval.split.states).all()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import by_day
-from truths import PLAYED_S, SMALL, found
+from nights import cases_by_day
+from truths import PLAYED_S, SMALL, found_episodes
 
 from perftop.base.arrays import Bools, Floats
 from perftop.model.evaluation import (
@@ -107,13 +107,15 @@ def test_the_parts_never_exceed_what_was_wanted(
 
 
 def by_cpu(scenario: str) -> Floats:
-    session, _ = found(f"{scenario},{SMALL}", SAMPLE_NS, PLAYED_S)
+    session, _ = found_episodes(f"{scenario},{SMALL}", SAMPLE_NS, PLAYED_S)
     return session.run_interval().values["lost_ratio"]
 
 
 @pytest.mark.parametrize(
     "scenario",
-    by_day(["steady", "jitter", "smt-mix", "hybrid", "hotplug"], ["jitter", "hybrid", "hotplug"]),
+    cases_by_day(
+        ["steady", "jitter", "smt-mix", "hybrid", "hotplug"], ["jitter", "hybrid", "hotplug"]
+    ),
 )
 def test_nothing_is_lost_on_a_machine_that_is_well(scenario: str) -> None:
     report = by_cpu(scenario)
@@ -141,7 +143,7 @@ def test_losses_are_those_of_the_script(scenario: str, share: float) -> None:
 
 def test_a_span_is_the_sum_of_its_samples() -> None:
     """It is neither the mean of shares nor computed from the ceiling of the whole span."""
-    session, _ = found(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
+    session, _ = found_episodes(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
     whole = session.run_interval().values
     at = INDEX["lost_ratio"]
     everyone = whole.top[at][np.isfinite(whole.top[at])].sum()

@@ -8,7 +8,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
-from fakes import Machine, seen
+from fakes import Machine, observe
 
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.model.counters import Counters
@@ -38,7 +38,7 @@ def interval(
         return result
 
     machine.frame = frame  # type: ignore[method-assign]
-    return seen(machine)[1]
+    return observe(machine)[1]
 
 
 def test_energy_over_time_is_power() -> None:
@@ -58,7 +58,7 @@ def test_interrupts_are_rates_and_load_is_a_gauge() -> None:
 
 
 def test_uncounted_numbers_are_absent() -> None:
-    assert seen(Machine(cores=2))[1].machine == {}
+    assert observe(Machine(cores=2))[1].machine == {}
 
 
 def test_a_row_that_was_never_read_is_unknown() -> None:
@@ -89,4 +89,4 @@ def test_cores_that_tell_their_power() -> None:
     counter = Counter("energy_core_j", "energy", "J", "made", scale=0.001)
     result = interval({"energy_core_j": 500}, counter, scope="core")
     assert result.core_power_w.tolist() == pytest.approx([5.0, 5.0])
-    assert np.isnan(seen(Machine(cores=2))[1].core_power_w).all()
+    assert np.isnan(observe(Machine(cores=2))[1].core_power_w).all()

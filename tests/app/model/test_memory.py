@@ -10,7 +10,7 @@ import made
 import numpy as np
 import pytest
 import simulated
-from played import played
+from played import session_of
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
@@ -35,12 +35,12 @@ SPEC = "sim:smt-mix,cpus=32,packages=2"
 
 def seconds(count: int) -> list[Interval]:
     """Intervals of a second each."""
-    hello, messages = simulated.lasting(SPEC, count)
+    hello, messages = simulated.messages_lasting(SPEC, count)
     session, result = Session(hello), list[Interval]()
     for message in messages:
-        played(session, [message])
+        session_of(session, [message])
         if (message.time_ns - hello.raw_ns) % 1_000_000_000 == 0:
-            result.append(session.take())
+            result.append(session.take_interval())
     return result[1:]
 
 

@@ -76,7 +76,7 @@ ALL = [*KINDS.values(), *NEIGHBOURS.values()]
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.key)
 def test_a_kind_lowers_and_explains_numbers_that_exist(kind: Kind) -> None:
     assert {kind.lowers} - {""} <= set(NUMBERS)
-    assert set(kind.rows) <= set(NUMBERS)
+    assert set(kind.explains) <= set(NUMBERS)
     assert kind.sentences or kind.key == "neighbour"
     assert len(kind.sign) == 1
 

@@ -63,7 +63,7 @@ def play(
     session.apply(made.frame(greeting, 0, first, stamps=[start, start + offset]))
     stamps = [start + reads[0], start + offset + reads[1]]
     session.apply(made.frame(greeting, 1, last, stamps=stamps))
-    return session, session.take()
+    return session, session.take_interval()
 
 
 @given(
@@ -103,7 +103,7 @@ def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
     for seq, alone in enumerate([0, ticks // TICK // 2]):
         values = {"ref": [seq * ticks // 5, seq * ticks // 5], "one_thread": [alone, alone]}
         session.apply(made.frame(greeting, seq, values))
-    interval = session.take()
+    interval = session.take_interval()
     assert np.isnan(interval.split.states).all()
     assert session.suspect_samples == 2
     assert interval.suspect[0] == {("one_thread", Doubt.OUTSIDE)}
@@ -151,7 +151,7 @@ def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval,
     zero = {key: [0] * threads for key in ("ref", *more)}
     session.apply(made.frame(greeting, 0, zero))
     session.apply(made.frame(greeting, 1, {"ref": ref, **more}))
-    interval = session.take()
+    interval = session.take_interval()
     return interval, interval.split.states[0]
 
 
@@ -199,7 +199,7 @@ def test_siblings_read_over_different_spans_have_no_states() -> None:
     for seq, flags in enumerate([None, None, back, None]):
         ref = [seq * ticks // 2, seq * ticks // 2]
         session.apply(made.frame(greeting, seq, {"ref": ref}, flags=flags))
-    interval = session.take()
+    interval = session.take_interval()
     assert interval.values["util"].tolist() == [0.5, 0.5]
     assert np.isnan(interval.split.states).all()
     assert np.isnan(interval.split.low).all()
@@ -216,7 +216,7 @@ def test_a_core_without_its_event_has_bounds_and_the_others_keep_their_states(ke
         event = {"one_thread": 0, "any_thread": half, "distributed": half // 2}[key]
         values: made.Values = {"ref": [half] * 4, key: [event, None, event, None]}
         session.apply(made.frame(greeting, seq, values))
-    split = session.take().split
+    split = session.take_interval().split
     assert split.method == [key.replace("_", "-"), "bounds"]
     assert split.states[0].tolist() == pytest.approx([0.5, 0, 0, 0.5], abs=1e-4)
     assert np.isnan(split.states[1]).all()
@@ -241,7 +241,7 @@ def traced(first: list[int], second: list[int]) -> Interval:
         ]
         values["stat_steal_s"] = [0] * 4
         session.apply(made.frame(greeting, seq, values))
-    return session.take()
+    return session.take_interval()
 
 
 def test_the_kernels_idle_transitions_give_the_states() -> None:
@@ -277,7 +277,7 @@ def test_a_core_that_hello_did_not_know_has_no_traced_states() -> None:
         values = {key: [seq * ms * 1_000_000] for key, ms in ns.items()}
         values["busy_s"] = [seq * ms * 1_000_000 for ms in (30, 60, 30, 30)]
         session.apply(made.frame(greeting, seq, values))
-    split = session.take().split
+    split = session.take_interval().split
     assert session.cores == [first, late]
     assert split.method == ["traced", "bounds"]
     assert split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])

@@ -84,7 +84,7 @@ def test_malformed_threads_are_ignored(threads: object) -> None:
     watched_job = WatchedJob("job")
     watched_job.take({"watched": {"threads": threads, "more": "many"}}, 1)
     assert watched_job.threads == {}
-    assert watched_job.more == 0
+    assert watched_job.unlisted_threads == 0
 
 
 def test_names_cannot_reach_the_terminal() -> None:
@@ -99,7 +99,7 @@ def test_no_more_threads_are_kept_than_a_probe_may_tell() -> None:
     many = {str(tid): [1, "a", 0, 0, 0, 0, 0] for tid in range(5000)}
     watched_job.take({"watched": {"threads": many, "more": 7}}, 1)
     assert len(watched_job.threads) == 1024
-    assert watched_job.more == 7
+    assert watched_job.unlisted_threads == 7
 
 
 def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:

@@ -11,7 +11,7 @@ import counted
 import made
 import numpy as np
 import pytest
-from counted import BASE, ORIGIN, cpufreq, ghz, table
+from counted import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,17 +60,17 @@ def test_the_table_gives_the_ceiling_of_cores_that_are_always_active(
 ) -> None:
     on = [1.0] * active + [0.0] * (24 - active)
     for result in (
-        ceilings(turbo([table(XEON)]), on, on),
-        ceilings(turbo([table(XEON)], sleep=False), on),
+        ceilings(turbo([turbo_table(XEON)]), on, on),
+        ceilings(turbo([turbo_table(XEON)], sleep=False), on),
     ):
-        assert set(ghz(result.low_hz)) == set(ghz(result.high_hz)) == {expected}
+        assert set(in_ghz(result.low_hz)) == set(in_ghz(result.high_hz)) == {expected}
         assert np.array_equal(result.hz, result.low_hz)
 
 
 def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does_not() -> None:
     run = [1.0] * 4 + [0.0] * 20
-    assert ghz(ceilings(turbo([table(XEON)]), run, [1.0] * 24).low_hz[:1]) == [2.8]
-    assert ghz(ceilings(turbo([table(XEON)]), run, run).low_hz[:1]) == [3.5]
+    assert in_ghz(ceilings(turbo([turbo_table(XEON)]), run, [1.0] * 24).low_hz[:1]) == [2.8]
+    assert in_ghz(ceilings(turbo([turbo_table(XEON)]), run, run).low_hz[:1]) == [3.5]
 
 
 @pytest.mark.parametrize(("kind", "model", "awake"), [
@@ -79,7 +79,7 @@ def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does
 def test_c6_of_small_cores_includes_c7(kind: str | None, model: int, awake: float) -> None:
     plain = made.hello(
         [made.REF, made.CYCLES], cores=2, threads=1, core=[SLEEP, made.counter("core_c7")],
-        turbo=[table([(1, 40), (2, 30)])], base_hz=BASE,
+        turbo=[turbo_table([(1, 40), (2, 30)])], base_hz=BASE,
     )  # fmt: skip
     rows = [dataclasses.replace(row, type=kind) for row in plain.topology]
     identity = wire.Identity("GenuineIntel", 6, model)
@@ -92,7 +92,7 @@ def test_c6_of_small_cores_includes_c7(kind: str | None, model: int, awake: floa
 def test_wake_ups_of_idle_cores_move_the_ceiling_by_as_much_as_they_last() -> None:
     """Were all idle ones awake at once, for 0.3 % of the time: 3.4 GHz, and 2.8 in that time."""
     awake = [1.0] * 8 + [0.003] * 16
-    result = ceilings(turbo([table(XEON)]), awake, awake)
+    result = ceilings(turbo([turbo_table(XEON)]), awake, awake)
     assert 3.4e9 - 0.003 * 16 * 0.1e9 < result.low_hz[0] <= 3.4e9 * 0.997 + 2.8e9 * 0.003
     assert result.high_hz[0] == pytest.approx(3.4e9)
 
@@ -114,7 +114,7 @@ def test_the_range_holds_whatever_the_schedule_was(
     ran = active & np.array(data.draw(schedules(5, 8)))
     allowed = np.array([0.0, *(steps[min(n, len(steps)) - 1][1] * 1e8 for n in range(1, 6))])
     by_slot = allowed[active.sum(axis=0)]
-    result = ceilings(turbo([table(steps)], cores=5), ran.mean(axis=1), active.mean(axis=1))
+    result = ceilings(turbo([turbo_table(steps)], cores=5), ran.mean(axis=1), active.mean(axis=1))
     for core in np.flatnonzero(ran.any(axis=1)):
         mean = by_slot[ran[core]].mean()
         assert result.low_hz[core] <= mean * (1 + 1e-9)
@@ -130,7 +130,7 @@ def test_hulls_lie_below_and_above_every_step(
         itertools.accumulate(widths),
         (80 - fall for fall in itertools.accumulate(falls)),
     )
-    ((steps,), _) = valid_tables([table(list(zip(cores, ratios, strict=True)))], [0])
+    ((steps,), _) = valid_tables([turbo_table(list(zip(cores, ratios, strict=True)))], [0])
     least = data.draw(st.integers(1, 20))
     most = data.draw(st.integers(least, 40))
     counts = range(least, most + 1)
@@ -147,44 +147,53 @@ def test_hulls_lie_below_and_above_every_step(
 def test_siblings_weigh_by_how_long_each_ran() -> None:
     """One ran beside all others, and its sibling, now and then, with nobody knows whom."""
     util = [1.0] * 4 + [0.01, 0, 0, 0]
-    result = ceilings(turbo([table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1])
-    assert ghz(result.low_hz) == ghz(result.high_hz) == [3.0] * 4
+    result = ceilings(
+        turbo([turbo_table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1]
+    )
+    assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == [3.0] * 4
 
 
 def test_a_core_of_which_nothing_is_known_may_be_active_or_not() -> None:
     nan = float("nan")
-    result = ceilings(turbo([table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
-    assert (ghz(result.low_hz)[0], ghz(result.high_hz)[0]) == (3.0, 4.0)
+    result = ceilings(turbo([turbo_table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
+    assert (in_ghz(result.low_hz)[0], in_ghz(result.high_hz)[0]) == (3.0, 4.0)
 
 
 def test_cores_that_are_off_are_not_active() -> None:
-    of = turbo([table([(1, 40), (2, 30)])], cores=2)
+    of = turbo([turbo_table([(1, 40), (2, 30)])], cores=2)
     delta = counted.delta(of._counters, {"core_c6": [0.0, float("nan")]})
     result = of.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
-    assert ghz(result.low_hz[:1]) == [4.0]
+    assert in_ghz(result.low_hz[:1]) == [4.0]
 
 
 def test_packages_count_their_own_cores() -> None:
     packages = [[0, 1], [2, 3]]
     result = ceilings(
-        turbo([table([(1, 40), (2, 30)])], cores=4, packages=packages), [1, 1, 1, 0], [1, 1, 1, 0]
+        turbo([turbo_table([(1, 40), (2, 30)])], cores=4, packages=packages),
+        [1, 1, 1, 0],
+        [1, 1, 1, 0],
     )
-    assert ghz(result.low_hz) == [3.0, 3.0, 4.0, 4.0]
+    assert in_ghz(result.low_hz) == [3.0, 3.0, 4.0, 4.0]
 
 
 def test_core_types_have_a_table_each_and_count_for_it() -> None:
-    big, small = table([(1, 50), (2, 45)], cpus=[0, 1]), table([(1, 38), (2, 35)], cpus=[2, 3])
+    big, small = (
+        turbo_table([(1, 50), (2, 45)], cpus=[0, 1]),
+        turbo_table([(1, 38), (2, 35)], cpus=[2, 3]),
+    )
     result = ceilings(turbo([big, small], cores=4), [1, 0, 1, 1], [1, 0, 1, 1])
-    assert ghz(result.low_hz) == [5.0, 5.0, 3.5, 3.5]
+    assert in_ghz(result.low_hz) == [5.0, 5.0, 3.5, 3.5]
 
 
 def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
-    (first, second), _ = valid_tables([table([(1, 40)], cpus=[0, 1]), table([(1, 30)])], range(4))
+    (first, second), _ = valid_tables(
+        [turbo_table([(1, 40)], cpus=[0, 1]), turbo_table([(1, 30)])], range(4)
+    )
     assert (first.cpus.tolist(), second.cpus.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
 
 
 def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
-    assert turbo([table([(1, 37)])]).has_tables
+    assert turbo([turbo_table([(1, 37)])]).has_tables
     assert turbo([cpufreq(38)]).has_tables
     none = turbo([], cores=2)
     assert not none.has_tables
@@ -195,24 +204,24 @@ def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
 def test_cpufreq_gives_an_upper_bound_only() -> None:
     of = turbo([cpufreq(38)], cores=2)
     result = ceilings(of, [1, 1], [1, 1])
-    assert (ghz(result.low_hz), ghz(result.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
+    assert (in_ghz(result.low_hz), in_ghz(result.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
     assert np.isnan(result.hz).all()
     assert not of.cpus.any()
     unknown = ceilings(turbo([cpufreq(38)], cores=2, base_hz=None), [1, 1], [1, 1])
     assert np.isnan(unknown.low_hz).all()
-    assert ghz(unknown.high_hz) == [3.8, 3.8]
+    assert in_ghz(unknown.high_hz) == [3.8, 3.8]
 
 
 def test_favoured_cores_may_exceed_their_table() -> None:
-    both = [table([(1, 37), (2, 35)]), cpufreq(40, cpus=[0]), cpufreq(37, cpus=[1])]
+    both = [turbo_table([(1, 37), (2, 35)]), cpufreq(40, cpus=[0]), cpufreq(37, cpus=[1])]
     result = ceilings(turbo(both, cores=2), [1, 1], [1, 1])
-    assert (ghz(result.low_hz), ghz(result.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
+    assert (in_ghz(result.low_hz), in_ghz(result.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
 
 
 def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum() -> None:
     """One table for all: 5.3 GHz for one core, which two of the four reach and one never could."""
     of = turbo(
-        [table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
+        [turbo_table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
          cpufreq(25, cpus=[3])],
         cores=4,
     )  # fmt: skip
@@ -226,14 +235,14 @@ def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum()
 def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
     """Firmware has capped a part whose table goes on to 3.9 GHz. A package's exact ceiling is of
     its best core, too."""
-    of = turbo([table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
+    of = turbo([turbo_table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
     result = ceilings(of, [1, 0], [1, 0])
-    assert ghz(result.low_hz) == ghz(result.high_hz) == ghz(result.hz) == [3.6, 3.6]
-    assert ghz(ceilings(of, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
+    assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == in_ghz(result.hz) == [3.6, 3.6]
+    assert in_ghz(ceilings(of, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
     greeting.blocks.append(Block("package", "package", [exact]))
-    assert ghz(ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
+    assert in_ghz(ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
 
 
 def test_one_base_clock_is_not_that_of_every_core_type() -> None:
@@ -250,24 +259,24 @@ def test_one_base_clock_is_not_that_of_every_core_type() -> None:
     [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MAX_STEPS + 2)],
 ])  # fmt: skip
 def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) -> None:
-    steps, bounds = valid_tables([table(nonsense)], [0, 1])
+    steps, bounds = valid_tables([turbo_table(nonsense)], [0, 1])
     assert steps == []
     assert np.isnan(bounds).all()
-    steps, _ = valid_tables([table(nonsense), table([(1, 30)])], [0, 1])
+    steps, _ = valid_tables([turbo_table(nonsense), turbo_table([(1, 30)])], [0, 1])
     assert len(steps) == 1
 
 
 def test_a_table_may_be_as_long_as_any() -> None:
-    (steps,), _ = valid_tables([table([(n, 30) for n in range(1, MAX_STEPS + 1)])], [0])
+    (steps,), _ = valid_tables([turbo_table([(n, 30) for n in range(1, MAX_STEPS + 1)])], [0])
     assert len(steps.hz) == MAX_STEPS
 
 
 def test_exact_ceilings_go_before_tables() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
-    greeting = made.hello(cores=2, threads=1, turbo=[table(XEON)])
+    greeting = made.hello(cores=2, threads=1, turbo=[turbo_table(XEON)])
     greeting.blocks.append(Block("package", "package", [exact]))
     result = ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
-    assert ghz(result.low_hz) == ghz(result.high_hz) == ghz(result.hz) == [3.3, 3.3]
+    assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == in_ghz(result.hz) == [3.3, 3.3]
 
 
 # --- caps that somebody set
@@ -278,7 +287,7 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
     gauges = {key: made.gauge(key) for key in keys if key in moved}
     hello = made.hello(
         [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
-        turbo=[table([(1, 40), (2, 30)]), *more], base_hz=BASE,
+        turbo=[turbo_table([(1, 40), (2, 30)]), *more], base_hz=BASE,
     )  # fmt: skip
     for name, places in (("package", keys[1:3]), ("machine", keys[3:])):
         there = [gauges[key] for key in places if key in gauges]
@@ -288,9 +297,9 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
     result = of.caps(counted.delta(of._counters, moved))
     names = [
         [*CLOCK_CAPS][by] if hz < np.inf else ""
-        for hz, by in zip(result.hz, result.by, strict=True)
+        for hz, by in zip(result.hz, result.cap_index, strict=True)
     ]
-    return list(zip(ghz(result.hz), names, strict=True))
+    return list(zip(in_ghz(result.hz), names, strict=True))
 
 
 def test_caps_each_with_what_sets_it() -> None:
@@ -314,7 +323,7 @@ def test_caps_each_with_what_sets_it() -> None:
 def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) -> None:
     keys = "ceiling_hz", "max_hz", "turbo_disabled", "turbo_off", "max_perf_pct", "base_hz"
     hello = made.hello(
-        cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[table([(1, 40)])], base_hz=BASE
+        cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[turbo_table([(1, 40)])], base_hz=BASE
     )
     block = Block("odd", scope, [*map(made.gauge, keys), made.counter("core_c6")])
     reader = SampleReader(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
@@ -322,7 +331,9 @@ def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) 
     delta = counted.delta(reader.counters, dict.fromkeys(known, 1.0))
     reader.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
     caps = reader.turbo.caps(delta)
-    named = {[*CLOCK_CAPS][by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
+    named = {
+        [*CLOCK_CAPS][by] for hz, by in zip(caps.hz, caps.cap_index, strict=True) if hz < np.inf
+    }
     assert named == {
         "cpu": {"scaling_max_freq"}, "core": set(), "package": {"turbo off"},
         "machine": {"max_perf_pct"},

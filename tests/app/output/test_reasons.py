@@ -50,7 +50,7 @@ def lines(result: Iterable[wire.Message]) -> Iterator[Line]:
     yield stat_lines.hello_line(session)
     for message in session.play(stream):
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS:
-            yield stat_lines.interval_line(session, session.take())
+            yield stat_lines.interval_line(session, session.take_interval())
     yield run_summary.summary_line(session, {}, 1.0)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Machine, seen
+from fakes import Machine, observe
 
 from perfprobe.wire import Cpu
 from perftop.base.text import long_duration
@@ -188,7 +188,7 @@ def test_the_time_is_part_of_the_sentence(kind: str, when: str, words: str) -> N
 
 
 def test_a_young_episode_has_a_length_and_an_old_one_a_start() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     run = Episode("turbo-drop", [0], 1 * S, None, 5e8, "thermal")
     assert duration_phrase(session, [run], round(5.1 * S)) == "for 4.1 s"
     assert duration_phrase(session, [run], 60 * S).startswith("since ")
@@ -198,7 +198,7 @@ def test_a_young_episode_has_a_length_and_an_old_one_a_start() -> None:
 
 
 def test_tasks_on_the_cpus_lose_unless_a_job_is_watched() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     steal = Episode("steal", [0, 1], S, None, 0.2, "hypervisor")
     tasks: Tasks = {"0": [7, "as", 0.2], "1": [8, "cc1", 0.9], "2": [9, "no", 1.0], "3": ["bad"]}
     assert losers(session, [steal], tasks) == ["cc1", "as"]

@@ -12,7 +12,7 @@ from typing import Any, cast
 import made
 import pytest
 from examples import output
-from fakes import Machine, seen
+from fakes import Machine, observe
 from simulated import messages
 
 from perfprobe import wire
@@ -43,7 +43,7 @@ def test_columns_that_cannot_be_measured_need_to_be_asked_for() -> None:
 
 
 def test_only_the_requested_columns_are_printed() -> None:
-    session, interval = seen(Machine(cores=2))
+    session, interval = observe(Machine(cores=2))
     lines = StatTable(session, ["busy_hz", "smi", "power_w"]).lines(interval)
     heading, units, everyone, first, *_ = lines[2:]
     assert heading.split() == ["cpu", "clock", "SMI", "power"]
@@ -53,7 +53,7 @@ def test_only_the_requested_columns_are_printed() -> None:
 
 
 def test_each_screenful_has_a_heading() -> None:
-    session, interval = seen(Machine(cores=2))
+    session, interval = observe(Machine(cores=2))
     for brief, rows in ((True, 1), (False, 7)):
         table = StatTable(session, brief=brief, height=20)
         printed = [line for _ in range(20) for line in table.lines(interval)]
@@ -76,7 +76,7 @@ def drop(start_s: float, end_s: float | None, depth_hz: float, cause: str) -> Ep
 
 
 def test_the_summary_counts_causes_and_names_the_costliest() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     tally = Tally()
     for episode in (
         drop(1, 2, 3e8, "thermal"),
@@ -157,7 +157,7 @@ TOTALS = {"instructions": 91.3e9, "cycles": 81.2e9, "below_ceiling": 0.12}
 
 
 def example(**more: Any) -> tuple[Session, dict[str, Any]]:
-    session, _ = seen(Machine(cores=2))
+    session, _ = observe(Machine(cores=2))
     line = summary_line(session, {}, 84.2) | {"run": RUN, "job": JOB, "busy": BUSY}
     line |= {"others": OTHERS, "totals": TOTALS, "energy_j": 6400.0, "own_cpu_s": 0.34}
     line["causes"] = [{"kind": "turbo-drop", "cause": "power-pl2"}]
@@ -229,7 +229,7 @@ class Sham:
 
 def test_only_the_command_counts_where_another_job_is_watched() -> None:
     """With --watch OTHER -- CMD the CPUs of the job are those of the command."""
-    session, _ = seen(Machine(cores=2), 3)
+    session, _ = observe(Machine(cores=2), 3)
     watched_job = session.neighbours.watched_job
     watched_job.name = "other"
     measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT, marks=MarkSocket())))
@@ -276,7 +276,7 @@ def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
     assert _other_tasks(session, footprint) is None
     look = TaskSnapshot.from_records({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
-    times.of_all(look, 0, 700 * MS)
+    times.add_snapshot(look, 0, 700 * MS)
     result = _other_tasks(session, footprint)
     assert result is not None
     assert result["cpus"] == pytest.approx(1.0)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import Does, Machine
-from fakes import seen as sampled
-from nights import by_day
-from played import played
-from truths import PLAYED_S, SMALL, found, play
+from fakes import CpuLoad, Machine
+from fakes import observe as sampled
+from nights import cases_by_day
+from played import session_of
+from truths import PLAYED_S, SMALL, found_episodes, play_episodes
 
 from perftop.model.kinds import Episode, cause_of
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
@@ -47,7 +47,7 @@ EVERY = [*((s, w, t) for s, w, t, _ in SICK), *((s, None, PLAYED_S) for s in WEL
 def seen(
     scenario: str, seconds: float = PLAYED_S, watch: str | None = None
 ) -> tuple[Session, Report]:
-    session, _ = found(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)
+    session, _ = found_episodes(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)
     return session, report(session, session.run.start_ns)
 
 
@@ -63,12 +63,12 @@ def test_the_scripted_cause_is_first(
     assert result.findings[0].cause == cause
     assert result.findings[0].share >= MIN_SHARE
     first = printed(session, result)[0]
-    name = watch or (result.findings[0].by if cause[0] == "neighbour" else "This machine")
+    name = watch or (result.findings[0].culprit if cause[0] == "neighbour" else "This machine")
     assert name in first
-    assert result.findings[0].by in first
+    assert result.findings[0].culprit in first
 
 
-@pytest.mark.parametrize("scenario", by_day(WELL, WELL_BY_DAY))
+@pytest.mark.parametrize("scenario", cases_by_day(WELL, WELL_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     session, result = seen(scenario)
     assert result.named_findings == []
@@ -78,10 +78,10 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     assert not any("ruled out" in line for line in printed(session, result))
 
 
-@pytest.mark.parametrize("seed", by_day(range(2, 22), [2]))
+@pytest.mark.parametrize("seed", cases_by_day(range(2, 22), [2]))
 @pytest.mark.parametrize("scenario", ["idle", "smt-mix", "steady"])
 def test_a_look_of_ten_seconds_at_a_healthy_machine_names_nothing(scenario: str, seed: int) -> None:
-    session, _ = play(f"{scenario},cpus=8,packages=1,seed={seed}", SAMPLE_NS, 10)
+    session, _ = play_episodes(f"{scenario},cpus=8,packages=1,seed={seed}", SAMPLE_NS, 10)
     assert report(session, session.run.start_ns).named_findings == []
 
 
@@ -212,7 +212,7 @@ def test_a_wait_names_the_tasks_that_are_waited_for(
     assert result.text == words
     assert (result.confidence != "unknown") == (by is not None)
     assert (UNKNOWN_NEIGHBOUR in result.evidence) == (by is None)
-    assert result.by == by or (by is None and not {"own", "hog"} & {*result.by.split()})
+    assert result.culprit == by or (by is None and not {"own", "hog"} & {*result.culprit.split()})
 
 
 def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
@@ -234,7 +234,7 @@ def test_children_that_ended_between_scans_are_named_by_their_parent(
     tasks: dict[tuple[int, str, int], TaskTimes], words: str, by: str
 ) -> None:
     result = waits(BLOCKED, tasks)
-    assert (result.text, result.by) == (words, by)
+    assert (result.text, result.culprit) == (words, by)
     assert result.confidence == ("inferred" if "short" in by else "measured" if by == "hog" else
                                 "unknown")  # fmt: skip
 
@@ -266,16 +266,21 @@ def test_a_thread_of_the_kernel_is_named_by_what_it_does(
     result = waiting_loss(session, "job")
     assert result is not None
     assert result.text == f"job waits behind {comm}[7] on CPU 0"
-    assert (result.by, result.hint) == (by, hint)
+    assert (result.culprit, result.hint) == (by, hint)
 
 
 def test_the_longest_wait_is_told_beside_the_sum() -> None:
     """Ten short waits and one that fills the whole time between two records."""
-    job = TaskTimes("job").plus(0, 0.9, 0.1, 10).plus(0, 0.0, 1.1, 0).plus(0, 0.9, 0.1, 10)
+    job = (
+        TaskTimes("job")
+        .with_record(0, 0.9, 0.1, 10)
+        .with_record(0, 0.0, 1.1, 0)
+        .with_record(0, 0.9, 0.1, 10)
+    )
     assert job.longest_s == pytest.approx(1.1)
-    assert job.plus(0, 0.0, 9.0, None).longest_s == pytest.approx(1.1)
+    assert job.with_record(0, 0.0, 9.0, None).longest_s == pytest.approx(1.1)
     assert job.since(TaskTimes("job")).longest_s == pytest.approx(1.1)
-    assert job.plus(0, 1.0, 0.0, 1).since(job).longest_s == 0.0  # it may have been earlier
+    assert job.with_record(0, 1.0, 0.0, 1).since(job).longest_s == 0.0  # it may have been earlier
     result = waits({(1, 1): job}, hog(1.3))
     assert result.evidence == ["it waited 1.30 of 3.1 s", "once for 1.1 s or longer"]
     assert "once" not in " ".join(waits(BLOCKED).evidence)
@@ -293,7 +298,7 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
     util: float, switches: int, words: str, confidence: str
 ) -> None:
     machine = Machine(cores=2)
-    machine.does = dict.fromkeys(range(4), Does(util=util))
+    machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
     session: Session = sampled(machine)[0]
     session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
     result = waiting_loss(session, "job")
@@ -301,7 +306,7 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
     assert (result.text, result.confidence) == (words, confidence)
     if confidence == "inferred":
         assert result.evidence[1:] == ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
-        assert result.by == "leaving idle states"
+        assert result.culprit == "leaving idle states"
 
 
 def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
@@ -371,7 +376,7 @@ def test_a_job_that_may_use_few_cpus_hears_of_its_mask(
     details: dict[str, dict[str, object]], busy: float, pieces: list[str], hint: str
 ) -> None:
     machine = Machine(cores=2)
-    machine.does = {0: Does(util=1.0)} | dict.fromkeys((1, 2, 3), Does(util=busy))
+    machine.does = {0: CpuLoad(util=1.0)} | dict.fromkeys((1, 2, 3), CpuLoad(util=busy))
     session: Session = sampled(machine)[0]
     session.run_times.threads, session.details = PINNED, details
     result = waiting_loss(session, "job")
@@ -394,7 +399,7 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
     }
     result = waits(tasks=tasks, job=None)
     assert result.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
-    assert result.by == "pytest"
+    assert result.culprit == "pytest"
 
 
 # --- stopped threads
@@ -410,13 +415,13 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
 )
 def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint: str) -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.account()
+    session.start_accounts()
     stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
     session.run_times.threads, session.run_times.job_has_waits = {(1, 1): stopped}, True
     result = report(session, session.run.start_ns, "job")
     (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
-    assert (first.by, first.hint, first.confidence) == (by, hint, "measured")
+    assert (first.culprit, first.hint, first.confidence) == (by, hint, "measured")
     assert first.lost_s == pytest.approx(0.2)
     assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed(
         session, result
@@ -429,7 +434,7 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
 
 def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) -> Session:
     session: Session = sampled(Machine(cores=2))[0]
-    session.account()
+    session.start_accounts()
     session.run_times.threads, session.run_times.job_has_waits = threads, True
     for us in (0, round(throttled_s * 1e6)):
         groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
@@ -444,7 +449,7 @@ def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
     result = report(session, session.run.start_ns, "job")
     (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
-    assert (first.by, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
+    assert (first.culprit, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
     assert first.lost_s == pytest.approx(0.3)
     assert first.details["group"] == "/docker/0123456789abcdef"
     assert WAIT_CAUSE not in {finding.cause for finding in result.named_findings}
@@ -468,14 +473,14 @@ def test_interrupts_of_the_cpus_of_a_job_are_not_ruled_out_at_several_per_cent(
 ) -> None:
     """One of four CPUs has interrupts, and the job runs there."""
     machine = Machine(cores=2, changes={"watch": watch})
-    machine.does = {1: Does(util=0.9, hz=3.2e9, irq=irq)}
+    machine.does = {1: CpuLoad(util=0.9, hz=3.2e9, irq=irq)}
     session = Session(machine.hello)
-    session.account()
+    session.start_accounts()
     frames = []
     for seq in range(30):
         threads = {"7": [7, "job", 1, seq * 90_000_000, 0, 0, 0]}
         frames.append(machine.frame(seq, records={"watched": {"threads": threads, "more": 0}}))
-    played(session, frames)
+    session_of(session, frames)
     result = report(session, session.run.start_ns)
     (check,) = [check for check in result.checks if check.key == "interrupts"]
     assert (check.result, check.is_ruled_out(0.1)) == (found, is_ruled_out)
@@ -502,10 +507,10 @@ def test_a_slow_setting_is_a_clue_while_the_kernel_takes_much(
     setting: dict[str, str], kernel: float, words: str
 ) -> None:
     machine = Machine(cores=2, changes={"settings": setting})
-    machine.does = dict.fromkeys(range(4), Does(util=0.9, hz=3.2e9, kernel=kernel))
+    machine.does = dict.fromkeys(range(4), CpuLoad(util=0.9, hz=3.2e9, kernel=kernel))
     session = Session(machine.hello)
-    session.account()
-    played(session, [machine.frame(seq) for seq in range(30)])
+    session.start_accounts()
+    session_of(session, [machine.frame(seq) for seq in range(30)])
     result = report(session, session.run.start_ns)
     assert [clue.text.startswith(words) for clue in result.clues] == [True] * bool(words)
     first, *rest = printed(session, result)
@@ -532,8 +537,8 @@ def test_what_the_log_of_the_kernel_names_is_a_clue(
 ) -> None:
     machine = Machine(cores=2)
     session = Session(machine.hello)
-    session.account()
-    played(session, [machine.frame(0), machine.frame(1, records=records), machine.frame(2)])
+    session.start_accounts()
+    session_of(session, [machine.frame(0), machine.frame(1, records=records), machine.frame(2)])
     result = report(session, session.run.start_ns)
     assert [clue.text.split(":")[0] for clue in result.clues] == [
         f"the kernel's log names {name}" for name in clues
@@ -542,7 +547,7 @@ def test_what_the_log_of_the_kernel_names_is_a_clue(
 
 
 def test_whoever_manages_power_here_is_asked_about_a_lowered_limit() -> None:
-    session, _ = found(f"turbo-drop,{SMALL}", SAMPLE_NS, PLAYED_S, None)
+    session, _ = found_episodes(f"turbo-drop,{SMALL}", SAMPLE_NS, PLAYED_S, None)
     for episode in session.episodes(0, session.now_ns):
         episode.evidence["power_limit_before_w"] = 300.0
     session.hints.take({"managers": {"812": "thermald"}})

@@ -10,8 +10,8 @@ from typing import Any
 
 import made
 import pytest
-from fake_ssh import Far
-from waiting import quiet, until
+from fake_ssh import RemoteFeed
+from waiting import until_quiet, until_true
 
 from perfprobe import wire
 from perftop.process.command_window import (
@@ -67,20 +67,20 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
     results: list[float] = []
     with Job(["true"]) as job:
         bracket = CommandWindow(job, rest_s=0.5)
-        bracket.set_rest(results.append)
+        bracket.set_pause(results.append)
         bracket.begin(TWO_CORES)
         assert results == [], "the command waits for samples"
         bracket.take(sample(GOOD))
         assert results == [0.5]
         await bracket.wait_for_end()
-        await quiet()
+        await until_quiet()
         assert results == [0.5, 0.0]
 
 
 async def test_a_reader_that_is_waited_for_does_not_rest() -> None:
     results: list[float] = []
     async with around(["true"]) as (bracket, _job):
-        bracket.set_rest(results.append)
+        bracket.set_pause(results.append)
         bracket.take(sample(GOOD))
         await bracket.wait_for_end()
     assert results == []
@@ -199,7 +199,7 @@ async def test_a_command_killed_at_the_gate_has_a_status() -> None:
     async with around(["true"]) as (bracket, job):
         job.kill(9)
         state = Path(f"/proc/{job.pid}/stat")
-        await until(lambda: state.read_text(encoding="ascii").split()[2] == "Z", "it is dead")
+        await until_true(lambda: state.read_text(encoding="ascii").split()[2] == "Z", "it is dead")
         bracket.take(sample(GOOD))
         run = await bracket.wait_for_end()
         assert run is not None
@@ -219,8 +219,10 @@ def far_sample(ms: int) -> wire.Frame:
     return wire.Frame(1, THERE_NS + ms * MS, frame.blocks)
 
 
-def far_window(job: Job, start: CommandStart | None = None) -> tuple[CommandWindow, Link, Far]:
-    far = Far()
+def far_window(
+    job: Job, start: CommandStart | None = None
+) -> tuple[CommandWindow, Link, RemoteFeed]:
+    far = RemoteFeed()
     link = Link("n7", far, lambda: 0.0)
     bracket = CommandWindow(job, start)
     bracket.set_link(link)
@@ -272,8 +274,8 @@ async def test_the_command_waits_for_all_machines_that_are_left() -> None:
         start = CommandStart(job, 3)
         one, two, gone = (far_window(job, start)[0] for _ in range(3))
         assert not one.admit(far_sample(0)), "the others have not been heard"
-        gone.leave()
-        gone.leave()
+        gone.leave_start()
+        gone.leave_start()
         assert two.admit(far_sample(0))
         assert not two.take(far_sample(0))
         assert job.start_ns == 0
@@ -288,8 +290,8 @@ async def test_the_command_does_not_start_without_a_machine_or_after_a_stop() ->
     with Job(["true"]) as job:
         start = CommandStart(job, 2)
         one, two = (far_window(job, start)[0] for _ in range(2))
-        one.leave()
-        two.leave()
+        one.leave_start()
+        two.leave_start()
         assert start.running is None
         start = CommandStart(job, 2)
         one, two = (far_window(job, start)[0] for _ in range(2))
@@ -297,7 +299,7 @@ async def test_the_command_does_not_start_without_a_machine_or_after_a_stop() ->
         two.admit(far_sample(0))
         one.take(far_sample(0))
         two.stop()
-        two.leave()
+        two.leave_start()
         assert start.running is None
         assert job.start_ns == 0
 
@@ -308,4 +310,4 @@ async def test_after_the_run_a_broken_link_is_not_waited_for_without_end() -> No
         bracket.take(far_sample(0))
         assert link.until_s == inf
         await ran(bracket)
-        await until(lambda: link.until_s < inf, "an end of the tries")
+        await until_true(lambda: link.until_s < inf, "an end of the tries")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import until
+from waiting import until_true
 
 from perftop.process import job
 from perftop.process.job import Job, Run, raw_ns
@@ -35,7 +35,7 @@ from perftop.tui.frame.command_output import printed_line
 
 def run(*argv: str) -> Run:
     started = Job(argv)
-    started.go()
+    started.start_command()
     return asyncio.run(started.wait_for_end())
 
 
@@ -82,14 +82,14 @@ def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
     time.sleep(0.2)
     assert not report.exists()
     before_ns = raw_ns()
-    job.go()
+    job.start_command()
     result = asyncio.run(job.wait_for_end())
     assert before_ns <= result.start_ns <= int(report.read_text()) <= result.end_ns <= raw_ns()
 
 
 def test_a_dropped_command_has_not_run(tmp_path: Path) -> None:
     job = Job(["touch", str(tmp_path / "touched")])
-    job.drop()
+    job.close_gate()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.kill(job.pid, 0)
@@ -114,7 +114,7 @@ def test_costs_of_our_fork_are_subtracted() -> None:
 def test_the_end_is_noted_while_the_event_loop_is_blocked() -> None:
     async def held_up() -> Run:
         job = Job(["sleep", "0.1"])
-        job.go()
+        job.start_command()
         time.sleep(1.5)  # noqa: ASYNC251 - as a write to a slow terminal
         return await job.wait_for_end()
 
@@ -128,9 +128,9 @@ import asyncio
 from perftop.process import job
 
 job.CHECK_S = 0.1
-one = job.Job(["sh", "-c", "echo begun; sleep 0.3"])
-one.go()
-done = asyncio.run(one.wait_for_end())
+command = job.Job(["sh", "-c", "echo begun; sleep 0.3"])
+command.start_command()
+done = asyncio.run(command.wait_for_end())
 print(done.late_s, done.wall_s)
 """
 
@@ -169,15 +169,15 @@ def test_a_daemon_left_behind_is_not_waited_for() -> None:
 
 async def test_a_command_has_its_own_terminal_with_its_size() -> None:
     with JobTerminal(["sh", "-c", "stty size; tty; echo ready; exec cat"], 99, 12) as tty:
-        tty.job.go()
+        tty.job.start_command()
         printed = bytearray()
         tty.follow(printed.extend)
-        await until(lambda: b"ready" in printed, "it prints")
+        await until_true(lambda: b"ready" in printed, "it prints")
         tty.resize(70, 5)
-        tty.type(INTERRUPT)
+        tty.send_keys(INTERRUPT)
         result = await tty.job.wait_for_end()
         assert result.status == 130
-        await until(lambda: tty.is_closed, "nobody is left")
+        await until_true(lambda: tty.is_closed, "nobody is left")
     size, name, *_ = bytes(printed).splitlines()
     assert size == b"12 99"
     assert name.startswith(b"/dev/pts/")
@@ -185,7 +185,7 @@ async def test_a_command_has_its_own_terminal_with_its_size() -> None:
 
 async def test_a_flood_is_followed_in_turns() -> None:
     with JobTerminal(["yes"], 80, 24) as tty:
-        tty.job.go()
+        tty.job.start_command()
         sizes: list[int] = []
         tty.follow(lambda data: sizes.append(len(data)))
         turns = 0
@@ -202,7 +202,7 @@ async def test_a_flood_is_followed_in_turns() -> None:
 async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
     ours, theirs = os.pipe()
     with JobTerminal(["seq", "5000"], 80, 24) as tty:
-        tty.job.go()
+        tty.job.start_command()
         copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, theirs))
         await tty.job.wait_for_end()
         tty.finish()
@@ -217,7 +217,7 @@ async def test_background_processes_of_the_terminal_are_not_waited_for(script: s
     to = os.open(os.devnull, os.O_WRONLY)
     with JobTerminal(["sh", "-c", f"trap '' HUP; {script}"], 80, 24) as tty:
         try:
-            tty.job.go()
+            tty.job.start_command()
             copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
             result = await tty.job.wait_for_end()
             tty.finish()
@@ -340,7 +340,7 @@ async def test_keys_are_read_without_enter_in_the_foreground_only(
         with typed_keys(keys.append):
             os.write(ours, b"m")
             if foreground:
-                await until(lambda: keys == ["m"], "the key")
+                await until_true(lambda: keys == ["m"], "the key")
             assert lines_only() is not foreground
         assert lines_only(), "the terminal is as it was"
     os.close(ours)

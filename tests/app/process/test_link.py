@@ -13,7 +13,7 @@ import made
 import numpy as np
 import pytest
 import waiting
-from fake_ssh import Far
+from fake_ssh import RemoteFeed
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -49,7 +49,7 @@ def read(
                 if enough(results, PROBES[-1]):
                     return
 
-    asyncio.run(asyncio.wait_for(take(), waiting.MOST_S))
+    asyncio.run(asyncio.wait_for(take(), waiting.MAX_WAIT_S))
     return results
 
 
@@ -120,7 +120,7 @@ def test_numbers_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
     assert str(mark.evidence["label"]).startswith("no link for ")
     assert session.warnings
     assert session.suspect_samples == 0
-    util = session.take().values["util"]
+    util = session.take_interval().values["util"]
     assert np.all((util >= 0) & (util <= 1))
 
 
@@ -132,7 +132,7 @@ def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
     assert not notes(content, "echo"), "answers are the link's own"
     state = PROBES[-1].link
     assert state is not None
-    assert 0 < state.rtt_s < waiting.MOST_S
+    assert 0 < state.rtt_s < waiting.MAX_WAIT_S
     assert state.received.total > 0
 
 
@@ -144,7 +144,7 @@ def test_retries_continue_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> No
         return bool(notes(found, "gap"))
 
     async def repair() -> None:
-        await waiting.until(lambda: len(hosts.pids("n7")) >= 4, "three tries")
+        await waiting.until_true(lambda: len(hosts.pids("n7")) >= 4, "three tries")
         hosts.set("n7", "real")
 
     async def both() -> None:
@@ -159,7 +159,7 @@ def test_retries_continue_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> No
         (gap,) = notes(found, "gap")
         assert "Connection refused" in gap.data["why"]
 
-    asyncio.run(asyncio.wait_for(both(), waiting.MOST_S))
+    asyncio.run(asyncio.wait_for(both(), waiting.MAX_WAIT_S))
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -219,7 +219,7 @@ def test_a_host_that_hangs_is_given_up(
 
 
 def test_a_probe_without_echoes_is_asked_only_so_often() -> None:
-    far, now = Far(), [0.0]
+    far, now = RemoteFeed(), [0.0]
     state = link.Link("n7", far, lambda: now[0])
     for _ in range(100):
         state.ping()
@@ -228,11 +228,11 @@ def test_a_probe_without_echoes_is_asked_only_so_often() -> None:
     state.take_echo(wire.Note("echo", 5, data={"number": far.asked[1]}))
     assert state.echoed is not None
     state.take_echo(wire.Note("echo", 6, data={"number": "x"}))
-    assert state.echoed.there_ns == 5
+    assert state.echoed.remote_ns == 5
 
 
 def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    far, now_ns = Far(), [1]
+    far, now_ns = RemoteFeed(), [1]
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
     state = link.Link("n7", far, lambda: 0.0)
     state.ping()
@@ -249,7 +249,7 @@ def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.Monkey
 
 def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
     now = [0.0]
-    state = link.Link("n7", Far(), lambda: now[0])
+    state = link.Link("n7", RemoteFeed(), lambda: now[0])
     assert isnan(state.received.per_s())
     for second in range(1, 20):
         now[0] = second
@@ -261,15 +261,15 @@ def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
 def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
     probe = Probe(ssh_command("n7", ["stream", "--source", "msr"]))
-    probe.process.wait(waiting.MOST_S)
-    probe._reader.join(waiting.MOST_S)
+    probe.process.wait(waiting.MAX_WAIT_S)
+    probe._reader.join(waiting.MAX_WAIT_S)
     assert "perftop doctor --host n7" in str(probe.end_failure())
     probe.end()
     probe.stdout.close()
 
 
 def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = link.Link("n7", Far(), lambda: 0.0)
+    state = link.Link("n7", RemoteFeed(), lambda: 0.0)
     assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
     state.set_down("x")
     state.set_up()

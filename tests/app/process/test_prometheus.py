@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from command import argv
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perftop.base.errors import Failed
 from perftop.process import prometheus
@@ -127,7 +127,7 @@ def test_a_signal_ends_a_fleet_whose_server_drips() -> None:
         command[command.index("URL")] = url
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            assert request.wait(MOST_S)
+            assert request.wait(MAX_WAIT_S)
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             _, text = process.communicate(timeout=prometheus.MAX_S / 2)

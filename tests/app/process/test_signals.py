@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from command import started
-from waiting import wait
+from command import started_process
+from waiting import wait_for
 
 from perftop.process import signals
 from perftop.process.signals import END_REQUEST, Exits, on_signal, write_text
@@ -172,7 +172,7 @@ def test_after_a_request_to_end_unread_output_is_dropped(
 ) -> None:
     reading, out = pipe
     monkeypatch.setattr(signals, "GRACE_S", 0.0)
-    END_REQUEST.note()
+    END_REQUEST.set()
     write_text(out, TEXT)
     write_text(out, TEXT)  # what comes later has no place either
     assert TEXT.startswith(os.read(reading, len(TEXT)).decode())
@@ -182,7 +182,7 @@ def test_after_a_request_to_end_unread_output_is_dropped(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stat_ends_although_nobody_reads(number: signal.Signals) -> None:
     more = ("--source", "sim:smt-mix,cpus=64", "-i", "20ms", "--sample", "20ms")
-    with started("stat", "--json", *more, heard=True) as process:
+    with started_process("stat", "--json", *more, heard=True) as process:
         assert process.stdout is not None
         fd = process.stdout.fileno()
 
@@ -190,9 +190,9 @@ def test_stat_ends_although_nobody_reads(number: signal.Signals) -> None:
             (held,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
             return bool(held > 50_000)  # a line of 64 CPUs is longer than the pipe
 
-        wait(full, "the pipe is full")
+        wait_for(full, "the pipe is full")
         process.send_signal(number)
-        wait(lambda: process.poll() is not None, "stat ends")
+        wait_for(lambda: process.poll() is not None, "stat ends")
         assert process.returncode == 128 + number
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import fake_ssh
 import pytest
-from command import here, lines, run
+from command import lines, run, runs_here
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import by_day
-from waiting import MOST_S, wait
+from nights import cases_by_day
+from waiting import MAX_WAIT_S, wait_for
 
 from perftop.base.errors import Failed
 from perftop.process.launch import host_of, ssh_command
@@ -42,7 +42,7 @@ def test_a_host_that_ssh_would_misread_is_refused(name: str) -> None:
     with pytest.raises(Failed, match="--host") as caught:
         ssh_command(name, [])
     assert caught.value.status == 2
-    assert here("stat", f"--host={name}", "-n1").returncode == 2
+    assert runs_here("stat", f"--host={name}", "-n1").returncode == 2
 
 
 def test_the_remote_shell_expands_the_home_directory() -> None:
@@ -71,7 +71,7 @@ def test_each_step_that_fails_has_its_line(
     hosts: fake_ssh.Hosts, verb: str, does: str, step: str, fix: str
 ) -> None:
     hosts.set("n7", does)
-    result = here(verb, "--host", "n7")
+    result = runs_here(verb, "--host", "n7")
     assert result.returncode == 3
     with pytest.raises(Failed, match=f"{step}.*{fix}"):
         raise Failed(result.stderr)
@@ -84,7 +84,7 @@ def test_each_step_that_fails_has_its_line(
 )
 def test_sudo_applies_to_the_remote_machine(hosts: fake_ssh.Hosts, does: str, text: str) -> None:
     hosts.set("n7", does)
-    result = here("stat", "--host", "n7", "--sudo")
+    result = runs_here("stat", "--host", "n7", "--sudo")
     assert result.returncode == 3
     with pytest.raises(Failed, match=f"n7: {text}"):
         raise Failed(result.stderr)
@@ -93,7 +93,7 @@ def test_sudo_applies_to_the_remote_machine(hosts: fake_ssh.Hosts, does: str, te
 def test_stat_reads_another_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("me@n7", "run sim:idle,cpus=4,speed=20")
     events = "branches,cache-misses:u"
-    result = here("stat", "--host", "me@n7", "--json", "-n", "2", "-e", events)
+    result = runs_here("stat", "--host", "me@n7", "--json", "-n", "2", "-e", events)
     assert result.returncode == 0, result.stderr
     assert all(cpu["e.cache-misses:u"] is not None
                for cpu in lines(result.stdout, "interval")[-1]["cpus"])  # fmt: skip
@@ -102,20 +102,22 @@ def test_stat_reads_another_machine(hosts: fake_ssh.Hosts) -> None:
     assert len(lines(result.stdout, "interval")) == 2
 
 
-@pytest.mark.parametrize("verb", by_day(["topology", "doctor", "timers"], ["topology", "doctor"]))
+@pytest.mark.parametrize(
+    "verb", cases_by_day(["topology", "doctor", "timers"], ["topology", "doctor"])
+)
 def test_machine_verbs_ask_the_remote_machine(hosts: fake_ssh.Hosts, verb: str) -> None:
-    result = here(verb, "--host", "n7", "--json")
+    result = runs_here(verb, "--host", "n7", "--json")
     assert result.returncode == 0, result.stderr
     assert len(hosts.pids("n7")) == 1
 
 
 def test_remote_without_a_host_is_a_mistake() -> None:
-    assert here("stat", "--remote", "/x", "-n1").returncode == 2
+    assert runs_here("stat", "--remote", "/x", "-n1").returncode == 2
 
 
 def test_output_of_a_start_file_is_reported(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "banner")
-    result = here("stat", "--host", "n7", "-n1")
+    result = runs_here("stat", "--host", "n7", "-n1")
     assert result.returncode == 3
     assert "start file" in result.stderr
 
@@ -177,13 +179,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     command = [str(SSHD), "-D", "-e", "-f", str(directory / "sshd_config")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
-            wait(lambda: answers(port) or server.poll() is not None, "sshd")
+            wait_for(lambda: answers(port) or server.poll() is not None, "sshd")
             if server.poll() is not None:
                 pytest.skip("sshd does not run here")
             yield directory
         finally:
             server.terminate()
-            server.wait(MOST_S)
+            server.wait(MAX_WAIT_S)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from unittest.mock import Mock
 import made
 import pytest
 from fakes import Feed, Machine
-from waiting import until
+from waiting import until_true
 
 from perfprobe import wire
 from perfprobe.serve import Orders
@@ -399,8 +399,8 @@ async def test_hanging_or_refusing_machines_delay_no_other() -> None:
     feed = Feed(Machine())
     good, listener = linked(feed.open)
     async with reading([member for member, _ in bad] + [good]):
-        await until(lambda: listener.messages >= 2, "frames of the last machine")
-        await until(lambda: all(one.fails for _, one in bad), "all others have failed")
+        await until_true(lambda: listener.messages >= 2, "frames of the last machine")
+        await until_true(lambda: all(one.fails for _, one in bad), "all others have failed")
     assert "no answer" in bad[0][1].fails[0][0]
     assert bad[20][1].fails[0] == ("connection refused", 0.01)
     assert feed.closed
@@ -411,7 +411,7 @@ async def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
     openers = iter([breaks, refuses, refuses, breaks, refuses])
     member, listener = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
     async with reading([member]):
-        await until(lambda: len(listener.fails) >= 5, "five failures")
+        await until_true(lambda: len(listener.fails) >= 5, "five failures")
     texts = [why for why, _ in listener.fails[:4]]
     assert texts == ["cut", "connection refused", "connection refused", "cut"]
     assert [wait for _, wait in listener.fails[:4]] == [0.01, 0.02, 0.02, 0.01]
@@ -422,7 +422,7 @@ async def test_a_silent_machine_is_closed() -> None:
     feed = Feed(Machine())
     member, listener = linked(feed.open)
     async with reading([member]):
-        await until(lambda: listener.fails, "silence is told")
+        await until_true(lambda: listener.fails, "silence is told")
         assert listener.fails[0][0] == "it has fallen silent"
         assert feed.closed
 
@@ -436,5 +436,5 @@ async def test_an_impossible_message_ends_the_stream_of_its_machine() -> None:
     member, listener = linked(feed.open)
     listener.take = lies  # type: ignore[method-assign]
     async with reading([member]):
-        await until(lambda: listener.fails, "the lie is told")
+        await until_true(lambda: listener.fails, "the lie is told")
     assert "cannot be true" in listener.fails[0][0]

@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nights import by_day
-from waiting import MOST_S
+from nights import cases_by_day
+from waiting import MAX_WAIT_S
 
 from perftop.process import launch
 
@@ -50,7 +50,7 @@ VARIABLES = {
 SETS = [[*VARIABLES], *([name] for name in VARIABLES)]
 
 
-@pytest.mark.parametrize("names", by_day(SETS, SETS[:2]))
+@pytest.mark.parametrize("names", cases_by_day(SETS, SETS[:2]))
 def test_no_variable_brings_code_of_the_user_into_the_probe_of_root(
     theirs: Path, names: list[str]
 ) -> None:
@@ -58,7 +58,7 @@ def test_no_variable_brings_code_of_the_user_into_the_probe_of_root(
     environment |= {name: VARIABLES[name].format(theirs) for name in names}
     result = subprocess.run(
         launch.probe_command("topology", sudo=True),
-        cwd=theirs, env=environment, umask=0, capture_output=True, timeout=MOST_S, check=False,
+        cwd=theirs, env=environment, umask=0, capture_output=True, timeout=MAX_WAIT_S, check=False,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, b"")

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pieces import FOUND, HELLO, plain, recorded
+from pieces import FOUND, HELLO, record_pieces, unpacked_message
 from simulated import messages
 
 from perfprobe import wire
@@ -20,15 +20,15 @@ def read(data: bytes) -> list[wire.Message]:
 
 
 def test_a_stream_is_read_back_whole() -> None:
-    again = read(recorded(HELLO, FOUND).data)
+    again = read(record_pieces(HELLO, FOUND).data)
     assert again[0] == HELLO
-    assert again[1:] == [plain(message) for message in FOUND]
+    assert again[1:] == [unpacked_message(message) for message in FOUND]
     assert any(isinstance(message, wire.Note) for message in again)
 
 
 def test_a_stream_that_was_not_packed_is_read_alike() -> None:
     data = wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
-    assert read(data) == read(recorded(HELLO, FOUND).data)
+    assert read(data) == read(record_pieces(HELLO, FOUND).data)
 
 
 @given(st.integers(min_value=0, max_value=10**6), st.integers(min_value=1, max_value=5000))
@@ -44,7 +44,7 @@ def test_a_stream_cut_anywhere_has_all_whole_messages(cut: int, piece: int) -> N
     assert reader.decoder.cut == at - out.ends[whole]
 
 
-CUT = recorded(HELLO, FOUND[:BLOCK_MESSAGES])
+CUT = record_pieces(HELLO, FOUND[:BLOCK_MESSAGES])
 WHOLE = read(CUT.data)
 
 
@@ -72,7 +72,7 @@ def test_a_claimed_size_takes_no_memory() -> None:
 
 
 def test_a_block_without_its_beginning_is_no_guess() -> None:
-    out = recorded(HELLO, FOUND)
+    out = record_pieces(HELLO, FOUND)
     data = out.data[: out.ends[1]] + out.data[out.ends[2] :]
     with pytest.raises(wire.WireError, match="no beginning"):
         read(data)
@@ -81,5 +81,5 @@ def test_a_block_without_its_beginning_is_no_guess() -> None:
 @pytest.mark.parametrize(("cpus", "most"), [(2, 165), (64, 3300)])
 def test_a_frame_takes_few_bytes(cpus: int, most: int) -> None:
     """Bytes a frame: an hour of ten a second is 6 MB of 2 CPUs, 110 MB of 64."""
-    out = recorded(*messages(f"sim:smt-mix,cpus={cpus}", 5 * BLOCK_MESSAGES))
+    out = record_pieces(*messages(f"sim:smt-mix,cpus={cpus}", 5 * BLOCK_MESSAGES))
     assert (len(out.data) - out.ends[1]) / (5 * BLOCK_MESSAGES) <= most

@@ -14,8 +14,8 @@ import pytest
 from exported import export, hello, messages, record
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import by_day
-from taped import pass_here
+from nights import cases_by_day
+from taped import passed_bytes
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -61,7 +61,7 @@ PASS = episode_index._index_process
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(episode_index, "_index_process", pass_here)
+    monkeypatch.setattr(episode_index, "_index_process", passed_bytes)
 
 
 def looked_through(path: Path) -> RecordingEpisodes:
@@ -104,7 +104,7 @@ def damaged(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("name", "state"),
-    by_day(
+    cases_by_day(
         [(name, state) for name in SPECS for state in (whole, killed, damaged)],
         [*((name, whole) for name in SPECS), *(("drops", state) for state in (killed, damaged))],
     ),

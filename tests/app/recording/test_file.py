@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pieces import FOUND, HELLO, Pieces, plain, recorded
+from pieces import FOUND, HELLO, Pieces, record_pieces, unpacked_message
 from roots import DATA
 
 from perfprobe import wire
@@ -24,7 +24,7 @@ def data(request: pytest.FixtureRequest) -> bytes:
     """A recording that was ended, one that was not, and a stream kept as the probe wrote it."""
     if request.param == "raw":
         return wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
-    return recorded(HELLO, FOUND, end=request.param == "ended").data
+    return record_pieces(HELLO, FOUND, end=request.param == "ended").data
 
 
 def opened(directory: Path, data: bytes) -> Recording:
@@ -35,7 +35,7 @@ def opened(directory: Path, data: bytes) -> Recording:
 
 @pytest.mark.parametrize("end", ["bye", "index"])
 def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str) -> None:
-    data = recorded(HELLO, [], end=end == "index").data
+    data = record_pieces(HELLO, [], end=end == "index").data
     data += wire.encode(wire.Bye("done")) if end == "bye" else b""
     with opened(tmp_path, data) as recording:
         assert list(recording.messages()) == []
@@ -48,7 +48,7 @@ def test_reading_starts_at_any_moment(tmp_path: Path, data: bytes, at: int) -> N
         result = list(recording.messages(FOUND[at].time_ns))
     before = len(FOUND) - len(result)
     assert at - BLOCK_MESSAGES < before <= at
-    assert result == [plain(message) for message in FOUND[before:]]
+    assert result == [unpacked_message(message) for message in FOUND[before:]]
 
 
 def test_a_moment_before_the_start_is_the_start(tmp_path: Path, data: bytes) -> None:
@@ -61,16 +61,16 @@ def test_a_moment_before_the_start_is_the_start(tmp_path: Path, data: bytes) -> 
 def test_a_cut_recording_has_its_whole_messages(tmp_path: Path, data: bytes, cut: int) -> None:
     with opened(tmp_path, data[:-cut]) as recording:
         result = list(recording.messages())
-    assert result == [plain(message) for message in FOUND[: len(result)]]
+    assert result == [unpacked_message(message) for message in FOUND[: len(result)]]
     assert len(result) >= len(FOUND) - 2 - cut // 50
     assert recording.damage is not None
     assert "cut at byte" in recording.damage
 
 
 def test_a_growing_recording_is_read_as_it_was_when_opened(tmp_path: Path) -> None:
-    with opened(tmp_path, recorded(HELLO, FOUND[:-1]).data) as recording:
-        (tmp_path / "recording").write_bytes(recorded(HELLO, FOUND).data)
-        assert list(recording.messages()) == [plain(message) for message in FOUND[:-1]]
+    with opened(tmp_path, record_pieces(HELLO, FOUND[:-1]).data) as recording:
+        (tmp_path / "recording").write_bytes(record_pieces(HELLO, FOUND).data)
+        assert list(recording.messages()) == [unpacked_message(message) for message in FOUND[:-1]]
         assert recording.damage is not None
         assert "it has no end" in recording.damage
 
@@ -81,7 +81,7 @@ def test_a_torn_recording_continues_with_the_next_block_that_can_be_found(
     half = data.index(b"type", len(data) // 2) - 4  # where a message begins
     with opened(tmp_path, data[:half] + bytes(40) + data[half + 40 :]) as recording:
         result = list(recording.messages())
-    results = [plain(message) for message in FOUND]
+    results = [unpacked_message(message) for message in FOUND]
     missing = [message for message in results if message not in result]
     assert [message for message in results if message not in missing] == result
     first = results.index(missing[0])
@@ -166,7 +166,7 @@ class BrokenDisk:
 
 
 def test_a_disk_that_fails_later_is_damage(tmp_path: Path) -> None:
-    with opened(tmp_path, recorded(HELLO, FOUND, end=True).data) as recording:
+    with opened(tmp_path, record_pieces(HELLO, FOUND, end=True).data) as recording:
         recording._file.close()
         recording._file, recording._window = BrokenDisk(), b""  # type: ignore[assignment]
         assert list(recording.messages()) == []
@@ -210,7 +210,7 @@ def test_a_false_index_is_reported_and_not_used(
     recorder.end()
     with opened(tmp_path, out.data) as recording:
         assert recording.damage == f"damaged at byte {at}: its index does not fit it"
-        assert list(recording.messages()) == [plain(message) for message in FOUND]
+        assert list(recording.messages()) == [unpacked_message(message) for message in FOUND]
         assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK_MESSAGES
 
 
@@ -218,8 +218,8 @@ def test_a_false_index_is_reported_and_not_used(
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
     """Hello, messages and index: what is read is what was there, or damage is told; a recording
     whose hello seems to have no checksum says so."""
-    rng, data = random.Random(seed), recorded(HELLO, FOUND[:4], end=True).data
-    results = [plain(message) for message in FOUND[:4]]
+    rng, data = random.Random(seed), record_pieces(HELLO, FOUND[:4], end=True).data
+    results = [unpacked_message(message) for message in FOUND[:4]]
     for _ in range(250):
         flipped = bytearray(data)
         flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -237,17 +237,19 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
 def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> None:
     """It is the first of the second block, and names a moment of the first one."""
     late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
-    data = recorded(HELLO, [*FOUND[:BLOCK_MESSAGES], late, *FOUND[BLOCK_MESSAGES:]], end=True).data
+    data = record_pieces(
+        HELLO, [*FOUND[:BLOCK_MESSAGES], late, *FOUND[BLOCK_MESSAGES:]], end=True
+    ).data
     with opened(tmp_path, data) as recording:
-        assert plain(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
+        assert unpacked_message(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
 
 
 def test_a_torn_message_that_ends_like_an_index_is_none(tmp_path: Path) -> None:
-    out = recorded(HELLO, FOUND)
+    out = record_pieces(HELLO, FOUND)
     at = out.ends[-2]
     torn = out.data[: at + 20] + at.to_bytes(8, "little")
     with opened(tmp_path, torn) as recording:
-        assert list(recording.messages()) == [plain(message) for message in FOUND[:-1]]
+        assert list(recording.messages()) == [unpacked_message(message) for message in FOUND[:-1]]
         assert recording.damage is not None
         assert recording.damage.startswith(f"cut at byte {at}:")
 

@@ -17,10 +17,10 @@ import made
 import msgpack
 import numpy as np
 import pytest
-from nights import by_day
-from pieces import FOUND, HELLO, recorded
+from nights import cases_by_day
+from pieces import FOUND, HELLO, record_pieces
 from played import TICKS
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop.recording.codec import Reader
@@ -64,7 +64,7 @@ def test_a_frame_that_goes_back_in_time_is_left_out() -> None:
         if seq == 5:
             session.apply(dataclasses.replace(frame(1), seq=77))
     assert session.warnings == ["frame 77 goes back in time, and was left out"]
-    one, other = session.take(), without.take()
+    one, other = session.take_interval(), without.take_interval()
     assert one.elapsed_s == other.elapsed_s
     assert one.counts["ref"].tolist() == other.counts["ref"].tolist()
     assert one.values["util"][0] == pytest.approx(0.5)
@@ -81,7 +81,7 @@ def test_a_core_that_was_not_read_teaches_nothing() -> None:
             head[0, 4] |= np.uint64(wire.ROW_REBASED)
             report.blocks["cpu"] = dataclasses.replace(rows, head=head.tobytes())
         session.apply(report)
-    assert session.take().split.method == ["any-thread"]
+    assert session.take_interval().split.method == ["any-thread"]
 
 
 @pytest.mark.parametrize("scope", ["core", "package"])
@@ -95,7 +95,7 @@ def test_a_block_without_rows_is_no_zero(scope: wire.Scope) -> None:
     for seq in range(4):
         report = frame(seq)
         session.apply(dataclasses.replace(report, blocks=report.blocks | {"more": empty}))
-    assert session.take().machine == {}
+    assert session.take_interval().machine == {}
 
 
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
@@ -216,13 +216,13 @@ def measured(path: Path) -> tuple[int, str, float, int]:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
     """CPU time and memory of an export of next to nothing."""
     path = tmp_path_factory.mktemp("plain") / "recording"
-    path.write_bytes(recorded(HELLO, FOUND[:3], end=True).data)
+    path.write_bytes(record_pieces(HELLO, FOUND[:3], end=True).data)
     status, report, seconds, memory = measured(path)
     assert (status, report) == (0, "")
     return seconds, memory
 
 
-@pytest.mark.parametrize("kind", by_day(ATTACKS, DAILY))
+@pytest.mark.parametrize("kind", cases_by_day(ATTACKS, DAILY))
 def test_hostile_bytes_are_refused_in_one_line(
     kind: str, tmp_path: Path, plain: tuple[float, int]
 ) -> None:
@@ -250,7 +250,7 @@ def test_hostile_bytes_in_a_pipe_are_refused(tmp_path: Path) -> None:
     for attack in ("a key that is a list", "nested maps"):
         result = subprocess.run(
             [sys.executable, "-m", "perftop", "export", "-"],
-            input=ATTACKS[attack](), capture_output=True, check=False, timeout=MOST_S,
+            input=ATTACKS[attack](), capture_output=True, check=False, timeout=MAX_WAIT_S,
         )  # fmt: skip
         assert result.returncode == 4
         assert result.stderr.decode().startswith("perftop: stdin: damaged after byte ")

@@ -11,9 +11,9 @@ import pytest
 import simulated
 from fakes import Machine
 from made import SAMPLE_NS
-from nights import by_day
-from played import played
-from taped import written
+from nights import cases_by_day
+from played import session_of
+from taped import write_recording
 
 from perfprobe import wire
 from perftop.model.kinds import Episode
@@ -40,7 +40,7 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
     machine.gone.add(3)
     gone = wire.Note("hotplug", 300 * SAMPLE_NS - 1, data={"cpu": 3, "online": False})
     messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
-    path = written(tmp_path / "file", machine.hello, messages)
+    path = write_recording(tmp_path / "file", machine.hello, messages)
     with Recording(path) as recording:
         playback = Playback(recording, 450 * SAMPLE_NS)
         playback.sample()
@@ -51,7 +51,7 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
 def test_near_moments_are_read_up_to_and_far_ones_jumped_to(tmp_path: Path) -> None:
     machine = Machine(cores=1)
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(900)]
-    with Recording(written(tmp_path / "file", machine.hello, messages)) as recording:
+    with Recording(write_recording(tmp_path / "file", machine.hello, messages)) as recording:
         seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
         here = asyncio.run(seeker.go(None, S))
         assert asyncio.run(seeker.go(here, 60 * S)) is here
@@ -65,8 +65,8 @@ def test_joined_histories_keep_common_samples_once_and_fit_their_room(room: int)
     machine = Machine(cores=2)
     older, newer = (Session(machine.hello, History(machine.hello, room)) for _ in range(2))
     frames = [machine.frame(seq) for seq in range(400)]
-    played(older, frames[:210])
-    played(newer, frames[200:])
+    session_of(older, frames[:210])
+    session_of(newer, frames[200:])
     assert older.history is not None
     assert newer.history is not None
     before = len(newer.history.times())
@@ -86,7 +86,7 @@ def plain(episode: Episode) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(
     ("scenario", "seconds"),
-    by_day(
+    cases_by_day(
         [("turbo-drop", (45,)), ("neighbour", (42, 52)), ("hotplug", (45,))],
         [("neighbour", (42, 52)), ("hotplug", (45,))],
     ),
@@ -96,7 +96,7 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
 ) -> None:
     """Counters exactly, and all episodes of the last while."""
     hello, messages = live(scenario, seconds[-1] + 2)
-    path = written(tmp_path / "file", hello, messages)
+    path = write_recording(tmp_path / "file", hello, messages)
     begin_ns = messages[0].time_ns
     was = Session(hello, History(hello))
     at = 0
@@ -106,11 +106,11 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             time_ns = begin_ns + second * S
             later = (i for i, m in enumerate(messages) if m.time_ns >= time_ns)
             end = next(i for i in later if isinstance(messages[i], wire.Frame)) + 1
-            played(was, messages[at:end])
+            session_of(was, messages[at:end])
             at = end
             playback = Playback(recording, time_ns - WARM_UP_NS)
             coming = [*playback.until(time_ns)]
-            played(playback.session, coming)
+            session_of(playback.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns
             assert from_start_ns > (second - WARM_UP_NS // S - 7) * S
             result = playback.session.interval_at(time_ns, 5 * SAMPLE_NS)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
-from playing import Run, running
-from taped import read
+from playing import Run, running_app
+from taped import read_messages
 from textual.pilot import Pilot
-from waiting import until, wait
+from waiting import until_true, wait_for
 
 from perfprobe import wire
 from perftop.recording import codec, writer
@@ -50,7 +50,7 @@ class Played:
 
     def ended(self) -> str:
         """What is said at last."""
-        wait(lambda: self.recorder.news(0.0)[0] is None, "the thread has ended")
+        wait_for(lambda: self.recorder.news(0.0)[0] is None, "the thread has ended")
         return self.recorder.news(0.0)[1]
 
 
@@ -76,16 +76,19 @@ def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
     assert (
         message == f"recorded 12.9 s, 130 frames, {writer.size_text(path.stat().st_size)} in {path}"
     )
-    content = read(path)
+    content = read_messages(path)
     assert plain(content) == plain(played.told)
     again, live = Session(played.machine.hello), Session(played.machine.hello)
     for session, messages in ((again, content), (live, played.told)):
         assert len(list(session.play(messages))) == len(messages)
-    assert again.take().values["util"].tolist() == live.take().values["util"].tolist()
+    assert (
+        again.take_interval().values["util"].tolist()
+        == live.take_interval().values["util"].tolist()
+    )
 
 
 def only_soon(directory: Path) -> Path:
-    wait(lambda: list(directory.iterdir()), "there is a file")
+    wait_for(lambda: list(directory.iterdir()), "there is a file")
     return only(directory)
 
 
@@ -100,7 +103,7 @@ def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
     assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # as the test means it
     played.recorder.turn(0.0)
     assert played.recorder.end().startswith("recorded ")
-    content = read(only(here))
+    content = read_messages(only(here))
     assert plain(content)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
     assert len(content) < 900
     session = Session(played.machine.hello)
@@ -139,14 +142,14 @@ def test_a_failing_disk_is_reported_and_costs_one_message(
     played = Played()
     played.frames(0, 20)
     played.recorder.turn(0.0)
-    wait(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
+    wait_for(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
     played.frames(20, 25)
     safe = (
         f"0.6 s, 7 frames, {writer.size_text(only(here).stat().st_size)} are safe in {only(here)}"
     )
     assert played.recorder.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
     assert played.recorder.news(11.0) == ("", "")
-    assert plain(read(only(here), ended=False)) == plain(played.told[:7])
+    assert plain(read_messages(only(here), ended=False)) == plain(played.told[:7])
     monkeypatch.undo()
 
 
@@ -178,7 +181,7 @@ def test_a_missing_directory_is_reported(here: Path) -> None:
     played.frames(0, 5)
     here.rmdir()
     played.recorder.turn(0.0)
-    wait(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
+    wait_for(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
     assert played.recorder.news(0.0)[1].startswith("cannot record to h-2023")
     here.mkdir()  # pytest takes it away
 
@@ -198,44 +201,46 @@ def view(run: Run) -> str:
 
 
 async def test_a_message_disappears_with_the_next_key(here: Path) -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(1)
         await run.pilot.press("R")
-        await until(lambda: "recording to " in words(run.pilot), "where it lies")
+        await until_true(lambda: "recording to " in words(run.pilot), "where it lies")
         await run.pilot.press("j")
         run.source.check()
-        await until(lambda: "recording to " not in words(run.pilot), "it was seen")
+        await until_true(lambda: "recording to " not in words(run.pilot), "it was seen")
         assert " REC " in words(run.pilot)
 
 
 async def test_the_key_records_and_stops(here: Path) -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(3)
         assert " REC " not in words(run.pilot)
         await run.pilot.press("R")
-        await until(lambda: f"recording to {here}/h-2023" in words(run.pilot), "where it lies")
+        await until_true(lambda: f"recording to {here}/h-2023" in words(run.pilot), "where it lies")
         await run.intervals(2)
-        await until(lambda: any(file.stat().st_size > 1000 for file in here.iterdir()), "content")
+        await until_true(
+            lambda: any(file.stat().st_size > 1000 for file in here.iterdir()), "content"
+        )
         run.source.check()
-        await until(lambda: " REC " in words(run.pilot), "how much it is")
+        await until_true(lambda: " REC " in words(run.pilot), "how much it is")
         await run.pilot.press("R")
 
         def over() -> bool:
             run.source.check()
             return "recorded" in words(run.pilot)
 
-        await until(over, "what it has become")
+        await until_true(over, "what it has become")
         assert " REC " not in words(run.pilot)
-    content = read(only(here))
+    content = read_messages(only(here))
     assert plain(content) == [("frame", seq) for seq in range(len(content))]
     assert len(content) >= 11
 
 
 async def test_quitting_keeps_the_recording(here: Path) -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("R", "q")
     assert run.source.end_recording().startswith("recorded 0.1 s, 2 frames, ")
-    assert len(read(only(here))) == 2
+    assert len(read_messages(only(here))) == 2
     assert run.source.end_recording() == ""
 
 
@@ -244,41 +249,41 @@ async def test_a_recording_that_fails_is_seen_until_another_one(
 ) -> None:
     monkeypatch.setattr(writer, "write_all", failing(errno.ENOSPC, 0))
 
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("R")
 
         def told() -> bool:
             run.source.check()
             return "cannot record to" in words(run.pilot)
 
-        await until(told, "why")
+        await until_true(told, "why")
         assert "NOT RECORDING" in words(run.pilot)
         await run.intervals(2)
         monkeypatch.undo()
         monkeypatch.chdir(here)
         await run.pilot.press("R")
-        await until(lambda: "NOT RECORDING" not in words(run.pilot), "the next one")
-        await until(lambda: [*here.iterdir()], "its file")
+        await until_true(lambda: "NOT RECORDING" not in words(run.pilot), "the next one")
+        await until_true(lambda: [*here.iterdir()], "its file")
     assert only(here)
 
 
 async def test_marks_have_names(here: Path) -> None:
-    async with running(Machine(ceiling_hz=3.0e9)) as run:
+    async with running_app(Machine(ceiling_hz=3.0e9)) as run:
         await run.intervals(10)
         await run.pilot.press("R", "m", *"warm up", "enter")
         await run.intervals(10)
         await run.pilot.press("m", "enter")
         await run.pilot.press("3", "left_square_bracket", "left_square_bracket")
         await run.intervals(10)
-        await until(lambda: "│mark 2─" in view(run) and "│warm up─" in view(run), "both")
+        await until_true(lambda: "│mark 2─" in view(run) and "│warm up─" in view(run), "both")
         await run.pilot.press("5")
         output = view(run)
         assert output.index("label: mark 2") < output.index("label: warm up")
         await run.pilot.press("home", "enter")
-        await until(lambda: run.source.paused, "its moment")
+        await until_true(lambda: run.source.paused, "its moment")
         assert run.interval.time_ns == run.session.marks[1].start_ns
     run.source.end_recording()
-    notes = [m for m in read(only(here)) if isinstance(m, wire.Note)]
+    notes = [m for m in read_messages(only(here)) if isinstance(m, wire.Note)]
     assert [(note.kind, note.author, note.data["label"]) for note in notes] == [
         ("mark", "recorder", "warm up"), ("mark", "recorder", "mark 2")]  # fmt: skip
     session = run.session
@@ -288,19 +293,19 @@ async def test_marks_have_names(here: Path) -> None:
 async def test_a_mark_is_of_the_moment_that_is_shown() -> None:
     """Back in time, and however long its name takes."""
 
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(10)
         session = run.session
         await run.pilot.press("m")
         at = session.now_ns
         await run.intervals(2)
         await run.pilot.press("enter")
-        await until(lambda: session.marks, "a mark")
+        await until_true(lambda: session.marks, "a mark")
         assert session.marks[0].start_ns == at < session.now_ns
         await run.pilot.press("left", "left")
         past_ns = run.interval.time_ns
         await run.pilot.press("m", "x", "enter")
-        await until(lambda: len(session.marks) == 2, "another one")
+        await until_true(lambda: len(session.marks) == 2, "another one")
         assert session.marks[1].start_ns == past_ns < session.now_ns
         await run.pilot.press("m", "x", "escape")
         await run.pilot.pause()
@@ -308,17 +313,17 @@ async def test_a_mark_is_of_the_moment_that_is_shown() -> None:
 
 
 async def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> None:
-    async with running(Machine(ceiling_hz=3.0e9)) as run:
+    async with running_app(Machine(ceiling_hz=3.0e9)) as run:
         await run.intervals(3)
         await run.pilot.press("m", *"here", "enter", "slash", *"0", "enter", "5")
-        await until(lambda: "label: here" in view(run), "the mark")
+        await until_true(lambda: "label: here" in view(run), "the mark")
         session = run.session
         assert not session.ended
         assert not session.detector.running
 
 
 async def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(10)
         session = run.session
         for label in ("\x1b[2J\n", "x" * 5000, 17, None):

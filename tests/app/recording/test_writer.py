@@ -16,9 +16,9 @@ from pathlib import Path
 import made
 import pytest
 import simulated
-from command import argv, here, python
-from nights import by_day
-from waiting import MOST_S, wait
+from command import argv, python, runs_here
+from nights import cases_by_day
+from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop import cli
@@ -67,17 +67,17 @@ def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> No
         assert process.poll() is None, process.stderr and process.stderr.read()
         return condition()
 
-    wait(holds, "what is wanted of the file")
+    wait_for(holds, "what is wanted of the file")
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, message = process.communicate(timeout=MOST_S)
+    _, message = process.communicate(timeout=MAX_WAIT_S)
     return process.returncode, message
 
 
 def test_a_short_recording(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    process = here("record", "-o", str(path), *SOURCE, "--duration", "600ms")
+    process = runs_here("record", "-o", str(path), *SOURCE, "--duration", "600ms")
     assert (process.returncode, process.stdout) == (0, "")
     assert (
         process.stderr
@@ -90,7 +90,7 @@ def test_a_short_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", by_day([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [signal.SIGINT])
+    "number", cases_by_day([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [signal.SIGINT])
 )
 def test_a_signal_ends_a_recording_properly(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "a"
@@ -121,13 +121,14 @@ def test_marks_by_signal(tmp_path: Path) -> None:
 def test_existing_files_are_replaced_only_by_force(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("precious")
-    result = here("record", "-o", str(path), *SOURCE, "--duration", "200ms")
+    result = runs_here("record", "-o", str(path), *SOURCE, "--duration", "200ms")
     assert (result.returncode, result.stderr) == (
         1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
     assert path.read_text() == "precious"
     path.chmod(0o644)
     assert (
-        here("record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force").returncode == 0
+        runs_here("record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force").returncode
+        == 0
     )
     assert frames(read(path)[0])
     assert path.stat().st_mode & 0o777 == 0o600
@@ -187,7 +188,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_runs_full(small: Path) -> None:
     path = small / "a"
-    process = here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
+    process = runs_here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
     assert process.returncode == 1
     assert "No space left on device" in process.stderr
     result, damage = read(path)
@@ -248,7 +249,7 @@ def test_a_recording_ends_with_its_probe(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_where_the_probe_cannot_start(tmp_path: Path) -> None:
-    result = here("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
+    result = runs_here("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
     assert result.returncode != 0
     assert "sim" in result.stderr
     assert not list(tmp_path.iterdir())
@@ -266,7 +267,7 @@ def test_progress_is_shown_on_terminals_only(tmp_path: Path) -> None:
             except OSError:  # the other end is closed
                 break
             message += part
-        assert process.wait(MOST_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
     os.close(ours)
     output = message.decode().split("\r\x1b[K")
     assert output[0] == ""

@@ -10,11 +10,11 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from calls import counted_calls
-from disturbances import disturbed
+from calls import count_calls
+from disturbances import with_disturbances
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from played import played
+from played import session_of
 from simulated import SAMPLE_NS, messages
 from simulated import messages as simulated
 
@@ -58,12 +58,12 @@ def outcome(
     """Intervals, episodes, warnings, losses, distribution and the past, of messages taken one by
     one, or in batches of these sizes in turn."""
     session = Session(hello, History(hello) if history else None)
-    session.account()
+    session.start_accounts()
     results: list[object] = []
 
     def after(message: wire.Message) -> None:
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS - SAMPLE_NS // 2:
-            results.append(told(session.take()))
+            results.append(told(session.take_interval()))
 
     if sizes is None:
         for message in messages:
@@ -102,7 +102,7 @@ def outcome(
 def test_batches_of_any_size_give_the_same(scenario: str, sizes: list[int], seed: int) -> None:
     hello, messages = simulated(f"sim:{scenario},cpus=8", SAMPLES)
     if seed % 2:
-        messages = [*disturbed(messages, seed)]
+        messages = [*with_disturbances(messages, seed)]
     history = seed % 3 > 0
     expected = outcome(hello, messages, None, history=history)
     assert outcome(hello, messages, sizes, history=history) == expected
@@ -116,10 +116,10 @@ def test_an_interval_of_one_sample_equals_its_sums(
 
     def said() -> list[list[object]]:
         session, result = Session(hello), []
-        for message in messages if scenario == "smt-mix" else disturbed(messages, 3):
+        for message in messages if scenario == "smt-mix" else with_disturbances(messages, 3):
             session.apply(message)
             if session.frames > 1:
-                result.append(told(session.take()))
+                result.append(told(session.take_interval()))
         return result
 
     quick, add = said(), Span.add
@@ -149,7 +149,7 @@ def test_a_frame_that_goes_back_in_time_is_left_out_of_a_batch() -> None:
     hello, messages = simulated("sim:steady,cpus=8", SAMPLES)
     frames = [m for m in messages if isinstance(m, wire.Frame)][:6]
     session = Session(hello)
-    played(session, [*frames[:4], frames[1], *frames[4:]])
+    session_of(session, [*frames[:4], frames[1], *frames[4:]])
     assert session.frames == 6
     seq = frames[1].seq
     assert session.warnings == [f"frame {seq} goes back in time, and was left out"]
@@ -188,12 +188,12 @@ def calls(cpus: int, together: int, *, history: bool, scenario: str = "steady") 
     session = Session(hello, History(hello) if history else None, summarises=not history)
     for _ in session.play(given[:WARM]):
         pass
-    session.take()
-    with counted_calls() as result:
+    session.take_interval()
+    with count_calls() as result:
         for i in range(WARM, WARM + BATCH, together):
             for _ in session.parts(given[i : i + together], lambda: sys.maxsize):
                 pass
-        session.take()
+        session.take_interval()
     return result.count
 
 

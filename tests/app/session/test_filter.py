@@ -9,7 +9,7 @@ import fakes
 import made
 import numpy as np
 import pytest
-from fakes import Does, Machine
+from fakes import CpuLoad, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,18 +37,18 @@ def machine() -> Machine:
     ]
     changes = {"topology": rows, "packages": [[0, 1, 4, 5], [2, 3, 6, 7]]}
     does = {
-        0: Does(util=0.9, hz=2.4e9, ipc=1.25, alone=0.2),
-        4: Does(util=0.7, hz=3.0e9, ipc=0.5, alone=0.0),
-        1: Does(util=0.25, hz=2.0e9, ipc=2.0, alone=0.25),
-        5: Does(util=0.25, hz=2.0e9, ipc=2.0, alone=0.25),
-        2: Does(util=0.0),
-        6: Does(util=0.5, alone=0.5),
+        0: CpuLoad(util=0.9, hz=2.4e9, ipc=1.25, alone=0.2),
+        4: CpuLoad(util=0.7, hz=3.0e9, ipc=0.5, alone=0.0),
+        1: CpuLoad(util=0.25, hz=2.0e9, ipc=2.0, alone=0.25),
+        5: CpuLoad(util=0.25, hz=2.0e9, ipc=2.0, alone=0.25),
+        2: CpuLoad(util=0.0),
+        6: CpuLoad(util=0.5, alone=0.5),
     }
     return Machine(does=does, broken={3, 7}, changes=changes)
 
 
 def session(records: dict[str, Any] | None = None) -> tuple[Session, Interval]:
-    return fakes.seen(machine(), records=fakes.tasks(NAMES) if records is None else records)
+    return fakes.observe(machine(), records=fakes.tasks(NAMES) if records is None else records)
 
 
 SESSION, INTERVAL = session()
@@ -131,7 +131,7 @@ def test_unknown_is_on_neither_side(name: str) -> None:
 def test_every_metric_goes_by_key_and_label() -> None:
     """On a machine where each CPU knows another metric, and that alone."""
     n = len(METRICS)
-    session, interval = fakes.seen(Machine(cores=n, threads=1))
+    session, interval = fakes.observe(Machine(cores=n, threads=1))
     top = np.where(np.eye(n, dtype=bool), 1.0, np.nan)
     interval = dataclasses.replace(interval, values=Values(top, np.ones((n, n))))
     for key, metric in METRICS.items():
@@ -209,7 +209,7 @@ def test_malformed_tasks_do_not_match() -> None:
 def test_a_cpu_goes_off() -> None:
     changed, _ = session()
     changed.apply(Note("hotplug", 0, data={"cpu": 5, "online": False}))
-    later = changed.take()
+    later = changed.take_interval()
     assert cpus("offline", changed, INTERVAL) == ""  # as of then
     assert cpus("OFFLINE", changed, later) == cpus("offline", changed, None) == "5"
     assert cpus("!offline", changed, later) == cpus("online", changed, later) == "0-4,6-7"
@@ -219,9 +219,9 @@ def test_a_core_comes() -> None:
     """An older interval knows nothing of it, and so not how its cores lie among today's."""
     rows = made.topology(3, 1)
     rows[1] = Cpu(1, online=False)
-    three = Machine(3, 1, does={1: Does(alone=0.0)}, changes={"topology": rows})
+    three = Machine(3, 1, does={1: CpuLoad(alone=0.0)}, changes={"topology": rows})
     three.hello = dataclasses.replace(three.hello, cores=[[0], [2]])
-    seen, interval = fakes.seen(three)
+    seen, interval = fakes.observe(three)
     assert cpus("lp0=50", seen, interval) == "0,2"
     assert cpus("core:1", seen, interval) == ""
     row = {"package": 0, "die": 0, "core": 1}
@@ -232,7 +232,7 @@ def test_a_core_comes() -> None:
 
 def test_a_core_that_came_before_hello_was_brought_up_to_date() -> None:
     """The lists of cores stay as blocks have them: they lack CPUs that were offline at first."""
-    hello = fakes.seen(Machine(3, 1))[0].hello
+    hello = fakes.observe(Machine(3, 1))[0].hello
     late = Session(dataclasses.replace(hello, cores=[[0], [2]]))
     assert late.cores == [[0], [1], [2]]
 
@@ -252,7 +252,7 @@ def test_a_row_that_no_kernel_gives_leaves_the_one_that_was() -> None:
 
 def test_a_machine_whose_kernel_tells_nothing() -> None:
     rows = [dataclasses.replace(row, core=None, package=None) for row in made.topology(2, 1)]
-    seen = fakes.seen(Machine(cores=2, threads=1, changes={"topology": rows}))
+    seen = fakes.observe(Machine(cores=2, threads=1, changes={"topology": rows}))
     assert cpus("core:0-9", *seen) == cpus("type:E", *seen) == ""
     assert cpus("!type:E", *seen) == "0-1"
 

@@ -12,11 +12,11 @@ import made
 import numpy as np
 import pytest
 import simulated
-from fakes import Does, Machine
+from fakes import CpuLoad, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from made import SAMPLE_NS
-from played import TICKS, played
+from played import TICKS, session_of
 
 from perfprobe import wire
 from perftop.model.numbers import METRICS
@@ -31,7 +31,7 @@ NAN = math.nan
 
 def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
     session = Session(hello, history := History(hello))
-    played(session, messages)
+    session_of(session, messages)
     return history
 
 
@@ -157,7 +157,7 @@ def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
     live, ends = [], []
     for _ in session.play(messages):
         if session.frames > 1 and session.span_ns >= 10 * SAMPLE_NS:
-            live.append(session.take())
+            live.append(session.take_interval())
             ends.append(session.now_ns)
     start_ns = ends[0] - 10 * SAMPLE_NS
     limits = np.array([start_ns, *ends], np.int64)
@@ -177,7 +177,12 @@ def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
 
 
 def test_cores_are_found_by_their_cpus() -> None:
-    does = {0: Does(0.9, alone=0.5), 4: Does(0.4, alone=0.0), 1: Does(0.2), 5: Does(0.2)}
+    does = {
+        0: CpuLoad(0.9, alone=0.5),
+        4: CpuLoad(0.4, alone=0.0),
+        1: CpuLoad(0.2),
+        5: CpuLoad(0.2),
+    }
     machine = Machine(cores=4, does=does)
     history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
     result = history.states([[1, 5], [0, 4], [77]], bins(0, 4, 2))
@@ -217,7 +222,7 @@ def test_a_ceiling_is_weighed_with_time() -> None:
 
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_core_that_was_single_is_found_under_all_its_names(gone: int) -> None:
-    machine = Machine(cores=1, does={0: Does(0.5), 1: Does(0.5)})
+    machine = Machine(cores=1, does={0: CpuLoad(0.5), 1: CpuLoad(0.5)})
     machine.gone.add(gone)
     off = wire.Note("hotplug", 1, data={"cpu": gone, "online": False})
     history = kept(machine.hello, [off, *(machine.frame(seq) for seq in range(3))])
@@ -226,7 +231,7 @@ def test_a_core_that_was_single_is_found_under_all_its_names(gone: int) -> None:
 
 
 def test_without_a_counter_for_states_they_are_unknown() -> None:
-    machine = Machine(cores=2, split=False, does={0: Does(0.75), 2: Does(0.5)})
+    machine = Machine(cores=2, split=False, does={0: CpuLoad(0.75), 2: CpuLoad(0.5)})
     history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
     assert np.isnan(history.states([[1, 3], [0, 2]], bins(0, 4))).all()
 
@@ -303,7 +308,7 @@ def test_the_oldest_samples_go_first_and_memory_is_as_stated(
     tracemalloc.start()
     history, most = History(hello, budget), 0
     for message in given[3:]:
-        history.room(reader)
+        history.free_samples(reader)
         for batch in reader.batches([message]):
             history.keep_samples(batch, 0, 1, reader)
             del batch
@@ -341,7 +346,7 @@ def with_bins(
 ) -> tuple[History, Times, list[Interval]]:
     """A history, the edges of its last bins of 2 s, and the intervals that end with each."""
     hello, messages = simulated.messages(f"sim:{scenario},cpus={cpus},seed=2", samples)
-    session = played(Session(hello, History(hello)), messages)
+    session = session_of(Session(hello, History(hello)), messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
     ends = np.arange(end_ns - bins * span_ns, end_ns + 1, span_ns, dtype=np.int64)
     results = [session.interval_at(at_ns, span_ns) for at_ns in ends[1:].tolist()]

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import made
 import numpy as np
 import pytest
-from calls import counted_calls
+from calls import count_calls
 from exported import messages
 from played import TICKS
 from simulated import SAMPLE_NS
@@ -72,7 +72,7 @@ def test_the_cost_of_an_episode_does_not_grow_with_their_number(source: str) -> 
         log, cursor = EpisodeLog(Mock(running=[]), SAMPLE_NS), 0
         if source == "pass over a recording":
             log.recording = RecordingEpisodes()
-        with counted_calls() as counted:
+        with count_calls() as counted:
             for number in range(count):
                 start_ns = number * 10**8
                 if source == "marks":
@@ -158,7 +158,9 @@ def test_a_moved_factor_is_reported_once() -> None:
 
 
 def multiplier(session: Session) -> dict[str, object]:
-    result: dict[str, object] = stat_lines.interval_line(session, session.take())["multipliers"]
+    result: dict[str, object] = stat_lines.interval_line(session, session.take_interval())[
+        "multipliers"
+    ]
     return result["one_thread"]  # type: ignore[return-value]
 
 
@@ -208,7 +210,7 @@ def test_a_suspend_is_marked_and_spoils_no_number(split: int) -> None:
     utils, times = [], []
     for _ in session.play([*suspended(result[1:], hello.tsc_hz.hz, split)]):
         if session.span_ns >= 1_000_000_000:
-            interval = session.take()
+            interval = session.take_interval()
             utils.append(interval.values["util"].tolist())
             times.append(interval.time)
     assert np.ptp(np.array(utils), axis=0).max() < 0.02, "the load is steady"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from truths import PLAYED_S, SMALL, found
+from truths import PLAYED_S, SMALL, found_episodes
 
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import Episode
@@ -30,7 +30,7 @@ LIMIT: Cause = ("turbo-drop", "power-pl1")
 
 
 def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None) -> LossSums:
-    return found(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)[0].lost_time()
+    return found_episodes(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)[0].lost_time()
 
 
 @pytest.mark.parametrize(

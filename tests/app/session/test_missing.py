@@ -16,7 +16,7 @@ from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, why_no_states
 
 def test_states_that_are_not_there_have_their_reason() -> None:
     def core(session: Session) -> dict[str, object]:
-        line = stat_lines.interval_line(session, session.take())
+        line = stat_lines.interval_line(session, session.take_interval())
         result: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
         return result
 
@@ -47,7 +47,7 @@ def one_off(ref: int) -> dict[str, str]:
     for seq in (1, 2):
         flags = [wire.ROW_OFFLINE, wire.ROW_SAMPLED]
         session.apply(frame(greeting, seq, {"ref": [None, seq * ref]}, flags=flags))
-    return why_no_states(session, session.take(), 0)
+    return why_no_states(session, session.take_interval(), 0)
 
 
 def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
@@ -60,7 +60,7 @@ def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
     flags = [wire.ROW_SAMPLED, 0]
     session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
     session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
-    report = why_no_states(session, session.take(), 0)
+    report = why_no_states(session, session.take_interval(), 0)
     assert report == {"smt": UNREAD_REASON, "active_threads": UNREAD_REASON}
 
 
@@ -69,8 +69,8 @@ def test_a_core_that_is_off_has_that_reason() -> None:
     for cpu in (0, 1):
         note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
         session.apply(note)
-    why = why_no_states(session, session.take(), 0)
+    why = why_no_states(session, session.take_interval(), 0)
     assert why.keys() == {"smt", "smt_method", "active_threads"}
     assert set(why.values()) == {"ref: ran faster than the TSC"}
     session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
-    assert set(why_no_states(session, session.take(), 0).values()) == {CPU_OFF_REASON}
+    assert set(why_no_states(session, session.take_interval(), 0).values()) == {CPU_OFF_REASON}

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cores import lived
+from cores import played_core
 from fakes import Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from made import SAMPLE_NS
-from played import played
+from played import session_of
 
 from perftop.model.kinds import Episode
 from perftop.session import selection
@@ -27,7 +27,7 @@ Lived = tuple[Session, Interval]
 @pytest.fixture
 def told() -> Lived:
     """5 s of a machine, shown at its end; episodes at 1 to 4 s."""
-    session, interval = lived(Machine(cores=2, ceiling_hz=3.0e9))
+    session, interval = played_core(Machine(cores=2, ceiling_hz=3.0e9))
     session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
     session.detector.running.append(episode(48, None, 0))
     return session, interval
@@ -87,7 +87,7 @@ def test_only_episodes_of_the_selected_cpus(told: Lived) -> None:
 def test_moments_dropped_from_history_are_not_visited() -> None:
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     session = Session(machine.hello, History(machine.hello, 200_000))
-    played(session, [machine.frame(seq) for seq in range(500)])
+    session_of(session, [machine.frame(seq) for seq in range(500)])
     assert session.history is not None
     first = (session.history.first_ns or 0) // SAMPLE_NS
     assert first > 30
@@ -95,7 +95,7 @@ def test_moments_dropped_from_history_are_not_visited() -> None:
     session.ended.append(episode(first + 5, first + 9, 0))
     episodes = selection.reachable_episodes(session)
     assert episodes == session.ended[1:]
-    assert walk((session, session.take()), episodes, -1) == [first + 9, first]
+    assert walk((session, session.take_interval()), episodes, -1) == [first + 9, first]
     assert selection.reachable_episodes(Session(machine.hello)) == []
 
 

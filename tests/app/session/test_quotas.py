@@ -30,17 +30,17 @@ def waited(pid: int, wait_s: float, cpu: int = 0) -> dict[tuple[int, str, int], 
 
 
 def test_only_what_was_counted_since_the_first_record_counts() -> None:
-    quota = run_times(record(5000), record(5400, periods=30)).quotas.binding(7)
+    quota = run_times(record(5000), record(5400, periods=30)).quotas.tightest(7)
     assert quota is not None
     assert quota.throttled_s == pytest.approx(0.4)
     assert (quota.period_count, quota.throttled_count) == (20, 10)
     assert quota.cpus == 0.5
-    assert run_times(record(5000)).quotas.binding(7) is None, "nothing is known of this span"
-    assert run_times(record(5000), record(5400)).quotas.binding(9) is None
+    assert run_times(record(5000)).quotas.tightest(7) is None, "nothing is known of this span"
+    assert run_times(record(5000), record(5400)).quotas.tightest(9) is None
 
 
 def test_a_group_that_was_made_anew_counts_from_its_next_record() -> None:
-    quota = run_times(record(5000), record(10), record(60)).quotas.binding(7)
+    quota = run_times(record(5000), record(10), record(60)).quotas.tightest(7)
     assert quota is not None
     assert quota.throttled_s == pytest.approx(0.05)
 
@@ -55,7 +55,7 @@ def test_of_nested_groups_the_one_that_stopped_a_task_for_longest_binds() -> Non
         }
         for ms in (0, 1000)
     ]
-    quota = run_times(*both).quotas.binding(7)
+    quota = run_times(*both).quotas.tightest(7)
     assert quota is not None
     assert quota.group == POD
 
@@ -110,12 +110,12 @@ def test_records_that_are_wrong_are_not_taken(wrong: dict[str, object]) -> None:
     quotas.take(wrong)
     quotas.take(wrong)
     assert quotas.by_group == {}
-    assert quotas.binding(7) is quotas.binding(8) is None
+    assert quotas.tightest(7) is quotas.tightest(8) is None
 
 
 def test_a_hostile_name_is_made_safe() -> None:
     quotas = run_times(*(record(ms, group="/a\x1b[31m") for ms in (0, 9))).quotas
-    quota = quotas.binding(7)
+    quota = quotas.tightest(7)
     assert quota is not None
     assert quota.group == "/a?[31m"
 

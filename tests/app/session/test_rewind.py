@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import simulated
 from made import SAMPLE_NS, counter
-from nights import by_day
-from played import TICKS, played
+from nights import cases_by_day
+from played import TICKS, session_of
 
 from perfprobe import wire
 from perftop.model.smt import Split
@@ -107,7 +107,7 @@ def lived(hello: wire.Hello, messages: Sequence[wire.Message]) -> tuple[Session,
     """The session after all of it, and each interval as it was live."""
     session = Session(hello, History(hello))
     live = [
-        session.take()
+        session.take_interval()
         for _ in session.play(messages)
         if session.frames > 1 and session.span_ns >= INTERVAL_NS - SAMPLE_NS // 2
     ]
@@ -200,7 +200,7 @@ def test_looking_back_leaves_the_present_alone() -> None:
     session, live = lived(story.hello, story.messages[:100])
     for interval in live:
         session.interval_at(interval.time_ns, INTERVAL_NS)
-    played(session, story.messages[100:])
+    session_of(session, story.messages[100:])
     undisturbed, _ = lived(story.hello, story.messages)
     agree(session.run_interval(), undisturbed.run_interval())
     assert session.suspect_samples == undisturbed.suspect_samples
@@ -247,7 +247,7 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug", "hybrid"])
+    "scenario", cases_by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug", "hybrid"])
 )
 def test_a_simulated_machine_is_looked_back_at(scenario: str) -> None:
     session, live = lived(*simulated.messages(f"sim:{scenario},cpus=8,seed=3", 260))

@@ -65,7 +65,7 @@ def test_metrics_from_counters() -> None:
         }
         for seq in range(3)
     ]
-    values = play(greeting, *samples).take().values
+    values = play(greeting, *samples).take_interval().values
     results = {key: float(values[key][0]) for key in METRICS}
     assert results == pytest.approx(
         {
@@ -101,7 +101,7 @@ def test_each_cpu_uses_the_first_variant_it_has_counters_for() -> None:
     b |= {"ref": [TICKS // 4, None, None], "idle_s": [90_000, 40_000, None]}
     b |= {"poll_s": [0, 20_000, 0], "stat_idle_s": [9, 9, 3]}
     session = play(greeting, a, b)
-    assert session.take().values["util"].tolist() == pytest.approx([0.25, 0.4, 0.7])
+    assert session.take_interval().values["util"].tolist() == pytest.approx([0.25, 0.4, 0.7])
     origin = session.evaluator.origin("util") or ""
     assert [part.split(" (")[0] for part in origin.split(" | ")] == [
         "ref / tsc", "1 - cpuidle - steal", "1 - /proc/stat idle - steal",
@@ -113,7 +113,7 @@ def test_groups_divide_once() -> None:
     greeting = made.hello([made.REF, made.CYCLES], cores=2, threads=1)
     zero = {"ref": [0, 0], "cycles": [0, 0]}
     busy = {"ref": [TICKS, TICKS // 9], "cycles": [TICKS, 2 * (TICKS // 9)]}
-    values = play(greeting, zero, busy).take().values
+    values = play(greeting, zero, busy).take_interval().values
     assert values["busy_hz"].tolist() == pytest.approx([2e9, 4e9])
     assert values.mean("busy_hz", slice(None)) == pytest.approx(2.2e9)
     assert values.mean("busy_hz", [1]) == pytest.approx(4e9)
@@ -126,7 +126,7 @@ def test_groups_of_cpus_with_different_counters_weigh_them_alike() -> None:
     stat: dict[str, list[int | None]] = {f"stat_{f}_s": [0, 0] for f in ("iowait", "steal", "user")}
     a: made.Values = {"ref": [0, None], "stat_idle_s": [0, 0], **stat}
     b: made.Values = {"ref": [TICKS, None], "stat_idle_s": [0, 10], **stat}
-    values = play(greeting, a, b).take().values
+    values = play(greeting, a, b).take_interval().values
     assert values["util"].tolist() == pytest.approx([1.0, 0.0])
     assert values.mean("util", slice(None)) == pytest.approx(0.5)
 
@@ -151,7 +151,7 @@ def test_a_suspect_sample_of_a_counter_is_kept_out() -> None:
     refs = [[0] * 4, [TICKS // 2] * 4, [TICKS] * 4]
     refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0, whose sibling is 2
     session = play(greeting, *({"ref": ref} for ref in refs))
-    interval = session.take()
+    interval = session.take_interval()
     assert interval.suspect == {0: {("ref", Doubt.FAST)}}
     assert interval.values["util"].tolist() == [0.5] * 4
     assert interval.split.active_threads.tolist() == [1.0, 1.0]
@@ -178,7 +178,7 @@ def test_counters_that_are_there_and_do_not_count(still: str, gone: set[str]) ->
     for seq in (0, 1):
         values = {key: [seq * TICKS] for key in ("ref", "cycles", "instructions")}
         samples.append(values | {still: [42], "busy_s": [seq * 90_000_000]})
-    interval = play(greeting, *samples).take()
+    interval = play(greeting, *samples).take_interval()
     assert interval.suspect == {0: {(still, Doubt.STILL)}}
     known = {"util", "busy_hz", "net_hz", "halt", "ipc"}
     assert {key for key in known if math.isnan(interval.values[key][0])} == gone & known
@@ -226,7 +226,7 @@ def test_a_cpu_goes_and_comes() -> None:
     note = {"cpu": 1, "online": False, "row": None}
     session.apply(wire.Note("hotplug", made.SAMPLE_NS, data=note))
     session.apply(frame(greeting, 1, {"ref": [TICKS, 0]}, flags=gone))
-    line = stat_lines.interval_line(session, session.take())
+    line = stat_lines.interval_line(session, session.take_interval())
     assert [c["online"] for c in line["cpus"]] == [True, False]
     assert line["cpus"][1]["util"] is None
     assert line["cpus"][1]["why"]["util"] == "the CPU is off"
@@ -236,7 +236,7 @@ def test_a_cpu_goes_and_comes() -> None:
     session.apply(wire.Note("hotplug", 2 * made.SAMPLE_NS, data=data))
     session.apply(frame(greeting, 2, {"ref": [2 * TICKS, 5]}, flags=back))
     session.apply(frame(greeting, 3, {"ref": [3 * TICKS, 5 + TICKS // 2]}))
-    assert session.take().values["util"].tolist() == [1.0, 0.5]
+    assert session.take_interval().values["util"].tolist() == [1.0, 0.5]
     assert [(e.kind, e.start_ns, e.end_ns) for e in session.ended] == [
         ("offline", made.SAMPLE_NS, 2 * made.SAMPLE_NS),
         ("online", 2 * made.SAMPLE_NS, 2 * made.SAMPLE_NS),
@@ -250,7 +250,7 @@ def test_a_core_that_loses_a_sibling_is_single() -> None:
     session.apply(wire.Note("hotplug", 1, data={"cpu": 1, "online": False}))
     off = [wire.ROW_SAMPLED, wire.ROW_OFFLINE]
     session.apply(frame(greeting, 1, {"ref": [TICKS // 4, 0]}, flags=off))
-    split = session.take().split
+    split = session.take_interval().split
     assert split.method == ["single"]
     assert split.states[0].tolist() == [0.75, 0.25, 0, 0]
 
@@ -281,7 +281,7 @@ def test_missing_numbers_have_a_reason_under_their_key() -> None:
 def test_only_the_cpus_asked_for_are_shown() -> None:
     greeting = made.hello([made.REF], cores=2, selected=[1, 3])
     session = play(greeting, *({"ref": [0, seq * TICKS, 0, 0]} for seq in range(2)))
-    line = stat_lines.interval_line(session, session.take())
+    line = stat_lines.interval_line(session, session.take_interval())
     assert [c["cpu"] for c in line["cpus"]] == [1, 3]
     assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
     summary = run_summary.summary_line(session, {}, 0.1)
@@ -296,7 +296,7 @@ def test_core_types_have_ceilings_of_their_own() -> None:
     ]
     greeting.blocks.append(wire.Block("package", "package", gauges))
     hz: made.Values = {"ref": [0] * 3, "ceiling_hz": [5_000_000_000], "e_ceiling_hz": [4 * 10**9]}
-    result = play(greeting, hz, hz).take().ceiling_hz
+    result = play(greeting, hz, hz).take_interval().ceiling_hz
     assert result.tolist() == pytest.approx([5e9, 4e9, math.nan], nan_ok=True)
 
 

@@ -7,9 +7,9 @@ import tracemalloc
 import made
 import numpy as np
 import pytest
-from fakes import Does, Machine, seen
+from fakes import CpuLoad, Machine, observe
 from made import frame
-from played import TICKS, played
+from played import TICKS, session_of
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -69,7 +69,7 @@ def spent(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
         states = {"100": letter, "x": "R", "7": 3}
         record = {"watched": {"threads": threads, "more": 0, "states": states}}
         job.take(record, (at + 1) * 100 * MS)
-        times.of_job(job, (at + 1) * 100 * MS)
+        times.add_job_record(job, (at + 1) * 100 * MS)
     return times
 
 
@@ -95,7 +95,7 @@ def test_without_states_nothing_is_known_of_sleep() -> None:
     times = RunTimes([0, 1])
     job = WatchedJob(str(ROOT))
     job.take({"watched": {"threads": {"100": [ROOT, "job", 1, 5, 5, 0, 0]}, "more": 0}}, MS)
-    times.of_job(job, MS)
+    times.add_job_record(job, MS)
     assert times.job_time() is None
 
 
@@ -142,8 +142,8 @@ def test_remembered_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_summary_separates_the_cpus_of_a_job() -> None:
-    does = {cpu: Does(0.2 * (cpu + 1)) for cpu in range(4)}
-    session, _ = seen(Machine(cores=2, does=does), 20)
+    does = {cpu: CpuLoad(0.2 * (cpu + 1)) for cpu in range(4)}
+    session, _ = observe(Machine(cores=2, does=does), 20)
     job = Job()
     job.look((101, 101, 1, 0))
     line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
@@ -156,7 +156,7 @@ def test_the_summary_separates_the_cpus_of_a_job() -> None:
 
 
 def test_a_cpu_that_is_off_is_none_of_the_rest() -> None:
-    session, _ = seen(Machine(cores=2), 20)
+    session, _ = observe(Machine(cores=2), 20)
     session.apply(wire.Note("hotplug", session.now_ns, data={"cpu": 3, "online": False}))
     job = Job()
     job.look((101, 101, 1, 0))
@@ -229,7 +229,7 @@ def lines() -> list[stat_lines.Line]:
         for message in source.poll():
             session.apply(message)
             if session.span_ns >= S:
-                interval = session.take()
+                interval = session.take_interval()
                 line = stat_lines.interval_line(session, interval)
                 line["text"] = StatTable(session, ["util", "task"]).lines(interval)
                 results.append(line)
@@ -259,7 +259,7 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     shares = np.sort(rng.random(3000))  # in order: thinned unevenly, the late ones would weigh more
     refs = np.cumsum([0, *(int(share * TICKS) for share in shares)]) % 2**48
     frames = [frame(greeting, seq, {"ref": [ref]}) for seq, ref in enumerate(refs.tolist())]
-    played(session, frames)
+    session_of(session, frames)
     result = run_summary.summary_line(session, {}, 1.0)["cpus"][0]["util"]
     assert result["min"] == pytest.approx(shares.min(), abs=1e-6)
     assert result["max"] == pytest.approx(shares.max(), abs=1e-6)
@@ -320,7 +320,7 @@ def test_tasks_that_no_snapshot_reports_may_wait(count: int, share: float, hidde
     waits = {"0": [[0.9, 10.0] for _ in range(count)]}
     for second in range(1, 5):
         snapshot = TaskSnapshot({}, ranked, waits)
-        times.of_all(snapshot, 0, second * 1000 * MS)
+        times.add_snapshot(snapshot, 0, second * 1000 * MS)
         assert times.has_waits == (second > 1), "one snapshot is too short to tell"
         if second == 1:
             first = times.copy()
@@ -333,7 +333,7 @@ def test_no_task_of_an_idle_machine_waits() -> None:
     empty; a task that is listed without its wait may have waited."""
     idle, unknown = RunTimes([0]), RunTimes([0])
     for second in range(1, 4):
-        idle.of_all(TaskSnapshot({}, {}, {}), 0, second * 1000 * MS)
-        unknown.of_all(TaskSnapshot({"0": [1, "job", 0.5]}, {}, {}), 0, second * 1000 * MS)
+        idle.add_snapshot(TaskSnapshot({}, {}, {}), 0, second * 1000 * MS)
+        unknown.add_snapshot(TaskSnapshot({"0": [1, "job", 0.5]}, {}, {}), 0, second * 1000 * MS)
     assert idle.has_waits
     assert not unknown.has_waits

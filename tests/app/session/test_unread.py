@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Does, Machine
-from played import played
+from fakes import CpuLoad, Machine
+from played import session_of
 
 from perftop.session.session import Session
 
@@ -27,11 +27,11 @@ class Unread(Machine):
 @pytest.mark.parametrize("at_once", [1, SAMPLES])
 def test_one_unread_value_does_not_make_a_run_unknown(at_once: int) -> None:
     machine = Unread(cores=2)
-    machine.does = {cpu: Does(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
+    machine.does = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
     session = Session(machine.hello)
     frames = [machine.frame(seq) for seq in range(SAMPLES)]
     for first in range(0, SAMPLES, at_once):
-        played(session, frames[first : first + at_once])
+        session_of(session, frames[first : first + at_once])
     whole = session.run_interval().values
     assert whole["busy_hz"] == pytest.approx([3e9, 2e9, 3e9, 3e9], rel=1e-3)
     assert np.isfinite(whole["ipc"]).all()

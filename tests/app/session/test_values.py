@@ -10,8 +10,8 @@ import made
 import numpy as np
 import pytest
 import simulated
-from counted import BASE, ORIGIN, cpufreq, ghz, table
-from played import played
+from counted import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
+from played import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
@@ -45,8 +45,8 @@ def test_no_ceiling_is_known() -> None:
 def seen() -> tuple[Session, Interval]:
     """Two packages of two cores with two threads, busy with memory."""
     hello, messages = simulated.messages("sim:memory,cpus=8,packages=2", 60)
-    session = played(Session(hello), messages)
-    return session, session.take()
+    session = session_of(Session(hello), messages)
+    return session, session.take_interval()
 
 
 def test_numbers_of_cores_and_packages_are_values_of_their_cpus(
@@ -124,10 +124,10 @@ STEPS = [(1, 37), (2, 35), (4, 30)]
 
 @pytest.mark.parametrize(("active", "ratio"), [(1, 37), (2, 35), (3, 30), (4, 30)])
 def test_the_table_s_clock_is_no_drop_and_one_below_it_is(active: int, ratio: int) -> None:
-    calm = play(stream([table(STEPS)]), hz=ratio * 1e8, active=active)
+    calm = play(stream([turbo_table(STEPS)]), hz=ratio * 1e8, active=active)
     assert calm.detector.running == calm.ended == []
-    assert ghz(calm.take().ceiling_hz) == [ratio / 10] * CORES
-    slow = play(stream([table(STEPS)]), hz=ratio * 1e8 - 0.4e9, active=active)
+    assert in_ghz(calm.take_interval().ceiling_hz) == [ratio / 10] * CORES
+    slow = play(stream([turbo_table(STEPS)]), hz=ratio * 1e8 - 0.4e9, active=active)
     (episode,) = slow.detector.running
     assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(active)))
     assert episode.depth == pytest.approx(0.4e9, rel=0.01)
@@ -135,7 +135,7 @@ def test_the_table_s_clock_is_no_drop_and_one_below_it_is(active: int, ratio: in
 
 
 def test_a_step_of_active_cores_is_no_drop() -> None:
-    hello = stream([table(STEPS)])
+    hello = stream([turbo_table(STEPS)])
     session, ticks, run, cycles, slept = Session(hello), 0, [0] * CORES, [0] * CORES, [0] * CORES
     for seq in range(30):
         active, ratio = ((1, 37), (4, 30), (2, 35))[seq // 10]
@@ -155,7 +155,7 @@ def test_a_step_of_active_cores_is_no_drop() -> None:
 
 
 def test_turbo_that_is_off_is_policy_against_what_the_table_would_allow() -> None:
-    session = play(stream([table(STEPS)]), hz=2.1e9, active=4, off=1)
+    session = play(stream([turbo_table(STEPS)]), hz=2.1e9, active=4, off=1)
     (episode,) = session.detector.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
     assert episode.depth == pytest.approx(0.9e9)
@@ -171,9 +171,9 @@ def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
 
 
 def test_json_has_the_range_of_a_ceiling_and_its_origin() -> None:
-    session = play(stream([table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
+    session = play(stream([turbo_table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
     assert stat_lines.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
-    cores = stat_lines.interval_line(session, session.take())["cores"]
+    cores = stat_lines.interval_line(session, session.take_interval())["cores"]
     keys = "turbo_ceiling_hz", "turbo_ceiling_low_hz", "turbo_ceiling_high_hz"
     assert [cores[0][key] for key in keys] == [3.0e9, 3.0e9, 3.9e9]
     assert [cores[1][key] for key in keys] == [3.0e9, 3.0e9, 3.0e9]
@@ -189,9 +189,9 @@ def test_a_missing_table_has_the_reason_of_its_registers() -> None:
     registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
     torn = Missing("turbo", "MSR 1ADH cannot be read")
     message = Missing("turbo_ceiling_hz", "turbo is off")
-    assert missing(stream([table(STEPS)])) == []
+    assert missing(stream([turbo_table(STEPS)])) == []
     assert missing(stream([])) == missing(stream([cpufreq(38)])) == [(none, None, None)]
     assert missing(stream([], missing=[registers])) == [(registers.why, registers.fix, None)]
     assert missing(stream([], missing=[registers, torn])) == [(torn.why, None, None)]
     assert missing(stream([], missing=[message])) == [(message.why, None, None)]
-    assert missing(stream([table(STEPS, cpus=[0, 1])])) == [(none, None, [2, 3])]
+    assert missing(stream([turbo_table(STEPS, cpus=[0, 1])])) == [(none, None, [2, 3])]

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from nights import by_day
-from painted import FedApp, drawn, shown
-from simulated import lasting
+from nights import cases_by_day
+from painted import FedApp, shown_app, wait_until_drawn
+from simulated import messages_lasting
 from textual import events
-from waiting import until
+from waiting import until_true
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
@@ -55,7 +55,7 @@ def scripted(spec: str) -> dict[str, Any]:
 
 def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], list[wire.Message]]:
     """What the machine says up to one moment, and from there to another."""
-    hello, result = lasting(spec, end_s)
+    hello, result = messages_lasting(spec, end_s)
     half_ns = hello.raw_ns + half_s * 1e9
     half = [message for message in result if message.time_ns <= half_ns]
     return [hello, *half], [*result[len(half) :]]
@@ -73,16 +73,16 @@ def seen(spec: str) -> tuple[Looks, Looks]:
         results = {}
         for size in SIZES:
             app.terminal.resize(size)
-            await drawn(app)
+            await wait_until_drawn(app)
             results[size] = app.composed()
         return results
 
     async def look() -> tuple[Looks, Looks]:
-        async with shown(half) as app:
+        async with shown_app(half) as app:
             running = await looks(app)
             app.source.take(rest)
             app.post_message(events.Key("5", None))
-            await until(lambda: getattr(app.screen, "view").id == "episodes", "the view")  # noqa: B009
+            await until_true(lambda: getattr(app.screen, "view").id == "episodes", "the view")  # noqa: B009
             return running, await looks(app)
 
     return asyncio.run(look())
@@ -110,7 +110,7 @@ def answers(line: str, episode: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("spec", by_day(SPECS, BY_DAY))
+@pytest.mark.parametrize("spec", cases_by_day(SPECS, BY_DAY))
 def test_a_running_episode_is_answered_without_a_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
     lines = seen(spec)[0][size]
@@ -119,7 +119,7 @@ def test_a_running_episode_is_answered_without_a_key(spec: str, size: tuple[int,
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("spec", by_day(SPECS, BY_DAY))
+@pytest.mark.parametrize("spec", cases_by_day(SPECS, BY_DAY))
 def test_an_ended_episode_is_answered_with_one_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
     lines = seen(spec)[1][size]

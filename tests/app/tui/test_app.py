@@ -16,10 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Does, Feed, Machine
-from playing import INTERVAL_NS, Run, colour, marked, running
+from fakes import CpuLoad, Feed, Machine
+from playing import INTERVAL_NS, Run, colour, marked_lines, running_app
 from textual import events
-from waiting import until
+from waiting import until_true
 
 from perftop.base import errors
 from perftop.base.errors import Failed
@@ -31,15 +31,15 @@ from perftop.tui.stream import LiveSource
 
 
 async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         for key in ("q", "3", "J", "slash", "2", "enter"):
             run.app.post_message(events.Key(key, None))
-        await until(lambda: not run.app.is_running, "the app has ended")
+        await until_true(lambda: not run.app.is_running, "the app has ended")
     assert run.app.failure is None
 
 
 async def test_keys_of_a_recording_do_nothing_live_and_are_not_listed() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(3)
         await run.pilot.press("0", "$", "{", "}")
         assert run.source.status.paused is None
@@ -50,9 +50,9 @@ async def test_keys_of_a_recording_do_nothing_live_and_are_not_listed() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         os.kill(os.getpid(), number)
-        await until(lambda: not run.app.is_running, "the app has ended")
+        await until_true(lambda: not run.app.is_running, "the app has ended")
     assert run.app.return_code == 128 + number
     assert run.feed.closed
 
@@ -67,7 +67,7 @@ def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
     async def go() -> PerfTopApp:
         app = PerfTopApp(LiveSource(opener, INTERVAL_NS))
         async with app.run_test():
-            await until(lambda: not app.is_running, "the app has ended")
+            await until_true(lambda: not app.is_running, "the app has ended")
         return app
 
     assert asyncio.run(go()).return_code == 128 + signal.SIGTERM
@@ -126,7 +126,7 @@ async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
 async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
     request: list[int] = []
 
-    async with running(Machine(), pace=request.append) as run:
+    async with running_app(Machine(), pace=request.append) as run:
         assert request == [INTERVAL_NS], "with the first numbers, which come after one sample"
         run.source.status = replace(run.source.status, interval_ns=1_500_000_000)
         run.source.pace()
@@ -135,15 +135,15 @@ async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> Non
 
 
 async def test_an_order_keeps_the_selected_core() -> None:
-    does = {cpu: Does(cpu / 100) for cpu in range(64)} | {5: Does(0.9, 1.5e9)}
+    does = {cpu: CpuLoad(cpu / 100) for cpu in range(64)} | {5: CpuLoad(0.9, 1.5e9)}
 
-    async with running(Machine(cores=32, does=does), (240, 24)) as run:
+    async with running_app(Machine(cores=32, does=does), (240, 24)) as run:
         await run.pilot.press(*["down"] * 7)
         for order in ("CPU number", "worst first", "topology"):
             await run.pilot.press("o")
             assert run.grid.choice.cpu == 7
             assert run.has(f"o {order}")
-            assert [line.split()[1] for line in marked(run)] == ["7"]
+            assert [line.split()[1] for line in marked_lines(run)] == ["7"]
             if order == "worst first":
                 await run.pilot.press("home")
                 assert run.grid.choice.cpu == 5  # below the others' clock: before all busier ones
@@ -154,20 +154,20 @@ async def test_an_order_keeps_the_selected_core() -> None:
 async def test_pause_freezes_numbers_but_not_sampling() -> None:
     m = Machine()
 
-    async with running(m) as run:
+    async with running_app(m) as run:
         await run.pilot.press("space")
         await run.sees("PAUSED 22:13:20.1")
         before = run.text()
-        m.does = {cpu: Does(0.9) for cpu in range(8)}
+        m.does = {cpu: CpuLoad(0.9) for cpu in range(8)}
         await run.intervals(3)
         assert run.text() == before
         await run.pilot.press("space")
-        await until(lambda: run.text() != before, "numbers move again")
+        await until_true(lambda: run.text() != before, "numbers move again")
         assert not run.has("PAUSED")
 
 
 async def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         seen = []
         for key in ("+", "+", "-", "-", "-", "-"):
             await run.pilot.press(key)
@@ -179,17 +179,17 @@ async def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
 async def test_a_storm_of_keys() -> None:
     keys = ["down", "o", "space", "+", "T", "end", "-", "?", "escape", "G", "o", "g", "pagedown"]
 
-    async with running(Machine(cores=16)) as run:
+    async with running_app(Machine(cores=16)) as run:
         for turn in range(4):
             await run.pilot.press(*keys[turn:], *keys[:turn])
             run.feed.frames(4)
-        await until(lambda: run.seq() > 1, "still going")
+        await until_true(lambda: run.seq() > 1, "still going")
         assert run.app.is_running
         assert run.app.failure is None
 
 
 async def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(1)
         before = [line for line in run.text() if "lmp 4000" in line]
         vivid = colour(run)
@@ -202,7 +202,7 @@ async def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
         assert vivid > 100
         assert colour(run) < 40  # grey: these numbers no longer move
         await run.pilot.press("down", "o", "space", "q")
-        await until(lambda: not run.app.is_running, "q still quits")
+        await until_true(lambda: not run.app.is_running, "q still quits")
     assert str(run.app.failure) == "the probe ended by signal 9 without an error message"
 
 
@@ -216,7 +216,7 @@ def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
     async def go() -> PerfTopApp:
         app = PerfTopApp(LiveSource(refused, INTERVAL_NS))
         async with app.run_test():
-            await until(lambda: not app.is_running, "the app has ended")
+            await until_true(lambda: not app.is_running, "the app has ended")
         return app
 
     app = asyncio.run(go())
@@ -225,7 +225,7 @@ def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
 
 
 async def test_a_cpu_that_goes_away_is_off() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         run.feed.offline(7)
         await run.intervals(2)
         lines = below(run, "core 3")
@@ -246,12 +246,12 @@ def below(run: Run, name: str) -> list[list[str]]:
 async def test_only_what_changed_is_made_again() -> None:
     m = Machine(cores=32)
 
-    async with running(m, (80, 24)) as run:
+    async with running_app(m, (80, 24)) as run:
         await run.intervals(2)
         before = run.grid.built
         await run.intervals(1)
         assert run.grid.built == before
-        m.does[9] = Does(0.77)
+        m.does[9] = CpuLoad(0.77)
         await run.intervals(2)
         assert 1 <= run.grid.built - before <= 6  # the row and its package's heading
 

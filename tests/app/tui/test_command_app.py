@@ -15,7 +15,7 @@ import pytest
 from fakes import Feed, Machine
 from make import stopped
 from playing import BIG, INTERVAL_NS, Run
-from waiting import until
+from waiting import until_true
 
 from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
@@ -46,14 +46,14 @@ class Shown(Run):
         return [pane.render_line(y).text.rstrip() for y in range(1, pane.size.height)]
 
     async def prints(self, text: str) -> None:
-        await until(lambda: text in self.printed(), f"{text!r} among {self.printed()}")
+        await until_true(lambda: text in self.printed(), f"{text!r} among {self.printed()}")
 
     def head(self) -> str:
         top = self.screen.query_one(Top)
         return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
 
     async def tells(self, text: str) -> None:
-        await until(lambda: text in self.head(), f"{text!r} in {self.head()}")
+        await until_true(lambda: text in self.head(), f"{text!r} in {self.head()}")
 
     async def goes_on(self) -> None:
         """Samples, as many as it takes until the command has ended and is measured."""
@@ -62,7 +62,7 @@ class Shown(Run):
             self.feed.frames(1)
             return self.source.measurement is not None and bool(self.source.measurement.summary)
 
-        await until(over, "the command is measured")
+        await until_true(over, "the command is measured")
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Show
     async with app.run_test(size=size) as pilot:
         run = Shown(app, source, feed, pilot)
         feed.frames(2)
-        await until(lambda: run.seq() >= 1, "a first interval")
+        await until_true(lambda: run.seq() >= 1, "a first interval")
         yield run
 
 
@@ -106,7 +106,9 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
         )
         assert view.size.height >= 3
         seen = pane.size.width - 1, pane.size.height - 1
-        await until(lambda: run.source.tty.size == seen, "its terminal is as large as what is seen")
+        await until_true(
+            lambda: run.source.tty.size == seen, "its terminal is as large as what is seen"
+        )
 
 
 async def test_a_key_shows_more_of_it_or_nothing() -> None:
@@ -120,11 +122,11 @@ async def test_a_key_shows_more_of_it_or_nothing() -> None:
         await run.pilot.press("home")
         assert run.printed()[0] == "1"
         run.source._printed(b"more\n")
-        await until(lambda: len(run.source._printout) == 100, "more of it")
+        await until_true(lambda: len(run.source._printout) == 100, "more of it")
         await run.pilot.pause()
         assert run.printed()[0] == "1", "what is looked at stays"
         await run.pilot.press("end")
-        await until(lambda: run.printed()[-1] == "more", "the end again")
+        await until_true(lambda: run.printed()[-1] == "more", "the end again")
         await run.pilot.press("2")
         assert [view.id for view in run.screen.query("Canvas") if view.display] == ["heat"]
         assert len(run.printed()) == small
@@ -173,28 +175,28 @@ async def test_the_news_of_its_end_is_until_it_is_old(monkeypatch: pytest.Monkey
 
 async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
     async with around("exec sleep 99") as run:
-        await until(lambda: run.source._patient, "it runs")
+        await until_true(lambda: run.source._patient, "it runs")
         await run.pilot.press("question_mark")
         run.source.tty.job.kill(signal.SIGTERM)
         await run.goes_on()
-        await until(lambda: "status 143" in run.source.status.notice, "its news")
+        await until_true(lambda: "status 143" in run.source.status.notice, "its news")
         await run.pilot.press("escape")
         await run.tells("sh ended with status 143")
         await run.pilot.press("down")
-        await until(lambda: not run.source.status.notice, "it is read")
+        await until_true(lambda: not run.source.status.notice, "it is read")
 
 
 async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
     async with around("exec sleep 9") as run:
         drawn: list[float] = []
         run.source._rest = drawn.append
-        await until(lambda: run.source._patient, "it runs")
+        await until_true(lambda: run.source._patient, "it runs")
         await run.pilot.press("+")
         assert drawn == [run.source.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")
-        await until(lambda: not run.source._patient, "samples are waited for")
+        await until_true(lambda: not run.source._patient, "samples are waited for")
         await run.goes_on()
-        await until(lambda: len(drawn) == 2, "its run is measured")
+        await until_true(lambda: len(drawn) == 2, "its run is measured")
 
 
 async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
@@ -222,7 +224,7 @@ async def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None
         assert run.app.is_running
         await run.goes_on()
         await run.pilot.press("ctrl+c")
-        await until(lambda: run.app._exit, "it quits")
+        await until_true(lambda: run.app._exit, "it quits")
     assert run.source.run is not None
     assert run.source.run.status == 3
 
@@ -259,7 +261,7 @@ async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
     async with around("echo ready; sleep 0.5; exit 6") as run:
         await run.prints("ready")
         run.feed.die("it is gone")
-        await until(lambda: run.app.failure, "it is told")
+        await until_true(lambda: run.app.failure, "it is told")
         run.app.exit()
     assert run.source.run is not None
     assert run.source.run.status == 6
@@ -298,7 +300,7 @@ def test_one_that_cannot_be_run_ends_the_app() -> None:
                 feed.frames(1)
                 return app._exit
 
-            await until(gone, "it quits")
+            await until_true(gone, "it quits")
         await source.see_out()
         return source
 

@@ -12,8 +12,8 @@ from fakes import Feed, Machine
 from fleets import Made, small
 from hypothesis import example, given
 from hypothesis import strategies as st
-from playing import running
-from waiting import until
+from playing import running_app
+from waiting import until_true
 
 from perftop import cli
 from perftop.base.errors import Failed
@@ -282,17 +282,17 @@ async def test_the_app_uses_what_is_set() -> None:
     """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
     wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NOT_ASSIGNABLE}
 
-    async with running(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
+    async with running_app(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
         screen = run.monitor
         assert (run.app.theme, screen.choice.units) == ("perftop-safe", "MHz")
         assert run.has("x quit")
         await run.pilot.press("q", "question_mark", "space")
-        await until(lambda: screen.choice.order == "CPU number", "another order")
+        await until_true(lambda: screen.choice.order == "CPU number", "another order")
         assert run.app.screen is screen
         await run.pilot.press("o")
-        await until(lambda: run.source.status.paused is not None, "a pause")
+        await until_true(lambda: run.source.status.paused is not None, "a pause")
         await run.pilot.press("x")
-        await until(lambda: not run.app.is_running, "the end")
+        await until_true(lambda: not run.app.is_running, "the end")
 
 
 # --- the command line

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fakes import Machine
-from playing import running
+from playing import running_app
 
 from perftop.tui import first_picture
 
@@ -144,7 +144,7 @@ def test_without_a_state_directory_nobody_is_new(
 
 
 async def test_notes_go_with_their_keys_and_change_nothing_else() -> None:
-    async with running(Machine()) as plain, running(Machine(), tour=True) as run:
+    async with running_app(Machine()) as plain, running_app(Machine(), tour=True) as run:
         for each in (plain, run):
             await each.intervals(20)
         assert run.has("1 of 3  This is the verdict")
@@ -159,7 +159,7 @@ async def test_notes_go_with_their_keys_and_change_nothing_else() -> None:
 
 
 async def test_esc_ends_all_notes() -> None:
-    async with running(Machine(), tour=True) as run:
+    async with running_app(Machine(), tour=True) as run:
         await run.sees("1 of 3")
         await run.pilot.press("escape")
         assert not run.has("of 3  ")
@@ -169,11 +169,11 @@ async def test_the_theme_chosen_last_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         run.app.keep_theme()
         await run.pilot.press("T")
         chosen = run.app.theme
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         assert run.app.theme != chosen
         run.app.keep_theme()
         assert run.app.theme == chosen

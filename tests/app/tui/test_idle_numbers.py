@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 
-from drawn_numbers import fed, press
-from painted import FedApp, shown
+from drawn_numbers import fed_messages, press_until_shown
+from painted import FedApp, shown_app
 
 from perfprobe import wire
 from perftop.model.evaluation import MAX_RESTING_SHARE
@@ -21,10 +21,10 @@ def dots(app: FedApp, cpu: int) -> list[int]:
 
 
 async def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times() -> None:
-    feed = fed("neighbour", 16)
+    feed = fed_messages("neighbour", 16)
 
-    async with shown(feed[:-SPANS], (200, 40)) as app:
-        await press(app, "4", "▲core")
+    async with shown_app(feed[:-SPANS], (200, 40)) as app:
+        await press_until_shown(app, "4", "▲core")
         seen: list[list[int]] = []
         shares: list[float] = []
         for message in feed[-SPANS:]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fake_ssh import Far
+from fake_ssh import RemoteFeed
 from fakes import Machine
-from playing import running
-from waiting import until
+from playing import running_app
+from waiting import until_true
 
 from perftop.process.link import Link
 
 
 async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("m", *"warm", "enter")
-        await until(lambda: run.source.status.notice.startswith('marked "warm" at '), "the mark")
+        await until_true(
+            lambda: run.source.status.notice.startswith('marked "warm" at '), "the mark"
+        )
         output = run.source.status.notice
         await run.sees(output)
         await run.pilot.press("down")
@@ -30,37 +32,37 @@ async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> Non
 async def test_no_other_episode_is_reported(keys: list[str], words: str) -> None:
     """One runs from the first sample on."""
 
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(4)
         await run.pilot.press(*keys)
         await run.sees(words)
         await run.pilot.click(offset=(0, 20))
-        await until(lambda: run.source.status.notice == "", "a click ends it, too")
+        await until_true(lambda: run.source.status.notice == "", "a click ends it, too")
 
 
 async def test_a_jump_shows_where_it_led() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(12)
         await run.pilot.press("J", "minus", "1", "s", "enter")
-        await until(lambda: run.source.status.notice.startswith("at "), "the moment")
+        await until_true(lambda: run.source.status.notice.startswith("at "), "the moment")
         assert run.source.status.notice.endswith("; space goes on from there")
         assert run.source.status.paused is not None
 
 
 async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
-    link = Link("n7", Far(), lambda: 0.0)
+    link = Link("n7", RemoteFeed(), lambda: 0.0)
 
-    async with running(Machine(), link=lambda: link) as run:
+    async with running_app(Machine(), link=lambda: link) as run:
         link.set_down("n7: connection: refused")
         await run.sees("NO LINK FOR 0 s")
         assert run.has("n7: connection: refused")
         assert run.source.interval is not None, "what came before is kept"
         link.set_up()
-        await until(lambda: not run.has("NO LINK"), "it is back")
+        await until_true(lambda: not run.has("NO LINK"), "it is back")
 
 
 async def test_a_restarted_machine_begins_a_new_session() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(2)
         await run.pilot.press("space")
         hello = run.feed.machine.hello
@@ -69,7 +71,7 @@ async def test_a_restarted_machine_begins_a_new_session() -> None:
         run.feed.seq = 0
         run.feed.frames(4)
         await run.sees("was restarted")
-        await until(lambda: run.seq() >= 1, "numbers of the new session")
+        await until_true(lambda: run.seq() >= 1, "numbers of the new session")
         assert not run.source.paused
         await run.pilot.press("2", "3", "4", "5", "1")
         await run.intervals(1)

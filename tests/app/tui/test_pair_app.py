@@ -8,7 +8,7 @@ import exported
 import numpy as np
 import pytest
 from textual.widgets import Static
-from waiting import until
+from waiting import until_true
 
 from perfprobe import wire
 from perftop import cli
@@ -99,7 +99,7 @@ def test_every_size_is_filled_and_no_line_too_long(
 
 
 async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
-    paths = [exported.marked(tmp_path / name, DROP, 140, {at: name})
+    paths = [exported.marked_recording(tmp_path / name, DROP, 140, {at: name})
              for name, at in (("a", 11.0), ("b", 2.0))]  # fmt: skip
 
     with Recording(paths[0]) as a, Recording(paths[1]) as b:
@@ -107,7 +107,7 @@ async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
         app = PerfTopApp(source)
         async with app.run_test(size=(120, 40)) as pilot:
             output = source.page.pair
-            await until(lambda: all(one.is_read for one in output.tracks), "both are read")
+            await until_true(lambda: all(one.is_read for one in output.tracks), "both are read")
             await pilot.press("n")
             assert output.cursor_s == pytest.approx(2.0, abs=0.11)
             await pilot.press("n")

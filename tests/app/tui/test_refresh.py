@@ -9,12 +9,12 @@ import statistics
 from functools import cache
 
 import pytest
-from calls import counted_calls
-from painted import Cells, FedApp, messages, shown
+from calls import count_calls
+from painted import Cells, FedApp, messages, shown_app
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
-from waiting import quiet, until
+from waiting import until_quiet, until_true
 
 from perfprobe import wire
 from perftop.tui.frame.monitor import Monitor, State
@@ -50,18 +50,18 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
     feed = messages(cpus, samples + 13, scenario)
 
     async def count() -> int:
-        async with shown(feed[:samples]) as app:
+        async with shown_app(feed[:samples]) as app:
             app.terminal.keeps = False
             screen, session = app.screen_stack[0], app.source.shown_session
             assert isinstance(screen, Monitor)
             assert session is not None
             await screen.action_view("overview")  # a large machine opens as a map
-            await quiet()  # the view has a size only after its layout
+            await until_quiet()  # the view has a size only after its layout
             counts = []
             for message in feed[samples:]:
                 session.apply(message)
-                news = State(session, session.take(), app.source.status)
-                with counted_calls() as result:
+                news = State(session, session.take_interval(), app.source.status)
+                with count_calls() as result:
                     screen.show_state(news)
                 counts.append(result.count)
             return statistics.median_low(counts[4:])
@@ -85,13 +85,13 @@ def test_a_refresh_costs_at_most_what_it_does_today() -> None:
 
 
 async def test_unchanged_lines_are_neither_made_nor_written() -> None:
-    async with shown(messages(64, SAMPLES)) as app:
+    async with shown_app(messages(64, SAMPLES)) as app:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
-        await quiet()
+        await until_quiet()
         before = app.terminal.written, screen.view.built
         screen.show_state(same(app))
-        await quiet()
+        await until_quiet()
         assert (app.terminal.written, screen.view.built) == before
 
 
@@ -101,53 +101,55 @@ def at_once(app: FedApp, message: wire.Message) -> bool:
     assert isinstance(screen, Monitor)
     assert session is not None
     session.apply(message)
-    screen.show_state(State(session, session.take(), app.source.status))
+    screen.show_state(State(session, session.take_interval(), app.source.status))
     return app.terminal.written > written
 
 
 async def test_a_refresh_is_written_without_waiting_for_textual() -> None:
     feed = messages(64, SAMPLES + 1)
 
-    async with shown(feed[:-1]) as app:
+    async with shown_app(feed[:-1]) as app:
         assert at_once(app, feed[-1])
 
 
 async def test_a_refresh_does_not_write_over_what_covers_it() -> None:
     feed = messages(64, SAMPLES + 2)
 
-    async with shown(feed[:SAMPLES]) as app:
+    async with shown_app(feed[:SAMPLES]) as app:
         app.post_message(events.Key("question_mark", "?"))
         title = app.terminal.lines()[0]
-        await until(lambda: app.terminal.lines()[0] != title, "the help")
+        await until_true(lambda: app.terminal.lines()[0] != title, "the help")
         assert not at_once(app, feed[-2])
         app.post_message(events.Key("escape", None))
-        await until(lambda: len(app.screen_stack) == 1, "the monitor")
+        await until_true(lambda: len(app.screen_stack) == 1, "the monitor")
         app.source.take([feed[-1]])
-        await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
 async def test_overwritten_lines_are_redrawn_at_a_key() -> None:
     feed = messages(64, SAMPLES + 1)
 
-    async with shown(feed[:SAMPLES]) as app:
+    async with shown_app(feed[:SAMPLES]) as app:
         columns, lines = app.terminal.size
         app.terminal.drawn.write(f"\x1b[{lines};1Hsome words of the kernel", columns)
         assert at_once(app, feed[-1])
         assert app.terminal.lines()[-1].startswith("some words of the kernel")
         app.post_message(events.Key("ctrl+l", None))
-        await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
         assert differs(app) == ""
 
 
 async def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
     feed = messages(64, SAMPLES + 1)
 
-    async with shown(feed[:SAMPLES]) as app:
+    async with shown_app(feed[:SAMPLES]) as app:
         app.notify("a notice in the corner", timeout=60)
-        await until(lambda: any("in the corner" in it for it in app.terminal.lines()), "a toast")
-        await quiet()  # no layout is pending
+        await until_true(
+            lambda: any("in the corner" in it for it in app.terminal.lines()), "a toast"
+        )
+        await until_quiet()  # no layout is pending
         assert not at_once(app, feed[-1])
-        await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
         assert any("in the corner" in line for line in app.terminal.lines())
 
 
@@ -155,13 +157,13 @@ async def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
 async def test_written_lines_are_those_of_the_compositor(view: str) -> None:
     feed = messages(64, SAMPLES + 6)
 
-    async with shown(feed[:SAMPLES]) as app:
+    async with shown_app(feed[:SAMPLES]) as app:
         for message, keys in zip(feed[SAMPLES:], [[view], [], ["j"], [], ["k"], []], strict=True):
             for key in keys:
                 app.post_message(events.Key(key, None))
-            await quiet()
+            await until_quiet()
             app.source.take([message])
-            await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+            await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
 STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "1", "j", "resize")
@@ -170,36 +172,36 @@ STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "
 
 async def test_charts_that_move_look_as_if_drawn_again() -> None:
     feed, rng = messages(2, 300, "guest"), random.Random(7)
-    async with shown(feed[:200]) as app:
+    async with shown_app(feed[:200]) as app:
         for message in range(200, 300, 5):
             step = rng.choice(STEPS)
             if step == "resize":
                 app.terminal.resize(rng.choice([(160, 50), (120, 40)]))
             elif step:
                 app.post_message(events.Key(step, None))
-            await quiet()
+            await until_quiet()
             app.source.take(feed[message : message + 5])
-            await quiet()
-            await until(lambda: not differs(app), "the same screen")
+            await until_quiet()
+            await until_true(lambda: not differs(app), "the same screen")
 
 
 async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_again() -> None:
     """It has lost lines, and is as large as before when Textual looks."""
-    async with shown(messages(2, SAMPLES)) as app:
-        await quiet()
+    async with shown_app(messages(2, SAMPLES)) as app:
+        await until_quiet()
         app.terminal.drawn = Cells()
         app.terminal.resize(app.terminal.size)
-        await until(lambda: not differs(app), "the same screen")
+        await until_true(lambda: not differs(app), "the same screen")
 
 
 async def test_only_changed_rows_are_written() -> None:
     """As a whole, they are some 20,000 characters; histories, which move, are 6,000 of them."""
     feed = messages(256, SAMPLES + 10)
-    async with shown(feed[:SAMPLES]) as app:
+    async with shown_app(feed[:SAMPLES]) as app:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
         await screen.action_view("overview")  # a large machine opens as a map
-        await quiet()
+        await until_quiet()
         app.terminal.keeps = False
         before = app.terminal.written
         for message in feed[SAMPLES:]:
@@ -209,20 +211,20 @@ async def test_only_changed_rows_are_written() -> None:
 
 async def test_rows_that_move_look_as_if_drawn_again() -> None:
     feed = messages(64, SAMPLES + 30)
-    async with shown(feed[:SAMPLES]) as app:
+    async with shown_app(feed[:SAMPLES]) as app:
         for at, message in enumerate(feed[SAMPLES:]):
             if at in {20, 24}:
                 app.post_message(events.Key("space", None))
-                await quiet()
+                await until_quiet()
             app.source.take([message])
-            await quiet()
+            await until_quiet()
             assert not differs(app)
 
 
 async def test_moving_charts_write_little() -> None:
     """Charts at 10 Hz are drawn twice a second: so this holds for many samples."""
     feed = messages(2, 740, "guest")
-    async with shown(feed[:700]) as app:
+    async with shown_app(feed[:700]) as app:
         app.terminal.keeps = False
 
         def count(message: wire.Message) -> int:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
-from playing import INTERVAL_NS, S, Viewer, view
+from playing import INTERVAL_NS, S, Viewer, viewing
 from roots import DATA
-from taped import pass_here, written
+from taped import passed_bytes, write_recording
 from textual.widgets import Static
-from waiting import until
+from waiting import until_true
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -40,7 +40,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         messages.append(machine.frame(seq))
         if label := MARKS.get(seq // 10 if seq % 10 == 0 else -1):
             messages.append(wire.Note("mark", seq * SAMPLE_NS, "recorder", {"label": label}))
-    return written(tmp_path_factory.mktemp("replay") / "file", machine.hello, messages)
+    return write_recording(tmp_path_factory.mktemp("replay") / "file", machine.hello, messages)
 
 
 @pytest.fixture(autouse=True)
@@ -49,14 +49,14 @@ def _episodes_are_found_here(
 ) -> None:
     """Episodes of `away` are found by a process, as for a user."""
     if "away" not in request.fixturenames:
-        monkeypatch.setattr(episode_index, "_index_process", pass_here)
+        monkeypatch.setattr(episode_index, "_index_process", passed_bytes)
 
 
 # --- playing
 
 
 async def test_a_recording_plays_at_its_pace_with_its_position(path: Path) -> None:
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         assert viewer.at_s == 0.1  # the first sample: it is playing from the start
         assert "· 0:00/1:40 · ×1" in viewer.header
         await viewer.wait(5.0)
@@ -66,7 +66,7 @@ async def test_a_recording_plays_at_its_pace_with_its_position(path: Path) -> No
 
 
 async def test_pause_stops_a_replay_and_play_continues(path: Path) -> None:
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.wait(3.0)
         await viewer.comes_to(3.1)
         await viewer.press("space")
@@ -81,7 +81,7 @@ async def test_pause_stops_a_replay_and_play_continues(path: Path) -> None:
 
 
 async def test_speed(path: Path) -> None:
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("right_curly_bracket", "right_curly_bracket")
         await viewer.wait(2.0)
         await viewer.comes_to(8.1)
@@ -96,7 +96,7 @@ async def test_speed(path: Path) -> None:
 
 
 async def test_steps_and_leaps_forth_and_back(path: Path) -> None:
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         for key, at_s in (("right", 0.2), ("full_stop", 0.3), ("left", 0.2), ("left", 0.1),
                           ("left", 0.1), ("shift+right", 10.1), ("shift+right", 20.1),
                           ("right", 20.2), ("shift+left", 10.2), ("comma", 10.1)):  # fmt: skip
@@ -105,7 +105,7 @@ async def test_steps_and_leaps_forth_and_back(path: Path) -> None:
 
 
 async def test_the_ends(path: Path) -> None:
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("dollar_sign", to_s=100.0)
         assert "1:40/1:40 · end" in viewer.header
         await viewer.press("right", to_s=100.0)
@@ -120,7 +120,7 @@ async def test_jumps_go_as_far_as_the_file(path: Path) -> None:
     async def jump(viewer: Viewer, text: str) -> None:
         await viewer.press("J", *text, "enter")
 
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("space")
         await jump(viewer, "+75s")  # further than anything that was read
         await viewer.comes_to(75.1)
@@ -129,7 +129,9 @@ async def test_jumps_go_as_far_as_the_file(path: Path) -> None:
         await viewer.comes_to(14.6)
         await viewer.press("J", *"+5m")
         words = viewer.app.screen.query_one("#prompt-words", Static)
-        await until(lambda: "22:13:20.0 to 22:15:00.0" in str(words.content), "how far one can go")
+        await until_true(
+            lambda: "22:13:20.0 to 22:15:00.0" in str(words.content), "how far one can go"
+        )
 
 
 async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> None:
@@ -138,12 +140,12 @@ async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> N
         assert ends_ns is not None
         return (ends_ns[0] - viewer.source.reach_ns[0]) / S
 
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("space", "J", *"+95s", "enter", to_s=95.1)
-        await until(lambda: first_s(viewer) <= 35.1, "a minute of the past")
+        await until_true(lambda: first_s(viewer) <= 35.1, "a minute of the past")
         await viewer.press("right_square_bracket")
         viewer.source.check()
-        await until(lambda: first_s(viewer) <= 0.1, "all of the past")
+        await until_true(lambda: first_s(viewer) <= 0.1, "all of the past")
         assert viewer.at_s == pytest.approx(95.1)
         await viewer.press("shift+left", to_s=85.1)
 
@@ -152,7 +154,7 @@ async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> N
 
 
 async def test_marks_are_come_to_be_they_read_or_not(path: Path) -> None:
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("n", to_s=12.0)
         await viewer.press("n", to_s=80.0)
         await viewer.press("n")
@@ -173,7 +175,7 @@ def digest(path: Path) -> bytes:
 async def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path) -> None:
     before = digest(path)
 
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("space", "J", *"+50s", "enter", to_s=50.1)
         await viewer.press("m", *"here", "enter")
         await viewer.sees("the file does not change")
@@ -195,17 +197,17 @@ def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
             data = {"cpu": 3, "online": seq == 901}
             messages.append(wire.Note("hotplug", (seq * 100 - 50) * 10**6, data=data))
         messages.append(machine.frame(seq))
-    return written(tmp_path_factory.mktemp("away") / "file", machine.hello, messages)
+    return write_recording(tmp_path_factory.mktemp("away") / "file", machine.hello, messages)
 
 
 @pytest.mark.parametrize("start", ["0", "J"])
 async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
     away: Path, start: str
 ) -> None:
-    async with view(away) as viewer:
+    async with viewing(away) as viewer:
         await viewer.press("space", start, *(("+", *"80s", "enter") if start == "J" else ()))
         await viewer.comes_to(80.1 if start == "J" else 0.1)
-        await until(lambda: not viewer.source.indexing, "all episodes of the file")
+        await until_true(lambda: not viewer.source.indexing, "all episodes of the file")
         await viewer.press("5")
         await viewer.pilot.pause()
         result = viewer.app.screen.query_one(Episodes)
@@ -228,15 +230,15 @@ async def test_the_header_shows_how_far_the_episodes_are_found(
 
     monkeypatch.setattr(episode_index, "fill_episodes", follow)
 
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await half.wait()
         await viewer.sees("finding episodes 50 %")
         rest.set()
-        await until(lambda: "finding" not in viewer.header, "the end of it")
+        await until_true(lambda: "finding" not in viewer.header, "the end of it")
 
 
 async def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("n", to_s=12.0)
         release = asyncio.Event()
 
@@ -259,7 +261,7 @@ async def test_nothing_is_recorded_from_a_recording(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async with view(path) as viewer:
+    async with viewing(path) as viewer:
         await viewer.press("R")
         await viewer.pilot.pause()
         assert "recording to" not in "".join(viewer.text())
@@ -292,18 +294,18 @@ async def test_a_cut_file_is_reported_and_ends_at_its_last_whole_frame(
     cut: Path, size: tuple[int, int]
 ) -> None:
 
-    async with view(cut, size) as viewer:
+    async with viewing(cut, size) as viewer:
         await viewer.wait(1.0)
         await viewer.sees("the recording is cut at byte")
         await viewer.press("dollar_sign")
-        await until(lambda: "end" in viewer.header, "the end")
+        await until_true(lambda: "end" in viewer.header, "the end")
         assert 40 < viewer.at_s < 60
         assert "REPLAY" in viewer.header
 
 
 async def test_a_flipped_bit_costs_one_block(flipped: Path) -> None:
 
-    async with view(flipped) as viewer:
+    async with viewing(flipped) as viewer:
         await viewer.press(*["right_curly_bracket"] * 20)
         await viewer.sees("· end")
         assert viewer.at_s == 100.0
@@ -312,7 +314,7 @@ async def test_a_flipped_bit_costs_one_block(flipped: Path) -> None:
 
 async def test_one_of_wire_1_is_played() -> None:
     before = digest(GOLDEN)
-    async with view(GOLDEN) as viewer:
+    async with viewing(GOLDEN) as viewer:
         assert "golden" in viewer.header
         await viewer.sees("the recording is not checked")
         await viewer.press("n", to_s=5.0)
@@ -331,7 +333,7 @@ def test_without_a_sample_there_is_nothing_to_show(
 ) -> None:
     machine = Machine(cores=1)
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(frames)]
-    path = written(tmp_path / "short", machine.hello, messages, end=not cut)
+    path = write_recording(tmp_path / "short", machine.hello, messages, end=not cut)
     path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
     with pytest.raises(Failed, match=why) as failed:
         replay.run(path, INTERVAL_NS, Config())

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from drawn_numbers import Line, agrees, fed, press
-from nights import by_day
-from painted import shown
+from drawn_numbers import Line, agrees, fed_messages, press_until_shown
+from nights import cases_by_day
+from painted import shown_app
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.text import GHZ
@@ -159,10 +159,10 @@ def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
                 yield f"CPUs {names} lost something, and no episode is said"
 
 
-@pytest.mark.parametrize("scenario", by_day(SCENARIOS, BY_DAY))
+@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, BY_DAY))
 def test_every_view_draws_the_numbers_of_stat(scenario: str) -> None:
     async def act() -> list[str]:
-        async with shown(fed(scenario), SIZE) as app:
+        async with shown_app(fed_messages(scenario), SIZE) as app:
             session, interval = app.source.shown_session, app.source.interval
             assert session is not None
             assert interval is not None
@@ -179,8 +179,8 @@ def test_every_view_draws_the_numbers_of_stat(scenario: str) -> None:
                 wrong += wrong_in_overview(lines, text)
             if any("SMT states" in line for line in lines):
                 wrong += wrong_losses(lines, episodes)
-            wrong += wrong_in_table(await press(app, "4", "▲core"), text)
-            wrong += wrong_in_heat(await press(app, "2", "heat map"), text)
+            wrong += wrong_in_table(await press_until_shown(app, "4", "▲core"), text)
+            wrong += wrong_in_heat(await press_until_shown(app, "2", "heat map"), text)
             return wrong
 
     assert asyncio.run(act()) == []

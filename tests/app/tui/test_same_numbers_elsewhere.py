@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from drawn_numbers import Line, agrees, fed, press, together
-from nights import by_day
-from painted import shown
-from scraped import fed as exported
+from drawn_numbers import Line, agrees, fed_messages, press_until_shown, sum_of_rows
+from nights import cases_by_day
+from painted import shown_app
+from scraped import fed_page as exported
 from scraped import series
 
 from perfprobe.sources.sim.machine import SCENARIOS
@@ -59,7 +59,7 @@ def wrong_above(lines: list[str], message: Line) -> Iterator[str]:
     line = next(line for line in lines[:6] if re.match(r" busy +[\d.]+ %", line))
     for pattern, (key, factor) in _HEADER.items():
         match = re.search(pattern, line)
-        value = together(message["cpus"], key)
+        value = sum_of_rows(message["cpus"], key)
         if match and not agrees(match[1], value, factor, slack=0.6):
             yield f"header, {pattern}: {match[1]} is drawn, {value} is said"
     for pattern, (key, factor) in _WHOLE.items():
@@ -224,7 +224,7 @@ def wrong_in_fleet(session: Session, interval: Interval, message: Line) -> Itera
     numbers = read_numbers(session, interval)
     for key, name in _FLEET.items():
         said = message["machine"].get(name)
-        said = together(message["cpus"], name) if said is None and name in METRICS else said
+        said = sum_of_rows(message["cpus"], name) if said is None and name in METRICS else said
         if said is not None and numbers[key] != pytest.approx(said, rel=1e-4, abs=1e-5):
             yield f"fleet, {key}: {numbers[key]} is shown, {said} is said"
 
@@ -258,7 +258,7 @@ def losers(episodes: list[Line]) -> set[int]:
 
 @pytest.mark.parametrize(
     ("scenario", "small"),
-    by_day(
+    cases_by_day(
         [(scenario, small) for scenario in SCENARIOS for small in (False, True)],
         [
             ("hybrid", True),
@@ -273,7 +273,7 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
     size = (160, 50) if small else (240, 70)
 
     async def act() -> list[str]:
-        async with shown(fed(scenario, 8 if small else None), size) as app:
+        async with shown_app(fed_messages(scenario, 8 if small else None), size) as app:
             session, interval = app.source.shown_session, app.source.interval
             assert session is not None
             assert interval is not None
@@ -288,18 +288,18 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
             if small:
                 wrong += [*wrong_in_selected(lines, text), *wrong_in_accounts(lines, text)]
                 wrong += wrong_in_charts(lines, text, losers(episodes))
-            wrong += wrong_in_time(await press(app, "3", "window 60 s"), text)
-            wrong += wrong_on_core_page(await press(app, "enter", "· esc back"), text)
+            wrong += wrong_in_time(await press_until_shown(app, "3", "window 60 s"), text)
+            wrong += wrong_on_core_page(await press_until_shown(app, "enter", "· esc back"), text)
             wrong += wrong_in_text(session, interval, text)
             return [*wrong, *wrong_in_summary(session)]
 
     assert asyncio.run(act()) == []
 
 
-@pytest.mark.parametrize("scenario", by_day([*SCENARIOS], ["neighbour", "guest", "demo"]))
+@pytest.mark.parametrize("scenario", cases_by_day([*SCENARIOS], ["neighbour", "guest", "demo"]))
 def test_the_exporter_counts_what_the_summary_of_stat_says(scenario: str) -> None:
     """Sums of the run: shares of the CPUs' time, IPC, clock, states and energy."""
-    session, page = exported(fed(scenario, 16))
+    session, page = exported(fed_messages(scenario, 16))
     values = series(page.text(openmetrics=True))
 
     def total(name: str, *labels: str) -> float:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import textual
-from fakes import Does, Feed, Machine, guest, tasks
+from fakes import CpuLoad, Feed, Machine, guest, tasks
 from make import stopped
 from textual.pilot import Pilot
-from waiting import until
+from waiting import until_true
 
 from perftop.model.kinds import Episode
 from perftop.tui.app import PerfTopApp
@@ -35,16 +35,16 @@ def mixed(cores: int) -> Machine:
     """Some of everything: shared cores, half-used ones, sleepers, and one with a low clock."""
     machine = Machine(cores=cores, ceiling_hz=3.1e9)
     kinds = [
-        (Does(1.0, ipc=0.42, kernel=0.004), Does(1.0, ipc=0.42, kernel=0.004)),
-        (Does(0.98, ipc=1.85), Does(0.0)),
-        (Does(0.42, kernel=0.31, alone=0.2), Does(0.4, kernel=0.3, alone=0.18)),
-        (Does(0.001, 1.2e9), Does(0.002, 1.2e9)),
-        (Does(0.0), Does(0.96, ipc=1.25, involuntary=0.012)),
+        (CpuLoad(1.0, ipc=0.42, kernel=0.004), CpuLoad(1.0, ipc=0.42, kernel=0.004)),
+        (CpuLoad(0.98, ipc=1.85), CpuLoad(0.0)),
+        (CpuLoad(0.42, kernel=0.31, alone=0.2), CpuLoad(0.4, kernel=0.3, alone=0.18)),
+        (CpuLoad(0.001, 1.2e9), CpuLoad(0.002, 1.2e9)),
+        (CpuLoad(0.0), CpuLoad(0.96, ipc=1.25, involuntary=0.012)),
     ]
     for core in range(cores):
         for thread, does in enumerate(kinds[core % len(kinds)]):
             machine.does[core + thread * cores] = does
-    machine.does[6] = Does(0.98, 2.48e9, ipc=0.98)
+    machine.does[6] = CpuLoad(0.98, 2.48e9, ipc=0.98)
     return machine
 
 
@@ -60,13 +60,13 @@ def shot(
     source = stopped(LiveSource(feed.open, 200_000_000))
 
     async def before(pilot: Pilot[None]) -> None:
-        await until(lambda: source.has_started, "a session")
+        await until_true(lambda: source.has_started, "a session")
         source.session.ended.extend([episode for episode in episodes if episode.end_ns is not None])
         source.session.detector.running += [e for e in episodes if e.end_ns is None]
         names = ["lammps", "python3", "postgres", "nginx"] * 8
         for seq in range(1, 9):
             feed.frames(2, records=tasks(names), **more)
-            await until(partial(taken, source, seq), "an interval")
+            await until_true(partial(taken, source, seq), "an interval")
             await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
@@ -83,7 +83,7 @@ def test_small(snap_compare: Check) -> None:
 
 
 def test_guest(snap_compare: Check) -> None:
-    does = {0: Does(0.62, system=0.2, steal=0.08), 1: Does(0.11, system=0.05)}
+    does = {0: CpuLoad(0.62, system=0.2, steal=0.08), 1: CpuLoad(0.11, system=0.05)}
     shot(snap_compare, guest(does), (120, 30))
 
 

@@ -16,7 +16,7 @@ from textual import events
 from textual.drivers._writer_thread import WriterThread
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
-from waiting import wait
+from waiting import wait_for
 
 from perftop.tui import terminal as terminal_module
 from perftop.tui.terminal import Terminal, _EndEvent, _Output
@@ -54,11 +54,11 @@ class Reading(Terminal):
 
 def test_the_reading_thread_sleeps_until_there_is_input_and_esc_is_a_key() -> None:
     reading = Reading()
-    wait(lambda: reading.waits == [None], "it sleeps")
+    wait_for(lambda: reading.waits == [None], "it sleeps")
     for typed, name in ((b"a", "a"), (b"\x1b", "escape")):
         reading.keys.clear()
         os.write(reading.typing, typed)
-        wait(lambda: reading.keys and reading.waits[-1] is None, "the key, and it sleeps again")
+        wait_for(lambda: reading.keys and reading.waits[-1] is None, "the key, and it sleeps again")
         assert reading.keys == [name]
     reading.exit_event.set()
     reading.thread.join()
@@ -73,7 +73,7 @@ def test_half_a_character_does_not_end_the_reading(typed: list[bytes]) -> None:
     reading = Reading()
     for number, part in enumerate(typed, 1):
         os.write(reading.typing, part)
-        wait(
+        wait_for(
             lambda number=number: len(reading.waits) > number or not reading.thread.is_alive(),  # type: ignore[misc]
             "it sleeps again",
         )

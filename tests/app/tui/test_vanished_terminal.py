@@ -22,9 +22,9 @@ import pytest
 import terminal
 from command import argv, children
 from fakekernel.client import FakeKernel, unavailable
-from journals import left, swept
-from nights import by_day
-from waiting import wait
+from journals import entries_left, swept_directory
+from nights import cases_by_day
+from waiting import wait_for
 
 MOST_S = 60.0
 """Limit of the end; on a quiet machine it takes less than 2 s."""
@@ -91,7 +91,7 @@ def shown(*options: str, ignored: bool = False) -> Iterator[Shown]:
 
 def ends(screen: Shown) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    wait(screen.ended, "perftop ends", MOST_S)
+    wait_for(screen.ended, "perftop ends", MOST_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert used_s < MOST_CPU_S
@@ -99,7 +99,7 @@ def ends(screen: Shown) -> None:
 
 @pytest.mark.parametrize(
     ("count", "ignored"),
-    by_day(
+    cases_by_day(
         [(count, ignored) for count in BYTES for ignored in (False, True)],
         [(1, True), (12000, False)],
     ),
@@ -114,14 +114,14 @@ def test_the_terminal_vanishes(count: int, ignored: bool) -> None:
 
 def test_the_terminal_vanishes_before_it_is_taken() -> None:
     with shown("sim:steady,cpus=4", ignored=True) as screen:
-        wait(lambda: children(screen.pid), "the probe is started")
+        wait_for(lambda: children(screen.pid), "the probe is started")
         screen.hang_up()
         ends(screen)
 
 
 @pytest.mark.parametrize(
     ("count", "number"),
-    by_day(
+    cases_by_day(
         [
             (count, number)
             for count in BYTES
@@ -144,7 +144,7 @@ def test_a_signal(count: int, number: signal.Signals) -> None:
 def test_a_signal_while_the_terminal_takes_no_text() -> None:
     with shown("sim:smt-mix,cpus=64,speed=20") as screen:
         screen.reads(20_000)
-        wait(lambda: _blocked(screen.pid), "a thread waits for the terminal")
+        wait_for(lambda: _blocked(screen.pid), "a thread waits for the terminal")
         os.kill(screen.pid, signal.SIGTERM)
         ends(screen)
 
@@ -184,15 +184,15 @@ WRITE = 1
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-@pytest.mark.parametrize("count", by_day([1, 400, 12000], [12000]))
+@pytest.mark.parametrize("count", cases_by_day([1, 400, 12000], [12000]))
 def test_registers_are_given_back(tmp_path: Path, count: int) -> None:
-    with FakeKernel(tmp_path / "root") as fake, swept(Path(fake.root)):
+    with FakeKernel(tmp_path / "root") as fake, swept_directory(Path(fake.root)):
         with shown("msr", "--sysroot", str(fake.root), ignored=True) as screen:
             screen.reads(count)
             screen.hang_up()
             ends(screen)
         assert not fake.changed()
-        assert not left(Path(fake.root))
+        assert not entries_left(Path(fake.root))
 
 
 def test_signals_to_go_on_that_meet_each_other() -> None:
@@ -212,7 +212,7 @@ def test_signals_to_stop_that_meet_a_write() -> None:
         for _ in range(30):
             screen.reads(1)
             os.kill(screen.pid, signal.SIGTSTP)
-            wait(screen.stopped, "it stops")
+            wait_for(screen.stopped, "it stops")
             os.kill(screen.pid, signal.SIGCONT)
         terminated(screen)
 
@@ -222,11 +222,11 @@ def test_a_signal_to_stop_that_comes_before_it_went_on() -> None:
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(12_000)
         os.kill(screen.pid, signal.SIGTSTP)
-        wait(screen.stopped, "it stops")
+        wait_for(screen.stopped, "it stops")
         for _ in range(10):
             os.kill(screen.pid, signal.SIGCONT)
             os.kill(screen.pid, signal.SIGTSTP)
-            wait(screen.stopped, "it stops again")
+            wait_for(screen.stopped, "it stops again")
         os.kill(screen.pid, signal.SIGCONT)
         terminated(screen)
 

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from painted import Painted, messages
+from painted import PaintedApp, messages
 from simulated import SAMPLE_NS
-from waiting import MOST_S, quiet, until
+from waiting import MAX_WAIT_S, until_quiet, until_true
 
 from perfprobe import wire
 from perftop.process.streams import ProbeStream, Stream
@@ -22,7 +22,7 @@ from perftop.tui.stream import LiveSource
 BATCHES = 12
 
 
-class Counted(Painted):
+class Counted(PaintedApp):
     """The app on the reading end of a pipe. It notes how often its loop slept, and each write."""
 
     def __init__(self, reader: int) -> None:
@@ -59,7 +59,7 @@ def feed(app: Counted, writer: int, batches: list[bytes]) -> None:
         app.drew.clear()
         before = app.slept
         os.write(writer, batch)
-        assert app.drew.wait(MOST_S)
+        assert app.drew.wait(MAX_WAIT_S)
         while app.slept == before:
             threading.Event().wait(0.001)
 
@@ -70,8 +70,8 @@ async def test_a_batch_is_one_wake_up_and_one_write() -> None:
     app = Counted(reader)
     run = asyncio.ensure_future(app.run_async(size=(160, 50)))
     os.write(writer, b"".join(texts[:20]))
-    await until(lambda: app._up and app.live.interval is not None, "the first numbers")
-    await quiet()
+    await until_true(lambda: app._up and app.live.interval is not None, "the first numbers")
+    await until_quiet()
     app.watch_sleep()
     slept, writes = app.slept, app.writes
     await asyncio.to_thread(feed, app, writer, texts[20:])

@@ -208,8 +208,12 @@ def phases(capsys: pytest.CaptureFixture[str]) -> dict[str | None, dict[str, Any
 
 def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The drop fills `solve` of A; `solve` of B is at the time of `load` of A."""
-    a = exported.marked(tmp_path / "a", DROP, 200, {2.0: "load", 7.95: "solve", 12.15: "store"})
-    b = exported.marked(tmp_path / "b", DROP, 75, {0.95: "load", 3.0: "solve", 7.45: "end"})
+    a = exported.marked_recording(
+        tmp_path / "a", DROP, 200, {2.0: "load", 7.95: "solve", 12.15: "store"}
+    )
+    b = exported.marked_recording(
+        tmp_path / "b", DROP, 75, {0.95: "load", 3.0: "solve", 7.45: "end"}
+    )
     assert compared(a, b, "--by", "mark", "--json") == 0
     result = phases(capsys)
     assert [*result] == ["load", "solve"]
@@ -224,8 +228,8 @@ def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each second is a step; those of B are a drop."""
-    a = exported.marked(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
-    b = exported.marked(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
+    a = exported.marked_recording(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
+    b = exported.marked_recording(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
     assert compared(a, b, "--by", "mark", "--json") == 0
     (phase,) = json.loads(capsys.readouterr().out)["phases"]
     assert (phase["runs_a"], phase["runs_b"]) == (5, 4)
@@ -248,7 +252,7 @@ def test_an_unsteady_number_is_not_called_equal(
 
 
 def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
-    a, b = (exported.marked(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
+    a, b = (exported.marked_recording(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
     assert compared(a, b, "--by", "mark") == USAGE
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import command
 import pytest
-from exported import export, exported, hello, messages, record, rows, stream
+from exported import export, export_file, hello, messages, record, rows, stream
 from simulated import SAMPLE_NS
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perfprobe.cpu import cpu_sets
@@ -124,10 +124,10 @@ def test_an_existing_output_is_kept(path: Path) -> None:
     out = path.with_name("mine.csv")
     out.write_text("precious")
     with pytest.raises(Failed, match="--force") as refused:
-        exported(path, out)
+        export_file(path, out)
     assert refused.value.status == 1  # as of record
     assert out.read_text() == "precious"
-    assert exported(path, out, "csv", "--force") == 0
+    assert export_file(path, out, "csv", "--force") == 0
     assert out.read_text().startswith("time_unix_s")
 
 
@@ -135,40 +135,40 @@ def test_the_recording_itself_is_never_written(path: Path) -> None:
     before, link = path.read_bytes(), path.with_name("link")
     link.hardlink_to(path)
     with pytest.raises(Failed, match="cannot be the output"):
-        exported(path, link, "csv", "--force")
+        export_file(path, link, "csv", "--force")
     assert path.read_bytes() == before
 
 
 def test_devices_need_no_force_and_directories_are_refused(path: Path) -> None:
-    assert exported(path, Path("/dev/null")) == 0
+    assert export_file(path, Path("/dev/null")) == 0
     for force in ([], ["--force"]):
         with pytest.raises(Failed, match=r"cannot write .*: Is a directory"):
-            exported(path, path.parent, "csv", *force)
+            export_file(path, path.parent, "csv", *force)
 
 
 def test_an_unreadable_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failed, match=r"cannot read /proc/self/mem: Input/output error"):
-        exported(Path("/proc/self/mem"), path.with_name("out"))
+        export_file(Path("/proc/self/mem"), path.with_name("out"))
 
     def refused(self: Path) -> bool:  # what root never sees
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "is_file", refused)
     with pytest.raises(Failed, match=r"cannot read .*: Permission denied"):
-        exported(path, path.with_name("out"))
+        export_file(path, path.with_name("out"))
     assert not path.with_name("out").exists()
 
 
 def test_an_unwritable_place_is_reported(path: Path) -> None:
     with pytest.raises(Failed, match=r"cannot write .*: No such file or directory") as refused:
-        exported(path, path.parent / "no" / "such.csv")
+        export_file(path, path.parent / "no" / "such.csv")
     assert refused.value.status == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_full_disk_is_reported_with_the_file(path: Path, form: str) -> None:
     with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as refused:
-        exported(path, Path("/dev/full"), form, "--force")
+        export_file(path, Path("/dev/full"), form, "--force")
     assert refused.value.status == 1
 
 
@@ -194,7 +194,7 @@ def test_pipes(path: Path) -> None:
     """A stream as a probe writes it, in and out; and a reader that has seen enough."""
     argv = command.argv("export", "-", "--format", "jsonl")
     whole = stream([*FOUND, wire.Bye("done")])
-    result = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=MOST_S)
+    result = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=MAX_WAIT_S)
     assert result.stdout == export(path, "jsonl")
     assert result.stderr == b""
     with subprocess.Popen(
@@ -204,12 +204,12 @@ def test_pipes(path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(MOST_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
 
 
 def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
     argv, data = command.argv("export", "-", "--format", "jsonl"), stream(FOUND)
-    result = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MOST_S)
+    result = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MAX_WAIT_S)
     assert result.stdout == export(path, "jsonl")
     assert result.returncode == 4
     assert result.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from command import argv, children, here
+from command import argv, children, runs_here
 from exported import messages
-from nights import by_day
+from nights import cases_by_day
 from scraped import series
-from scraping import Running, exporter, started
-from waiting import MOST_S, wait
+from scraping import RunningExporter, exporter, started_exporter
+from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -29,7 +29,7 @@ from perftop.verbs.exporter import address, is_public, listening
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
 
-@pytest.mark.parametrize("number", by_day([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
+@pytest.mark.parametrize("number", cases_by_day([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
 def test_an_exporter_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
     with exporter(*SIM, "--listen", "127.0.0.1:0") as running:
         status, kind, body = running.get()
@@ -43,7 +43,7 @@ def test_an_exporter_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
             now = series(running.get()[2], openmetrics=False)
             return now["perftop_smt_seconds_total", "0", "lp0"] > before
 
-        wait(grown, "counters that grow")
+        wait_for(grown, "counters that grow")
         probes = children(running.process.pid)
         assert probes
         assert running.end(number) == (0, b"")
@@ -61,15 +61,15 @@ def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
             "os.execv(sys.argv[2], sys.argv[2:])"
         )
         command = [sys.executable, "-c", code, str(connection.fileno()), *argv("exporter", *SIM)]
-        with started(command, [connection.fileno()]) as process:
-            running = Running(process)
+        with started_exporter(command, [connection.fileno()]) as process:
+            running = RunningExporter(process)
             assert running.where.startswith(f"127.0.0.1:{connection.getsockname()[1]}/")
             assert running.get()[0] == 200
             assert running.end()[0] == 0
 
 
 def test_a_missing_source_has_status_3(tmp_path: Path) -> None:
-    result = here("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
+    result = runs_here("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
                 "--sysroot", str(tmp_path))  # fmt: skip
     assert result.returncode == 3
     assert not (tmp_path / "s").exists()
@@ -78,7 +78,7 @@ def test_a_missing_source_has_status_3(tmp_path: Path) -> None:
 def test_a_probe_that_dies_ends_it_with_1(tmp_path: Path) -> None:
     with exporter(*SIM, "--listen", f"unix:{tmp_path / 's'}") as running:
         os.kill(children(running.process.pid)[0], signal.SIGKILL)
-        assert running.process.wait(MOST_S) == 1
+        assert running.process.wait(MAX_WAIT_S) == 1
 
 
 def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
@@ -106,22 +106,22 @@ def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
 def test_a_text_file_for_node_exporter(tmp_path: Path) -> None:
     """It listens nowhere then, and nothing is left at the end."""
     path = tmp_path / "perftop.prom"
-    with started(argv("exporter", *SIM, "--textfile", str(path))) as process:
-        wait(path.exists, "the file")
+    with started_exporter(argv("exporter", *SIM, "--textfile", str(path))) as process:
+        wait_for(path.exists, "the file")
         result = series(path.read_bytes(), openmetrics=False)
         assert result["perftop_series",] == len(result)
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
         assert [each.name for each in tmp_path.iterdir()] == ["perftop.prom"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(MOST_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_text_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
-    result = here("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
+    result = runs_here("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
     assert result.returncode == 1
     assert "cannot write" in result.stderr
-    assert here("exporter", *SIM, "--textfile", str(tmp_path)).returncode == 1
+    assert runs_here("exporter", *SIM, "--textfile", str(tmp_path)).returncode == 1
 
 
 # --- addresses

@@ -13,9 +13,9 @@ from pathlib import Path
 import command
 import fake_ssh
 import pytest
-from fakes import Does
+from fakes import CpuLoad
 from fakes import Machine as FakeMachine
-from waiting import until
+from waiting import until_true
 
 from perftop.base.errors import Failed
 from perftop.process import link as retry
@@ -54,7 +54,7 @@ def test_each_machine_has_a_line_and_a_silent_one_a_reason(
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n1", "run sim:steady,cpus=4")
     hosts.set("n2", "refused")
-    result = command.here("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
+    result = command.runs_here("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
     assert result.returncode == 0, result.stderr
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["machine"] for line in lines if line["type"] == "machine"] == ["n2", "n1"] * 2
@@ -104,9 +104,9 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     source = LiveSource([*printed, "good"], 0.1)
     task = asyncio.create_task(source.run())
     machines = source.fleet.machines
-    await until(lambda: machines["good"].answers, "the good one answers")
+    await until_true(lambda: machines["good"].answers, "the good one answers")
     for name in ("liar", "gone", "cut"):
-        await until(partial(failed, machines[name]), f"{name} says why")
+        await until_true(partial(failed, machines[name]), f"{name} says why")
     assert machines["hung"].why == "connecting"
     assert "resolve" in machines["gone"].why
     task.cancel()
@@ -114,7 +114,7 @@ async def test_a_hanging_or_broken_host_delays_no_other(
 
 
 def test_without_a_terminal_the_screen_names_json() -> None:
-    result = command.here("fleet", "sim:idle")
+    result = command.runs_here("fleet", "sim:idle")
     assert result.returncode == 2
     assert "--json" in result.stderr
 
@@ -129,13 +129,13 @@ async def test_a_broken_link_is_reported_at_once_and_restored(
     source = LiveSource(["n1"], 0.1)
     task = asyncio.create_task(source.run())
     machine = source.fleet.machines["n1"]
-    await until(lambda: machine.answers, "it answers")
+    await until_true(lambda: machine.answers, "it answers")
     hosts.set("n1", "refused")
     hosts.cut("n1")
-    await until(lambda: "refused" in machine.why, "why it is not there any more")
+    await until_true(lambda: "refused" in machine.why, "why it is not there any more")
     assert machine.past.times
     hosts.set("n1", "run sim:steady,cpus=2")
-    await until(lambda: machine.answers, "it is back")
+    await until_true(lambda: machine.answers, "it is back")
     assert "kB/s" in " ".join(source.facts())
     task.cancel()
     await asyncio.wait([task])
@@ -149,7 +149,7 @@ START = 1_700_000_000
 
 def written(directory: Path, name: str, util: float, begins_s: int, seconds: int) -> None:
     """A recording of ten samples a second, from `begins_s` after START on."""
-    machine = FakeMachine(cores=2, does={cpu: Does(util=util) for cpu in range(4)})
+    machine = FakeMachine(cores=2, does={cpu: CpuLoad(util=util) for cpu in range(4)})
     hello = dataclasses.replace(machine.hello, wall_ns=(START + begins_s) * 10**9, raw_ns=0)
     with (directory / f"{name}.perftop").open("wb") as file:
         recorder = Recorder(file.write, hello)
@@ -170,7 +170,7 @@ async def played(night: Path) -> AsyncIterator[RecordingsSource]:
     source = RecordingsSource(night, playing=False)
     task = asyncio.create_task(source.run())
     try:
-        await until(lambda: source.now >= source.first + 1, "the beginning is read")
+        await until_true(lambda: source.now >= source.first + 1, "the beginning is read")
         yield source
     finally:
         task.cancel()
@@ -181,7 +181,7 @@ async def gone(source: RecordingsSource, by: int) -> float:
     """Steps, and where that leads, in seconds after START."""
     at = source.now
     source.travel(by)
-    await until(lambda: abs(source.now - at - by) < 0.01, f"{by} s on")
+    await until_true(lambda: abs(source.now - at - by) < 0.01, f"{by} s on")
     return source.now - START
 
 
@@ -200,11 +200,11 @@ async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
         assert source.fleet.machines["n2"].answers
         await gone(source, -25)
         assert source.fleet.machines["n1"].answers
-        assert source.fleet.machines["n1"].opens == ("replay", str(night / "n1.perftop"))
+        assert source.fleet.machines["n1"].open_arguments == ("replay", str(night / "n1.perftop"))
 
 
 def test_lines_report_whether_a_machine_answers(night: Path) -> None:
-    result = command.here("fleet", str(night), "--json", "-n", "1")
+    result = command.runs_here("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 
@@ -222,7 +222,7 @@ async def test_recordings_play_to_their_end(night: Path) -> None:
     async with played(night) as source:
         assert not source.is_over
         source.travel(1000)
-        await until(lambda: source.is_over, "the end")
+        await until_true(lambda: source.is_over, "the end")
         assert source.now == source.last == START + 60
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import here
+from command import runs_here
 from scraping import exporter, start_prometheus
-from waiting import until, wait
+from waiting import until_true, wait_for
 
 from perftop.base.errors import Failed
 from perftop.process import prometheus
@@ -99,7 +99,7 @@ def asked(source: PrometheusSource, then: Callable[[], object]) -> None:
     async def scenario() -> None:
         task = asyncio.create_task(source.run())
         try:
-            await until(lambda: task.done() or then(), "an answer is taken")
+            await until_true(lambda: task.done() or then(), "an answer is taken")
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -124,7 +124,7 @@ def test_machines_their_numbers_and_the_one_no_longer_scraped() -> None:
     assert k1.updated == NOW - 7
     assert k1.cause == ("turbo-drop", "power-pl1")
     assert k1.running[0].start == pytest.approx(NOW - 300, abs=15)
-    assert k1.opens == ("live", "--host", "k1")
+    assert k1.open_arguments == ("live", "--host", "k1")
     assert k1.past.series("busy", 4, NOW)[1] == pytest.approx(0.5)
     assert (k2.numbers["lost"], k2.running) == (0.0, [])
     assert not k3.answers
@@ -213,10 +213,10 @@ def test_a_real_server_takes_series_rules_and_the_questions_of_a_fleet(tmp_path:
         exporter(*source, "--listen", "127.0.0.1:0") as running,
         start_prometheus(running.where.partition("/")[0], tmp_path) as real,
     ):
-        wait(lambda: real.value(EVERY_SERIES), "as many series as the exporter reports")
+        wait_for(lambda: real.value(EVERY_SERIES), "as many series as the exporter reports")
         types = {row["metric"]: row["type"] for row in real.get("targets/metadata")}
         assert types["perftop_smt_seconds"] == "counter"  # the older form has it with _total
-        wait(lambda: real.value(STATES), "a rule")
+        wait_for(lambda: real.value(STATES), "a rule")
         assert real.value(STATES) == pytest.approx(1)
         rules = real.get("rules")["groups"]
         assert {rule["health"] for group in rules for rule in group["rules"]} == {"ok"}
@@ -267,7 +267,7 @@ def test_a_server_that_lies_is_shown_or_refused(
     output = 0
     for seed in range(25):
         with serving(lies(random.Random(seed))) as url:
-            result = here("fleet", "--prometheus", url, "--json", "-n", "1")
+            result = runs_here("fleet", "--prometheus", url, "--json", "-n", "1")
         assert result.returncode in {0, 1}, result.stderr
         assert "internal error" not in result.stderr
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.stdout + result.stderr)

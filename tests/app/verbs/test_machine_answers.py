@@ -133,10 +133,10 @@ def test_a_terminal_that_takes_ascii_alone() -> None:
 
 
 def test_the_doctor_on_this_machine() -> None:
-    result = command.here("doctor")
+    result = command.runs_here("doctor")
     assert (result.returncode, result.stderr) == (0, "")
     assert "perf counters" in result.stdout
-    answer = json.loads(command.here("doctor", "--json").stdout)
+    answer = json.loads(command.runs_here("doctor", "--json").stdout)
     assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
     assert answer["source"] in {"os", "perf"}
 
@@ -242,7 +242,7 @@ def test_timers_of_a_single_cpu() -> None:
 
 
 def test_timers_of_this_machine() -> None:
-    result = command.here("timers", "--json")
+    result = command.runs_here("timers", "--json")
     assert (result.returncode, result.stderr) == (0, "")
     answer = json.loads(result.stdout)
     assert not list(json_page.object_faults(answer, "timers", "timers"))
@@ -259,7 +259,7 @@ def test_impossible_requests_for_timers_are_refused() -> None:
         (["--cpu", "x"], 2, "invalid int"),
         (["--sysroot", "."], 2, "--sysroot"),
     ):
-        result = command.here("timers", *arguments)
+        result = command.runs_here("timers", *arguments)
         assert (result.returncode, result.stdout) == (status, ""), arguments
         *usage, line = result.stderr.splitlines()
         assert word in line

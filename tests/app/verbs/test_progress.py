@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 from simulated import messages
-from taped import written
+from taped import write_recording
 
 from perftop.recording.file import Source, open_source
 from perftop.verbs import headless
@@ -22,7 +22,7 @@ SAMPLES = 40
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return written(tmp_path / "a.perftop", *messages("sim:idle,cpus=2", SAMPLES))
+    return write_recording(tmp_path / "a.perftop", *messages("sim:idle,cpus=2", SAMPLES))
 
 
 def test_the_line_is_drawn_after_a_while_and_erased() -> None:

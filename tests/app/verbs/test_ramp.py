@@ -14,7 +14,7 @@ import command
 import json_page
 import pytest
 from chains import answer, run
-from examples import texts
+from examples import documents
 
 from perftop import cli
 from perftop.base.errors import Failed
@@ -131,7 +131,7 @@ def test_an_unwritable_picture_is_refused_before_the_measurement(
 
 
 def test_on_this_machine() -> None:
-    result = command.here("ramp", "--seconds", "1")
+    result = command.runs_here("ramp", "--seconds", "1")
     if result.returncode == 3:
         pytest.skip(result.stderr)
     assert (result.returncode, result.stderr) == (0, "")
@@ -139,7 +139,7 @@ def test_on_this_machine() -> None:
     assert ("probe clock" in result.stdout) is ("no counter" in result.stdout)
     assert ("probe clock" in result.stdout) is not ("busy clock" in result.stdout)
     assert "Warm up CPU" in result.stdout or "No answer" in result.stdout
-    printed = json.loads(command.here("ramp", "--seconds", "1", "--json").stdout)
+    printed = json.loads(command.runs_here("ramp", "--seconds", "1", "--json").stdout)
     assert printed["steady_hz"] is None or 1e8 < printed["steady_hz"] < 1e10
     assert all(climb["points"] for climb in printed["climbs"])
     assert (printed["clock"] == "probe clock") is (printed["cycles_why"] is not None)
@@ -151,7 +151,7 @@ def test_on_this_machine() -> None:
     (["--cpu", "x"], 2, "--cpu x: name one CPU by its number, or all"),
 ])  # fmt: skip
 def test_impossible_requests_get_one_line(arguments: list[str], status: int, text: str) -> None:
-    result = command.here("ramp", *arguments)
+    result = command.runs_here("ramp", *arguments)
     assert (result.returncode, result.stdout) == (status, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"perftop: {text}")
@@ -243,7 +243,7 @@ def test_the_front_page_shows_this_sentence() -> None:
     halts = [(0.01 * at, 3e-3) for at in range(1, 10)]
     bad = run(quick, halts, preempted=range(9), idle_s=0.38)
     words = answer(run(quick), run(slow), run(quick), run(slow), bad)
-    (sentence,) = re.findall(r'"(Warm up [^"]*)"', texts()["README"])
+    (sentence,) = re.findall(r'"(Warm up [^"]*)"', documents()["README"])
     assert _masked(sentence) == _masked(ramp.sentence(words, ramp_runs.ramp_of_runs(words)))
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import made
 import numpy as np
-from command import argv, here, run
-from taped import read
-from waiting import MOST_S, wait
+from command import argv, run, runs_here
+from taped import read_messages
+from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop import cli
@@ -38,7 +38,7 @@ def begun(path: Path) -> set[str]:
 
 
 def notes(path: Path, *, ended: bool = True) -> dict[str, wire.Note]:
-    content = read(path, ended=ended)
+    content = read_messages(path, ended=ended)
     return {message.kind: message for message in content if isinstance(message, wire.Note)}
 
 
@@ -47,7 +47,7 @@ def until_there(path: Path, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, process.stderr and process.stderr.read()
         return path.exists()
 
-    wait(there, f"{path.name} is there")
+    wait_for(there, f"{path.name} is there")
 
 
 @contextmanager
@@ -110,7 +110,9 @@ def test_the_times_of_the_run_enclose_those_of_the_command(tmp_path: Path) -> No
     assert over_ns <= end.time_ns <= end.data["last_ns"][0]
     assert end.data["wall_s"] == (end.time_ns - begin.time_ns) / 1e9
     assert end.data["user_s"] > 0
-    first, *_, last = [message for message in read(path) if isinstance(message, wire.Frame)]
+    first, *_, last = [
+        message for message in read_messages(path) if isinstance(message, wire.Frame)
+    ]
     assert first.time_ns <= end.data["first_ns"][0]
     # The last frame may have been due before the end, and was read after it.
     head = np.frombuffer(last.blocks["cpu"].head, "<u8").reshape(-1, wire.HEAD)
@@ -159,7 +161,9 @@ async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
     record = Record(cli._parsed(["record", "--duration", "300ms"]), path)
     await record.consume(stream())
     record.on_end()
-    assert [message.time_ns for message in read(path) if isinstance(message, wire.Frame)] == times
+    assert [
+        message.time_ns for message in read_messages(path) if isinstance(message, wire.Frame)
+    ] == times
 
 
 def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
@@ -190,8 +194,8 @@ def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
 
 def test_in_a_simulated_machines_own_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    assert here("record", "-o", str(path), *SIM, "--", "sleep", "0.3").returncode == 0
-    result, times = notes(path), [message.time_ns for message in read(path)]
+    assert runs_here("record", "-o", str(path), *SIM, "--", "sleep", "0.3").returncode == 0
+    result, times = notes(path), [message.time_ns for message in read_messages(path)]
     assert times == sorted(times)
     assert result["run-start"].time_ns < result["run-end"].time_ns == times[-1]
     assert result["run-end"].data["first_ns"] is result["run-end"].data["last_ns"] is None
@@ -205,7 +209,7 @@ def test_a_terminal_is_left_to_the_command(tmp_path: Path) -> None:
         words = b""
         while part := _piece(ours):
             words += part
-        assert process.wait(MOST_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
     os.close(ours)
     assert words.startswith(b"perftop: recorded ")
     assert b"\x1b" not in words
@@ -221,14 +225,14 @@ def _piece(fd: int) -> bytes:
 def test_a_signal_is_the_commands(tmp_path: Path) -> None:
     with start(tmp_path / "a", "trap 'echo told; exit 9' TERM; while :; do sleep .05; done") as it:
         it.send_signal(signal.SIGTERM)
-        out, words = it.communicate(timeout=MOST_S)
+        out, words = it.communicate(timeout=MAX_WAIT_S)
     assert (it.returncode, out) == (9, "told\n")
     assert words.startswith("perftop: recorded ")
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
 
 
 def test_a_missing_program_leaves_no_file(tmp_path: Path) -> None:
-    result = here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
+    result = runs_here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
     why = os.strerror(2)
     assert (result.returncode, result.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
     assert list(tmp_path.iterdir()) == []
@@ -243,7 +247,7 @@ def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
         time.sleep(0.2)
         assert it.poll() is None
         go.touch()
-        _, words = it.communicate(timeout=MOST_S)
+        _, words = it.communicate(timeout=MAX_WAIT_S)
     assert it.returncode == 5
     assert words.splitlines()[-1] == "perftop: the probe ended by signal 9 without an error message"
     assert notes(path)["run-end"].data["status"] == 5
@@ -257,7 +261,7 @@ def test_whatever_its_arguments_hold(tmp_path: Path) -> None:
     path, long = tmp_path / "a", "x" * 10_000
     command = argv("record", "-o", str(path), *SIM, "--", "true")
     command += [os.fsdecode(b"\xff\n"), long]
-    result = subprocess.run(command, capture_output=True, timeout=MOST_S, check=False)
+    result = subprocess.run(command, capture_output=True, timeout=MAX_WAIT_S, check=False)
     assert result.returncode == 0
     assert b"true '??' xxx" in result.stderr
     name, odd, cut = notes(path)["run-start"].data["argv"]

@@ -164,7 +164,7 @@ def test_links_fifos_and_foreign_files_are_ignored(place: Path, tmp_path: Path) 
     place.unlink()
     os.mkfifo(place)
     assert files.findings_line("b-1") is None
-    if capabilities.has(capabilities.CHOWN):
+    if capabilities.has_capabilities(capabilities.CHOWN):
         files.findings_line.cache_clear()
         place.unlink()
         files.save_findings(ANSWER)

@@ -14,8 +14,8 @@ from typing import Any
 
 import made
 import pytest
-from command import children, here, lines, started
-from waiting import MOST_S, until, wait
+from command import children, lines, runs_here, started_process
+from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perfprobe import wire
 from perftop.process import streams as probe_stream
@@ -142,7 +142,7 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
                     got.extend(hers.feed(slow.recv(1 << 20)))
                 return isinstance(got[-1], wire.Frame) and got[-1].seq == 99
 
-            await until(drained, "the last frame")
+            await until_true(drained, "the last frame")
         frames = [m for m in got if isinstance(m, wire.Frame)]
         assert frames[-1].lost == 100 - len(frames) > 0
 
@@ -151,9 +151,9 @@ async def test_a_reader_that_leaves_is_forgotten_and_the_last_one_is_noticed() -
     async with played() as readers:
         readers.take(HELLO)
         with pair(readers):
-            assert readers.came.is_set()
+            assert readers.has_readers.is_set()
         readers.take(frame(0))
-        assert (len(readers), readers.gone.is_set()) == (0, True)
+        assert (len(readers), readers.has_none.is_set()) == (0, True)
 
 
 async def test_readers_are_bounded() -> None:
@@ -184,34 +184,36 @@ def listens(path: Path) -> bool:
 
 @contextlib.contextmanager
 def server(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    with started("serve", "--socket", str(path), *(more or SOURCE), heard=True) as process:
-        wait(lambda: listens(path) or process.poll() is not None, "the socket")
+    with started_process("serve", "--socket", str(path), *(more or SOURCE), heard=True) as process:
+        wait_for(lambda: listens(path) or process.poll() is not None, "the socket")
         yield process
 
 
 def test_stat_and_record_read_what_is_served(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with server(path) as process:
-        result = here("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
+        result = runs_here("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
         assert result.returncode == 0, result.stderr
         (hello,) = lines(result.stdout, "hello")
         assert len(hello["topology"]) == 4
         assert len(lines(result.stdout, "interval")) == 2
         kept = tmp_path / "kept"
-        result = here("record", "--attach", f"unix:{path}", "-o", str(kept), "--duration", "1s")
+        result = runs_here(
+            "record", "--attach", f"unix:{path}", "-o", str(kept), "--duration", "1s"
+        )
         assert result.returncode == 0, result.stderr
         with file.Recording(kept) as recording:
             assert len(recording.hello.topology) == 4
         (probe,) = children(process.pid)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(MOST_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
         assert not path.exists()
-        wait(lambda: not Path(f"/proc/{probe}").exists(), "the probe ends")
+        wait_for(lambda: not Path(f"/proc/{probe}").exists(), "the probe ends")
 
 
 def test_a_probe_that_cannot_start_is_reported_at_once(tmp_path: Path) -> None:
     with server(tmp_path / "s", "--source", "sim:nonsense") as process:
-        assert process.wait(MOST_S) == 2
+        assert process.wait(MAX_WAIT_S) == 2
         assert process.stderr
         assert b"nonsense" in process.stderr.read()
 
@@ -237,7 +239,7 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
     async def play() -> None:
         with listening(path, None) as listener:
             serving = asyncio.ensure_future(serve.serve(listener, argv, None))
-            await until(rests, "the probe rests")
+            await until_true(rests, "the probe rests")
             for turn in (2, 3):
                 reader, writer = await asyncio.open_unix_connection(path)
                 decoder = wire.Decoder()
@@ -247,11 +249,11 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
                 assert isinstance(results[0], wire.Hello)
                 assert len(starts) == turn
                 writer.close()
-                await until(rests, "the probe rests again")
+                await until_true(rests, "the probe rests again")
             os.kill(os.getpid(), signal.SIGTERM)
             await serving
 
-    asyncio.run(asyncio.wait_for(play(), MOST_S))
+    asyncio.run(asyncio.wait_for(play(), MAX_WAIT_S))
 
 
 def test_a_reader_that_comes_while_the_probe_ends_gets_one_hello(
@@ -275,7 +277,7 @@ def test_a_reader_that_comes_while_the_probe_ends_gets_one_hello(
     async def play() -> None:
         with listening(path, None) as listener:
             serving = asyncio.ensure_future(serve.serve(listener, argv, None))
-            await until(lambda: connections, "the probe ends")
+            await until_true(lambda: connections, "the probe ends")
             ((reader, writer),) = connections
             decoder = wire.Decoder()
             results: list[wire.Message] = []
@@ -286,7 +288,7 @@ def test_a_reader_that_comes_while_the_probe_ends_gets_one_hello(
             os.kill(os.getpid(), signal.SIGTERM)
             await serving
 
-    asyncio.run(asyncio.wait_for(play(), MOST_S))
+    asyncio.run(asyncio.wait_for(play(), MAX_WAIT_S))
 
 
 @pytest.mark.parametrize(
@@ -302,5 +304,5 @@ def test_a_reader_that_comes_while_the_probe_ends_gets_one_hello(
     ],
 )
 def test_mistakes_are_reported(arguments: tuple[str, ...], status: int, text: str) -> None:
-    result = here(*arguments)
+    result = runs_here(*arguments)
     assert (result.returncode, text in result.stderr) == (status, True), result.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fake_ssh
 import pytest
-from command import here, lines, run
+from command import lines, run, runs_here
 from simulated import messages
 
 from perfprobe import wire
@@ -29,14 +29,14 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 
 def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
-    result = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    result = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert result.returncode == 0, result.stderr
     results = {}
     for path in (tmp_path / "kept").iterdir():
         with file.Recording(path) as recording:
             results[path.name] = len(recording.hello.topology)
     assert results == {"n1.perftop": 2, "me@n2.perftop": 4, "n3.perftop": 6}
-    again = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    again = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
     assert "exists already" in again.stderr
 
@@ -57,7 +57,7 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
 
 def test_a_broken_recording_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
     hosts.set("me@n2", "refused")
-    result = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
+    result = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
     assert result.returncode == 1
     assert "me@n2: connection" in result.stderr
     assert "1 of 3 machines failed" in result.stderr
@@ -66,7 +66,7 @@ def test_a_broken_recording_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_
 
 def test_lines_of_stat_name_their_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n3", "nologin")
-    result = here("stat", *HOSTS, "--json", "-n", "2")
+    result = runs_here("stat", *HOSTS, "--json", "-n", "2")
     assert result.returncode == 1
     for kind, each in (("hello", 1), ("interval", 2), ("summary", 1)):
         whose = [line["from"] for line in lines(result.stdout, kind)]
@@ -76,7 +76,7 @@ def test_lines_of_stat_name_their_machine(hosts: fake_ssh.Hosts) -> None:
 def test_all_machines_failed_with_one_status(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "noname")
-    assert here("stat", *HOSTS, "-n", "1").returncode == 3
+    assert runs_here("stat", *HOSTS, "-n", "1").returncode == 3
 
 
 COMMAND = (
@@ -107,7 +107,9 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
     """Only lengths: the window there is longer than the run by the slack reported."""
     hosts.set("n1", "other")
     out = hosts.path.parent / "out"
-    result = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    result = runs_here(
+        "stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true"
+    )
     assert result.returncode == 0, result.stderr
     (printed,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
     assert (printed["start"], printed["end"]) == (None, None)
@@ -119,7 +121,9 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
 def test_an_older_probe_has_no_window(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n1", "old")
     out = hosts.path.parent / "out"
-    result = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    result = runs_here(
+        "stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true"
+    )
     assert result.returncode == 0, result.stderr
     (printed,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
     assert (printed["slack_s"], printed["first_samples"]) == (None, None)
@@ -135,21 +139,21 @@ def test_the_status_of_the_command_is_returned_and_a_lost_machine_reported(
     assert result.returncode == 7
     assert "me@n2: key" in result.stderr
     assert result.stderr.count("\nexit status 7") == 2
-    result = here("stat", *HOSTS, "--source", "os", "--", "true")
+    result = runs_here("stat", *HOSTS, "--source", "os", "--", "true")
     assert result.returncode == 1
 
 
 def test_no_command_starts_without_a_machine(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "refused")
-    result = here("stat", *HOSTS, "--", "echo", "it ran")
+    result = runs_here("stat", *HOSTS, "--", "echo", "it ran")
     assert result.returncode == 3
     assert result.stdout == ""
 
 
 @pytest.mark.parametrize("verb", ["live", "doctor", "topology", "serve"])
 def test_other_verbs_take_one(verb: str) -> None:
-    result = here(verb, *HOSTS)
+    result = runs_here(verb, *HOSTS)
     assert result.returncode == 2
     assert "one --host" in result.stderr
 

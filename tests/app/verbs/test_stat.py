@@ -11,9 +11,9 @@ from pathlib import Path
 
 import made
 import pytest
-from command import argv, here
+from command import argv, runs_here
 from simulated import messages
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop import cli
@@ -77,10 +77,10 @@ JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
 
 @pytest.mark.parametrize("verb", ["stat", "why"])
 def test_a_full_disk_leaves_the_status_of_the_command(verb: str) -> None:
-    result = here(verb, "-o", "/dev/full", *JOB)
+    result = runs_here(verb, "-o", "/dev/full", *JOB)
     assert result.returncode == 3
     assert "cannot write /dev/full: No space left on device" in result.stderr
-    full = here(verb, "-o", "/dev/full", "--source", "sim:steady,cpus=2", "--duration", "1s")
+    full = runs_here(verb, "-o", "/dev/full", "--source", "sim:steady,cpus=2", "--duration", "1s")
     assert full.returncode == 1
 
 
@@ -89,7 +89,7 @@ def test_a_reader_that_has_gone_leaves_the_status_of_the_command(verb: str) -> N
     with subprocess.Popen(argv(verb, *JOB), stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         process.stderr.close()
-        assert process.wait(MOST_S) == 3
+        assert process.wait(MAX_WAIT_S) == 3
 
 
 # --- `perftop stat -r N -- CMD`

@@ -11,7 +11,7 @@ from typing import Any
 import exported
 import pytest
 from simulated import messages
-from taped import written
+from taped import write_recording
 
 from perfprobe import wire
 from perftop import cli
@@ -28,7 +28,7 @@ BY_MARK = ("--by", "mark")
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recording") / "run.perftop"
-    return exported.marked(path, SPEC, 200, MARKS)
+    return exported.marked_recording(path, SPEC, 200, MARKS)
 
 
 def run(file: Path, *more: str) -> int:
@@ -103,7 +103,7 @@ def test_a_phase_that_begins_within_an_episode_names_its_culprit(
 ) -> None:
     """It runs from 8 to 18 s; headings and long names do not touch their neighbours."""
     marks = {1.0: "one", 6.0: "two", 12.0: "a-phase-with-a-long-name", 16.0: "four"}
-    path = exported.marked(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
+    path = exported.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
     lines = printed(capsys, path, *BY_MARK)
     assert "a-phase-with-a… loses 15.4 % of its time to stream" in lines[0]
     assert any(line.startswith("a-phase-with-a… ◐ stream, ") for line in lines)
@@ -141,7 +141,7 @@ def test_a_recording_without_samples_is_reported(
     hello, first, *_ = _flat()
     assert isinstance(hello, wire.Hello)
     assert isinstance(first, wire.Frame)
-    path = written(tmp_path / "run.perftop", hello, [first], end=end)
+    path = write_recording(tmp_path / "run.perftop", hello, [first], end=end)
     with pytest.raises(Failed, match=f"has fewer than two samples{why}") as failed:
         run(path)
     assert failed.value.status == status
@@ -163,7 +163,7 @@ def test_times_of_day_are_those_of_the_clock_after_a_suspend(
         if isinstance(m, wire.Frame) and m.time_ns > wakes_ns else m
         for m in played
     ]  # fmt: skip
-    file = written(tmp_path / "slept.perftop", hello, slept)
+    file = write_recording(tmp_path / "slept.perftop", hello, slept)
     start_s = hello.wall_ns // 10**9
 
     def clock(second: int) -> str:

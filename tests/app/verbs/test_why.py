@@ -9,9 +9,9 @@ from pathlib import Path
 
 import exported
 import pytest
-from command import here
-from nights import by_day
-from waiting import MOST_S
+from command import runs_here
+from nights import cases_by_day
+from waiting import MAX_WAIT_S
 
 from perftop.base.errors import USAGE
 
@@ -20,7 +20,7 @@ QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=40"]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "perftop", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
 
 
 def test_one_sample_is_too_little(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_one_sample_is_too_little(tmp_path: Path) -> None:
     played = exported.messages("sim:idle,cpus=2", 1)
     exported.record(path, played[:2])
     for arguments, status in (([str(path)], USAGE), ([*QUICK, "--duration", "1ms"], 0)):
-        result = here("why", *arguments)
+        result = runs_here("why", *arguments)
         assert (result.stdout, result.returncode) == ("", status)
         assert "fewer than two samples" in result.stderr
 
@@ -37,7 +37,7 @@ def test_one_sample_is_too_little(tmp_path: Path) -> None:
 WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
 
 
-@pytest.mark.parametrize("how", by_day(WAYS, [WAYS[0], WAYS[3]]))
+@pytest.mark.parametrize("how", cases_by_day(WAYS, [WAYS[0], WAYS[3]]))
 def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path) -> None:
     path = tmp_path / "FILE"
     how = [str(path) if word == "FILE" else word for word in how]
@@ -55,6 +55,6 @@ def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path)
 
 
 def test_a_recording_and_a_command_do_not_go_together(tmp_path: Path) -> None:
-    result = here("why", str(tmp_path), "--", "true")
+    result = runs_here("why", str(tmp_path), "--", "true")
     assert result.returncode == 2
     assert "not both" in result.stderr

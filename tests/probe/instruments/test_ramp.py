@@ -19,7 +19,7 @@ import fakeperf
 import pytest
 import trees
 from c_programs import CSRC, listing
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perfprobe.__main__ import main
 from perfprobe._native import lib
@@ -278,7 +278,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(
         ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-I{CSRC}",
          str(where / "made.c"), "-o", str(where / "made.so")],
-        check=True, timeout=MOST_S,
+        check=True, timeout=MAX_WAIT_S,
     )  # fmt: skip
     result = ctypes.CDLL(str(where / "made.so"))
     result.made_up.restype = ctypes.c_void_p

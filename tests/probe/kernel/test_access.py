@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from capabilities import cannot_drop
-from command import python, some, started
+from command import python, read_some, started_process
 from fakekernel.client import FakeKernel, unavailable
-from journals import swept
-from waiting import MOST_S
+from journals import swept_directory
+from waiting import MAX_WAIT_S
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access
@@ -38,8 +38,8 @@ def run(code: str, *through: str) -> str:
 
 def working(process: subprocess.Popen[bytes]) -> None:
     """Waits for a frame: capabilities are dropped between the hello and the first frame."""
-    some(process)
-    some(process)
+    read_some(process)
+    read_some(process)
 
 
 def only(status: dict[str, str], *kept: int) -> bool:
@@ -55,7 +55,7 @@ def test_capabilities_of_a_running_probe(source: str) -> None:
         "auto": {access.CAP_PERFMON, access.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
         "os": {access.CAP_BPF, access.CAP_SYS_ADMIN},
     }.get(source, {access.CAP_BPF, access.CAP_SYS_ADMIN}) | {access.CAP_SYS_PTRACE}
-    with started("stream", "--source", source, program="perfprobe") as process:
+    with started_process("stream", "--source", source, program="perfprobe") as process:
         working(process)
         threads = list(held(process.pid))
         assert all(only(status, *kept) for status in threads)
@@ -67,9 +67,9 @@ def test_capabilities_of_a_running_probe(source: str) -> None:
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 def test_registers_are_reopened_and_restored_with_one_capability(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with swept(root), FakeKernel(root) as fake:
+    with swept_directory(root), FakeKernel(root) as fake:
         command = ("stream", "--source", "msr", "--sysroot", str(root), "--sample", "0.05")
-        with started(*command, program="perfprobe") as process:
+        with started_process(*command, program="perfprobe") as process:
             working(process)
             kept = access.needed_capabilities(root, "msr")
             assert all(only(status, *kept) for status in held(process.pid))
@@ -77,13 +77,13 @@ def test_registers_are_reopened_and_restored_with_one_capability(tmp_path: Path)
             for online in (False, True):
                 fake.ask("online", cpu=3, online=online)
                 written = len(fake.writes())
-                while b"hotplug" not in some(process):
+                while b"hotplug" not in read_some(process):
                     pass
             assert len(fake.writes()) >= written
             assert fake.changed() == before
             assert process.stdin
             process.stdin.close()
-            assert process.wait(MOST_S) == 0
+            assert process.wait(MAX_WAIT_S) == 0
         assert fake.changed() == {}
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import MOST_S, WaitError, paced, wait
+from waiting import MAX_WAIT_S, WaitError, paced, wait_for
 
 from perfprobe._native import ffi
 from perfprobe.kernel.idle_trace import IdleTrace, States
@@ -83,7 +83,7 @@ def wait_idle(trace: IdleTrace, cpu: int) -> None:
     time."""
     before = idle_ticks(cpu)
     try:
-        wait(lambda: trace.entries(cpu), f"CPU {cpu} goes idle", 5)
+        wait_for(lambda: trace.entries(cpu), f"CPU {cpu} goes idle", 5)
     except WaitError as error:
         assert idle_ticks(cpu) <= before + 1, "idle, and not traced"
         pytest.skip(str(error))
@@ -151,7 +151,7 @@ class Load:
             after = [t.states(0) for t in (plain, swapped, single)]
             self.end = time.monotonic_ns()
             idle = [TICK_NS * (idle_ticks(cpu) - s) for cpu, s in zip(cpus, stat, strict=True)]
-            spans = [json.loads(task.communicate(timeout=MOST_S)[0]) for task in tasks]
+            spans = [json.loads(task.communicate(timeout=MAX_WAIT_S)[0]) for task in tasks]
         self.length = self.end - self.start
         self.apart = (self.start - first_ns + self.end - last_ns) / self.length
         """Share of the time in which the traces were read one after the other."""

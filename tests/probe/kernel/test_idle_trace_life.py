@@ -15,7 +15,7 @@ from pathlib import Path
 import capabilities
 import pytest
 from capabilities import SETGID, SETUID
-from waiting import MOST_S, wait
+from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access, idle_trace
@@ -94,7 +94,7 @@ def test_nothing_remains_after_close() -> None:
         assert loaded(program)
     assert programs("self") == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    wait(lambda: not loaded(program), "the program is gone")
+    wait_for(lambda: not loaded(program), "the program is gone")
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def test_nothing_remains_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
     (program,) = programs(holder.pid)
     assert loaded(program)
     holder.send_signal(signal.SIGKILL)
-    holder.wait(MOST_S)
-    wait(lambda: not loaded(program), "the program is gone")
+    holder.wait(MAX_WAIT_S)
+    wait_for(lambda: not loaded(program), "the program is gone")
 
 
 SHOW = """

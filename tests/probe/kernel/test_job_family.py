@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import wait
+from waiting import wait_for
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import ProcessFamily, Watch
@@ -117,7 +117,7 @@ def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
             report.update(result.get("threads", {}))
             return len(report) >= 3
 
-        wait(all_told, "three threads")
+        wait_for(all_told, "three threads")
         assert len(report) == 3
         assert str(child.pid) in report
     finally:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from capabilities import cannot_trace, setpriv
-from command import burning, python
-from nights import by_day
+from command import burning_cpu, python
+from nights import cases_by_day
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -47,13 +47,13 @@ def measure(seconds: float) -> tuple[Session, Interval]:
                 break
     finally:
         source.close()
-    return session, session.take()
+    return session, session.take_interval()
 
 
-@pytest.mark.parametrize("lp", by_day([0, 1], [1]))
+@pytest.mark.parametrize("lp", cases_by_day([0, 1], [1]))
 def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
     """The other CPU's load is unknown: the states must agree with its own busy time."""
-    with burning(CPUS[lp]):
+    with burning_cpu(CPUS[lp]):
         session, interval = measure(1.0)
     assert session.hello.smt_methods[0] == "traced"
     assert interval.split.method == ["traced"]
@@ -79,7 +79,7 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
     assert isinstance(part, idle.TracedPart)
     assert part._trace is not None
     try:
-        with burning(cpu):
+        with burning_cpu(cpu):
             if shut_first:
                 part.shut(cpu)
             assert part.open(cpu)

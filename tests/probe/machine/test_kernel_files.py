@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import trees
-from read_rows import raw
-from read_rows import valid as valid_
+from read_rows import raw_values
+from read_rows import valid_mask as valid_
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -75,7 +75,9 @@ def _read(hello: Hello, frame: Frame) -> Values:
     """Returns the first column of each row by key; None for values that are not valid."""
     results: Values = {}
     for key in (counter.key for block in hello.blocks for counter in block.counters):
-        values, valid = (get(hello, frame.blocks, key)[:, 0].tolist() for get in (raw, valid_))
+        values, valid = (
+            get(hello, frame.blocks, key)[:, 0].tolist() for get in (raw_values, valid_)
+        )
         results[key] = [v if ok else None for v, ok in zip(values, valid, strict=True)]
     return results
 

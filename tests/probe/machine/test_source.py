@@ -17,7 +17,7 @@ from unittest.mock import DEFAULT, Mock
 import pytest
 import read_rows
 import trees
-from waiting import wait, whenever_due
+from waiting import wait_for, whenever_due
 
 from perfprobe import wire
 from perfprobe.cpu import topology
@@ -82,7 +82,7 @@ def drive(
             _, arrived = decoder.feed(data)
             session.apply(arrived)
             if isinstance(arrived, wire.Frame) and arrived.time_ns > begun_ns:
-                whole -= read_rows.whole(source.hello, arrived)
+                whole -= read_rows.is_whole(source.hello, arrived)
         if whole <= 0 and until():
             return
 
@@ -136,7 +136,7 @@ def test_utilisation_is_the_time_not_idle(machine: TreeMachine) -> None:
     source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 2)
-    session.take()
+    session.take_interval()
 
     def polled_and_idle_s() -> list[float]:
         return [moved(session, key)[0] for key in ("poll_s", "idle_s")]
@@ -147,7 +147,7 @@ def test_utilisation_is_the_time_not_idle(machine: TreeMachine) -> None:
         machine.idle(0, 5 + 10_000 * step, 10**9 + 20_000 * step, 10**12)
         want = [round(0.01 * step, 6), round(0.02 * step, 6)]
         drive(source, session, partial(same, polled_and_idle_s, want), "both are read")
-    interval = session.take()
+    interval = session.take_interval()
     source.close()
     elapsed = interval.elapsed_s
     assert interval.values["util"][0] == pytest.approx(1 - 0.30 / elapsed, rel=0.05)
@@ -239,7 +239,7 @@ def test_no_frame_is_older_than_hello(
 
     def slowly(self: Machine, *about: Any) -> wire.Hello:
         due_s = self._sampler.due(self._sampler.round + 3)
-        wait(lambda: time.monotonic() >= due_s, "samples are taken")
+        wait_for(lambda: time.monotonic() >= due_s, "samples are taken")
         return make_hello(self, *about)
 
     monkeypatch.setattr(Machine, "_make_hello", slowly)
@@ -285,7 +285,7 @@ def test_garbled_files_invalidate_only_their_column(machine: TreeMachine) -> Non
     source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 3)
-    values = session.take().values
+    values = session.take_interval().values
     source.close()
     assert str(values["idle"].tolist()) == "[nan, nan]"
     assert str(values["steal"].tolist()) == "[nan, 0.0]"
@@ -311,7 +311,7 @@ def test_only_requested_counters_are_read(machine: TreeMachine) -> None:
     session = Session(source.hello)
     frames(source, session, 3)
     source.close()
-    values = session.take().values
+    values = session.take_interval().values
     assert source.hello.selected == [1]
     assert str(values["poll"].tolist()) == "[nan, 0.0]"
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import trees
 from command import python
-from nights import by_day
-from waiting import heard
+from nights import cases_by_day
+from waiting import first_frame
 
 from perfprobe import wire
 from perfprobe.kernel import task_files, tasks
@@ -33,7 +33,7 @@ BURNS = ["burn()", "threading.Thread(target=burn).start()"]
 """Programs that run in their first thread, or in another thread."""
 
 
-@pytest.mark.parametrize("how", by_day(BURNS, [BURNS[1]]))
+@pytest.mark.parametrize("how", cases_by_day(BURNS, [BURNS[1]]))
 def test_a_busy_child_is_named_on_its_cpu(
     how: str, child: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_busy_child_is_named_on_its_cpu(
         pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
         return frame if pid == busy.pid and str(pid) in details else None
 
-    frame = heard(source, named)
+    frame = first_frame(source, named)
     source.close()
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
@@ -69,8 +69,8 @@ def test_a_sysroot_reports_its_own_processes(
     trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=0))
     source = open_os(tmp_path, 10_000_000, None)
     assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
-    first = heard(source, lambda frame: "tasks" in frame.records and frame)
-    heard(source, lambda frame: "tasks" not in frame.records and frame)  # not in every frame
+    first = first_frame(source, lambda frame: "tasks" in frame.records and frame)
+    first_frame(source, lambda frame: "tasks" not in frame.records and frame)  # not in every frame
 
     def works_on(frame: wire.Frame) -> wire.Frame | None:
         """On a busy machine two scans may end between two frames; then only the second is in a
@@ -78,7 +78,7 @@ def test_a_sysroot_reports_its_own_processes(
         trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=10**6 * frame.seq))
         return frame if frame.records.get("tasks") else None
 
-    second = heard(source, works_on)
+    second = first_frame(source, works_on)
     source.close()
     assert first.records == {"tasks": {}, "others": {}, "waits": {}}
     job = [10, "job", 1.0]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simulated
-from waiting import MOST_S, heard
+from waiting import MAX_WAIT_S, first_frame
 
 from perfprobe import wire
 from perfprobe.errors import Unavailable
@@ -37,7 +37,7 @@ def test_two_on_one_cpu_and_one_is_watched(child: Callable[..., subprocess.Popen
     source = open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
     assert source.hello.watch == "pt-watched"
     nobody = {"threads": {}, "more": 0}
-    heard(source, lambda frame: frame.records.get("watched") == nobody)
+    first_frame(source, lambda frame: frame.records.get("watched") == nobody)
     job, noisy = (child(BURN, str(cpu), name) for name in ("pt-watched", "pt-noisy"))
     tid = str(job.pid)
 
@@ -49,18 +49,18 @@ def test_two_on_one_cpu_and_one_is_watched(child: Callable[..., subprocess.Popen
         names = {pid: comm for pid, comm, _ in frame.records.get("others", {}).get(str(cpu), [])}
         return names.items() >= {job.pid: "pt-watched", noisy.pid: "pt-noisy"}.items()
 
-    began_ns, first = heard(source, told)
-    ended_ns, last = heard(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
+    began_ns, first = first_frame(source, told)
+    ended_ns, last = first_frame(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
     assert last[:3] == [job.pid, "pt-watched", cpu]
     ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
     # A task that always wants the CPU either runs or waits; both lag by a tick or a turn.
     assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
     assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
     assert last[6] > first[6], "it is made to give way"
-    heard(source, both)
+    first_frame(source, both)
     job.kill()
     job.wait()
-    heard(source, lambda frame: frame.records.get("watched") == nobody)
+    first_frame(source, lambda frame: frame.records.get("watched") == nobody)
     source.close()
 
 
@@ -76,7 +76,9 @@ def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Fram
 def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
     """Returns the busy time by the schedule in ns."""
     schedule = simulated.schedule_of(text)
-    return int(simulated.between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu])
+    return int(
+        simulated.amounts_between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu]
+    )
 
 
 @pytest.mark.parametrize("sample_ns", [100 * MS, 1 * S])
@@ -142,6 +144,8 @@ def test_a_simulated_job_has_its_thread_limit() -> None:
 )
 def test_refusals(arguments: list[str], status: int, text: str) -> None:
     command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False
+    )
     assert (result.returncode, result.stdout) == (status, "")
     assert result.stderr.startswith(text)

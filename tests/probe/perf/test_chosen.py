@@ -9,7 +9,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import TIMES, has, machine, skylake
+from fakeperf import TIMES, keys_on, machine, skylake
 
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
@@ -37,7 +37,7 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     machine(tmp_path)
     kernel = fakeperf.Kernel()
     (part,) = opened(tmp_path, kernel, "cs,page-faults:u", own=False)
-    assert has(part) == [*TIMES, "e.cs", "e.page-faults:u"]
+    assert keys_on(part) == [*TIMES, "e.cs", "e.page-faults:u"]
     assert all(counter.cpus is None for counter in part.counters)
     request = {(e.type, e.config, e.user) for e, *_ in kernel.opened.values()}
     assert request == {(1, 3, False), (1, 2, True)}
@@ -50,8 +50,8 @@ def test_what_fits_beside_the_own_counters_is_counted_together(tmp_path: Path) -
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=12)
     soft, hard = opened(tmp_path, kernel, "branches,cs,branch-misses")
-    assert has(soft) == [*TIMES, "e.cs"]
-    assert has(hard) == [*TIMES, "e.branches", "e.branch-misses"]
+    assert keys_on(soft) == [*TIMES, "e.cs"]
+    assert keys_on(hard) == [*TIMES, "e.branches", "e.branch-misses"]
     leaders = [e for cpu in range(4) for e, leader in kernel.live(cpu) if leader == -1]
     assert all(e.pinned == (e.key == "ref") for e in leaders)
 
@@ -60,7 +60,7 @@ def test_what_does_not_fit_takes_turns(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=8)
     parts = opened(tmp_path, kernel, "branches,branch-misses,{cache-references,cache-misses}")
-    assert [has(part)[2:] for part in parts] == [
+    assert [keys_on(part)[2:] for part in parts] == [
         ["e.cache-references", "e.cache-misses"], ["e.branches"], ["e.branch-misses"],
     ]  # fmt: skip
     with pytest.raises(Unavailable, match="-e branch-misses: no counter is left for it"):

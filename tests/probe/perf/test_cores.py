@@ -19,10 +19,10 @@ from fakeperf import (
     SKX,
     TIMES,
     Leaves,
-    has,
+    keys_on,
     machine,
-    opened,
-    planned,
+    opened_parts,
+    planner_of,
     skylake,
 )
 
@@ -35,7 +35,7 @@ from perfprobe.wire import Rate
 
 def test_groups_that_no_cpu_ever_read_are_closed_too(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
-    parts = opened(tmp_path, skylake(tmp_path), kernel)
+    parts = opened_parts(tmp_path, skylake(tmp_path), kernel)
     assert kernel.opened
     parts[0].open(1)
     for part in parts:
@@ -48,11 +48,11 @@ def test_groups_that_no_cpu_ever_read_are_closed_too(tmp_path: Path) -> None:
 
 def test_all_of_a_skylake(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
-    core, rest = opened(tmp_path, skylake(tmp_path), kernel)
-    assert has(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
+    core, rest = opened_parts(tmp_path, skylake(tmp_path), kernel)
+    assert keys_on(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
     assert {(c.bits, c.origin, c.cpus is None) for c in core.counters} == {(64, "perf", True)}
     assert core.missing == []
-    assert has(rest) == []
+    assert keys_on(rest) == []
     events = [event for event, cpu, _, _ in kernel.opened.values() if cpu == 0]
     assert [(e.type, e.config, e.kernel) for e in events] == [
         (0, 9, False),
@@ -73,7 +73,7 @@ def test_all_of_a_skylake(tmp_path: Path) -> None:
 
 def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
-    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
     before = len(kernel.groups)
     addresses = [core.open(cpu)[0].arg for cpu in range(4)]
     assert len(kernel.groups) == before == len(set(addresses))
@@ -86,9 +86,9 @@ def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
 
 
 def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
-    planner = planned(tmp_path, INTEL, 6, SKX, Leaves(), threads=1)
-    core, _ = opened(tmp_path, planner, fakeperf.Kernel())
-    assert has(core) == [*TIMES, *ALL, *LICENSES]
+    planner = planner_of(tmp_path, INTEL, 6, SKX, Leaves(), threads=1)
+    core, _ = opened_parts(tmp_path, planner, fakeperf.Kernel())
+    assert keys_on(core) == [*TIMES, *ALL, *LICENSES]
 
 
 def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
@@ -104,13 +104,13 @@ def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
 
 
 def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
-    planner = planned(tmp_path, INTEL, 6, ICX, Leaves(5, deprecated=True, gp=8))
+    planner = planner_of(tmp_path, INTEL, 6, ICX, Leaves(5, deprecated=True, gp=8))
     refuse = lambda event, _, __: errno.ENOENT if event.key == "one_thread" else 0  # noqa: E731
-    core, _ = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
-    assert has(core) == [*TIMES, *ALL, "distributed", *LEVELS]
+    core, _ = opened_parts(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
+    assert keys_on(core) == [*TIMES, *ALL, "distributed", *LEVELS]
     assert core.missing == []
-    assert cores.smt_methods(set(has(core))) == ["distributed", "bounds"]
-    multipliers = planner.multipliers(set(has(core)), None)
+    assert cores.smt_methods(set(keys_on(core))) == ["distributed", "bounds"]
+    multipliers = planner.multipliers(set(keys_on(core)), None)
     assert [(m.counter, m.factor) for m in multipliers[:1]] == [("distributed", 84.0)]
 
 
@@ -132,7 +132,7 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
     planner, request = hybrid(tmp_path)
     assert request == [0, 16]  # CPUID is read on one CPU of each type
     kernel = fakeperf.Kernel()
-    core, _ = opened(tmp_path, planner, kernel)
+    core, _ = opened_parts(tmp_path, planner, kernel)
     by_cpu: dict[int, list[tuple[str, int, int]]] = {}
     for event, cpu, _, _ in kernel.opened.values():
         by_cpu.setdefault(cpu, []).append((event.key, event.type, event.config))
@@ -149,18 +149,18 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
         ("kernel_instructions", 0, 10 << 32 | 1),
         ("kernel_cycles", 0, 10 << 32 | 0),
     ]
-    assert has(core, cpu=3) == [*TIMES, *ALL, "one_thread"]
-    assert has(core, cpu=20) == [*TIMES, *ALL]
+    assert keys_on(core, cpu=3) == [*TIMES, *ALL, "one_thread"]
+    assert keys_on(core, cpu=20) == [*TIMES, *ALL]
     assert core.missing == []
     assert core.open(3)[0].count == 8
     assert core.open(20)[0].count == 7
 
 
 def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
-    planner = planned(tmp_path, AMD, 0x1A, 2, cpuid.no_leaves)
+    planner = planner_of(tmp_path, AMD, 0x1A, 2, cpuid.no_leaves)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
-    core, _ = opened(tmp_path, planner, kernel)
-    assert has(core) == [*TIMES, *ALL, "smt_contention"]
+    core, _ = opened_parts(tmp_path, planner, kernel)
+    assert keys_on(core) == [*TIMES, *ALL, "smt_contention"]
     assert core.counters[-1].scale == 1 / 8  # Zen 5 dispatches 8 slots in a cycle
     assert {e.config for e, *_ in kernel.opened.values() if e.key == "ref"} == {0x100000120}
     assert planner.base_hz(Rate(2e9, "made")) == Rate(
@@ -175,9 +175,9 @@ def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
     fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
     planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel(4, taken=3)
-    core, rest = opened(tmp_path, planner, kernel)
-    assert has(core) == [*TIMES, "ref"]
-    assert has(rest) == ["msr_tsc", "aperf", "mperf", "smi"]
+    core, rest = opened_parts(tmp_path, planner, kernel)
+    assert keys_on(core) == [*TIMES, "ref"]
+    assert keys_on(rest) == ["msr_tsc", "aperf", "mperf", "smi"]
     assert {c.origin for c in rest.counters} == {"msr PMU"}
     assert rest.open(0)[0].count == 4
 
@@ -188,8 +188,8 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     fakeperf.events(tmp_path, "msr", tsc=0)
     planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
-    core, rest = opened(tmp_path, planner, kernel)
-    assert (has(core), has(rest), kernel.calls) == ([], [], [])
+    core, rest = opened_parts(tmp_path, planner, kernel)
+    assert (keys_on(core), keys_on(rest), kernel.calls) == ([], [], [])
     assert {m.what for m in core.missing} == set(ALL)
 
 
@@ -199,9 +199,9 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
 def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:
     """Columns keep their positions; the group fills only those of the counters that the CPU has."""
     kernel = fakeperf.Kernel(9, taken={2: 5})
-    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
-    assert has(core, cpu=2) == [*TIMES, "ref", "cycles", "instructions", "one_thread"]
-    assert has(core, cpu=1) == [*TIMES, *ALL, "one_thread", *LICENSES]
+    core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
+    assert keys_on(core, cpu=2) == [*TIMES, "ref", "cycles", "instructions", "one_thread"]
+    assert keys_on(core, cpu=1) == [*TIMES, *ALL, "one_thread", *LICENSES]
     assert sorted((m.what, m.cpus) for m in core.missing) == [
         (key, [2]) for key in sorted(["kernel_cycles", "kernel_instructions", *LICENSES])
     ]
@@ -213,8 +213,8 @@ def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:
 def test_simd_levels_go_first(tmp_path: Path) -> None:
     """A Skylake has 3 fixed and, with SMT, 4 general counters: one is left for the SIMD level that
     most code has."""
-    core, _ = opened(tmp_path, skylake(tmp_path), fakeperf.Kernel(7))
-    assert has(core) == [*TIMES, *ALL, "one_thread", "license_1"]
+    core, _ = opened_parts(tmp_path, skylake(tmp_path), fakeperf.Kernel(7))
+    assert keys_on(core) == [*TIMES, *ALL, "one_thread", "license_1"]
     assert [(m.what, m.fix) for m in core.missing] == [
         ("license_2", None),
         ("license_throttle", None),
@@ -223,15 +223,15 @@ def test_simd_levels_go_first(tmp_path: Path) -> None:
 
 def test_a_simd_level_may_never_be_reached(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(moved=dict.fromkeys(LICENSES, 0))
-    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
-    assert has(core)[-3:] == LICENSES
+    core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
+    assert keys_on(core)[-3:] == LICENSES
 
 
 def test_a_gap_in_the_columns(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(
         refuse=lambda e, cpu, _: errno.ENOENT if (e.key, cpu) == ("cycles", 1) else 0
     )
-    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
     for _again in range(2):  # the trial, and the open when the CPU comes online again
         (slot,) = core.open(1)
         group = next(g for g in kernel.groups if g.address == slot.arg)
@@ -244,7 +244,7 @@ def test_a_gap_in_the_columns(tmp_path: Path) -> None:
 def test_nothing_opens(number: int, tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, ___: number)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
-    parts = opened(tmp_path, skylake(tmp_path), kernel)
+    parts = opened_parts(tmp_path, skylake(tmp_path), kernel)
     assert parts[0].counters == []
     assert {m.what for m in parts[0].missing} == {*ALL, "one_thread", *LICENSES}
     why_not = blocking_trouble(parts)
@@ -256,8 +256,8 @@ def test_nothing_opens(number: int, tmp_path: Path) -> None:
 
 def test_hosts_of_guests_say_so(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
-    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
-    assert has(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
+    core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
+    assert keys_on(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
     assert [(m.what, m.cpus) for m in core.missing] == [("guests", None)]
 
 
@@ -272,7 +272,7 @@ def test_a_mediated_pmu_is_left_to_guests_from_the_start(
         path = "sys/module/kvm_intel/parameters/enable_mediated_pmu"
         trees.put(tmp_path, path, f"{mediated}\n")
     kernel = fakeperf.Kernel()
-    core, _ = opened(tmp_path, planner, kernel)
+    core, _ = opened_parts(tmp_path, planner, kernel)
     assert {host for _, _, _, host in kernel.opened.values()} == {host_only}
     assert [m.what for m in core.missing] == ["guests"] * host_only
 
@@ -281,7 +281,7 @@ def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     trees.lists(tmp_path, "0-3", "0-2")
     kernel = fakeperf.Kernel()
-    core, _ = opened(tmp_path, planner, kernel)
+    core, _ = opened_parts(tmp_path, planner, kernel)
     assert 3 not in {cpu for _, cpu, _, _ in kernel.opened.values()}
     assert all(c.cpus is None for c in core.counters)
     (slot,) = core.open(3)

@@ -53,7 +53,7 @@ def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
 def test_what_is_chosen(
     tmp_path: Path, machine: str, text: str, expected: dict[str, tuple[int, int, int]]
 ) -> None:
-    fakeperf.written(tmp_path, machine)
+    fakeperf.write_machine(tmp_path, machine)
     assert words(tmp_path, text) == expected
 
 
@@ -66,7 +66,7 @@ def test_what_is_chosen(
     ("sapphire-rapids", "topdown-retirng", "nearest: topdown-retiring"),
 ])  # fmt: skip
 def test_what_a_machine_lacks(tmp_path: Path, machine: str, text: str, told: str) -> None:
-    fakeperf.written(tmp_path, machine)
+    fakeperf.write_machine(tmp_path, machine)
     with pytest.raises(ValueError, match=told):
         words(tmp_path, text)
 

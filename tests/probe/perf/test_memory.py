@@ -9,7 +9,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import AMD, INTEL, Leaves, has, opened
+from fakeperf import AMD, INTEL, Leaves, keys_on, opened_parts
 
 from perfprobe.cpu import topology
 from perfprobe.machine.parts import Part
@@ -62,8 +62,8 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
         )  # fmt: skip
     planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
-    part = opened(tmp_path, planner, kernel)[2]
-    assert (part.scope, has(part)) == ("package", [*KEYS])
+    part = opened_parts(tmp_path, planner, kernel)[2]
+    assert (part.scope, keys_on(part)) == ("package", [*KEYS])
     assert [(c.unit, c.scale, c.columns) for c in part.counters] == [("B", 64.0, 3)] * 2
     assert part.missing == []
     before = len(kernel.groups)
@@ -100,7 +100,7 @@ def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:
     controller(tmp_path, "uncore_hbm_0", 60, "0,4", ICX_FORMAT)
     part = of_memory(tmp_path, fakeperf.Kernel())
     assert [missing.what for missing in part.missing] == ["hbm_bytes"]
-    assert has(part) == [*KEYS]
+    assert keys_on(part) == [*KEYS]
 
 
 def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:

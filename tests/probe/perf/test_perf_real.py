@@ -12,7 +12,7 @@ from typing import Any
 
 import command
 import pytest
-from capabilities import SETGID, SETUID, has
+from capabilities import SETGID, SETUID, has_capabilities
 from command import python
 from waiting import whenever_due
 
@@ -255,7 +255,7 @@ def test_no_perf_below_a_directory(tmp_path: Path) -> None:
 
 def test_an_ordinary_user_is_told(system: Kernel) -> None:
     level = Path("/proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii").strip()
-    if not has(SETUID, SETGID) or int(level) <= 0:
+    if not has_capabilities(SETUID, SETGID) or int(level) <= 0:
         pytest.skip("needs CAP_SETUID, to become nobody, and a paranoid kernel")
     code = (
         "import os\nfrom perfprobe.perf.perf_events import *\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakeperf
 import trees
-from fakeperf import TIMES, has, machine
+from fakeperf import TIMES, keys_on, machine
 
 from perfprobe.cpu import topology
 from perfprobe.perf import chosen, perf_pmus
@@ -42,7 +42,7 @@ def test_ice_lake_has_a_group_that_slots_leads(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(moved=MOVED)
     result = opened(tmp_path, kernel)
     (part,) = result.parts
-    assert has(part) == [*TIMES, *TOPDOWN_LEVEL_1]
+    assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1]
     assert result.missing == []
     opens = [(e.key, e.config, leader) for e, cpu, leader, _ in kernel.opened.values() if cpu == 1]
     assert [key for key, _, _ in opens[-5:]] == [*TOPDOWN_LEVEL_1]
@@ -58,7 +58,7 @@ def test_sapphire_rapids_has_the_second_level_too(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2)
     (part,) = opened(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
-    assert has(part) == [*TIMES, *TOPDOWN_LEVEL_1, *TOPDOWN_LEVEL_2]
+    assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1, *TOPDOWN_LEVEL_2]
 
 
 def test_of_a_hybrid_only_the_p_cores(tmp_path: Path) -> None:

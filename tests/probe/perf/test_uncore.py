@@ -8,7 +8,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import ALDER, INTEL, Leaves, has, opened, planned, skylake
+from fakeperf import ALDER, INTEL, Leaves, keys_on, opened_parts, planner_of, skylake
 
 from perfprobe.machine.parts import Part
 from perfprobe.perf import perf_pmus
@@ -30,9 +30,12 @@ def test_core_and_package_counters(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path)
     kernel = fakeperf.Kernel()
-    *_, cstate, power = opened(tmp_path, planner, kernel)
-    assert (cstate.scope, has(cstate)) == ("core", ["core_c1", "core_c6"])
-    assert (power.scope, has(power)) == ("package", ["energy_j", "energy_cores_j", "energy_ram_j"])
+    *_, cstate, power = opened_parts(tmp_path, planner, kernel)
+    assert (cstate.scope, keys_on(cstate)) == ("core", ["core_c1", "core_c6"])
+    assert (power.scope, keys_on(power)) == (
+        "package",
+        ["energy_j", "energy_cores_j", "energy_ram_j"],
+    )
     assert power.counters[0].scale == 2**-32
     assert power.counters[0].unit == "J"
     (slot,) = cstate.open(3)
@@ -51,15 +54,15 @@ def test_each_sleep_of_a_package_has_its_name(tmp_path: Path) -> None:
     levels = (2, 3, 6, 7, 8, 9, 10)
     for n in levels:
         fakeperf.events(tmp_path, "cstate_pkg", **{f"c{n}_residency": n})  # type: ignore[arg-type]
-    part = opened(tmp_path, planner, fakeperf.Kernel())[-1]
-    assert (part.scope, has(part)) == ("package", [f"package_c{n}" for n in levels])
+    part = opened_parts(tmp_path, planner, fakeperf.Kernel())[-1]
+    assert (part.scope, keys_on(part)) == ("package", [f"package_c{n}" for n in levels])
 
 
 def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path, mask="0,1")
     kernel = fakeperf.Kernel()
-    power = opened(tmp_path, planner, kernel)[-1]
+    power = opened_parts(tmp_path, planner, kernel)[-1]
     assert (power.counters[0].key, power.counters[0].columns) == ("energy_j", 2)
     slots = power.open(0)
     assert [slot.count for slot in slots] == [5, 5]
@@ -73,7 +76,7 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
     planner = skylake(tmp_path)
     uncore(tmp_path, mask="0")
     kernel = fakeperf.Kernel()
-    power = opened(tmp_path, planner, kernel)[-1]
+    power = opened_parts(tmp_path, planner, kernel)[-1]
     for reader in (1, 0):
         uncore(tmp_path, mask="1")
         power.open(reader)
@@ -87,8 +90,8 @@ def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cstate_core", 20, mask="0-3")
     fakeperf.events(tmp_path, "cstate_core", c6_residency=2)
     kernel = fakeperf.Kernel()
-    part = opened(tmp_path, planner, kernel)[-1]
-    assert (has(part), part.counters[0].columns) == (["core_c6"], 1)
+    part = opened_parts(tmp_path, planner, kernel)[-1]
+    assert (keys_on(part), part.counters[0].columns) == (["core_c6"], 1)
     (slot,) = part.open(3)
     assert slot.count == 1
     assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # of CPUs 1 and 3
@@ -99,7 +102,7 @@ def test_unreadable_energy(tmp_path: Path) -> None:
     uncore(tmp_path)
     refuse = lambda e, _, __: errno.EACCES if e.type == 22 else 0  # noqa: E731
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
-    power = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))[-1]
+    power = opened_parts(tmp_path, planner, fakeperf.Kernel(refuse=refuse))[-1]
     assert power.counters == []
     assert {m.what for m in power.missing} == {"energy_j", "energy_cores_j", "energy_ram_j"}
     assert power.open(0) == []
@@ -110,10 +113,10 @@ def test_unreadable_energy(tmp_path: Path) -> None:
 
 def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = "0") -> list[Part]:
     """Returns the parts of a machine with a power control unit and no other uncore PMU."""
-    planner = planned(root, INTEL, 6, model, Leaves())
+    planner = planner_of(root, INTEL, 6, model, Leaves())
     fakeperf.pmu(root, "uncore_pcu", 31, mask=mask)
     trees.put(root, f"{fakeperf.DEVICES}/uncore_pcu/format/event", f"{form}\n")
-    return opened(root, planner, fakeperf.Kernel())[2:]
+    return opened_parts(root, planner, fakeperf.Kernel())[2:]
 
 
 def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
@@ -121,9 +124,9 @@ def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "uncore_pcu", 31, mask="1")
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
     kernel = fakeperf.Kernel()
-    part = opened(tmp_path, planner, kernel)[-1]
+    part = opened_parts(tmp_path, planner, kernel)[-1]
     assert part.scope == "package"
-    assert has(part) == ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]
+    assert keys_on(part) == ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]
     assert [m.what for m in part.missing] == [
         "pcu_prochot_external", "pcu_prochot_internal", "pcu_vr",
     ]  # fmt: skip
@@ -146,19 +149,19 @@ def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
 )
 def test_units_of_other_models(model: int, keys: list[str], tmp_path: Path) -> None:
     (part,) = power_control(tmp_path, model)
-    assert has(part) == keys
+    assert keys_on(part) == keys
 
 
 def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     """Its event for transitions is in the extension set: bit 21 of the register."""
     (part,) = power_control(tmp_path, 0x2D, "config:0-7,21")
-    assert has(part)[:2] == ["pcu_ticks", "pcu_transition"]
+    assert keys_on(part)[:2] == ["pcu_ticks", "pcu_transition"]
     pmu = perf_pmus.find_pmu(tmp_path, "uncore_pcu")
     assert pmu is not None
     assert perf_pmus.placed_term(pmu, "event", 0x100) == 1 << 21
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
     (part,) = power_control(tmp_path, 0x2D)
-    assert has(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]
+    assert keys_on(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]
 
 
 def test_undocumented_power_control_units(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from capabilities import DAC_OVERRIDE, DAC_READ_SEARCH, has
+from capabilities import DAC_OVERRIDE, DAC_READ_SEARCH, has_capabilities
 from made import Clock
 
 from perfprobe.cpu import topology
@@ -89,7 +89,10 @@ def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
     source.close()
 
 
-@pytest.mark.skipif(has(DAC_OVERRIDE) or has(DAC_READ_SEARCH), reason="it may read everything")
+@pytest.mark.skipif(
+    has_capabilities(DAC_OVERRIDE) or has_capabilities(DAC_READ_SEARCH),
+    reason="it may read everything",
+)
 def test_files_that_may_not_be_read(two: Path) -> None:
     (two / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
     assert "Permission denied" in LimitStatus(two, topology.read(two)).missing[0].why

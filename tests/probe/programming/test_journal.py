@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capabilities import CHOWN, has
-from waiting import wait
+from capabilities import CHOWN, has_capabilities
+from waiting import wait_for
 
 from perfprobe.programming import journal
 from perfprobe.programming.counter_plan import Change
@@ -182,7 +182,7 @@ def others_may_write(path: Path) -> None:
 
 
 def anothers(path: Path) -> None:
-    if not has(CHOWN):
+    if not has_capabilities(CHOWN):
         pytest.skip("needs CAP_CHOWN, to give files away")
     os.chown(path, 1, 1)
 
@@ -249,7 +249,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
         pass
     if owner == os.geteuid():
         (tmp_path / "a").chmod(0o777)
-    elif has(CHOWN):
+    elif has_capabilities(CHOWN):
         os.chown(tmp_path / "a", owner, owner)
     else:
         pytest.skip("needs CAP_CHOWN, to give directories away")
@@ -285,6 +285,6 @@ def test_live_writers() -> None:
     assert journal.start_time(2**22 + 1) is None
     child = subprocess.Popen([sys.executable, "-c", ""])
     stat = Path(f"/proc/{child.pid}/stat")
-    wait(lambda: stat.read_text().split()[2] == "Z", "it has ended")
+    wait_for(lambda: stat.read_text().split()[2] == "Z", "it has ended")
     assert journal.start_time(child.pid) is None
     child.wait()

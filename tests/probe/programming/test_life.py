@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Line, here, lines, some, started
+from command import Line, lines, read_some, runs_here, started_process
 from fakekernel.client import FakeKernel, unavailable
-from journals import left
+from journals import entries_left
 from precedence import served_first
-from waiting import MOST_S
+from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perfprobe.cpu import identity
@@ -37,7 +37,7 @@ SKYLAKE = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
-    return here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
+    return runs_here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
 
 
 # --- what is in the way ---------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
         assert statistics.median(off) == pytest.approx(0, abs=0.05)
         assert statistics.median(hz) == pytest.approx(3.7e9, rel=0.02)
         assert {w["result"] for w in kernel.writes()} <= {"dropped", "EPERM"}
-        assert left(kernel.root) == []
+        assert entries_left(kernel.root) == []
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str
 def probe(kernel: FakeKernel) -> Iterator[tuple[subprocess.Popen[bytes], list[wire.Message]]]:
     """A probe that has programmed the counters and streams; its first messages."""
     command = ("stream", "--source", "msr", "--sysroot", str(kernel.root))
-    with started(*command, program="perfprobe") as process:
+    with started_process(*command, program="perfprobe") as process:
         decoder = wire.Decoder()
         results: list[wire.Message] = []
         while not any(isinstance(message, wire.Frame) for message in results):
-            results += decoder.feed(some(process))
+            results += decoder.feed(read_some(process))
         assert kernel.changed()
         yield process, results
 
@@ -169,9 +169,9 @@ def test_the_probe_restores_registers(
 ) -> None:
     with probe(fake) as (process, _):
         end(process)
-        assert process.wait(MOST_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
         assert fake.changed() == {}
-    assert left(fake.root) == []
+    assert entries_left(fake.root) == []
 
 
 def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
@@ -194,7 +194,7 @@ def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
         assert f"perftop (pid {process.pid}, killed)" in note.data["text"]
         assert note.data["text"].startswith("restored")
         again.terminate()
-        again.wait(MOST_S)
+        again.wait(MAX_WAIT_S)
     assert fake.changed() == {}
     assert journal.stale_entries(run_dir, boot, fake.root) == []
 
@@ -204,7 +204,7 @@ def online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state
     kernel.ask("online", cpu=cpu, online=state)
     data = b""
     while b"hotplug" not in data:
-        data = data[-16:] + some(process)
+        data = data[-16:] + read_some(process)
 
 
 def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
@@ -217,9 +217,9 @@ def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
         online(fake, process, 3, state=True)
         assert fake.regs()[3] == ours
         process.terminate()
-        assert process.wait(MOST_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
     assert fake.changed() == {}
-    assert left(fake.root) == []
+    assert entries_left(fake.root) == []
 
 
 def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
@@ -249,7 +249,7 @@ def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir
     with probe(fake) as (process, _):
         online(fake, process, 3, state=False)
         process.terminate()
-        assert process.wait(MOST_S) == 1
+        assert process.wait(MAX_WAIT_S) == 1
     assert set(fake.changed()) == {3}
     (entry,) = journal.stale_entries(run_dir, identity.boot_id(fake.root), fake.root)
     assert set(entry.cpus) == {3}
@@ -258,9 +258,9 @@ def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir
         assert note.data["text"].startswith("registers that perftop")
         online(fake, process, 3, state=True)
         process.terminate()
-        process.wait(MOST_S)
+        process.wait(MAX_WAIT_S)
     assert fake.changed() == {}
-    assert left(fake.root) == []
+    assert entries_left(fake.root) == []
 
 
 def test_an_exception_restores_registers(fake: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,9 +282,9 @@ def test_another_program_takes_counters_over(fake: FakeKernel) -> None:
     however late it is read, and however late it was set."""
     command = ("stat", "--json", "--source", "msr", "--sysroot", str(fake.root))
     values = itertools.count(1 << 47, -(1 << 40))
-    with started(*command, "-i", "200ms", "-n", "10") as process:
+    with started_process(*command, "-i", "200ms", "-n", "10") as process:
         assert process.stdout
-        text = some(process)
+        text = read_some(process)
         fake.poke(0, 0x30A, next(values))
         fake.poke(1, 0x38D, 0x300)
         fake.poke(2, 0x186, 0x4300C0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fakekernel.client import FakeKernel, unavailable
-from journals import left
+from journals import entries_left
 
 from perfprobe.cpu import identity
 from perfprobe.cpu.model_tables import ROWS
@@ -60,7 +60,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     assert {r: (c.before, c.ours) for r, c in kept.items() if c.before != c.ours} == ours
     programmer.end()
     assert programmer.left == ""
-    assert left(fake.root) == []
+    assert entries_left(fake.root) == []
 
 
 def test_restored_registers_leave_the_journal_first(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import read_rows
 from fakekernel.client import FakeKernel, unavailable
-from journals import swept
-from nights import by_day
+from journals import swept_directory
+from nights import cases_by_day
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -38,14 +38,14 @@ PERIOD_S = 0.1
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The place of a machine whose registers are checked once in PERIOD_S."""
     monkeypatch.setattr(msr_source, "PERIOD_NS", round(PERIOD_S * 1e9))
-    with swept(tmp_path / "root"):
+    with swept_directory(tmp_path / "root"):
         yield tmp_path / "root"
 
 
 def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None:
     """CPU and key of counters without a value, of rows that were read. None: CPU was not."""
     flags = read_rows.head(frame.blocks["cpu"])[CPU, 4]  # /proc/stat tells of CPUs not read
-    return read_rows.lacking(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
+    return read_rows.missing_values(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
 
 
 def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
@@ -118,7 +118,7 @@ def test_one_takeover_is_one_note(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sample_ns", by_day([2_000_000, 100_000_000, 3_000_000_000], [3_000_000_000])
+    "sample_ns", cases_by_day([2_000_000, 100_000_000, 3_000_000_000], [3_000_000_000])
 )
 def test_each_cpu_is_checked_once_in_a_period(
     root: Path, monkeypatch: pytest.MonkeyPatch, sample_ns: int

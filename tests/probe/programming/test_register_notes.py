@@ -44,7 +44,7 @@ class Bench:
             for name, rows in self._rows.items()
         }
         self._check.invalidate(wire.Frame(0, at_ns, blocks))
-        return read_rows.lacking(self.hello, blocks)
+        return read_rows.missing_values(self.hello, blocks)
 
 
 def taken(cpus: list[int], counters: list[str], since_ns: int) -> tuple[str, dict[str, Any]]:

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import argv, children, lines, run, some, started
+from command import argv, children, lines, read_some, run, started_process
 from fakekernel.client import FakeKernel, unavailable
-from journals import left, swept
-from nights import by_day
-from waiting import MOST_S, wait
+from journals import entries_left, swept_directory
+from nights import cases_by_day
+from waiting import MAX_WAIT_S, wait_for
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -32,7 +32,10 @@ SLOW_S = 0.06
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeKernel]:
-    with swept(tmp_path / "root"), FakeKernel(tmp_path / "root", cores=CPUS // 2) as kernel:
+    with (
+        swept_directory(tmp_path / "root"),
+        FakeKernel(tmp_path / "root", cores=CPUS // 2) as kernel,
+    ):
         yield kernel
 
 
@@ -64,46 +67,46 @@ def running(root: Path) -> list[str]:
 # --- ended by a signal ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", by_day(SIGNALS, [signal.SIGTERM]))
+@pytest.mark.parametrize("number", cases_by_day(SIGNALS, [signal.SIGTERM]))
 def test_a_signal_ends_stat_with_its_summary_and_registers_restored(
     fake: FakeKernel, number: signal.Signals
 ) -> None:
-    with started(*stat(fake)) as process:
+    with started_process(*stat(fake)) as process:
         assert process.stdout
-        message = some(process)
+        message = read_some(process)
         while b'"interval"' not in message:
-            message += some(process)
+            message += read_some(process)
         assert set(fake.changed()) == set(range(CPUS))
         process.send_signal(number)
         while more := process.stdout.read(1 << 16):
             message += more
-        assert process.wait(MOST_S) == 128 + number
+        assert process.wait(MAX_WAIT_S) == 128 + number
         assert fake.changed() == {}
     assert lines(message.decode(), "summary")
-    assert left(fake.root) == []
+    assert entries_left(fake.root) == []
 
 
-@pytest.mark.parametrize("verb", by_day(["stat", "record"], ["record"]))
+@pytest.mark.parametrize("verb", cases_by_day(["stat", "record"], ["record"]))
 def test_slow_restoring(fake: FakeKernel, tmp_path: Path, verb: str) -> None:
     more = ("-o", str(tmp_path / "file")) if verb == "record" else ("-i", "100ms")
-    with started(verb, *more, "--source", "msr", *below(fake)) as process:
-        wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
+    with started_process(verb, *more, "--source", "msr", *below(fake)) as process:
+        wait_for(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         fake.ask("options", write_s=SLOW_S)
         process.terminate()
-        process.wait(MOST_S)
+        process.wait(MAX_WAIT_S)
         fake.ask("options", write_s=0)
         assert fake.changed() == {}
-    assert left(fake.root) == []
+    assert entries_left(fake.root) == []
 
 
-@pytest.mark.parametrize("number", by_day([signal.SIGTERM, signal.SIGHUP], [signal.SIGHUP]))
+@pytest.mark.parametrize("number", cases_by_day([signal.SIGTERM, signal.SIGHUP], [signal.SIGHUP]))
 def test_a_signal_ends_the_app_before_it_is_painted(
     fake: FakeKernel, number: signal.Signals
 ) -> None:
     ours, theirs = pty.openpty()
     command = argv("--source", "msr", *below(fake))
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL) as app:
-        wait(fake.changed, "counters are programmed")
+        wait_for(fake.changed, "counters are programmed")
         app.send_signal(number)
         while app.poll() is None:
             os.read(ours, 1 << 16) if readable(ours) else None
@@ -137,7 +140,7 @@ sys.exit(cli.main(["selftest", "--source", "msr"]))
 
 
 @pytest.mark.parametrize(
-    "number", by_day([*SIGNALS, signal.SIGKILL], [signal.SIGINT, signal.SIGKILL])
+    "number", cases_by_day([*SIGNALS, signal.SIGKILL], [signal.SIGINT, signal.SIGKILL])
 )
 def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal.Signals) -> None:
     """Below a directory it is refused, so its source is put in its place."""
@@ -147,11 +150,11 @@ def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         env=environment,
     ) as process:  # fmt: skip
-        wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
+        wait_for(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         process.send_signal(number)
-        status = process.wait(MOST_S)
+        status = process.wait(MAX_WAIT_S)
         if number == signal.SIGKILL:  # nobody waits for the probe any more, which sees that
-            wait(lambda: not fake.changed(), "the probe gives all back")
+            wait_for(lambda: not fake.changed(), "the probe gives all back")
         else:
             assert status == 128 + number
         assert fake.changed() == {}
@@ -161,12 +164,12 @@ def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal
 
 
 def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
-    with started(*stat(fake), heard=True) as process:
-        some(process)
+    with started_process(*stat(fake), heard=True) as process:
+        read_some(process)
         for cpu in (3, 5):
             fake.ask("online", cpu=cpu, online=False)
         process.terminate()
-        _, errors = process.communicate(timeout=MOST_S)
+        _, errors = process.communicate(timeout=MAX_WAIT_S)
         assert process.returncode == 1
     assert set(fake.changed()) == {3, 5}
     (message,) = errors.decode().splitlines()
@@ -180,12 +183,12 @@ def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
 
 def test_a_command_keeps_its_status_with_unrestored_registers(fake: FakeKernel) -> None:
     command = ("sh", "-c", "read line; exit 7")
-    with started(*stat(fake, "--", *command), heard=True) as process:
+    with started_process(*stat(fake, "--", *command), heard=True) as process:
         assert process.stdin
-        wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
+        wait_for(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         fake.ask("online", cpu=3, online=False)
         process.stdin.write(b"\n")
-        _, errors = process.communicate(timeout=MOST_S)
+        _, errors = process.communicate(timeout=MAX_WAIT_S)
         assert process.returncode == 7
     assert "counters of CPU 3 stay programmed" in errors.decode()
 
@@ -194,15 +197,15 @@ def test_a_command_keeps_its_status_with_unrestored_registers(fake: FakeKernel) 
 def test_a_killed_probe_is_reported_with_its_unrestored_registers(
     fake: FakeKernel, moment: str
 ) -> None:
-    with started(*stat(fake), heard=True) as process:
-        some(process)
+    with started_process(*stat(fake), heard=True) as process:
+        read_some(process)
         (probe,) = children(process.pid)
         if moment == "giving back":
             fake.ask("options", write_s=SLOW_S)
             process.terminate()
-            wait(lambda: len(fake.changed()) < CPUS, "the first CPU is given back")
+            wait_for(lambda: len(fake.changed()) < CPUS, "the first CPU is given back")
         os.kill(probe, signal.SIGKILL)
-        _, errors = process.communicate(timeout=MOST_S)
+        _, errors = process.communicate(timeout=MAX_WAIT_S)
         assert process.returncode == 1
     fake.ask("options", write_s=0)
     assert fake.changed()
@@ -216,8 +219,8 @@ def test_a_journal_of_an_ended_session_is_found(
     fake: FakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with started("stream", "--source", "msr", *below(fake), program="perfprobe") as probe:
-        some(probe)
+    with started_process("stream", "--source", "msr", *below(fake), program="perfprobe") as probe:
+        read_some(probe)
         probe.kill()
     assert set(fake.changed()) == set(range(CPUS))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
@@ -245,12 +248,12 @@ def test_registers_are_restored_whenever_the_probe_ends(fake: FakeKernel, times:
     for _ in range(times):
         victim = chance.choice(["perftop", "perftop", "killed", "probe"])
         number = chance.choice(SIGNALS)
-        with started(*stat(fake), heard=True) as process:
+        with started_process(*stat(fake), heard=True) as process:
             assert process.stdout
             out = process.stdout
             os.set_blocking(out.fileno(), False)  # its pipe has room for what it says meanwhile
             if chance.random() < 0.7:
-                wait(fake.changed, "the first write")
+                wait_for(fake.changed, "the first write")
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(chance.uniform(0.0, WITHIN_S))
             if victim == "probe":
@@ -260,14 +263,14 @@ def test_registers_are_restored_whenever_the_probe_ends(fake: FakeKernel, times:
             else:
                 process.send_signal(signal.SIGKILL if victim == "killed" else number)
             os.set_blocking(out.fileno(), True)
-            _, errors = process.communicate(timeout=MOST_S)
+            _, errors = process.communicate(timeout=MAX_WAIT_S)
         text = errors.decode()
         if victim == "killed":  # its probe may not even have programmed anything yet
-            wait(lambda: not running(fake.root), "the probe ends")
+            wait_for(lambda: not running(fake.root), "the probe ends")
         elif fake.changed():
             assert victim == "probe"
             assert process.returncode == 1, text
             assert re.search("killed|signal 9", text)
             mended(text)
         assert fake.changed() == {}, (victim, number, text)
-        assert left(fake.root) == []
+        assert entries_left(fake.root) == []

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Line, here, lines
+from command import Line, lines, runs_here
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.models import MODELS
-from nights import by_day
+from nights import cases_by_day
 from precedence import served_first
 
 pytestmark = [
@@ -31,7 +31,7 @@ LEAST_IDLE_S = 0.3
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
-    return here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
+    return runs_here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def registers_are_given_back_and_counters_wrapped(measurement: Measured, name: s
     assert uses_any == (name == "knights-landing")
 
 
-@pytest.mark.parametrize("name", by_day(MODELS, ["skylake-sp", "zen3", "knights-landing"]))
+@pytest.mark.parametrize("name", cases_by_day(MODELS, ["skylake-sp", "zen3", "knights-landing"]))
 def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
     """Twice more on a machine measured anew, if need be: what disturbs half of the intervals is
     gone then, and a wrong formula is not."""

@@ -12,7 +12,7 @@ import pytest
 from capabilities import cannot_make_devices
 from command import run
 from fakekernel.client import FakeKernel, unavailable
-from journals import swept
+from journals import swept_directory
 
 from perfprobe.programming import journal
 from perfprobe.programming.counter_plan import Change, restore
@@ -100,7 +100,7 @@ def archive(tmp_path: Path) -> Iterator[Path]:
         for cpu in (0, 1):
             with (fake.root / f"dev/cpu/{cpu}/cpuid").open("rb", buffering=0) as file:
                 (root / f"dev/cpu/{cpu}/cpuid").write_bytes(file.read(16))
-    with swept(root):
+    with swept_directory(root):
         yield root
 
 

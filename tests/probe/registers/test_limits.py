@@ -15,7 +15,7 @@ import read_rows
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
 from precedence import served_first
-from read_rows import place, whole
+from read_rows import is_whole, place
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -53,7 +53,7 @@ def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
         for message in messages:
             for decoded in decoder.feed(wire.encode(message)):
                 if isinstance(decoded, Frame):
-                    if not whole(source.hello, decoded):
+                    if not is_whole(source.hello, decoded):
                         continue
                     results.append(decoded)
                 if session is not None:
@@ -65,8 +65,8 @@ def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
 
 def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
     """The columns of each row, -1 where they are not valid."""
-    values = read_rows.raw(hello, frame.blocks, key).astype(np.int64)
-    return np.where(read_rows.valid(hello, frame.blocks, key), values, -1)
+    values = read_rows.raw_values(hello, frame.blocks, key).astype(np.int64)
+    return np.where(read_rows.valid_mask(hello, frame.blocks, key), values, -1)
 
 
 def value(hello: Hello, frame: Frame, key: str) -> list[float]:
@@ -206,7 +206,7 @@ def test_throttled_time_is_the_length_of_the_drop(watched: list[Watched]) -> Non
 
 def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> None:
     scene, session = watched[0].scene, watched[0].session
-    assert set(session.take().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
+    assert set(session.take_interval().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
     results = [*session.ended, *session.detector.running]
     drops = [episode for episode in results if episode.kind == "turbo-drop"]
 

@@ -117,7 +117,7 @@ class Comparison:
     differing: list[DifferingState]
     same: list[str]
     rows: list[Row]
-    only: tuple[list[str], list[str]]
+    keys_of_one_side: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only this side has."""
     in_turn: bool
     """Whether runs of A and B were measured in turn, so that neither had a better time."""
@@ -143,7 +143,7 @@ class _Pair:
     a: float
     b: float
     difference: Difference | None
-    course: bool
+    from_courses: bool
     """Whether the difference is estimated from the variation within single runs."""
 
 
@@ -215,20 +215,20 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
         # If one of two runs is too unsteady, the other run is no evidence.
         steady = course_a.has_error and course_b.has_error
         moved = difference(course_a, course_b, is_share=is_share) if steady else None
-        return _Pair(number, course_a.mean, course_b.mean, moved, course=True)
+        return _Pair(number, course_a.mean, course_b.mean, moved, from_courses=True)
     by_file = max(_files(a), _files(b)) > 1
     values_a, values_b = (_values(side, key, by_file=by_file) for side in (a, b))
     if not values_a or not values_b:
         return None
     if has_heavy_tails(values_a, values_b):
         ranked = ranked_difference(values_a, values_b, is_share=is_share)
-        return _Pair(number, median(values_a), median(values_b), ranked, course=False)
+        return _Pair(number, median(values_a), median(values_b), ranked, from_courses=False)
     step = resolution([*values_a, *values_b])
     mean_a, mean_b = estimate(values_a, step), estimate(values_b, step)
     moved = None if mean_a.mean == 0 and not is_share else difference(
         mean_a, mean_b, is_share=is_share
     )  # fmt: skip
-    return _Pair(number, mean_a.mean, mean_b.mean, moved, course=False)
+    return _Pair(number, mean_a.mean, mean_b.mean, moved, from_courses=False)
 
 
 def _values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
@@ -263,16 +263,16 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
 
 
 def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) -> Row:
-    moved, better, is_share = pair.b - pair.a, pair.number.better, pair.number.unit == "ratio"
+    moved, better, is_share = pair.b - pair.a, pair.number.better_sign, pair.number.unit == "ratio"
     change = moved / (1.0 if is_share else abs(pair.a))
     interval, ranked = None, False
     if pair.difference is not None:
-        change, ranked = pair.difference.value, pair.difference.ranked
+        change, ranked = pair.difference.value, pair.difference.is_ranked
         interval = pair.difference.interval(level)
     sure = interval is not None and chance < 1 - LEVEL and abs(change) >= MIN_DIFFERENCE
     if interval is None:
-        unsteady = pair.course and abs(change) >= MIN_DIFFERENCE
-        verdict = ALONE if not pair.course else UNSTEADY if unsteady else NOISE
+        unsteady = pair.from_courses and abs(change) >= MIN_DIFFERENCE
+        verdict = ALONE if not pair.from_courses else UNSTEADY if unsteady else NOISE
     elif not sure:
         verdict = NOISE
     elif better:
@@ -292,7 +292,7 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
 
 def _rows_of(cause: Cause) -> tuple[str, ...]:
     """Returns the keys of the numbers that episodes of this cause explain."""
-    return KINDS[cause[0]].rows if cause[0] in KINDS else ()
+    return KINDS[cause[0]].explains if cause[0] in KINDS else ()
 
 
 def _differing(
@@ -337,14 +337,14 @@ def _difference_text(row: Row) -> str:
     more = row.change > 0
     if row.number.key in TIME_KEYS:
         return f"B takes {row.size} {'longer' if more else 'less time'}"
-    name = row.number.words
+    name = row.number.plain_name
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
     return f"B's {name} {verb} {row.size} {'higher' if more else 'lower'}"
 
 
 def _possible(phase: Comparison, row: Row) -> str:
     low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
-    name = row.number.words
+    name = row.number.plain_name
     limits = f"{low} to {high}" if low != high else "less than 0.1"
     runs = " in these two runs" if phase.by_blocks else ""
     return (
@@ -474,11 +474,11 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
             "how much sessions vary: each side is one file; run both in turn (stat -r 5 -A 'CMD' "
             "-B 'CMD'), or measure A B A B and compare: diff --a A1 A2 --b B1 B2"
         )
-    unsteady = dict.fromkeys(row.number.words for row in rows if row.verdict == UNSTEADY)
+    unsteady = dict.fromkeys(row.number.plain_name for row in rows if row.verdict == UNSTEADY)
     if unsteady:
         slow = "it changes" if len(unsteady) == 1 else "they change"
         yield f"noise of {join_words([*unsteady])}: {slow} too slowly for runs of this length"
-    for side, keys in zip("AB", first.only, strict=True):
+    for side, keys in zip("AB", first.keys_of_one_side, strict=True):
         if keys:  # both numbers of an event have the same name
-            lacking = dict.fromkeys(number_of(key).words for key in keys)
+            lacking = dict.fromkeys(number_of(key).plain_name for key in keys)
             yield f"{join_words([*lacking])}: only {side} has it"

@@ -123,7 +123,7 @@ def number_of(key: str) -> Number:
     name = safe_text(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
     if key.endswith(PER_KI):
         return Number(key, name, "1", "", digits=2)
-    return Number(key, name, "1/s", "", digits=4, grows=True)
+    return Number(key, name, "1/s", "", digits=4, is_unbounded=True)
 
 
 def unit_of(number: Number) -> str:
@@ -135,7 +135,7 @@ def format_like(definition: Number, value: float, like: float | None = None) -> 
     needs if `like` is None."""
     if not isfinite(value):
         return MISSING
-    if not definition.grows:
+    if not definition.is_unbounded:
         return definition.text(value, GHZ)
     factor = definition.scale(GHZ)[0]
     size = abs(value if like is None else like) * factor
@@ -155,7 +155,7 @@ def numbers(line: Line) -> Numbers:
     phase only, because the duration of a measurement is no property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
     values: dict[str, object] = {
-        key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].grows
+        key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].is_unbounded
     }
     events = [key for key in line["machine"] if is_event_key(key)]
     return _finite(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})

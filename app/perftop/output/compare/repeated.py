@@ -48,7 +48,7 @@ HEADINGS = {
     "disk_s": "disk s", "energy_j": "kJ",
 }  # fmt: skip
 """Columns of the table, by key of the number."""
-NAMES = [Column("", "run", 6, left=True, gap=0), Column("", "status", 6)]
+NAMES = [Column("", "run", 6, is_left=True, gap=0), Column("", "status", 6)]
 CELL_WIDTH, MAX_NAME, WIDTH = 8, 24, 80
 SHOWN_CHANGES = (0.05, 0.02, 0.01)
 """Relative changes of the time for which the necessary number of runs is shown."""
@@ -76,7 +76,7 @@ class Repeat:
 class Outlier:
     index: int
     """Index among all runs but warm-ups, from 0."""
-    by_s: float
+    excess_s: float
     """Seconds by which the run took longer than the median."""
     why: str
 
@@ -171,7 +171,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
             continue
         whole = estimate(values)
         estimates[key] = {
-            "mean": json_number(whole.mean), "half": json_number(whole.half),
+            "mean": json_number(whole.mean), "half": json_number(whole.half_interval),
             "sd": json_number(whole.sd), "median": json_number(median(values)),
             "min": json_number(min(values)), "max": json_number(max(values)), "count": whole.count,
             "mean_without_apart": json_number(estimate(rest).mean) if rest else None,
@@ -198,7 +198,7 @@ def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
     single CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
-        "longer_s": json_number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
+        "longer_s": json_number(outlier.excess_s), "why": outlier.why or None}  # fmt: skip
     return {
         "type": "run", "number": index + 1, "warmup": run.warmup, "side": run.side, "apart": why,
         "numbers": numbers_json(run.numbers), **of_run,
@@ -230,19 +230,25 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
         if len(runs.all_runs) <= MAX_ROWS or remark:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
     text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
-    text_lines.append(row("± 95 %", "", {key: whole.half for key, whole in estimates.items()}))
+    text_lines.append(
+        row("± 95 %", "", {key: whole.half_interval for key, whole in estimates.items()})
+    )
     return [*text_lines, "", *(line for text in _closing_lines(runs) for line in wrap(text, WIDTH))]
 
 
 def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
     time = estimate(runs.values(TIME_KEY))
     text = f"{_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
-    text += f" ± {_time_text(time.half, time.mean)}." if isfinite(time.half) else ", in one run."
+    text += (
+        f" ± {_time_text(time.half_interval, time.mean)}."
+        if isfinite(time.half_interval)
+        else ", in one run."
+    )
     if runs.failed:
         text += f" {len(runs.failed)} of {len(runs.all_runs)} runs failed and are not counted."
     for outlier in runs.outliers[:1]:
-        more = "longer" if outlier.by_s > 0 else "less"
-        why = outlier.why or f"took {_time_text(abs(outlier.by_s), time.mean)} {more}"
+        more = "longer" if outlier.excess_s > 0 else "less"
+        why = outlier.why or f"took {_time_text(abs(outlier.excess_s), time.mean)} {more}"
         text += f" Run {outlier.index + 1} is an outlier: it {why}."
     if rest := [str(index + 1) for index in runs.outlying[1:]]:
         text += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
@@ -281,7 +287,7 @@ def _closing_lines(runs: Runs) -> list[str]:
             f"To find {join_words([f'{100 * moved:.0f}' for moved in SHOWN_CHANGES])} %, it needs "
             f"{join_words(counts)} runs a side."
         )
-    if runs.outlying == [0] and runs.outliers[0].by_s > 0 and not runs.warmups:
+    if runs.outlying == [0] and runs.outliers[0].excess_s > 0 and not runs.warmups:
         sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")
     kinds = {kind for run in runs.runs for kind in run.line["episodes"]} - {"ramp"}
     if not kinds:

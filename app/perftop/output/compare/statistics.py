@@ -59,7 +59,7 @@ class Estimate:
     """Number of independent values that the mean is based on."""
 
     @property
-    def half(self) -> float:
+    def half_interval(self) -> float:
         """Half of the 95 % interval; infinite for a single value."""
         return (
             t_quantile(0.5 + LEVEL / 2, self.count - 1) * self.error if self.has_error else math.inf
@@ -85,7 +85,7 @@ class Difference:
     interval: Callable[[float], tuple[float, float]]
     """Returns the ends of the interval with this confidence. It excludes 0 if and only if 1 - p
     exceeds the confidence."""
-    ranked: bool = False
+    is_ranked: bool = False
     """Whether medians are compared, by ranks."""
 
 
@@ -169,7 +169,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
         if in_logs:
             return math.expm1(low), math.expm1(min(high, MAX_LOG))
         if is_share:  # neither share is below 0 or above 1
-            around_a = a.half if a.has_error else 1.0
+            around_a = a.half_interval if a.has_error else 1.0
             return max(low, -min(1.0, a.mean + around_a)), min(high, 1 - max(0, a.mean - around_a))
         return max(low, -1.0) if a.mean > 0 and b.mean >= 0 else low, high
 
@@ -208,7 +208,7 @@ def ranked_difference(
 
     middle = median(moves)
     p = min(1.0, 2 * tail[opposite])
-    return Difference(math.expm1(middle) if in_logs else middle, p, interval, ranked=True)
+    return Difference(math.expm1(middle) if in_logs else middle, p, interval, is_ranked=True)
 
 
 @lru_cache

@@ -28,10 +28,10 @@ WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of the state of a machine."""
 DOT_CELLS, SCALE_CELLS = 8, 15
 """Widths in cells of the runs of a number, and of the scale of all intervals."""
-LABEL_COLUMN = Column("", "", 18, left=True, gap=0)
+LABEL_COLUMN = Column("", "", 18, is_left=True, gap=0)
 COLUMNS = [
     LABEL_COLUMN, Column("", "", 7), Column("", "", 8), Column("", "", 14),
-    *(Column("", "", width + 1, left=True, gap=1) for width in (DOT_CELLS, SCALE_CELLS, 7)),
+    *(Column("", "", width + 1, is_left=True, gap=1) for width in (DOT_CELLS, SCALE_CELLS, 7)),
 ]  # fmt: skip
 """Name, values of A and B, difference, runs, interval and verdict."""
 NOTE = "±: 95 % for all rows together, {}. same: within ±{:.0f} %"
@@ -91,7 +91,7 @@ def lines(
     if any(row.interval is not None for row in rows):
         text_lines += ["", *plain([NOTE.format(basis, 100 * SAME)], "dim")]
     causes = [
-        f"{row.number.words}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
+        f"{row.number.plain_name}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
         for row in rows if row.cause is not None and row.verdict != NOISE
     ]  # fmt: skip
     sections = [("cause", causes), ("try", [next_step(compared)]),
@@ -116,7 +116,9 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
-        explains = f" explains the {number_of(state.explains[0]).words}" if state.explains else ""
+        explains = (
+            f" explains the {number_of(state.explains[0]).plain_name}" if state.explains else ""
+        )
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
     if phase.same:
         keys = [key for key in FIRST_EQUAL_STATES if key in phase.same]
@@ -145,7 +147,7 @@ def _label(row: Row) -> str:
     """Returns the name of the number, with its unit right-aligned in the column."""
     unit = unit_of(row.number)
     room = LABEL_COLUMN.width - 2 - len(unit)
-    words = row.number.words
+    words = row.number.plain_name
     return f"  {words if len(words) < room else row.number.label:<{room}}{unit}"
 
 
@@ -279,7 +281,7 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
         {
             "label": phase.label or None, "runs_a": len(phase.a), "runs_b": len(phase.b),
             "numbers": {row.number.key: _row_json(row) for row in phase.rows},
-            "only_a": phase.only[0], "only_b": phase.only[1],
+            "only_a": phase.keys_of_one_side[0], "only_b": phase.keys_of_one_side[1],
         }
         for phase in compared
     ]  # fmt: skip

@@ -173,7 +173,7 @@ BELIEF_FIELDS = (
     ),
     Field(
         "late_frames_total", "Frames so far for which every CPU was read late.",
-        lambda now: now.repeated(now.session.late), "late", "total", "machine",
+        lambda now: now.repeated(now.session.late_samples), "late", "total", "machine",
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",
@@ -200,7 +200,7 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
 
     def values(i: int, rows: IntervalRows) -> Floats:
         split = rows.interval.split
-        is_bounded = split.how == BOUNDS
+        is_bounded = split.method_codes == BOUNDS
         if not np.count_nonzero(is_bounded):
             return UNKNOWN
         return rows.of_core(np.where(is_bounded, getattr(split, end)[:, i], np.nan))

@@ -350,7 +350,7 @@ def _states(session: Session, interval: Interval) -> Codes:
     shares = [] if interval.counted is None else [interval.counted]
     for share in (*shares, *interval.shares.values()):
         parts += [share < MIN_COUNTED_SHARE, share == 0, np.isnan(share)]
-    how = np.append(interval.split.how, 0)[cores.of_cpu]
+    how = np.append(interval.split.method_codes, 0)[cores.of_cpu]
     own = np.column_stack([*parts, how, interval.doubts]).astype(np.uint8)
     padded = np.concatenate([own, np.zeros((1, own.shape[1]), np.uint8)])
     siblings = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])[cores.of_cpu]

@@ -61,8 +61,10 @@ class Sums:
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Number of CPU samples with a suspect counter, by reason."""
         evaluator, rows = session.evaluator, range(cpus)
-        self._needs = [self._indexes({"tsc", *evaluator.needs(key)}) for key in TIME_MODES.values()]
-        served = [[evaluator.serves(key, row) for row in rows] for key in TIME_MODES.values()]
+        self._needs = [
+            self._indexes({"tsc", *evaluator.needed_counters(key)}) for key in TIME_MODES.values()
+        ]
+        served = [[evaluator.has_metric(key, row) for row in rows] for key in TIME_MODES.values()]
         self._served: Bools = np.array(served, bool)
         self._has_counter: Bools = np.array(
             [session.counters.is_counted(key) for key in COUNT_KEYS], bool
@@ -172,7 +174,7 @@ class CoreTime:
         old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = new_cores, len(new_cores.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
-        for old, home in enumerate(new_cores.find(old_cores.lists)):
+        for old, home in enumerate(new_cores.positions_of(old_cores.lists)):
             if home < 0:
                 self.gone[old_cores.package[old]] += seconds[old]
             else:

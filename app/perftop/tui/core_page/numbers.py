@@ -136,7 +136,7 @@ class _PanelRequest:
 def capabilities(session: Session, place: Place, *, tasks: bool) -> Capabilities:
     evaluator, columns = session.evaluator, session.counters.columns
     served_keys = [
-        key for key in evaluator.chosen if any(evaluator.serves(key, r) for r in place.rows)
+        key for key in evaluator.chosen if any(evaluator.has_metric(key, r) for r in place.rows)
     ]
     package, l3 = shared_rows(session, place)
     shared_keys = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
@@ -377,7 +377,7 @@ def _number_line(moment: CoreMoment, key: str) -> list[Run] | None:
         moment, *_values_of_core(moment.interval, moment.place, key)
     ):
         style = "alarm" if moment.is_lost(key, rows) else _number_style(moment, key, value)
-        rests = metric.of_running and bool(moment.interval.resting[list(rows)].all())
+        rests = metric.while_running and bool(moment.interval.resting[list(rows)].all())
         cells.append(_number_cell(moment, column, rows, value, style, rests=rests))
         is_low = moment.awake and not rests and value < moment.ceiling_hz * (1 - DROP_KEY)
         if key == "busy_hz" and is_low:

@@ -47,7 +47,7 @@ def right_side(state: FleetState, height: int, width: int) -> list[Line]:
 def below_ceiling(state: FleetState, width: int) -> list[Line]:
     """Returns a chart of the number of machines below their ceiling over the last half hour."""
     cells = width - 5
-    counts = state.fleet.below(cells, state.now, SPAN_S)
+    counts = state.fleet.below_ceiling_counts(cells, state.now, SPAN_S)
     top, last_count = max(5.0, *counts), int(counts[-1])
     count_now: list[Run] = [("now ", "dim"), (str(last_count), "alarm" if last_count else "text")]
     lines = [plain_line(*spread([("machines below ceiling", "dim")], count_now, width))]
@@ -67,7 +67,7 @@ def ended_episodes(state: FleetState, max_episodes: int, width: int, *, brief: b
     """Returns a title, and lines with episodes of all machines, the newest first. `brief`: without
     evidence."""
     title = spread([("episodes of all machines", "dim")], [("length", "dim")], width)
-    episodes = state.fleet.happened(max_episodes)
+    episodes = state.fleet.newest_episodes(max_episodes)
     lines = [plain_line(*_episode(state, episode, width, brief=brief)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
 

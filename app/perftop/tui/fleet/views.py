@@ -45,9 +45,9 @@ def _number(key: str, room: int, rank: int, heading: str | None = None) -> Colum
 COLUMNS = (
     _number("lost", 6, 0),
     _number("busy", 6, 0),
-    Column("past", "10 min", 13, left=True, gap=2, rank=5, most=22, turn=2),
+    Column("past", "10 min", 13, is_left=True, gap=2, rank=5, max_width=22, growth_turn=2),
     _number("clock_hz", 6, 0, "GHz"),
-    Column("cause", "verdict", 46, left=True, gap=2, rank=1, most=64, turn=1),
+    Column("cause", "verdict", 46, is_left=True, gap=2, rank=1, max_width=64, growth_turn=1),
     Column("since", "since", 10, rank=3),
     Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=6),
     Column("age", "age s", 6, gap=1, rank=4),
@@ -61,7 +61,7 @@ def table(state: FleetState, width: int) -> Table:
     """Returns the columns that fit: sign and name, then as many numbers as possible."""
     longest_name = max((len(name) for name in state.fleet.machines), default=0)
     name = min(max(longest_name, NAME_WIDTHS[0]), NAME_WIDTHS[1], max(NAME_WIDTHS[0], width // 6))
-    first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, left=True, gap=1)
+    first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, is_left=True, gap=1)
     return columns.fitted([*first, *COLUMNS], width)
 
 

@@ -114,14 +114,14 @@ def verdict(machine: Machine) -> tuple[str, float]:
             f"; last: {episode_sign(last.kind)} {short_cause(*last.group)}, "
             f"{span_text(last.end - last.start)}, {time_of_day(last.end)}"
         )  # fmt: skip
-        blind = "; no PMU, so the clock is unknown" if machine.absent else ""
+        blind = "; no PMU, so the clock is unknown" if machine.clock_missing_text else ""
         return f"Nothing is slowing it down{ended or blind}", nan
     kind, cause = worst.group
     subject = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
     subject = subject[:1].upper() + subject[1:]
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
-    if KINDS.get(kind, UNKNOWN_KIND).of_cycles and isfinite(hz) and isfinite(ceiling_hz):
+    if KINDS.get(kind, UNKNOWN_KIND).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
         text = f"{subject} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
     elif kind == "steal":
         text = (

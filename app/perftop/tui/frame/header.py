@@ -32,7 +32,7 @@ class Replay:
     """Raw ns of the first and the last moment of the recording."""
     seeking_ns: int | None
     """Raw ns up to which a seek has read; None: no seek is under way."""
-    over: bool
+    is_over: bool
     """Whether the last moment of the recording is shown."""
     damage: str | None
     """Why the recording is incomplete; None if it is complete."""
@@ -45,7 +45,7 @@ class Status:
     """The app's own state, which a screen shows beside the measured numbers."""
 
     interval_ns: int
-    own: float = float("nan")
+    own_cpu_share: float = float("nan")
     """CPU seconds per second that the probe and the app use; for a recording, only the probe's."""
     paused: float | None = None
     """Unix time of the shown moment while paused, in seconds; None: not paused."""
@@ -195,7 +195,7 @@ def _sampling_pieces(
 def _cost_pieces(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
     """Returns parts on the cost of monitoring, the skew, and the late and dropped samples. "late"
     counts the sample times at which no CPU was read. Both counts start with the probe."""
-    own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
+    own = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
     whose = "own" if status.replay is None else "probe"  # recordings lack the cost of the app
     label = f"{whose} ".rjust(len(whose) + 5 - len(own))
     pieces: list[Piece] = [(3, [(label, "dim"), (own, "text"), (" %", "dim")])]
@@ -204,8 +204,8 @@ def _cost_pieces(session: Session, interval: Interval | None, status: Status) ->
         style = "warn" if interval.skew_s * 1e9 > MAX_SKEW * session.hello.sample_ns else "text"
         label = "skew ".rjust(9 - len(skew))
         pieces.append((6, [(label, "dim"), (skew, style), (" µs", "dim")]))
-    if session.late:
-        pieces.append((5, [("late ", "dim"), (str(session.late), "warn")]))
+    if session.late_samples:
+        pieces.append((5, [("late ", "dim"), (str(session.late_samples), "warn")]))
     style = "warn" if session.lost else "text"
     return [*pieces, (2, [("dropped ", "dim"), (str(session.lost), style)])]
 
@@ -226,7 +226,7 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
         badge(1, " NOT RECORDING ", "lost")
     if (replay := status.replay) is not None:
         if interval is not None:
-            style = "lost" if replay.over and replay.damage else "paused"
+            style = "lost" if replay.is_over and replay.damage else "paused"
             badge(0, _replay_text(replay, interval, " · " if with_words else " "), style)
     elif status.paused is not None:
         text = f"PAUSED {clock_time(status.paused)}"
@@ -234,7 +234,7 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
             begin = clock_time(interval.time - interval.elapsed_s)
             text = f"{begin} to {clock_time(interval.time)}, {interval.elapsed_s:.1f} s"
         badge(0, f" {text} ", "paused")
-    elif status.link is not None and status.link.down:
+    elif status.link is not None and status.link.broken_why:
         badge(0, f" NO LINK FOR {status.link.down_s:.0f} s ", "lost")
     elif status.silent_s is not None:
         badge(0, f" NO DATA FOR {status.silent_s:.0f} s ", "lost")
@@ -247,7 +247,7 @@ def _replay_text(replay: Replay, interval: Interval, dot: str) -> str:
     first_ns, last_ns = replay.reach_ns
     if replay.seeking_ns is not None:
         state = f"seeking {player_time(replay.seeking_ns - first_ns)}"
-    elif replay.over:
+    elif replay.is_over:
         state = "end"
     elif replay.playing:
         state = "max" if isinf(replay.speed) else f"×{replay.speed:g}"

@@ -168,9 +168,9 @@ def sort_menu(session: Session, choice: Choice, view: Canvas) -> Menu:
 def full_name(column: Number, clock: ClockUnit) -> str:
     """Returns the full name of a metric, with its unit."""
     if column.rate:
-        return f"{column.words} {column.unit.removesuffix('/s').removeprefix('1')} per second"
+        return f"{column.plain_name} {column.unit.removesuffix('/s').removeprefix('1')} per second"
     unit = column.unit_name(clock)
-    return f"{column.words}, {unit}" if unit else column.words
+    return f"{column.plain_name}, {unit}" if unit else column.plain_name
 
 
 def column_chooser(session: Session, choice: Choice) -> Chooser:
@@ -209,8 +209,8 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
     yield from ((f"Sort by {order}", "", f"sort({order!r})") for order in ORDERS)
     if session is not None:
         for field in heat_fields(session):
-            yield f"Sort by {field.words}", "The highest first", f"sort({field.key!r})"
-            yield f"Show {field.words}", "Heat map and time", f"metric({field.key!r})"
+            yield f"Sort by {field.plain_name}", "The highest first", f"sort({field.key!r})"
+            yield f"Show {field.plain_name}", "Heat map and time", f"metric({field.key!r})"
         yield from ((f"Filter {text}", means, f"filter({text!r})") for text, means in HELP)
 
 

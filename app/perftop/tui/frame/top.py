@@ -202,16 +202,16 @@ def alert_line(
         end = next((end for end in hints if len(end) <= size - 3 - len(text)), "")
         text = fit(text, min(len(text), max(8, size - 3)))
         return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")], "calm"
-    if (link := status.link) is not None and link.down:
+    if (link := status.link) is not None and link.broken_why:
         when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
-        return _message_line(f" {when} · {link.down}", "alarm", size)
+        return _message_line(f" {when} · {link.broken_why}", "alarm", size)
     if status.notice:
         failed = status.recording == ""
         return _message_line(f" {status.notice}", "alarm" if failed else "text", size)
     if session is None:
         return [], "calm"
     replay = status.replay
-    if replay is not None and replay.over and replay.damage is not None:
+    if replay is not None and replay.is_over and replay.damage is not None:
         return _message_line(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
     past = is_past(status)
     now_ns = interval.time_ns if interval is not None and past else session.now_ns

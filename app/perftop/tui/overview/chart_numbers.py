@@ -114,7 +114,7 @@ class Moment:
         packages = {unit.package for unit in hit}
         return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in packages for unit in units)
 
-    def going(self, unit: Unit) -> list[Episode]:
+    def running_episodes(self, unit: Unit) -> list[Episode]:
         """Returns the episodes that run on the unit, the worst first."""
         return [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
 
@@ -127,7 +127,7 @@ class Moment:
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
         row = unit.rows[self._lead[unit.core_index] if unit.is_pair else 0]
-        going = self.going(unit)
+        going = self.running_episodes(unit)
         own = [e for e in going if e not in self._package_wide]
         worst = next((e for e in own if episode_style.is_loss(e)), own[0] if own else None)
         shares = self._states(unit) if unit.is_pair else self._account(row)
@@ -239,7 +239,7 @@ class UnitValues:
     """Shares of the unit's time, by name. Which shares there are depends on the machine."""
     lowered: frozenset[str] = frozenset()
     """Names of the metrics that a running episode makes worse."""
-    unsure: frozenset[str] = frozenset()
+    suspect_names: frozenset[str] = frozenset()
     """Names of the metrics with a suspect counter."""
     sign: Run = (" ", "text")
     """Sign of the worst episode that runs on the unit."""
@@ -252,12 +252,12 @@ class UnitValues:
     ipc: float = nan
     loser: Run = (" ", "text")
     """Mark after the IPC: the sign of the episode that lowers it."""
-    online: bool = True
-    off: frozenset[str] = frozenset()
+    is_online: bool = True
+    offline_names: frozenset[str] = frozenset()
     """Names of the metrics whose CPU is offline."""
-    asleep: bool = False
+    is_asleep: bool = False
     """Whether the unit is not busy enough for its clock and IPC to be meaningful."""
-    chosen: bool = False
+    is_chosen: bool = False
     clock: ClockUnit = GHZ
 
 
@@ -282,7 +282,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart: the unit's sign, name and numbers, a thin rule, and its tasks
     at the right. The line has at most `size` cells."""
     left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
-    if not values.online:
+    if not values.is_online:
         return merge_runs([*left, ("off", "dim")], size)
     busy = values.shares.get("busy", nan)
     left += [("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright"), (" %", "dim")]
@@ -302,7 +302,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
 
 def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
     value = share_run(
-        values.shares[name], 6, lowered=name in values.lowered, unsure=name in values.unsure
+        values.shares[name], 6, lowered=name in values.lowered, unsure=name in values.suspect_names
     )
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), value]
@@ -336,7 +336,7 @@ def number_block(values: UnitValues, rows: int) -> list[list[Run]]:
     if values.cpus and rows >= len(names) + 2:
         first = [_name(values), [(values.cpus, "dim")]]
     lines = [*first, *(_number(values, name) for name in names[: rows - len(first)])]
-    if not values.online:
+    if not values.is_online:
         lines = [_name(values), [("off", "dim")]]
     return _framed(values, lines, rows, BLOCK_WIDTH)
 
@@ -353,7 +353,7 @@ def _two_line_block(values: UnitValues) -> list[list[Run]]:
         upper = [*upper, gap, *_number(values, name, half - 2)]
     for name in names[1:3]:
         lower += [gap, *_number(values, name, half - 2)] if lower else _number(values, name, half)
-    if not values.online:
+    if not values.is_online:
         upper, lower = _name(values), [("off", "dim")]
     return _framed(values, [upper, lower], 2, WIDE_BLOCK_WIDTH)
 
@@ -365,7 +365,7 @@ def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) ->
     for at in range(rows):
         line = merge_runs([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
         sign = values.sign if at == 0 else (" ", "text")
-        if not values.chosen:
+        if not values.is_chosen:
             framed.append([(" ", "text"), sign, *line, (" ", "text")])
             continue
         ground = [(text, f"{key}/chosen-back") for text, key in (sign, *line)]
@@ -380,10 +380,13 @@ def _name(values: UnitValues) -> list[Run]:
 
 def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[Run]:
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
-    if name in values.off:
+    if name in values.offline_names:
         return [(name, key), (f"{'off':>{room}}", "dim")]
     value = share_run(
-        values.shares[name], room, lowered=name in values.lowered, unsure=name in values.unsure
+        values.shares[name],
+        room,
+        lowered=name in values.lowered,
+        unsure=name in values.suspect_names,
     )
     return [(name, key), value]
 
@@ -404,7 +407,7 @@ def numbers_beside_clock(
     clock at their heights, the lower end of the scale, and with `ipc` the IPC, which then has no
     chart of its own."""
     unit = values.clock
-    key = "dim" if values.asleep else "bright"
+    key = "dim" if values.is_asleep else "bright"
     run = _number_cell(values.hz * unit.per_hz, unit.digits, key, lowered="clock" in values.lowered)
     now: list[Run] = [run, (" ", "text"), values.dropped]
     rate: list[Run] = [
@@ -435,7 +438,7 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
     because they end at the right edge of the screen."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
-    style = "dim" if values.asleep else "bright"
+    style = "dim" if values.is_asleep else "bright"
     ipc = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered)
     lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.loser]
     return [merge_runs(line, RIGHT_WIDTH - 1) for line in lines]

@@ -286,7 +286,7 @@ def _heading_line(
 def _titled_lines(
     plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int
 ) -> list[list[Run]]:
-    bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.chosen else (" ", "text")
+    bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.is_chosen else (" ", "text")
     lines = [
         chart_numbers.title_runs(values, plan.block + plan.columns, colour=look == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]

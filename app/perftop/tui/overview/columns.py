@@ -61,9 +61,11 @@ def grid_columns(
     columns = choice.of_cores() if places.pairs else choice.of_cpus()
     shown = []
     for column in fitted(columns, width):
-        number, thread = COLUMNS_BY_KEY.get(column.key), column.shows or 0
+        number, thread = COLUMNS_BY_KEY.get(column.key), column.source or 0
         scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
-        shown.append(replace(column, shows=ShownNumber(thread, number), scale=scale, digits=digits))
+        shown.append(
+            replace(column, source=ShownNumber(thread, number), scale=scale, digits=digits)
+        )
     return shown
 
 
@@ -83,9 +85,9 @@ class _ColumnChoice:
         detailed = self._roomy and places.threads <= MAX_THREADS
         return [
             self._names("core"),
-            Column("cpus", "CPUs", max(5, places.cpus_width) + 2, left=True),
+            Column("cpus", "CPUs", max(5, places.cpus_width) + 2, is_left=True),
             *self._caches(),
-            Column("bar", "SMT states", (20 if self._roomy else 10) + 2, left=True, most=24,
+            Column("bar", "SMT states", (20 if self._roomy else 10) + 2, is_left=True, max_width=24,
                    weight=2),
             *self._of_threads("util", "lp{} %", 6 + extra, 0),
             *(self._busy_history() if places.threads == 2 else []),
@@ -107,10 +109,10 @@ class _ColumnChoice:
         return [
             self._names("CPU"),
             *self._caches(),
-            Column("util", "busy %", 8, shows=0),
-            Column("use", "where time goes", 16 + 2, left=True, most=52, weight=2),
-            Column("work", "busy", 12 + 2 + extra, left=True, gap=2 + extra, rank=5, most=90,
-                   weight=4),
+            Column("util", "busy %", 8, source=0),
+            Column("use", "where time goes", 16 + 2, is_left=True, max_width=52, weight=2),
+            Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=5,
+                   max_width=90, weight=4),
             *self._slots(),
             *self._number("steal", 0),
             *self._number("ipc", 1),
@@ -139,20 +141,26 @@ class _ColumnChoice:
         """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
         if SLOT_COLUMNS[0] not in self._metrics or not self._roomy:
             return []
-        return [Column("slots", "issue slots", 12 + 2, left=True, rank=7, most=24, weight=1)]
+        return [
+            Column("slots", "issue slots", 12 + 2, is_left=True, rank=7, max_width=24, weight=1)
+        ]
 
     def _busy_history(self) -> list[Column]:
         """Returns the column with the utilisation history of both siblings. A narrow column has a
         short title."""
         title, width, gap = ("busy, lp0 over lp1", 24, 3) if self._roomy else ("busy", 10, 2)
-        return [Column("work", title, width + gap, left=True, gap=gap, rank=5, most=60, weight=3)]
+        return [
+            Column(
+                "work", title, width + gap, is_left=True, gap=gap, rank=5, max_width=60, weight=3
+            )
+        ]
 
     def _ipc(self) -> list[Column]:
         """Returns the columns of IPC, losses of any kind, and the IPC history."""
         extra, ipc = self._extra, "ipc" in self._metrics
         can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
         width, gap = 12 + 3 * extra, 2 + extra
-        past = Column("past ipc", "IPC of lp0", width, left=True, gap=gap, rank=6, most=30)
+        past = Column("past ipc", "IPC of lp0", width, is_left=True, gap=gap, rank=6, max_width=30)
         first = "IPC lp0", 8 + extra
         return [
             *self._of_threads("ipc", "lp{}", 5 + 2 * extra, 1, first),
@@ -166,7 +174,7 @@ class _ColumnChoice:
         title, extra = self._clock.name, self._extra
         ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=8)
         return [
-            Column("busy_hz", title, max(5, len(title)) + 1 + extra, shows=LEAD_KEY),
+            Column("busy_hz", title, max(5, len(title)) + 1 + extra, source=LEAD_KEY),
             *([ceiling] if self._has_ceiling and self._roomy else []),
         ]
 
@@ -175,7 +183,16 @@ class _ColumnChoice:
             return []
         width, gap = (22, 4) if self._roomy else (12, 2)
         return [
-            Column("who", "who runs", width + gap, left=True, gap=gap, rank=2, most=48, weight=2)
+            Column(
+                "who",
+                "who runs",
+                width + gap,
+                is_left=True,
+                gap=gap,
+                rank=2,
+                max_width=48,
+                weight=2,
+            )
         ]
 
     def _number(self, key: str, rank: int) -> list[Column]:
@@ -185,7 +202,7 @@ class _ColumnChoice:
             return []
         number = COLUMNS_BY_KEY[key]
         title = number.label if number.unit == "Hz" else number.name(GHZ)
-        return [Column(key, title, max(4, len(title)) + 2, shows=LEAD_KEY, rank=rank)]
+        return [Column(key, title, max(4, len(title)) + 2, source=LEAD_KEY, rank=rank)]
 
     def _of_threads(
         self, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
@@ -196,7 +213,7 @@ class _ColumnChoice:
             return []
         if self._places.threads > MAX_THREADS:
             name = COLUMNS_BY_KEY[key].name(GHZ) + " max" * (key == "util")
-            return [Column(key, name, max(width, len(name) + 2), shows=LEAD_KEY, rank=rank)]
+            return [Column(key, name, max(width, len(name) + 2), source=LEAD_KEY, rank=rank)]
         gap = 2 if rank > MAX_RANK_AT_80 else 1
         columns = []
         for thread in range(self._places.threads):
@@ -204,7 +221,7 @@ class _ColumnChoice:
             if thread == 0 and first is not None:
                 heading, least = first
             size = max(least, width, len(heading) + gap)
-            columns.append(Column(key, heading, size, shows=thread, rank=rank))
+            columns.append(Column(key, heading, size, source=thread, rank=rank))
         return columns
 
 
@@ -330,10 +347,10 @@ def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -
     """Returns the line below the rows, with an axis below each column that shows a history."""
     runs: list[Run] = [(" " * MARKS_WIDTH, "text")]
     for column in columns:
-        runs.append((" " * (column.gap if column.left else column.width), "text"))
+        runs.append((" " * (column.gap if column.is_left else column.width), "text"))
         if column.key in {"work", "past ipc"}:
             runs += _axis(session, interval, column.width - column.gap)
-        elif column.left:
+        elif column.is_left:
             runs.append((" " * (column.width - column.gap), "text"))
     return runs
 

@@ -201,7 +201,7 @@ def _draw_slots(
 def _draw_number(
     g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
 ) -> None:
-    key, number, thread = column.key, column.shows.number, column.shows.thread
+    key, number, thread = column.key, column.source.number, column.source.thread
     threads = _shown_threads(g, s, key, worst) if thread == LEAD_KEY else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
     styles = _styles(column, s.idle, values)
@@ -213,7 +213,7 @@ def _draw_number(
         elif styles[at] == "warn" and key in episode.shared:
             styles[at] = "text"  # the package's line shows it for all cores
     cells = column.numbers(values, styles)
-    doubts, running = s.doubted(key), number is not None and number.of_running
+    doubts, running = s.doubted(key), number is not None and number.while_running
     for at, thread in enumerate(threads):
         online, resting = s.online[at][thread], running and s.resting[at][thread]
         doubted = doubts is not None and doubts[at][thread]
@@ -231,7 +231,7 @@ def _draw_number(
 def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: WorstThread) -> list[int]:
     """Returns, for each core, the index of the CPU whose number is shown: a CPU that is losing this
     number, if any, else the usual one."""
-    threads = [*s.which(key)]
+    threads = [*s.cpu_index(key)]
     for at, episode in worst.items():
         rows = g.places.places[s.rows[at]].rows
         loses = (i for i, row in enumerate(rows) if (row, key) in episode.lost)
@@ -242,10 +242,10 @@ def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: WorstThread) -> lis
 def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
     """Returns the styles of numbers, ignoring episodes: faint in idle rows; in other rows by the
     size of the number, for metrics whose size matters."""
-    key, number = slot.key, slot.shows.number
+    key, number = slot.key, slot.source.number
     if number is None or key not in METRICS or key == "net_hz":
         return ["faint" if rests else "dim" for rests in idle]
-    if number.of_running or number.unit == "Hz":
+    if number.while_running or number.unit == "Hz":
         return ["faint" if rests else "text" for rests in idle]
     much = number.stands_out
     return [
@@ -364,7 +364,7 @@ MIN_BAR = 16
 def package_heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
     """Returns the line of a package, or the line of offline CPUs."""
     if line.kind == "off":
-        return [(f"   off   CPUs {ranges(grid.places.strays)}", "dim")]
+        return [(f"   off   CPUs {ranges(grid.places.offline_cpus)}", "dim")]
     package = grid.places.places[line.row].package
     every, wide = grid.episodes.on_package(package)
     mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
@@ -469,7 +469,7 @@ def _package_loss(grid: Grid, package: int | None, wide: Iterable[Episode], room
     what = ("core" if grid.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
     loses = "loses" if count == 1 else "lose"
     text = f"{count} of {len(rows)} {what} {loses}"
-    long = f"{text} {(KINDS | NEIGHBOURS).get(name, UNKNOWN_KIND).loss}".rstrip()
+    long = f"{text} {(KINDS | NEIGHBOURS).get(name, UNKNOWN_KIND).loss_text}".rstrip()
     return [(long if room >= len(long) else text, "text")]
 
 

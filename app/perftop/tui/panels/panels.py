@@ -413,7 +413,7 @@ def _cpu_cells(
 ) -> Iterator[Run]:
     """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
     worse."""
-    key, number = column.key, column.shows
+    key, number = column.key, column.source
     doubts, shares = suspect_rows(key, session, interval), interval.shares.get(key)
     for cpu in cpus:
         row = session.position[cpu]
@@ -426,7 +426,7 @@ def _cpu_cells(
             value,
             "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
             online=bool(interval.online[row]),
-            resting=number is not None and number.of_running and bool(interval.resting[row]),
+            resting=number is not None and number.while_running and bool(interval.resting[row]),
             doubted=bool(doubts[row]),
             estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
         )

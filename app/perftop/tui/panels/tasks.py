@@ -31,7 +31,7 @@ DIM_SHARE = 0.05
 """Tasks with a smaller share of a CPU are dim."""
 INDENT = 2
 """Cells before the names in a panel, for the marker of a line."""
-_BAR = Column("bar", "", 16, left=True, gap=4, rank=3, most=38)
+_BAR = Column("bar", "", 16, is_left=True, gap=4, rank=3, max_width=38)
 _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits ", "dim"),
                       ("─", "faint"), (" sleeps", "dim")]  # fmt: skip
 
@@ -69,14 +69,22 @@ def task_columns(
     table has few lines and no bars."""
     indent = 0 if low else INDENT
     names = [
-        Column("name", "task", indent + 9, left=True, gap=indent, most=indent + 16, turn=1),
+        Column(
+            "name",
+            "task",
+            indent + 9,
+            is_left=True,
+            gap=indent,
+            max_width=indent + 16,
+            growth_turn=1,
+        ),
         Column("pid", "", 8),
     ]
     tasks = ranking.tasks if width >= MIN_WIDTH_FOR_JOBS and session.details else ()
     if any(job_name(session, pid) for pid, _ in tasks):
-        names.append(Column("job", "job", 13, left=True))
+        names.append(Column("job", "job", 13, is_left=True))
     cpus = sorted(session.topology[row].cpu for row in session.shown)
-    shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, shows=cpu)
+    shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, source=cpu)
               for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
     waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
     least = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
@@ -125,7 +133,7 @@ def task_cells(
             case "ipc":
                 yield column.cell(_ipc(session, interval, task), style)
             case _:
-                share = task.share if column.key == "share" else task.shares.get(column.shows, 0.0)
+                share = task.share if column.key == "share" else task.shares.get(column.source, 0.0)
                 yield column.cell(share, style, resting=not share)
 
 
@@ -313,7 +321,7 @@ def _pair(
 def ipc_alone(session: Session, interval: Interval, row: int) -> float:
     """Returns the IPC of the CPU at this position without its sibling; NaN if unknown, or
     if the interval is in the past."""
-    return session.neighbours.siblings.alone(row) if interval.seq else nan
+    return session.neighbours.siblings.ipc_alone(row) if interval.seq else nan
 
 
 def _taker(evidence: Mapping[str, Any], cpu: int) -> LossSide:
@@ -349,7 +357,7 @@ def pair_columns(width: int) -> list[Column]:
     words = width >= MIN_WIDTH_FOR_WORDS
 
     def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
-        return Column(key, heading, size, left=True, gap=0, rank=rank)
+        return Column(key, heading, size, is_left=True, gap=0, rank=rank)
 
     columns = fitted([
         column("sign", "", INDENT),

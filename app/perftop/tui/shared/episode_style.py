@@ -112,7 +112,7 @@ def gap_cause(episode: Episode) -> str:
 MIN_AWAKE_UTIL = 0.1
 """Minimum busy share for a core's clock to be meaningful; with less, the clock mainly reflects
 sleep."""
-CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.of_cpu)})
+CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
 """Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
 """Minimum loss of clock that counts as a loss, in Hz; the SIMD level of a CPU may cost nothing."""

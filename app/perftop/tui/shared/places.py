@@ -55,7 +55,7 @@ class Places:
         """Whether some core has more than one CPU, in which case each row is a core."""
         known_rows = {row for place in self.places for row in place.rows}
         strays = [row for row in session.shown if row not in known_rows and not session.online[row]]
-        self.strays = [session.topology[row].cpu for row in strays if mask is None]
+        self.offline_cpus = [session.topology[row].cpu for row in strays if mask is None]
         """Numbers of the offline CPUs whose core is unknown."""
         self.cpus = [_cpus(place) for place in self.places]
         # Made from all cores, so that columns and names stay the same under every filter.
@@ -92,7 +92,7 @@ class Places:
                 if len(caches) > 1:
                     lines.append(PlaceLine("l3", rows[0]))
                 lines += [PlaceLine("row", row, part) for row in rows for part in range(height)]
-        return [*lines, PlaceLine("off")] if self.strays else lines
+        return [*lines, PlaceLine("off")] if self.offline_cpus else lines
 
     def of_package(self, package: int | None) -> list[int]:
         return [row for (p, _), rows in self.groups.items() if p == package for row in rows]

@@ -92,9 +92,9 @@ class Sheet:
         return self.interval.split.states[self.reader.core_index[rows]]
 
     @property
-    def alone(self) -> Bools:
+    def is_alone(self) -> Bools:
         """By row: whether the clock is clearly below the usual clock of cores of the same kind."""
-        return self.reader.alone(self)
+        return self.reader.is_alone(self)
 
     def scores(self) -> list[float]:
         """Returns a sort key for each row, for the order "worst first". Rows with a problem come
@@ -102,11 +102,11 @@ class Sheet:
         row."""
         top_hz = max(np.fmax.reduce(hz, initial=1e9) for hz in (self.busy, self.ceiling))
         below_top = 1 - self.busy / top_hz
-        loss = np.where(self.alone | self.dropped, below_top, 0.0)
+        loss = np.where(self.is_alone | self.dropped, below_top, 0.0)
         for key in ("involuntary", "steal"):
-            share = self.reader.worst(key, self.interval, self.online)
+            share = self.reader.highest_of_cpus(key, self.interval, self.online)
             loss += np.where(share >= METRICS[key].stands_out, share, 0.0)
-        loss += self.reader.taken(self.interval)
+        loss += self.reader.taken_shares(self.interval)
         busy_threads = np.nansum(self.util, axis=1).tolist()
         pairs = zip(loss.tolist(), busy_threads, strict=True)
         return [
@@ -150,7 +150,7 @@ class VisibleRows:
             values = self._sheet.interval.values[key][self._cpus]
         return np.where(self._online, values, np.nan)
 
-    def which(self, key: str) -> list[int]:
+    def cpu_index(self, key: str) -> list[int]:
         """Returns, by row, the index of the CPU whose number the row shows: the busiest CPU, or,
         for numbers in `_WORST_OF_THREADS`, the CPU with the highest number."""
         if key not in _WORST_OF_THREADS:
@@ -171,7 +171,11 @@ class VisibleRows:
         """Returns the SMT states of each core, the lower bound of each state, and the method by
         which the states were measured."""
         split, cores = self._sheet.interval.split, self._sheet.reader.core_index[self._indexes]
-        return split.states[cores].tolist(), split.low[cores].tolist(), split.how[cores].tolist()
+        return (
+            split.states[cores].tolist(),
+            split.low[cores].tolist(),
+            split.method_codes[cores].tolist(),
+        )
 
 
 class Reader:
@@ -213,17 +217,17 @@ class Reader:
         sheet = self.read(interval)
         return core_values(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.lead)
 
-    def usual(self, sheet: Sheet) -> dict[Kind, float]:
+    def usual_clocks(self, sheet: Sheet) -> dict[Kind, float]:
         """Returns the median clock of the busy rows, by kind of core, in Hz."""
         hz = {kind: sheet.busy[cores & sheet.awake] for kind, cores in self._kinds.items()}
         return {kind: float(np.median(busy)) for kind, busy in hz.items() if len(busy)}
 
-    def worst(self, key: str, interval: Interval, online: Bools) -> Floats:
+    def highest_of_cpus(self, key: str, interval: Interval, online: Bools) -> Floats:
         """Returns the highest value of each row's CPUs."""
         values = np.where(online, interval.values[key][self.cpus], np.nan)
         return np.asarray(np.fmax.reduce(values, axis=1))
 
-    def taken(self, interval: Interval) -> Floats:
+    def taken_shares(self, interval: Interval) -> Floats:
         """Returns, by row, the largest share of IPC, clock or time that a neighbour takes from one
         of the row's CPUs. Episodes of the hypervisor are left out, because steal covers them."""
         taken_shares = np.zeros(len(self._places))
@@ -236,11 +240,13 @@ class Reader:
                 taken_shares[self._row_of[cpu]] = max(taken_shares[self._row_of[cpu]], lost_share)
         return taken_shares
 
-    def alone(self, sheet: Sheet) -> Bools:
+    def is_alone(self, sheet: Sheet) -> Bools:
         """Returns, by row, whether the clock is clearly below the usual clock of cores of the same
         kind."""
         all_rows = self._all_rows
-        usual_hz = all_rows.usual(sheet if all_rows is self else all_rows.read(sheet.interval))
+        usual_hz = all_rows.usual_clocks(
+            sheet if all_rows is self else all_rows.read(sheet.interval)
+        )
         is_low = np.zeros(len(sheet.busy), bool)
         for kind, members in self._kinds.items():
             is_low |= (
@@ -312,7 +318,7 @@ def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Co
     scale, digits = number.scale(clock)
     return columns.Column(
         number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.rate,
-        shows=number,
+        source=number,
     )  # fmt: skip
 
 
@@ -330,7 +336,7 @@ class Scale:
             steps = np.clip(share * HEAT, 0, HEAT - 1)
             return np.where(np.isnan(values), -1, steps).astype(int)
 
-    def holds(self, other: Scale) -> bool:
+    def covers(self, other: Scale) -> bool:
         """Returns whether this scale covers the other scale and is at most _MAX_SCALE_RATIO times
         as wide."""
         is_inside = self.low <= other.low and other.high <= self.high
@@ -355,7 +361,7 @@ def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     served_fields = heat_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
     others = served_fields[index + 1 :] + served_fields[:index]
-    return served_fields[index], [field.words for field in others]
+    return served_fields[index], [field.plain_name for field in others]
 
 
 def _round_end(top: float) -> float:
@@ -384,7 +390,7 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
         high = max(step * math.ceil(max_value / step), 1.0)
         low = step * math.floor(min(min_value, 0.75 * high) / step) if field.unit == "Hz" else 0.0
         new_scale = Scale(low, high)
-    return previous if previous is not None and previous.holds(new_scale) else new_scale
+    return previous if previous is not None and previous.covers(new_scale) else new_scale
 
 
 # --- the order of rows, which all views with rows share

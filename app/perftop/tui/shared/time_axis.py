@@ -92,7 +92,7 @@ class Axis:
         return max(0, min(self.columns, (self.end_ns - self.first_ns) // self.bin_ns + 1))
 
     @property
-    def blank(self) -> int:
+    def blank_cells(self) -> int:
         """Number of cells, from the left, that are before the start of the history."""
         return (self.columns - self.known_columns) // self.cell_columns
 
@@ -222,7 +222,7 @@ def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
     left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
     cell_ns = axis.bin_ns * axis.cell_columns
     step_ns = _step_ns(cell_ns, clock=unix is not None) or STEPS_NS[-1]
-    start_ns, blank = axis.start_ns, axis.blank
+    start_ns, blank = axis.start_ns, axis.blank_cells
     ticks_found: list[Tick] = []
     for time_ns, text in round_times(start_ns, step_ns, unix):
         if time_ns >= axis.end_ns:
@@ -340,7 +340,7 @@ def draw_name(line: list[Run], axis: Axis, moment: Episode) -> range:
 def axis_rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
     """Returns the line of the axis, by cell, with a marker where each episode begins and a stroke
     while it lasts. Cells before the history are empty."""
-    blank = axis.blank
+    blank = axis.blank_cells
     line: list[Run] = [(" ", "text")] * blank + [_RULE] * (axis.cells - blank)
     draw_episodes(line, axis, episodes)
     return line
@@ -365,11 +365,11 @@ def tick_line(
         for cell, _ in ticks:
             if cell in free:
                 line[cell] = (TICK_SIGN, "faint")
-    if since is not None and axis.blank:
+    if since is not None and axis.blank_cells:
         start_text = f"{time_of_day(since)} "
         texts = f"history from {start_text}", f"from {start_text}", ""
-        text = next(text for text in texts if len(text) <= axis.blank)
-        line[: axis.blank] = [(sign, "dim") for sign in text.rjust(axis.blank)]
+        text = next(text for text in texts if len(text) <= axis.blank_cells)
+        line[: axis.blank_cells] = [(sign, "dim") for sign in text.rjust(axis.blank_cells)]
     return join_cells(line)
 
 
@@ -382,5 +382,9 @@ def _draw_times(
     for cell, text in ticks:
         start = cell - len(text) // 2 - 1
         end = start + len(text) + 2
-        if axis.blank <= start and end <= axis.cells and used_cells.isdisjoint(range(start, end)):
+        if (
+            axis.blank_cells <= start
+            and end <= axis.cells
+            and used_cells.isdisjoint(range(start, end))
+        ):
             line[start:end] = [(sign, "dim") for sign in f" {text} "]

@@ -71,7 +71,7 @@ class Verdict:
     cause: tuple[str, str] = "", ""
     acted_ns: int = 0
     """Time for which the cause was active, in ns."""
-    lasting: str = ""
+    duration_text: str = ""
     """A text on how long the cause has been the worst; '' if nothing is lost."""
     has_episodes: bool = False
     """Whether there are also episodes of the cause."""
@@ -204,7 +204,7 @@ class _Verdicts:
             self._since = verdict.cause, now_ns - verdict.acted_ns
         self._last = verdict.text, now_ns
         lasting = f"for {running_time((now_ns - self._since[1]) // 10**9)}"
-        return replace(verdict, pieces=(lasting, *verdict.pieces), lasting=lasting)
+        return replace(verdict, pieces=(lasting, *verdict.pieces), duration_text=lasting)
 
 
 _VERDICTS: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
@@ -259,14 +259,14 @@ def _verdict(
         verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
     else:
         first = why.named_findings[0]
-        has_episodes = first.for_s is not None and first.cause[1] != "scheduler"
+        has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
         running = ALARM if first.is_running and has_episodes else 0.0
         is_new = has_episodes and first.text not in text
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(
             text, pieces, _sign(first.cause[0]), max(first.share, first.victim_share, running),
             first.lost_s / max(1e-9, why.totals.elapsed_s), first.cause,
-            round(1e9 * (why.totals.elapsed_s if first.for_s is None else first.for_s)),
+            round(1e9 * (why.totals.elapsed_s if first.active_s is None else first.active_s)),
             has_episodes=has_episodes,
         )  # fmt: skip
     return replace(
@@ -283,7 +283,7 @@ def _loss_name(finding: Finding) -> str:
     """Returns the cause of a loss in a word or two."""
     kind, cause = finding.cause
     if kind == "neighbour" and cause != "scheduler":
-        return finding.by
+        return finding.culprit
     return cause_of(cause).short_text or ("clock" if finding.unit == "cycles" else "halts")
 
 
@@ -357,8 +357,10 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool)
     if strip and width(strip) + 4 <= room:
         end = [*strip, ("   ", "text"), *end]
         room -= width(strip) + 3
-    wordings: list[list[Run]] = [[(verdict.lasting, "text")]] if size < MIN_WIDTH_FOR_BAR else []
-    if not verdict.lasting or not wordings:
+    wordings: list[list[Run]] = (
+        [[(verdict.duration_text, "text")]] if size < MIN_WIDTH_FOR_BAR else []
+    )
+    if not verdict.duration_text or not wordings:
         wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 3 <= room), [])
     return spread([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"

@@ -60,19 +60,19 @@ _DETAILS = 5, 10
 
 
 def episode_columns(size: int) -> list[Column]:
-    columns = [Column("start", "start", 12, left=True, gap=0), Column("length", "length", 10)]
+    columns = [Column("start", "start", 12, is_left=True, gap=0), Column("length", "length", 10)]
     if size >= MIN_WIDTH_FOR_KIND:
-        columns.append(Column("kind", "kind", 19, left=True))
+        columns.append(Column("kind", "kind", 19, is_left=True))
     if size >= MIN_WIDTH_FOR_DEPTH:
         columns.append(Column("depth", "depth", 11))
-    gap = 1 if columns[-1].left else 2
+    gap = 1 if columns[-1].is_left else 2
     room = max(1, size - SIGN_CELLS - total_width(columns) - gap)
     if room - SENTENCE_WIDTH < MIN_EVIDENCE_WIDTH:
-        return [*columns, Column("what", "what", room - 1 + gap, left=True, gap=gap)]
+        return [*columns, Column("what", "what", room - 1 + gap, is_left=True, gap=gap)]
     return [
         *columns,
-        Column("what", "what", SENTENCE_WIDTH - 1 + gap, left=True, gap=gap),
-        Column("why", "cause · evidence", room - SENTENCE_WIDTH, left=True, gap=1),
+        Column("what", "what", SENTENCE_WIDTH - 1 + gap, is_left=True, gap=gap),
+        Column("why", "cause · evidence", room - SENTENCE_WIDTH, is_left=True, gap=1),
     ]
 
 

@@ -47,9 +47,9 @@ class Cell:
 
     wide: int
     high: int
-    air: int
+    blank_lines: int
     """Number of empty lines below the cell."""
-    halves: bool
+    has_halves: bool
     """Whether two threads share a line of the cell; else each thread has its own line."""
 
 
@@ -135,10 +135,10 @@ class _Form:
         if max_rows > fit:  # lines of equal length, if these use more than half of the width
             even_split = next((n for n in range(fit, fit // 2, -1) if max_rows % n == 0), None)
             return even_split or ceil(max_rows / ceil(max_rows / fit)), 1
-        boxes_beside = max(1, (self.box + BLOCK_GAP) // (self.pitch(max_rows) + BLOCK_GAP))
+        boxes_beside = max(1, (self.box + BLOCK_GAP) // (self.width_of_cells(max_rows) + BLOCK_GAP))
         return max_rows, ceil(len(groups) / ceil(len(groups) / boxes_beside))
 
-    def pitch(self, cells: int) -> int:
+    def width_of_cells(self, cells: int) -> int:
         """Returns the width of this many cells with their label, in columns."""
         return self.margin + cells * (self.cell.wide + 1) + 1
 
@@ -147,14 +147,14 @@ class _Form:
         per, beside = self.blocks(groups)
         blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
         rows = sum(ceil(max(len(g.rows) for g in block) / per) for block in blocks)
-        return self.headings + rows * (self.cell.high + self.cell.air)
+        return self.headings + rows * (self.cell.high + self.cell.blank_lines)
 
 
 def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
            threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
     """Returns the layout with the largest cells that shows everything. If even the smallest cells
     do not fit, labels are dropped, then headings; if they still do not fit, the map scrolls."""
-    small_cell = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
+    small_cell = Cell(2, ceil(threads / 2), 0, has_halves=threads > 1)
     if not packages:
         return HeatLayout(small_cell, [])
     single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
@@ -174,7 +174,7 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
                 if all(form.blocks(groups)[0] for groups in drawn_packages):
                     heights = [form.height_of(groups) for groups in drawn_packages]
                     rows = (heights[i : i + abreast] for i in range(0, len(heights), abreast))
-                    if sum(map(max, rows)) - cell.air <= height:
+                    if sum(map(max, rows)) - cell.blank_lines <= height:
                         return HeatLayout(cell, _place_boxes(drawn_packages, names, form))
     form = _Form(small_cell, width, 1, 1, headings=True, labels=False)
     is_usable = all(form.blocks(groups)[0] for groups in packages)
@@ -185,11 +185,11 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[Cell]:
     """Yields the cell sizes to try, the best first. In ASCII, siblings are side by side, so widths
     are even."""
     halves = ceil(threads / 2)
-    yield Cell(4, max(2, threads), 1, halves=False)
+    yield Cell(4, max(2, threads), 1, has_halves=False)
     for air in (1, 0):
         for width in (4, 3, 2, 1):
             if (width > 1 or not air) and not (ascii_ and threads > 1 and width % 2):
-                yield Cell(width, halves, air, halves=threads > 1)
+                yield Cell(width, halves, air, has_halves=threads > 1)
 
 
 def _whole_packages(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
@@ -235,7 +235,10 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
             for line in range(form.cell.high):
                 parts: list[Part] = []
                 for i, group in enumerate(block):
-                    x, cells = i * (form.pitch(per) + BLOCK_GAP), group.rows[start : start + per]
+                    x, cells = (
+                        i * (form.width_of_cells(per) + BLOCK_GAP),
+                        group.rows[start : start + per],
+                    )
                     if form.labels and cells and not line:
                         # A group without a label shows the name of the line's first core.
                         text = f" {'' if start else group.label:<{form.margin - 1}}"
@@ -246,7 +249,7 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
                         width = len(cells) * (form.cell.wide + 1) + 1
                         parts.append(Part(x + form.margin, width, cells, line))
                 lines.append(parts)
-            lines += [[] for _ in range(form.cell.air)]
+            lines += [[] for _ in range(form.cell.blank_lines)]
     return lines
 
 
@@ -275,7 +278,7 @@ class Outlier:
     """Position of the core in the session's lists."""
     row: int
     """Position of the core's CPU that is furthest from the median."""
-    usual: float
+    median: float
     """Median of the CPUs with which the core is compared."""
 
 
@@ -301,10 +304,10 @@ class Peers:
             self._rows[kind, : len(rows)] = rows
             self._is_present[kind, : len(rows)] = True
 
-    def judge(self, field: Number, values: Floats, interval: Interval) -> list[Outlier]:
+    def outliers(self, field: Number, values: Floats, interval: Interval) -> list[Outlier]:
         """Returns the outliers, the furthest first. `values`: by position of the CPU."""
         is_known = self._is_present
-        if field.of_running:
+        if field.while_running:
             is_known = is_known & (interval.values["util"][self._rows] >= MIN_AWAKE_UTIL)
         peer_values = np.where(is_known, values[self._rows], np.nan)
         medians = _median(peer_values)

@@ -55,7 +55,7 @@ MIN_WIDTH_FOR_RAMP = 100
 MIN_WIDTH_FOR_CEILING = 50
 """Minimum width, in cells, of a heading that shows the ceiling beside the clock."""
 _NOBODY_DIFFERS = "no core differs from its package", "no core differs", "all alike"
-_NO_LAYOUT = HeatLayout(Cell(1, 1, 0, halves=True), [])
+_NO_LAYOUT = HeatLayout(Cell(1, 1, 0, has_halves=True), [])
 
 
 class PackageHeading(NamedTuple):
@@ -106,7 +106,7 @@ class Heat:
         """Positions of the CPUs with suspect values."""
         self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
         """Steps of the heat ramp, by position of the CPU."""
-        self.outliers = peers.judge(self.field, values, interval)
+        self.outliers = peers.outliers(self.field, values, interval)
 
     def text(self, value: float) -> str:
         return _value_text(value, self.unit, self.unit.digits)
@@ -133,7 +133,11 @@ class Heat:
 
     def title(self, size: int, hidden_text: str) -> list[Run]:
         """Returns the first line. `hidden_text`: how many cores are out of sight; '' if none is."""
-        runs: list[Run] = [(" heat map", "bright"), (" · ", "faint"), (self.field.words, "text")]
+        runs: list[Run] = [
+            (" heat map", "bright"),
+            (" · ", "faint"),
+            (self.field.plain_name, "text"),
+        ]
         if hidden_text:
             runs += [(" · ", "faint"), (hidden_text, "bright")]
         lead = "   next: "
@@ -160,7 +164,7 @@ class Heat:
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording, ("  ", "text"), *ramp]
         if size - width(left) - OUTLIER_CELLS >= SIGN_CELLS:
-            idle = "idle or " if self.field.of_running else ""
+            idle = "idle or " if self.field.while_running else ""
             left += [
                 ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
@@ -183,13 +187,13 @@ class Heat:
             last, order = places.threads - 1, "row by row" if ascii_ else "from above"
             short_text = f"lp0–{last} {order}"
             long_text = f"lp0 to lp{last} {order}"
-        elif cell.halves and not ascii_:
+        elif cell.has_halves and not ascii_:
             pair: list[Run] = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"),
                                (" lp1", "dim")]  # fmt: skip
             return [[("a cell is a core: ", "dim"),
                      (theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
                      (theme.LP1, "lp1"), (" lower half lp1", "dim")], pair]  # fmt: skip
-        elif cell.halves:
+        elif cell.has_halves:
             long_text, short_text = "left lp0, right lp1", "lp0 lp1"
         else:
             long_text = short_text = "lp0 above lp1"
@@ -208,7 +212,7 @@ class Heat:
         name = f"outlier {'core' if self.places.pairs else 'CPU'} {self.places.name(i, '')}"
         peers = "package" if kind is None else f"{safe_cells(kind)}-core"
         value = f"{name} · {self.text(self.values[first.row])} {self.unit.name}".rstrip()
-        usual_text = self.text(first.usual)
+        usual_text = self.text(first.median)
         more = f" and {len(shown_outliers) - 1} more" if len(shown_outliers) > 1 else ""
         for text in (f"{value}, {peers} median {usual_text}{more}",
                      f"{value}, {peers} median {usual_text}",
@@ -266,7 +270,7 @@ class Heat:
         )
         if own_outlier is not None:
             pieces.append(
-                (2, [("outlier, median ", "text"), (self.text(own_outlier.usual), "bright")])
+                (2, [("outlier, median ", "text"), (self.text(own_outlier.median), "bright")])
             )
         tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
         if task_names := [
@@ -286,7 +290,7 @@ class Heat:
         """Returns the values of the map's field for each sibling."""
         interval, is_single = self.interval, self.field.of_core or len(place.rows) == 1
         rows = place.rows[:1] if is_single else place.rows
-        runs: list[Run] = [(f"{self.field.words} ", "dim")] if is_single else []
+        runs: list[Run] = [(f"{self.field.plain_name} ", "dim")] if is_single else []
         width = 5 if self.field.unit == "ratio" else 4
         _, factor, digits = self.unit
         column = Column(self.field.key, "", width, scale=factor, digits=digits)
@@ -299,7 +303,7 @@ class Heat:
                 runs.append((" ", "text"))
             text, style = column.cell(
                 self.values[row], "bright", online=bool(interval.online[row]),
-                resting=self.field.of_running and bool(interval.resting[row]),
+                resting=self.field.while_running and bool(interval.resting[row]),
                 doubted=row in self.doubted,
             )  # fmt: skip
             runs.append((f"{text:>{width}}", style))
@@ -320,7 +324,7 @@ class Heat:
             number = METRICS.get(column.key)
             text, style = column.cell(
                 value, "alarm" if is_lowered else "text",
-                resting=number is not None and number.of_running and interval.resting[rows[i]],
+                resting=number is not None and number.while_running and interval.resting[rows[i]],
                 doubted=bool(suspect_rows(column.key, session, interval)[rows[i]]),
             )  # fmt: skip
             return f"{text:>{column.width}}", style
@@ -363,7 +367,7 @@ class Heat:
                 yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
         bounds = interval.split.method[place.core_index] == "bounds"
         for row in place.rows:
-            rests = interval.resting[row] and self.field.of_running
+            rests = interval.resting[row] and self.field.while_running
             if interval.online[row] and isnan(self.values[row]) and not rests:
                 why = Reasons(self.session).short_reason(key, row, bounds=bounds)
                 yield f"{MISSING}: {safe_cells(why)}"
@@ -433,11 +437,11 @@ class HeatMap(PaneledView):
         groups, ids = packages(self.session, places)
         self._packages = [_heading_of(places, id_) for id_ in ids]
         names = [places.name(i, "topology") for i in range(len(places.places))]
-        strays = 1 if places.strays else 0
+        strays = 1 if places.offline_cpus else 0
         height = self.size.height - FOOT - strays - (0 if self.bare else HEADS)
         self._plan = layout(groups, ids, names, places.threads, self.width, height,
                             ascii_=self.choice.ascii)  # fmt: skip
-        texts = [f" off   CPUs {ranges(places.strays)}"] if strays else []
+        texts = [f" off   CPUs {ranges(places.offline_cpus)}"] if strays else []
         texts += [] if places.places else [" no CPU matches the filter"]
         self._plan.lines += [[Part(0, len(text), label=text)] for text in texts]
         self.count = len(self._plan.lines)
@@ -520,7 +524,7 @@ class HeatMap(PaneledView):
             closing_run = after.get(row, gap)
             cpus = self.places.places[row].rows
             is_single = heat.field.of_core or len(cpus) == 1
-            if cell.halves and not is_single:
+            if cell.has_halves and not is_single:
                 pair = [levels[cpu_row] for cpu_row in cpus[2 * part.line : 2 * part.line + 2]]
                 runs += half_cells(*pair, *[OFF] * (2 - len(pair)), width, ascii_)
             elif not is_single and part.line >= len(cpus):

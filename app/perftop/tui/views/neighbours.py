@@ -148,13 +148,13 @@ def _names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
 
 def flow_columns(size: int) -> list[Column]:
     return fitted([
-        Column("sign", "", INDENT, left=True, gap=0),
-        Column("taker", "who takes", 16, left=True, gap=0, most=24),
-        Column("bar", "", 16, left=True, gap=1, most=60, weight=3),
+        Column("sign", "", INDENT, is_left=True, gap=0),
+        Column("taker", "who takes", 16, is_left=True, gap=0, max_width=24),
+        Column("bar", "", 16, is_left=True, gap=1, max_width=60, weight=3),
         Column("lost", "CPU s", 8, digits=1),
-        Column("loser", "from", 17, left=True, gap=2, most=25),
-        Column("share", "lost %", 8, scale=100.0), Column("cause", "", 13, left=True, gap=2),
-        Column("cpus", "CPUs", 18, left=True, gap=2, rank=1, most=30),
+        Column("loser", "from", 17, is_left=True, gap=2, max_width=25),
+        Column("share", "lost %", 8, scale=100.0), Column("cause", "", 13, is_left=True, gap=2),
+        Column("cpus", "CPUs", 18, is_left=True, gap=2, rank=1, max_width=30),
     ], size)  # fmt: skip
 
 
@@ -174,9 +174,9 @@ def flow_cells(flow: Flow, shown: Sequence[Column], most_s: float) -> list[Cell]
 
 
 def thread_columns(size: int) -> list[Column]:
-    bars = [Column("bar", "", 24, left=True, gap=4)] if size >= MIN_WIDTH_FOR_BARS else []
+    bars = [Column("bar", "", 24, is_left=True, gap=4)] if size >= MIN_WIDTH_FOR_BARS else []
     return fitted([
-        Column("cpu", "CPU", 6), Column("thread", "thread", 28 if bars else 20, left=True),
+        Column("cpu", "CPU", 6), Column("thread", "thread", 28 if bars else 20, is_left=True),
         Column("runs", "runs %", 8, scale=100.0, digits=1),
         Column("waits", "waits %", 8, scale=100.0, digits=1), *bars,
         Column("ipc", "IPC", 7, digits=2), Column("preempted", "preempted/s", 13),
@@ -215,7 +215,7 @@ def job_line(
     """Returns a line about the watched job, whose threads on CPUs of this machine are `threads`; if
     it is too long, the least important parts are dropped."""
     name: Run = (f" {safe_cells(job.name or '')}", "bright")
-    count = len(job.threads) + job.more
+    count = len(job.threads) + job.unlisted_threads
     if not count:
         text = "is not running" if job.time_ns else "its threads are not known yet"
         return [name, (f"  {text}", "dim")]
@@ -318,7 +318,7 @@ class Neighbours(PaneledView, Cursor):
         selected, self._details = row if isinstance(row, Flow) else None, []
         if selected is not None and verdict is not None and verdict.report is not None:
             largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
-            lasting = verdict.lasting if verdict.cause[1] == selected.cause else ""
+            lasting = verdict.duration_text if verdict.cause[1] == selected.cause else ""
             self._details = details(
                 self.session, verdict.report, selected, largest=largest, lasting=lasting
             )
@@ -371,7 +371,7 @@ class Neighbours(PaneledView, Cursor):
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
         if verdict is not None and verdict.report is not None:
             report, lines = verdict.report, [*lines, []]
-            calm = [check.brief for check in report.checks if not check.share]
+            calm = [check.brief_result for check in report.checks if not check.share]
             lines += labelled_lines("ruled out", " · ".join(calm), size, "dim") if calm else []
             unseen = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
             unseen += [f"{what}: {why}{f' ({cure})' * bool(cure)}"

@@ -90,7 +90,7 @@ class Page:
         self.numbers, self.more = fitted(columns[self.hidden : end], room), len(columns) - end
 
     def read(self, tabular: CpuColumns, session: Session, interval: Interval) -> None:
-        keys = [column.key for column in self.numbers if not column.left]
+        keys = [column.key for column in self.numbers if not column.is_left]
         self.values = {key: tabular.values(key, interval) for key in keys}
         self.doubted = {key: suspect_rows(key, session, interval) for key in keys}
         self.interval = interval
@@ -114,20 +114,20 @@ class Page:
         interval = self.interval
         assert interval is not None
         for column in self.names:
-            yield column.shows[row], "text" if column.key == "cpu" else "dim"
+            yield column.source[row], "text" if column.key == "cpu" else "dim"
         online, busy_share = bool(interval.online[row]), float(interval.values["util"][row])
         for i, column in enumerate(self.numbers):
             if not online:
                 yield "" if i else f"{'off':>{column.room}}", "dim"
-            elif column.left:
+            elif column.is_left:
                 yield safe_cells(task), "dim"
             else:
                 key, value = column.key, float(self.values[column.key][row])
                 is_lowered = trouble is not None and (row, key) in trouble.lost
                 yield column.cell(
                     value,
-                    "alarm" if is_lowered else number_style(column.shows, value, busy_share),
-                    resting=column.shows.of_running and bool(interval.resting[row]),
+                    "alarm" if is_lowered else number_style(column.source, value, busy_share),
+                    resting=column.source.while_running and bool(interval.resting[row]),
                     doubted=bool(self.doubted[key][row]),
                     estimated=key in interval.shares
                     and interval.shares[key][row] < MIN_COUNTED_SHARE,
@@ -138,7 +138,7 @@ def number_style(number: Number, value: float, busy_share: float) -> str:
     """Returns the style of a number on a CPU that is busy for a share `busy` of the time."""
     if busy_share < MAX_IDLE_UTIL and not value >= number.stands_out:
         return "faint"
-    if isinstance(number, Metric) and (number.of_running or number.unit == "Hz"):
+    if isinstance(number, Metric) and (number.while_running or number.unit == "Hz"):
         return "dim" if busy_share < MIN_AWAKE_UTIL else "text"
     if number.unit == "Hz":
         return "dim"
@@ -156,14 +156,14 @@ def name_columns(session: Session) -> list[Column]:
     }
     if len(set(texts["type"])) == 1:
         del texts["type"]
-    return [fit_to_texts(Column(key, key, 0, left=key == "type", shows=shown_text), shown_text)
+    return [fit_to_texts(Column(key, key, 0, is_left=key == "type", source=shown_text), shown_text)
             for key, shown_text in texts.items()]  # fmt: skip
 
 
 def number_column(number: Number, clock: ClockUnit) -> Column:
     if not number.unit:
         name = number.name(clock)
-        return Column(number.key, name, MIN_TASK + 2, left=True, most=MAX_TASK + 2)
+        return Column(number.key, name, MIN_TASK + 2, is_left=True, max_width=MAX_TASK + 2)
     return number_column_of(number, clock, max(MIN_NUMBER, len(number.name(clock))) + 2)
 
 
@@ -208,7 +208,7 @@ class Table(PaneledView, Cursor):
         groups = self.places.groups.values()
         rows = [row for group in groups for core in group for row in by_core[core]]
         self._rows = np.array([row for row in rows if row in visible_rows], np.intp)
-        self._strays = [session.position[cpu] for cpu in self.places.strays]
+        self._strays = [session.position[cpu] for cpu in self.places.offline_cpus]
         self._page.names = name_columns(session)
         self._lines, self.count, self.feet = [], 0, []  # empty until the first layout
         self._strips.clear()

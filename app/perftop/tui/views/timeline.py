@@ -66,7 +66,7 @@ class Layout:
     """The lines that scroll, and the widths of their parts."""
 
     lines: list[LaneLine]
-    each: bool
+    has_own_lines: bool
     """Whether each CPU has its own lines; else two CPUs share a line."""
     lane_height: int
     """Number of lines of a CPU; 1 if two CPUs share a line."""
@@ -81,7 +81,7 @@ class Layout:
     @property
     def numbers(self) -> int:
         """Number of values side by side on a line."""
-        return 1 if self.each else 2
+        return 1 if self.has_own_lines else 2
 
     @property
     def right(self) -> int:
@@ -261,12 +261,12 @@ class Timeline(PaneledView, Cursor):
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
         pieces: list[Piece] = [
-            (0, [("time ", "bright"), ("· ", "faint"), (self._field.words, "text")]),
+            (0, [("time ", "bright"), ("· ", "faint"), (self._field.plain_name, "text")]),
             (1, ends),
             (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
                  (", each cell ", "dim"), (duration(round(self._axis.bin_ns / 1e9, 3)), "text")]),
         ]  # fmt: skip
-        if not self._plan.each and self.places.threads == 2:
+        if not self._plan.has_own_lines and self.places.threads == 2:
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
         if self._other_fields:
             pieces.append((4, [("next: ", "faint"), (" · ".join(self._other_fields[:4]), "dim")]))
@@ -276,8 +276,16 @@ class Timeline(PaneledView, Cursor):
         plan, places = self._plan, self.places
         title = f" {'core' if places.pairs else 'cpu':>{plan.core}}"
         if plan.cpus:
-            title += fit("  cpu" if plan.each and not self._field.of_core else "  cpus", plan.cpus)
-        names = ("now",) if plan.each else ("lp0", "lp1") if places.threads == 2 else ("", "now")
+            title += fit(
+                "  cpu" if plan.has_own_lines and not self._field.of_core else "  cpus", plan.cpus
+            )
+        names = (
+            ("now",)
+            if plan.has_own_lines
+            else ("lp0", "lp1")
+            if places.threads == 2
+            else ("", "now")
+        )
         return [
             (fit(title, self._chart_left), "dim"),
             (" " * self._axis.cells, "text"),
@@ -359,7 +367,7 @@ class Timeline(PaneledView, Cursor):
     def line(self, y: int) -> Line:
         slot = self._plan.lines[y]
         if slot.line.kind == "off":
-            return [(f" off   CPUs {ranges(self.places.strays)}", "dim")], "calm"
+            return [(f" off   CPUs {ranges(self.places.offline_cpus)}", "dim")], "calm"
         if slot.line.kind == "memory":
             return self._traffic[self.places.places[slot.line.row].package], "calm"
         if slot.line.kind != "row":
@@ -394,7 +402,7 @@ class Timeline(PaneledView, Cursor):
             value = sum(known_values) / len(known_values) if known_values else nan
         else:
             value = self.interval.values.mean(self._field.key, cpus)
-        mean_text = "" if self._plan.each else f"{'mean':>{NUMBER_WIDTH}}"
+        mean_text = "" if self._plan.has_own_lines else f"{'mean':>{NUMBER_WIDTH}}"
         text, style = self._column().cell(value)
         return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER_WIDTH}}", style)]
 
@@ -437,7 +445,7 @@ class Timeline(PaneledView, Cursor):
         plan, places = self._plan, self.places
         row, first = slot.line.row, slot.line.part == 0
         core, cpus = places.name(row, self.choice.order) if first else "", ""
-        if plan.each and not self._field.of_core:
+        if plan.has_own_lines and not self._field.of_core:
             cpus = str(places.places[row].cpus[slot.lanes[0]]) if slot.below == 0 else ""
         elif first:
             cpus = places.cpus[row]
@@ -452,7 +460,7 @@ class Timeline(PaneledView, Cursor):
             text, style = column.cell(
                 value, "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
-                resting=self._field.of_running and bool(interval.resting[row]),
+                resting=self._field.while_running and bool(interval.resting[row]),
                 doubted=self._is_doubted[row],
             )  # fmt: skip
             yield column.place(text), style

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 import pytest
-from nights import by_day
+from nights import cases_by_day
 from summaries import line
 
 from perftop.output.compare import statistics
@@ -70,7 +70,7 @@ def rarely_slow(mean: float) -> Draw:
 # --- no difference
 
 
-@pytest.mark.parametrize("runs", by_day([3, 6, 12], [3, 6]))
+@pytest.mark.parametrize("runs", cases_by_day([3, 6, 12], [3, 6]))
 @pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
 def test_noise_is_called_a_difference_in_at_most_one_of_20_tables(runs: int, same: Draw) -> None:
     result = tables(300, runs, same, same, MANY[:5])
@@ -100,7 +100,7 @@ def sessions(files: int) -> float:
     return called / trials
 
 
-@pytest.mark.parametrize("files", by_day([2, 3], [3]))
+@pytest.mark.parametrize("files", cases_by_day([2, 3], [3]))
 def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
     assert sessions(files) <= 0.05 + error(0.05, 300)
     assert sessions(1) > 0.3, "one file a side cannot show it"
@@ -152,7 +152,9 @@ def test_intervals_agree_with_verdicts_and_hold_together() -> None:
 # --- what is found
 
 
-@pytest.mark.parametrize(("runs", "rows"), by_day([(5, 1), (10, 1), (5, 10)], [(5, 1), (10, 1)]))
+@pytest.mark.parametrize(
+    ("runs", "rows"), cases_by_day([(5, 1), (10, 1), (5, 10)], [(5, 1), (10, 1)])
+)
 def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
     moved = statistics.smallest_difference(1.0, runs, rows)
     draw, result = random.Random(runs), []

@@ -153,8 +153,8 @@ def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> 
     a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost) for one in a]
     comparison = compared(a, b)
     assert [row.number.key for row in comparison.rows] == ["run_s"], "steal is 0 on both sides"
-    assert "busy_hz" in comparison.only[0]
-    assert comparison.only[1] == []
+    assert "busy_hz" in comparison.keys_of_one_side[0]
+    assert comparison.keys_of_one_side[1] == []
 
 
 def test_text_fits_and_its_values_are_aligned() -> None:
@@ -195,7 +195,7 @@ def picture(result: Comparison, key: str, *, unicode: bool = True) -> tuple[str,
     lines = text.lines([result], ("A", "B"), unicode=unicode)
     heading = next(line for line in lines if line.endswith("verdict"))
     first = heading.index("A ⣤ B" if unicode else "A . B") - 2
-    name = NUMBERS[key].words
+    name = NUMBERS[key].plain_name
     row = next(line for line in lines if line.startswith(f"  {name} "))
     return row[first : first + 8], row[first + 9 : first + 24], row[first + 25 :]
 

@@ -10,7 +10,7 @@ import exported
 import pytest
 import simulated
 from examples import output
-from played import played
+from played import session_of
 from summaries import line
 
 from perfprobe import wire
@@ -47,8 +47,8 @@ def recorded(seed: int = 1) -> list[Reading]:
     reader.on_end()
     result = reader.readings
     own = Session(hello)
-    own.account()
-    played(own, messages)
+    own.start_accounts()
+    session_of(own, messages)
     built = phase(own, "")
     text = "\n".join(summary_lines(own, [], built))
     for label in ("branches         /s", "branches        /ki", "back end          %"):
@@ -152,7 +152,7 @@ def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -
     result = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
     (outlier,) = result.outliers
     assert outlier.index == 0
-    assert outlier.by_s == pytest.approx(3.04 - 0.03, abs=0.03)
+    assert outlier.excess_s == pytest.approx(3.04 - 0.03, abs=0.03)
     assert words in outlier.why
     assert words in lines(result, ["./job"])[0]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from disturbances import disturbed
+from disturbances import with_disturbances
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated import SAMPLE_NS, messages
@@ -88,10 +88,10 @@ def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], l
 
 
 def taken(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval]:
-    for message in disturbed(frames, 7):
+    for message in with_disturbances(frames, 7):
         session.apply(message)
         if isinstance(message, wire.Frame) and session.span_ns >= SAMPLE_NS:
-            yield session.take()
+            yield session.take_interval()
 
 
 @pytest.mark.parametrize("scenario", ["hotplug", "smt-mix", "hybrid"])

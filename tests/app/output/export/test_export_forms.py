@@ -10,10 +10,10 @@ from pathlib import Path
 import exported
 import made
 import pytest
-from exported import counted, export, record, rows
+from exported import counted_messages, export, record, rows
 from pyarrow import parquet
 from scraped import by_name
-from taped import written
+from taped import write_recording
 
 from perfprobe import wire
 
@@ -48,7 +48,7 @@ def test_no_form_contains_control_characters(tmp_path: Path, form: str) -> None:
     values = {key: [1000, 1000] for key in ("cycles", "instructions")}
     frames = [made.frame(hello, seq, values) for seq in range(1, 5)]
     mark = wire.Note("mark", made.SAMPLE_NS, "recorder", {"label": hostile})
-    path = written(tmp_path / "recording", hello, [*frames, mark])
+    path = write_recording(tmp_path / "recording", hello, [*frames, mark])
     text = export(path, form).decode()
     assert all(line.isprintable() for line in text.split("\n"))
     assert "\\u001b" in text
@@ -97,7 +97,7 @@ def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> Non
 
 
 def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
-    greeting, *frames = counted()
+    greeting, *frames = counted_messages()
     assert isinstance(greeting, wire.Hello)
     labels = {"run": "17", "who": "a b"}
     named = replace(greeting, labels=labels, command=["make", "-j 2"], interval_ns=500_000_000)

@@ -12,7 +12,7 @@ from typing import Any
 
 import made
 import pytest
-from exported import counted, export, messages, record
+from exported import counted_messages, export, messages, record
 from simulated import SAMPLE_NS
 
 from perfprobe import wire
@@ -62,13 +62,13 @@ def test_jsonl_equals_the_lines_of_stat(tmp_path: Path, spec: str, every_ns: int
 
 
 def _summary(tmp_path: Path, notes: list[wire.Note]) -> dict[str, Any]:
-    path = record(tmp_path / "recording", [*counted(), *notes])
+    path = record(tmp_path / "recording", [*counted_messages(), *notes])
     result: dict[str, Any] = json.loads(export(path, "jsonl").splitlines()[-1])
     return result
 
 
 def test_marks_are_lines_where_they_were_set(tmp_path: Path) -> None:
-    greeting, *frames = counted()
+    greeting, *frames = counted_messages()
     named = wire.Note("mark", 550_000_000, "recorder", {"label": "now\u2026"})
     path = record(tmp_path / "recording", [greeting, *frames[:6], named, *frames[6:]])
     lines = [json.loads(line) for line in export(path, "jsonl", every_ns=10**8).splitlines()]

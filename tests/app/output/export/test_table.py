@@ -12,10 +12,10 @@ import awkward
 import made
 import numpy as np
 import pytest
-from exported import counted, export, messages, record, rows
+from exported import counted_messages, export, messages, record, rows
 from pyarrow import parquet
 from scraped import by_name, families, unix_s
-from simulated import lasting
+from simulated import messages_lasting
 
 from perfprobe import wire
 from perfprobe.wire import Frame, Hello, Message, Note
@@ -30,7 +30,7 @@ NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why", "task", "task
 @pytest.mark.parametrize("spec", [None, "sim:hybrid", "sim:idle,smt=1", "sim:smt-mix,smt=4"])
 def test_every_empty_cell_has_its_reason(tmp_path: Path, spec: str | None) -> None:
     """And a column is there on any machine, even one that counts a single thing."""
-    result = counted(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
+    result = counted_messages(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
     printed = rows(export(record(tmp_path / "recording", result)))
     header = (awkward.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
     assert list(printed[0]) == header
@@ -43,7 +43,7 @@ def test_every_empty_cell_has_its_reason(tmp_path: Path, spec: str | None) -> No
 
 def test_reasons_are_those_of_the_stream(tmp_path: Path) -> None:
     missing = [wire.Missing("cycles", "the watchdog has it"), wire.Missing("ipc", "no", None, [0])]
-    path = record(tmp_path / "recording", counted(missing=missing))
+    path = record(tmp_path / "recording", counted_messages(missing=missing))
     first, second = rows(export(path))[:2]
     assert "net_hz=" not in first["why"]
     assert "busy_hz,net_hz" in first["why"]
@@ -90,7 +90,7 @@ def _text(value: object) -> str:
 
 
 def test_empty_columns_keep_their_type(tmp_path: Path) -> None:
-    path = record(tmp_path / "recording", counted())
+    path = record(tmp_path / "recording", counted_messages())
     export(path, "parquet")
     types = {
         field.name: str(field.type) for field in parquet.read_schema(path.with_name("exported"))
@@ -109,7 +109,7 @@ KEYS = ("package_power_dram_w", "package_memory_read_bytes_per_s", "l3_memory_by
 
 
 def played() -> tuple[Hello, Sequence[Frame | Note]]:
-    return lasting("sim:memory,cpus=8,packages=2", 12)
+    return messages_lasting("sim:memory,cpus=8,packages=2", 12)
 
 
 def test_each_cpu_has_the_number_of_its_package() -> None:
@@ -117,7 +117,7 @@ def test_each_cpu_has_the_number_of_its_package() -> None:
     session = Session(hello)
     for _ in session.play(messages):
         pass
-    interval = session.take()
+    interval = session.take_interval()
     assert interval is not None
     result = cpu_values(session, interval, KEYS[1])
     for cpus, rate in zip(hello.packages, interval.packages[KEYS[1][8:]], strict=True):
@@ -201,6 +201,6 @@ def test_openmetrics_names_its_units(recording: Path) -> None:
 
 def test_labels_may_hold_anything(tmp_path: Path) -> None:
     identity = wire.Identity(name='the "best"\nof\\all')
-    path = record(tmp_path / "recording", counted(identity=identity))
+    path = record(tmp_path / "recording", counted_messages(identity=identity))
     (labels,) = by_name(export(path, "openmetrics"))["perftop_info"]
     assert dict(labels)["model"] == 'the "best"\nof\\all'

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from roots import ROOT
 from scraped import series
-from scraping import exporter, started
-from waiting import MOST_S, until, wait
+from scraping import exporter, started_exporter
+from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.output.exporter import http
 from perftop.output.exporter.http import Server, answer, wants_openmetrics
@@ -144,7 +144,7 @@ async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
                 writer.write(b"GET / HTTP/1.1\r\nx: " + b"a" * (1 << 16))
                 await writer.drain()
         assert (await result).startswith(b"HTTP/1.1 431 ")
-        await until(lambda: not server.open, "the connection is dropped")
+        await until_true(lambda: not server.open, "the connection is dropped")
         writer.close()
 
 
@@ -161,7 +161,7 @@ async def test_a_thousand_idle_connections_lock_nobody_out() -> None:
         assert b" 200 OK" in await asked(port, GET)
         for one in idle:
             one.close()
-        await until(lambda: not server.open, "all have gone")
+        await until_true(lambda: not server.open, "all have gone")
     assert 1 < most <= http.MAX_CONNECTIONS
 
 
@@ -179,13 +179,13 @@ async def test_unread_answers_are_limited(
             one.connect(("127.0.0.1", port))
             one.sendall(GET)
             slow.append(one)
-        await until(lambda: len(server.open) == http.MAX_CONNECTIONS and not any(
+        await until_true(lambda: len(server.open) == http.MAX_CONNECTIONS and not any(
             connection.idle for connection in server.open), "all places are taken")  # fmt: skip
         assert (await asked(port, GET)).startswith(b"HTTP/1.1 503 ")
         assert len(server.open) == http.MAX_CONNECTIONS
         for one in slow:
             one.close()
-        await until(lambda: not server.open, "all have gone")
+        await until_true(lambda: not server.open, "all have gone")
         assert b" 200 OK" in await asked(port, GET)
 
 
@@ -203,8 +203,8 @@ async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> 
             seen.update(server.open)  # the first may be dropped before the second is there
             return len(seen) == 2
 
-        await until(both, "both are there")
-        await until(lambda: not server.open, "both are dropped")
+        await until_true(both, "both are there")
+        await until_true(lambda: not server.open, "both are dropped")
         assert await asking[0].read() == b""
         asking[1].close()
         taking.close()
@@ -224,7 +224,7 @@ fastcgi_temp_path {here}/f; uwsgi_temp_path {here}/u; scgi_temp_path {here}/s;
 
 def openssl(here: Path, *arguments: str) -> None:
     subprocess.run(
-        ["openssl", *arguments], cwd=here, check=True, capture_output=True, timeout=MOST_S
+        ["openssl", *arguments], cwd=here, check=True, capture_output=True, timeout=MAX_WAIT_S
     )
 
 
@@ -266,7 +266,7 @@ def proxied(here: Path, target: str) -> Iterator[int]:
     server = re.sub(r"(host|ca)\.(pem|key)", rf"{here}/\g<0>", server)
     (here / "nginx.conf").write_text(NGINX.format(here=here, server=server))
     nginx = str(shutil.which("nginx"))
-    with started([nginx, "-p", str(here), "-c", str(here / "nginx.conf")]) as process:
+    with started_exporter([nginx, "-p", str(here), "-c", str(here / "nginx.conf")]) as process:
 
         def listens() -> bool:
             assert process.poll() is None, process.stderr and process.stderr.read()
@@ -274,7 +274,7 @@ def proxied(here: Path, target: str) -> Iterator[int]:
                 return True
             return False
 
-        wait(listens, "nginx")
+        wait_for(listens, "nginx")
         yield port
 
 
@@ -284,7 +284,7 @@ def asked_behind_nginx(
     context = ssl.create_default_context(cafile=str(here / "ca.pem"))
     if known:
         context.load_cert_chain(here / "reader.pem", here / "reader.key")
-    connection = HTTPSConnection("localhost", port, context=context, timeout=MOST_S)
+    connection = HTTPSConnection("localhost", port, context=context, timeout=MAX_WAIT_S)
     with contextlib.closing(connection):
         connection.request("GET", path)
         answer = connection.getresponse()

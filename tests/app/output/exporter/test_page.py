@@ -7,7 +7,7 @@ import dataclasses
 import awkward
 import pytest
 from exported import messages
-from scraped import families, fed, named, series, shown
+from scraped import families, fed_page, series, series_named, shown_series
 
 from perfprobe import wire
 from perftop.output.exporter.page import DETAILS, Detail
@@ -46,7 +46,9 @@ def story() -> list[wire.Message]:
 
 
 def test_names_labels_and_kinds(story: list[wire.Message]) -> None:
-    results = {metric.name: metric for metric in families(fed(story)[1].text(openmetrics=True))}
+    results = {
+        metric.name: metric for metric in families(fed_page(story)[1].text(openmetrics=True))
+    }
     labels = {
         name: {*metric.samples[0].labels} for name, metric in results.items() if metric.samples
     }
@@ -60,7 +62,7 @@ def test_names_labels_and_kinds(story: list[wire.Message]) -> None:
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize("spec", ["smt-mix,cpus=16", "guest", "hybrid,cpus=8", "steady,smt=4"])
 def test_both_forms_say_the_same(spec: str, detail: Detail) -> None:
-    _, page = fed(messages(spec, 3, 500_000_000), detail)
+    _, page = fed_page(messages(spec, 3, 500_000_000), detail)
     first = series(page.text(openmetrics=True))
     second = series(page.text(openmetrics=False), openmetrics=False)
     own = ("perftop_exporter_cpu_seconds_total",)
@@ -69,7 +71,7 @@ def test_both_forms_say_the_same(spec: str, detail: Detail) -> None:
 
 
 def test_units_are_in_openmetrics_only(story: list[wire.Message]) -> None:
-    _, page = fed(story)
+    _, page = fed_page(story)
     assert b"# UNIT perftop_ceiling_hertz hertz\n" in page.text(openmetrics=True)
     assert page.text(openmetrics=True).endswith(b"\n# EOF\n")
     assert b"# UNIT" not in page.text(openmetrics=False)
@@ -78,20 +80,20 @@ def test_units_are_in_openmetrics_only(story: list[wire.Message]) -> None:
 
 @pytest.mark.parametrize(("packages", "most"), [(1, 60), (2, 95)])
 def test_a_host_has_some_sixty_series_however_many_cpus_it_has(packages: int, most: int) -> None:
-    _, page = fed(messages(f"turbo-drop,cpus=64,packages={packages}", 20, 10**9))
+    _, page = fed_page(messages(f"turbo-drop,cpus=64,packages={packages}", 20, 10**9))
     assert page.series < most
 
 
 def test_detail_divides_the_same_sums(story: list[wire.Message]) -> None:
-    coarse = shown(fed(story)[1])
+    coarse = shown_series(fed_page(story)[1])
     for detail in DETAILS[1:]:
-        fine = shown(fed(story, detail)[1])
+        fine = shown_series(fed_page(story, detail)[1])
         for name, count in (("perftop_smt_seconds_total", 8), ("perftop_cpu_seconds_total", 16)):
-            places = {label for labels, _ in named(fine, name) for label in labels[:1]}
+            places = {label for labels, _ in series_named(fine, name) for label in labels[:1]}
             divided = detail == "cpu" or name == "perftop_smt_seconds_total"
             assert len(places) == (count if divided else 5)
-            assert sum(v for _, v in named(fine, name)) == pytest.approx(
-                sum(v for _, v in named(coarse, name)), rel=1e-6
+            assert sum(v for _, v in series_named(fine, name)) == pytest.approx(
+                sum(v for _, v in series_named(coarse, name)), rel=1e-6
             )
 
 
@@ -100,23 +102,26 @@ def test_only_the_selected_cpus_are_printed() -> None:
     hello = given[0]
     assert isinstance(hello, wire.Hello)
     fields = {name: getattr(hello, name) for name in hello.__match_args__} | {"selected": [1, 5]}
-    screen = shown(fed([wire.Hello(**fields), *given[1:]], "cpu")[1])
-    assert {labels[0] for labels, _ in named(screen, "perftop_cpu_seconds_total")} == {"1", "5"}
-    assert {labels[0] for labels, _ in named(screen, "perftop_smt_seconds_total")} == {"1"}
+    screen = shown_series(fed_page([wire.Hello(**fields), *given[1:]], "cpu")[1])
+    assert {labels[0] for labels, _ in series_named(screen, "perftop_cpu_seconds_total")} == {
+        "1",
+        "5",
+    }
+    assert {labels[0] for labels, _ in series_named(screen, "perftop_smt_seconds_total")} == {"1"}
 
 
 def test_missing_families_of_a_vm_have_a_reason() -> None:
-    _, page = fed(messages("guest", 3))
-    screen = shown(page)
+    _, page = fed_page(messages("guest", 3))
+    screen = shown_series(page)
     names = {name for name, *_ in screen}
     assert not names & {"perftop_cycles_total", "perftop_energy_joules_total",
                         "perftop_ceiling_hertz", "perftop_below_ceiling_seconds_total"}  # fmt: skip
-    missing = {labels[0]: labels[1] for labels, value in named(screen, "perftop_missing")}
+    missing = {labels[0]: labels[1] for labels, value in series_named(screen, "perftop_missing")}
     assert "no core PMU in this guest" in missing["perftop_cycles_total:all"]
     assert {"perftop_cpu_seconds_total:involuntary_halt", "perftop_energy_joules_total",
             "perftop_below_ceiling_seconds_total"} <= {*missing}  # fmt: skip
     assert all(missing.values())
-    modes = {labels[0] for labels, _ in named(screen, "perftop_cpu_seconds_total")}
+    modes = {labels[0] for labels, _ in series_named(screen, "perftop_cpu_seconds_total")}
     assert modes == {"busy", "idle", "steal"}
 
 
@@ -133,9 +138,9 @@ def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
         ])
         for block in hello.blocks
     ]  # fmt: skip
-    screen = shown(fed([wire.Hello(**fields), *given[1:]])[1])
+    screen = shown_series(fed_page([wire.Hello(**fields), *given[1:]])[1])
     assert ("perftop_ceiling_hertz", "0") in screen
-    assert not [*named(screen, "perftop_below_ceiling_seconds_total")]
+    assert not [*series_named(screen, "perftop_below_ceiling_seconds_total")]
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
 
 
@@ -148,7 +153,7 @@ def test_no_name_of_a_program_is_exported() -> None:
         for task in message.records.get("tasks", {}).values()
     }  # fmt: skip
     assert len(names) > 3
-    text = fed(given, "cpu")[1].text(openmetrics=True).decode()
+    text = fed_page(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
     hello, printed = awkward.messages()
     fields = {name: getattr(hello, name) for name in hello.__match_args__}
@@ -158,6 +163,6 @@ def test_no_name_of_a_program_is_exported() -> None:
         wire.Frame(m.seq, m.time_ns, {k: v for k, v in m.blocks.items() if k != "package"})
         for m in printed if isinstance(m, wire.Frame)
     ]  # fmt: skip
-    screen = shown(fed([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
+    screen = shown_series(fed_page([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
     assert screen["perftop_missing", "perftop_energy_joules_total",
                  "in use by a program\nsince boot"] == 1  # fmt: skip

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import here
+from command import runs_here
 from exported import messages
-from scraped import fed, shown
-from waiting import MOST_S
+from scraped import fed_page, shown_series
+from waiting import MAX_WAIT_S
 
 from perftop import cli
 from perftop.output.exporter.page import DETAILS, Detail
@@ -37,7 +37,7 @@ def program(name: str) -> str:
 
 def run(*command: str | Path, status: int = 0, **more: Any) -> str:
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=MOST_S, check=False, **more
+        command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False, **more
     )
     assert result.returncode == status, result.stdout + result.stderr
     return str(result.stdout + result.stderr)
@@ -52,8 +52,8 @@ def expressions() -> Iterator[str]:
 
 def samples() -> set[str]:
     """All names of samples that the exporter can have."""
-    results = [*shown(fed(messages("turbo-drop,cpus=4", 20))[1]),
-            *shown(fed(messages("guest", 1))[1])]  # fmt: skip
+    results = [*shown_series(fed_page(messages("turbo-drop,cpus=4", 20))[1]),
+            *shown_series(fed_page(messages("guest", 1))[1])]  # fmt: skip
     return {name for name, *_ in results}
 
 
@@ -64,7 +64,7 @@ def samples() -> set[str]:
 @pytest.mark.parametrize("spec", ["turbo-drop,cpus=8", "guest"])
 def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
     tool = program("promtool")
-    text = fed(messages(spec, 20), detail)[1].text(openmetrics=False).decode()
+    text = fed_page(messages(spec, 20), detail)[1].text(openmetrics=False).decode()
     assert run(tool, "check", "metrics", input=text) == ""
 
 
@@ -214,7 +214,7 @@ def units(tmp_path: Path) -> Path:
 def printed(name: str) -> str:
     """A file as the command prints it."""
     words = ("record", "--print-unit") if name == "recorder" else ("exporter", f"--print-{name}")
-    result = here(*words)
+    result = runs_here(*words)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 

@@ -12,8 +12,8 @@ import made
 import numpy as np
 import pytest
 from exported import messages
-from nights import by_day
-from scraped import LATE_S, Series, fed, named, shown
+from nights import cases_by_day
+from scraped import LATE_S, Series, fed_page, series_named, shown_series
 from truths import scripted
 
 from perfprobe import wire
@@ -31,7 +31,7 @@ STATES = ("neither", "lp0", "lp1", "both")
 
 @cache
 def played(spec: str, seconds: float, sample_ns: int = SAMPLES_NS[0]) -> tuple[Session, Page]:
-    return fed(messages(spec, seconds, sample_ns))
+    return fed_page(messages(spec, seconds, sample_ns))
 
 
 def windows(spec: str, seconds: float, kind: str) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def windows(spec: str, seconds: float, kind: str) -> list[dict[str, Any]]:
 
 def of(result: Series, name: str, *labels: str) -> float:
     """The sum over all series of this name that have these labels."""
-    return sum(value for place, value in named(result, name) if {*labels} <= {*place})
+    return sum(value for place, value in series_named(result, name) if {*labels} <= {*place})
 
 
 @pytest.mark.parametrize("sample_ns", SAMPLES_NS)
@@ -49,7 +49,7 @@ def test_states_are_those_of_the_schedule_and_sum_to_the_time_of_the_cores(
     spec: str, sample_ns: int
 ) -> None:
     session, page = played(spec, SECONDS, sample_ns)
-    screen = shown(page)
+    screen = shown_series(page)
     true: dict[tuple[int, str], float] = defaultdict(float)
     for line in windows(spec, SECONDS, "core"):
         for state in STATES:
@@ -65,7 +65,7 @@ def test_states_are_those_of_the_schedule_and_sum_to_the_time_of_the_cores(
 @pytest.mark.parametrize("spec", ["halts,cpus=8", "neighbour,cpus=8", "smt-mix,cpus=16"])
 def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
     session, page = played(spec, SECONDS)
-    screen = shown(page)
+    screen = shown_series(page)
     cpus = windows(spec, SECONDS, "cpu")
     whole_s = len(session.hello.topology) * SECONDS
 
@@ -103,12 +103,12 @@ EPISODES = [
 
 
 @pytest.mark.parametrize(
-    ("spec", "kind", "sample_ns"), by_day(EPISODES, [EPISODES[i] for i in (0, 3, 6, 7, 9)])
+    ("spec", "kind", "sample_ns"), cases_by_day(EPISODES, [EPISODES[i] for i in (0, 3, 6, 7, 9)])
 )
 def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: int) -> None:
     seconds = 33 if spec.startswith("license") else 37  # at neither an episode runs
     _, page = played(spec, seconds + LATE_S, sample_ns)
-    result, sample_s = shown(page), sample_ns / 1e9
+    result, sample_s = shown_series(page), sample_ns / 1e9
     true: dict[str, list[float]] = defaultdict(list)
     for line in scripted(spec, seconds, kind):
         assert line["end"] is not None
@@ -120,7 +120,7 @@ def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: in
         assert result["perftop_episodes_total", cause, kind, "0"] == len(lengths)
         if kind == "turbo-drop":
             assert result["perftop_below_ceiling_seconds_total", cause, "0"] == near
-    printed = {labels[0] for labels, value in named(result, "perftop_episodes_total")
+    printed = {labels[0] for labels, value in series_named(result, "perftop_episodes_total")
             if labels[1] == kind and value}  # fmt: skip
     assert printed == {*true}
 
@@ -129,14 +129,14 @@ def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
     _, page = played("turbo-drop,cpus=16", 37 + LATE_S)
     drops = scripted("turbo-drop,cpus=16", 37, "turbo-drop")
     cycles = sum(d["depth"] * (d["end"] - d["start"]) * len(d["cpus"]) for d in drops)
-    result = shown(page)["perftop_below_ceiling_cycles_total", "power-pl1", "0"]
+    result = shown_series(page)["perftop_below_ceiling_cycles_total", "power-pl1", "0"]
     assert result == pytest.approx(cycles, rel=0.03)
 
 
 def test_a_running_episode_is_printed_before_it_ends() -> None:
     """It is late by the time in which an episode can still prove to have ended."""
-    _, page = fed(messages("license,cpus=12", 19))  # from 11 s to 20 s
-    result = shown(page)["perftop_below_ceiling_seconds_total", "license", "0"]
+    _, page = fed_page(messages("license,cpus=12", 19))  # from 11 s to 20 s
+    result = shown_series(page)["perftop_below_ceiling_seconds_total", "license", "0"]
     assert result == pytest.approx(19 - 11 - LATE_S, abs=0.21)
 
 
@@ -145,13 +145,13 @@ def test_counters_only_grow(spec: str) -> None:
     before: Series = {}
 
     def grown(page: Page) -> None:
-        now = shown(page)
+        now = shown_series(page)
         for key, value in before.items():
             if key[0].endswith("_total"):
                 assert now[key] >= value, key
         before.update(now)
 
-    fed(messages(spec, 30, 500_000_000), each=grown)
+    fed_page(messages(spec, 30, 500_000_000), each=grown)
     assert len(before) > 20
 
 
@@ -162,10 +162,10 @@ def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
         message for message in printed if not isinstance(message, wire.Frame) or message.seq < 30
     ]
     calm = [m for m in sane if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT]
-    (_, page), (_, other) = fed([hello, *sane], "cpu"), fed([hello, *calm], "cpu")
-    result, rest = shown(page), shown(other)
+    (_, page), (_, other) = fed_page([hello, *sane], "cpu"), fed_page([hello, *calm], "cpu")
+    result, rest = shown_series(page), shown_series(other)
     assert result["perftop_suspect_samples_total", "jumped"] > 0
-    hurt = [key for key, value in named(result, "perftop_cycles_total") if value < 1e13]
+    hurt = [key for key, value in series_named(result, "perftop_cycles_total") if value < 1e13]
     assert len(hurt) == 8
     for name in ("perftop_cycles_total", "perftop_instructions_total"):
         assert result[name, "2", "0", "all"] < rest[name, "2", "0", "all"]
@@ -187,7 +187,7 @@ def test_a_lost_read_of_a_core_is_time_that_is_unknown() -> None:
         head[8 * (wire.HEAD * cpu + 4)] |= wire.ROW_REBASED
     blocks = frame.blocks | {"cpu": wire.Rows(bytes(head), rows.valid, rows.values)}
     given[at] = wire.Frame(frame.seq, frame.time_ns, blocks, records=frame.records)
-    screen = shown(fed(given)[1])
+    screen = shown_series(fed_page(given)[1])
     unknown = screen["perftop_smt_seconds_total", "0", "unknown"]
     assert unknown == pytest.approx(0.1, rel=0.02)
     assert of(screen, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
@@ -210,14 +210,18 @@ def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
 
 
 def test_polling_is_no_work_although_reference_cycles_advance() -> None:
-    screen = shown(fed(halves(10))[1])
-    printed = {labels[0]: value for labels, value in named(screen, "perftop_cpu_seconds_total")}
+    screen = shown_series(fed_page(halves(10))[1])
+    printed = {
+        labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
+    }
     assert printed == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
-    screen = shown(fed(halves(10, jump_at=5))[1])
-    printed = {labels[0]: value for labels, value in named(screen, "perftop_cpu_seconds_total")}
+    screen = shown_series(fed_page(halves(10, jump_at=5))[1])
+    printed = {
+        labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
+    }
     assert screen["perftop_suspect_samples_total", "jumped"] == 1
     assert printed == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
 
@@ -239,7 +243,7 @@ def test_no_moment_counts_twice_and_takeovers_have_one_cause(
         return [e for e in printed if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
 
     monkeypatch.setattr(Session, "episodes", episodes)
-    screen = shown(fed(given)[1])
+    screen = shown_series(fed_page(given)[1])
     assert screen["perftop_below_ceiling_seconds_total", "thermal", "0"] == pytest.approx(1.5)
     assert screen["perftop_episode_seconds_total", "thermal", "turbo-drop", "0"] == pytest.approx(2)
     assert screen["perftop_episodes_total", "thermal", "turbo-drop", "0"] == 2
@@ -264,8 +268,8 @@ def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
 
 
 def printed(page: Page) -> dict[str, float]:
-    return {labels[-1]: value for labels, value in named(shown(page), "perftop_smt_seconds_total")
-            if labels[0] == "0" and value}  # fmt: skip
+    series = series_named(shown_series(page), "perftop_smt_seconds_total")
+    return {labels[-1]: value for labels, value in series if labels[0] == "0" and value}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +283,7 @@ def printed(page: Page) -> dict[str, float]:
     ],
 )
 def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
-    _, page = fed(stream(flags), "core")
+    _, page = fed_page(stream(flags), "core")
     answer = printed(page)
     assert answer.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
     assert answer["neither"] == answer["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
@@ -294,7 +298,7 @@ def test_time_is_not_that_of_a_core_that_is_off() -> None:
         assert isinstance(frame, wire.Frame)
         data = {"cpu": 0, "online": online}
         given.insert(place, wire.Note("hotplug", frame.time_ns - 1, data=data))
-    answer = printed(fed(given, "core")[1])
+    answer = printed(fed_page(given, "core")[1])
     assert sum(answer.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
 
 
@@ -317,8 +321,8 @@ def test_cores_with_the_same_number_are_distinguished() -> None:
     ]
     hello = dataclasses.replace(hello, topology=topology)
     frames = [made.frame(hello, seq, {"ref": [STEP // 2 * seq] * 4}) for seq in range(3)]
-    screen = shown(fed([hello, *frames], "core")[1])
-    names = {labels[0] for labels, _ in named(screen, "perftop_smt_seconds_total")}
+    screen = shown_series(fed_page([hello, *frames], "core")[1])
+    names = {labels[0] for labels, _ in series_named(screen, "perftop_smt_seconds_total")}
     assert names == {"cpu0", "cpu1", "1", "cpu3"}
 
 
@@ -326,8 +330,8 @@ def test_cpus_without_a_package_have_no_package_label() -> None:
     hello = made.hello([made.REF], cores=2, threads=1)
     hello = dataclasses.replace(hello, packages=[[0]])
     frames = [made.frame(hello, seq, {"ref": [STEP // 2 * seq] * 2}) for seq in range(3)]
-    _, page = fed([hello, *frames])
-    screen = shown(page)
-    busy = dict(named(screen, "perftop_cpu_seconds_total"))
+    _, page = fed_page([hello, *frames])
+    screen = shown_series(page)
+    busy = dict(series_named(screen, "perftop_cpu_seconds_total"))
     assert busy == pytest.approx({("busy", "0"): 0.1, ("busy",): 0.1})
     assert np.isclose(screen["perftop_smt_seconds_total", "lp0"], 0.1)

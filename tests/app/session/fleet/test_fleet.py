@@ -7,7 +7,7 @@ from math import isnan, nan
 
 import made
 import pytest
-from fakes import Does, Machine, guest
+from fakes import CpuLoad, Machine, guest
 
 from perfprobe import wire
 from perftop.session.fleet import Fleet, RowChoice, natural_key, racks
@@ -83,14 +83,14 @@ def test_ended_episodes_are_joined_only_if_they_began_together() -> None:
                 MachineEpisode(one.name, "turbo-drop", "current", start, start + 3, 1e8)
             )
         results.append(one)
-    report = Fleet(results).happened(50)
+    report = Fleet(results).newest_episodes(50)
     assert [len(each.machines) for each in report] == [3, 4]
     assert [each.start for each in report] == [NOW - 100, NOW - 500]
 
 
 def test_machines_below_their_ceiling_are_counted_over_time() -> None:
     fleet = Fleet([machine("a", 0.1, "thermal"), machine("b", 0.1, "thermal", NOW - 300)])
-    assert fleet.below(6, NOW, 360) == [0, 1, 1, 1, 1, 2]
+    assert fleet.below_ceiling_counts(6, NOW, 360) == [0, 1, 1, 1, 1, 2]
 
 
 def test_a_filter_asks_for_words_of_name_cause_or_state() -> None:
@@ -140,7 +140,7 @@ def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
 
 
 def test_numbers_are_those_of_the_cpus() -> None:
-    row = fed(Machine(does={cpu: Does(util=0.75, hz=2.4e9) for cpu in range(8)}))
+    row = fed(Machine(does={cpu: CpuLoad(util=0.75, hz=2.4e9) for cpu in range(8)}))
     result = row.numbers
     assert result["busy"] == pytest.approx(0.75, abs=0.01)
     assert result["clock_hz"] == pytest.approx(2.4e9, rel=0.01)
@@ -151,7 +151,7 @@ def test_numbers_are_those_of_the_cpus() -> None:
 
 
 def test_half_of_the_work_is_below_its_ceiling() -> None:
-    does = {cpu: Does(hz=2.4e9 if cpu in {0, 1, 4, 5} else 3.2e9) for cpu in range(8)}
+    does = {cpu: CpuLoad(hz=2.4e9 if cpu in {0, 1, 4, 5} else 3.2e9) for cpu in range(8)}
     machine = Machine(does=does)
     slow = {cpu for core in machine.hello.cores[:2] for cpu in core}
     for cpu in range(8):
@@ -163,12 +163,12 @@ def test_numbers_that_a_guest_lacks_have_a_reason() -> None:
     row = fed(guest())
     assert isnan(row.numbers["clock_hz"])
     assert isnan(row.numbers["both"])
-    assert "hypervisor" in row.absent
+    assert "hypervisor" in row.clock_missing_text
 
 
 def test_times_of_episodes_are_those_of_arrival() -> None:
     """The frame that was least delayed says how the two clocks lie to each other."""
-    machine = Machine(does={cpu: Does(util=1.0, hz=2.4e9) for cpu in range(8)})
+    machine = Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)})
     row = fed(machine, 40, late_s=2.0)
     (event,) = [event for event in row.running if event.kind == "turbo-drop"]
     assert START + 2 <= event.start <= START + 2 + 4
@@ -176,7 +176,7 @@ def test_times_of_episodes_are_those_of_arrival() -> None:
 
 
 def test_a_silent_machine_keeps_its_past_and_no_numbers() -> None:
-    row = fed(Machine(does={cpu: Does(util=1.0, hz=2.4e9) for cpu in range(8)}), 40)
+    row = fed(Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)}), 40)
     heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)
     assert not row.answers

@@ -7,8 +7,8 @@ import dataclasses
 import made
 import numpy as np
 import pytest
-from cores import SECOND, busy, charts, column, line, lived, panel, text
-from fakes import Does, Machine
+from cores import SECOND, busy, charts, line, number_column, panel_lines, played_core, text
+from fakes import CpuLoad, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,9 +25,9 @@ from perftop.tui.core_page.charts import Charts, CoreHistory
 def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> None:
     def script(machine: Machine, seq: int) -> None:
         for cpu in (0, 1):
-            machine.does[cpu] = Does(1.0, 2.5e9 if 20 < seq <= 40 else 3.2e9)
+            machine.does[cpu] = CpuLoad(1.0, 2.5e9 if 20 < seq <= 40 else 3.2e9)
 
-    session, interval = lived(Machine(cores=1), script)
+    session, interval = played_core(Machine(cores=1), script)
     episode = Episode("turbo-drop", [0, 1], 2 * SECOND, 4 * SECOND, 0.7e9, "power-pl1")
     session.ended[:] = [episode]
     session.detector.running.clear()
@@ -52,8 +52,8 @@ RED = "alarm/drop-back"
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.15, 0.9])
 def test_a_long_label_does_not_shift_its_chart(share: float) -> None:
-    does = {cpu: Does(1 - share, involuntary=share) for cpu in (0, 1)}
-    of = charts(*lived(Machine(cores=1, does=does)))
+    does = {cpu: CpuLoad(1 - share, involuntary=share) for cpu in (0, 1)}
+    of = charts(*played_core(Machine(cores=1, does=does)))
     lines = [strips.text(runs) for runs in of.panels() if runs]
     assert {len(text) for text in lines} == {len(lines[0])}
     top = next(end for end in (2, 5, 10, 20, 50, 100) if 100 * share <= end)
@@ -74,10 +74,10 @@ def _where(of: Charts, key: str) -> dict[int, int]:
 def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
     def script(machine: Machine, seq: int) -> None:
         asleep = seq > 30
-        machine.does[0] = Does(0.01 if asleep else 0.9, 0.8e9 if asleep else 3.1e9)
-        machine.does[1] = Does(0.0)
+        machine.does[0] = CpuLoad(0.01 if asleep else 0.9, 0.8e9 if asleep else 3.1e9)
+        machine.does[1] = CpuLoad(0.0)
 
-    session, interval = lived(Machine(cores=1), script)
+    session, interval = played_core(Machine(cores=1), script)
     of = charts(session, interval)
     assert _where(of, "clock")
     assert min(_where(of, "faint")) > max(_where(of, "clock"))
@@ -86,8 +86,8 @@ def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
 
 
 def test_bounds_are_drawn_and_shown_as_a_range() -> None:
-    session, interval = lived(busy(Machine(cores=1, split=False), 0.75, 0.75))
-    drawn = column(charts(session, interval), "smt")
+    session, interval = played_core(busy(Machine(cores=1, split=False), 0.75, 0.75))
+    drawn = number_column(charts(session, interval), "smt")
     certain = round(len(drawn) / 2)
     assert drawn.strip(theme.UNKNOWN) == theme.BOTH * certain
     result = text(session, interval)
@@ -96,8 +96,10 @@ def test_bounds_are_drawn_and_shown_as_a_range() -> None:
 
 
 def test_of_four_threads_it_is_shown_whether_any_runs() -> None:
-    session, interval = lived(busy(Machine(cores=1, threads=4, split=False), 0.5, 0.0, 0.0, 0.0))
-    drawn = column(charts(session, interval), "smt")
+    session, interval = played_core(
+        busy(Machine(cores=1, threads=4, split=False), 0.5, 0.0, 0.0, 0.0)
+    )
+    drawn = number_column(charts(session, interval), "smt")
     assert set(drawn.strip(theme.NEITHER)) == {theme.UNKNOWN}
     assert abs(drawn.count(theme.UNKNOWN) - len(drawn) / 2) <= 1
     result = text(session, interval)
@@ -117,21 +119,25 @@ class Shared(Machine):
 
 
 def test_of_four_threads_that_count_together_it_is_known() -> None:
-    session, interval = lived(busy(Shared(cores=1, threads=4, split=False), 0.5, 0.5, 0.0, 0.0))
-    drawn = column(charts(session, interval), "smt")
+    session, interval = played_core(
+        busy(Shared(cores=1, threads=4, split=False), 0.5, 0.5, 0.0, 0.0)
+    )
+    drawn = number_column(charts(session, interval), "smt")
     assert set(drawn.strip(theme.NEITHER)) == {theme.UNKNOWN}
     assert abs(drawn.count(theme.UNKNOWN) - len(drawn) / 2) <= 1
     assert line(text(session, interval), "· neither").split()[-1] == "50.0"
 
 
 def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
-    machine = Machine(cores=1, does={0: Does(0.0, alone=0.0), 1: Does(1.0, alone=1.0)}, gone={0})
+    machine = Machine(
+        cores=1, does={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, gone={0}
+    )
     session = Session(machine.hello, History(machine.hello))
     session.apply(Note("hotplug", 0, data={"cpu": 0, "online": False}))
     for seq in range(51):
         session.apply(machine.frame(seq))
-    interval = session.take()
-    drawn = column(charts(session, interval), "smt")
+    interval = session.take_interval()
+    drawn = number_column(charts(session, interval), "smt")
     half = len(drawn) // 2
     assert drawn == theme.NEITHER * half + theme.KERNEL * half
     result = text(session, interval)
@@ -141,9 +147,9 @@ def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
 
 
 def test_unread_time_is_blank() -> None:
-    session, interval = lived(Machine(cores=1))
+    session, interval = played_core(Machine(cores=1))
     of = charts(session, interval, window_s=30.0)
-    output = panel(of, "util")[0]
+    output = panel_lines(of, "util")[0]
     bins = -(-50 * made.SAMPLE_NS // of.history.axis.bin_ns)
     assert output.lstrip() == "⣤" * bins
     assert any("history from" in strips.text(line) for line in of.foot())
@@ -154,9 +160,9 @@ def restless() -> tuple[Session, Interval]:
     """A core whose load changes with each sample."""
 
     def script(machine: Machine, seq: int) -> None:
-        machine.does |= {cpu: Does((seq * 7 + cpu) % 11 / 11) for cpu in (0, 1)}
+        machine.does |= {cpu: CpuLoad((seq * 7 + cpu) % 11 / 11) for cpu in (0, 1)}
 
-    return lived(Machine(cores=1), script)
+    return played_core(Machine(cores=1), script)
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
@@ -186,7 +192,7 @@ def raised() -> tuple[Session, Interval]:
     def script(machine: Machine, seq: int) -> None:
         machine.ceiling_hz = 3.5e9 if 15 < seq <= 32 else 3.2e9
 
-    session, interval = lived(Machine(cores=1), script)
+    session, interval = played_core(Machine(cores=1), script)
     session.ended.clear()
     session.detector.running.clear()
     return session, interval
@@ -208,8 +214,8 @@ def test_a_ceiling_that_moved_is_a_mark_on_the_axis(
 
 def test_the_ipc_of_a_core_is_that_of_the_thread_that_loses() -> None:
     """The thread that takes is busier and has another IPC."""
-    machine = Machine(cores=1, does={0: Does(0.95, ipc=1.5), 1: Does(1.0, ipc=0.5)})
-    session, interval = lived(machine)
+    machine = Machine(cores=1, does={0: CpuLoad(0.95, ipc=1.5), 1: CpuLoad(1.0, ipc=0.5)})
+    session, interval = played_core(machine)
     session.detector.running.clear()
     of = charts(session, interval)
     assert np.nanmax(of._single_series("ipc")) == pytest.approx(0.5)

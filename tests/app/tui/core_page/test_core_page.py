@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from cores import KNOWN, busy, charts, line, lived, text
-from fakes import Does, Machine
+from cores import KNOWN, busy, charts, line, played_core, text
+from fakes import CpuLoad, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playing import Run, running
-from waiting import until
+from playing import Run, running_app
+from waiting import until_true
 
 from perftop.tui.core_page import numbers
 from perftop.tui.core_page.core_page import CorePage
@@ -36,7 +36,7 @@ def test_the_page_fills_its_lines_and_no_more(
 @pytest.mark.parametrize("split", [True, False])
 def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) -> None:
     def shape(machine: Machine) -> list[str]:
-        session, interval = lived(machine)
+        session, interval = played_core(machine)
         of = charts(session, interval, size=size)
         names = numbers.LABEL_WIDTH + of.moment.page.columns + 1
         result = text(session, interval, size=size, exact=False)
@@ -46,8 +46,8 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
             for text in result[1:-5]
         ]
 
-    low = Machine(cores=1, split=split, does={c: Does(0.2, 3.1e9, 0.11, 0.0) for c in (0, 1)})
-    high = Machine(cores=1, split=split, does={c: Does(1.0, 3.1e9, 0.99, 1.0) for c in (0, 1)})
+    low = Machine(cores=1, split=split, does={c: CpuLoad(0.2, 3.1e9, 0.11, 0.0) for c in (0, 1)})
+    high = Machine(cores=1, split=split, does={c: CpuLoad(1.0, 3.1e9, 0.99, 1.0) for c in (0, 1)})
     assert shape(low) == shape(high)
 
 
@@ -76,8 +76,8 @@ def shown(run: Run) -> list[str]:
 
 async def test_up_and_down_lead_to_other_cores() -> None:
     machine = busy(Machine(cores=4), 0.0, 0.0)
-    machine.does[5] = Does(1.0)
-    async with running(machine, (120, 30)) as run:
+    machine.does[5] = CpuLoad(1.0)
+    async with running_app(machine, (120, 30)) as run:
         await run.pilot.press("enter")
         seen = []
         for key in ("down", "j", "up", "up", "up"):
@@ -87,14 +87,14 @@ async def test_up_and_down_lead_to_other_cores() -> None:
 
 
 async def test_brackets_zoom_and_arrows_pan() -> None:
-    async with running(busy(Machine(cores=2), 1.0, 1.0)) as run:
+    async with running_app(busy(Machine(cores=2), 1.0, 1.0)) as run:
         await run.intervals(10)
         await run.pilot.press("enter", *["left_square_bracket"] * 3)
         assert "window 5 s" in shown(run)[0]
         cells = len(panel_text(run, "lp0 busy"))  # of 21 samples
         assert cells > 20
         await run.pilot.press("left", "left", "left")
-        await until(lambda: len(panel_text(run, "lp0 busy")) < cells, "three samples back")
+        await until_true(lambda: len(panel_text(run, "lp0 busy")) < cells, "three samples back")
         await run.pilot.press("right_square_bracket", "right_square_bracket")
         assert "window 30 s" in shown(run)[0]
 
@@ -105,7 +105,7 @@ def panel_text(run: Run, label: str) -> str:
 
 
 async def test_lines_that_stay_the_same_are_not_made_again() -> None:
-    async with running(Machine(cores=2)) as run:
+    async with running_app(Machine(cores=2)) as run:
         await run.intervals(3)
         await run.pilot.press("enter")
         await run.intervals(1)

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 import simulated
-from cores import SECOND, busy, charts, column, line, lived, page, runs, text
-from fakes import NO_PMU, Does, Machine, doubting, tasks
-from played import played
+from cores import SECOND, busy, charts, line, number_column, page, played_core, runs, text
+from fakes import NO_PMU, CpuLoad, Machine, tasks, with_doubt
+from played import session_of
 
 from perfprobe.wire import Missing, Rate
 from perftop.draw import strips, theme
@@ -26,7 +26,7 @@ from perftop.tui.shared.places import Places
 
 def test_clocks_in_the_units_that_are_chosen() -> None:
     machine = Machine(cores=1, changes={"base_hz": Rate(2e9, "made")})
-    session, interval = lived(machine)
+    session, interval = played_core(machine)
 
     def shown(units: Units) -> tuple[str, str]:
         result = text(session, interval, units=units)
@@ -47,8 +47,8 @@ def test_without_a_base_clock_there_are_no_multiples_of_it() -> None:
     ("key", "marked"), [("instructions", {"IPC"}), ("one_thread", {"neither", "both"})]
 )
 def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]) -> None:
-    session, interval = lived(Machine(cores=1))
-    result = text(session, doubting(interval, 1, key), size=(120, 45))
+    session, interval = played_core(Machine(cores=1))
+    result = text(session, with_doubt(interval, 1, key), size=(120, 45))
     labels = ("busy %", "clock", "IPC", "krn %", "neither", "both")
     assert {label for label in labels if DOUBTED_SIGN in line(result, label)} == marked
 
@@ -71,7 +71,7 @@ def test_malformed_task_records_are_drawn(record: object) -> None:
 
 
 def test_episodes_are_shown_with_their_evidence() -> None:
-    session, interval = lived(Machine(cores=2, ceiling_hz=3.0e9))
+    session, interval = played_core(Machine(cores=2, ceiling_hz=3.0e9))
     session.detector.running += [
         Episode("suspect", [0], 3 * SECOND, cause="37 GHz"),
         Episode("turbo-drop", [0, 2], SECOND, cause="power-pl1", evidence={"watts": "150 of 150"}),
@@ -91,7 +91,7 @@ def test_episodes_are_shown_with_their_evidence() -> None:
 
 
 def test_stolen_time_is_shown_once() -> None:
-    session, interval = lived(Machine(cores=1, ceiling_hz=3.0e9))
+    session, interval = played_core(Machine(cores=1, ceiling_hz=3.0e9))
     session.detector.running += [
         Episode("steal", [0], SECOND, None, 0.2, "hypervisor"),
         Episode("neighbour", [0], SECOND, None, 0.2, "hypervisor"),
@@ -101,7 +101,7 @@ def test_stolen_time_is_shown_once() -> None:
 
 
 def test_only_the_number_that_an_episode_makes_worse_is_red_and_only_on_its_cpu() -> None:
-    session, interval = lived(busy(Machine(cores=1), 1.0, 1.0))
+    session, interval = played_core(busy(Machine(cores=1), 1.0, 1.0))
     session.detector.running[:] = [Episode("neighbour", [0], SECOND, None, 0.3, "sibling")]
 
     def red(label: str) -> list[bool]:
@@ -114,7 +114,7 @@ def test_only_the_number_that_an_episode_makes_worse_is_red_and_only_on_its_cpu(
 
 
 def test_episodes_without_room_are_counted() -> None:
-    session, interval = lived(Machine(cores=1, ceiling_hz=3.0e9))
+    session, interval = played_core(Machine(cores=1, ceiling_hz=3.0e9))
     session.detector.running += [Episode("smi", [0], i * SECOND, cause="x" * 90) for i in range(3)]
     last = strips.text(runs(session, interval, size=(80, 19))[-1])
     assert len(last) == 80
@@ -125,9 +125,9 @@ def test_episodes_without_room_are_counted() -> None:
 def test_a_guest_has_its_panels_and_one_line_for_what_it_lacks() -> None:
     changes = {"virtualisation": "kvm", "missing": NO_PMU}
     machine = Machine(cores=1, threads=1, counted=False, changes=changes,
-                      does={0: Does(0.5, system=0.25, steal=0.25)})  # fmt: skip
-    session, interval = lived(machine)
-    drawn = column(charts(session, interval), "account")
+                      does={0: CpuLoad(0.5, system=0.25, steal=0.25)})  # fmt: skip
+    session, interval = played_core(machine)
+    drawn = number_column(charts(session, interval), "account")
     assert [drawn.count(shape) / len(drawn) for shape in "█▓╳"] == pytest.approx(
         [0.25] * 3, abs=0.05
     )
@@ -156,7 +156,7 @@ def test_a_core_that_lacks_what_others_have_shows_why() -> None:
         for counter in machine.hello.blocks[0].counters
     ]
     machine.hello.blocks[0].counters[:] = counters
-    session, interval = lived(machine)
+    session, interval = played_core(machine)
     result = text(session, interval, cpu=1)
     assert (
         "clock, IPC, kernel cycles, task data unknown: E cores have no such counter" in result[-2]
@@ -180,8 +180,8 @@ EVENTS = "branches,branch-misses,cache-misses,cache-references,page-faults"
 
 def beside(key: str) -> tuple[numbers.CoreMoment, list[Run]]:
     """The first number of a panel of core 0."""
-    hello, messages = simulated.lasting("sim:memory,cpus=2", 12, events=EVENTS)
-    session = played(Session(hello, History(hello)), messages)
+    hello, messages = simulated.messages_lasting("sim:memory,cpus=2", 12, events=EVENTS)
+    session = session_of(Session(hello, History(hello)), messages)
     interval = session.interval_at(session.now_ns, 500_000_000)
     assert interval is not None
     place = Places(session).places[0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from cores import charts, line, lived, panel, text
-from fakes import Does, Machine
+from cores import charts, line, panel_lines, played_core, text
+from fakes import CpuLoad, Machine
 
 from perftop.draw import charts as cells
 from perftop.draw import strips
@@ -24,16 +24,16 @@ def climbed(clocks: tuple[float, ...], cores: int = 1) -> tuple[Session, Interva
 
     def script(_: Machine, seq: int) -> None:
         for cpu in range(2 * cores):
-            machine.does[cpu] = Does(0.01 if cpu < cores else 0.0, 0.8e9, system=0.0)
+            machine.does[cpu] = CpuLoad(0.01 if cpu < cores else 0.0, 0.8e9, system=0.0)
             if seq > 20 and cpu < cores:
-                machine.does[cpu] = Does(1.0, clocks[min(seq - 21, len(clocks) - 1)])
+                machine.does[cpu] = CpuLoad(1.0, clocks[min(seq - 21, len(clocks) - 1)])
 
-    return lived(machine, script)
+    return played_core(machine, script)
 
 
 def test_its_moments_are_below_the_clock_with_what_was_reached() -> None:
     of = charts(*climbed(FAR), size=(200, 45))
-    drawn = panel(of, "clock")
+    drawn = panel_lines(of, "clock")
     woke = of.history.axis.bin(2_050_000_000)
     at = {word: [row.find(word) for row in drawn] for word in ("90 %", "99 %", "steady")}
     assert [next(x for x in value if x >= 0) for value in at.values()] == [
@@ -48,15 +48,15 @@ def test_a_climb_is_drawn_from_zero() -> None:
     of = charts(*climbed(FAR), size=(200, 45))
     lines = [strips.text(runs)[: numbers.LABEL_WIDTH].split() for runs in of.panels()]
     assert lines[0] == ["3.40", "GHz"]
-    assert lines[len(panel(of, "clock")) - 1] == ["0.00"]
+    assert lines[len(panel_lines(of, "clock")) - 1] == ["0.00"]
 
 
 def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
     of = charts(*climbed(FAST))
-    foot = panel(of, "clock")[-1]
+    foot = panel_lines(of, "clock")[-1]
     assert foot.count("steady") == 1
     assert foot.index("steady") == of.history.axis.bin(2_150_000_000) + 1
-    assert not any("%" in row for row in panel(of, "clock"))
+    assert not any("%" in row for row in panel_lines(of, "clock"))
 
 
 def test_rules_and_words_leave_the_line_alone() -> None:

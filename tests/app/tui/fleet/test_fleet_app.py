@@ -203,7 +203,7 @@ async def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> Non
     bad = Machine("evil\x1b[2J\u202e")
     bad.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
     worse = fleets.machine("task", fleets.HOT)
-    worse.tasks = worse.model = worse.absent = "\x1b[31mred\x9b"
+    worse.tasks = worse.model = worse.clock_missing_text = "\x1b[31mred\x9b"
     worse.numbers = UNKNOWN_NUMBERS
     for view in ("1", "2", "3", "4"):
         for text in await seen(Fleet([bad, worse]), (160, 50), [view]):

@@ -6,22 +6,22 @@ from dataclasses import replace
 from math import nan
 
 import pytest
-from fakes import Machine, guest, seen
+from fakes import Machine, guest, observe
 
 from perftop.draw import strips
 from perftop.process.link import LinkState
 from perftop.tui.frame import header
 from perftop.tui.frame.header import Replay, Status
 
-STATUS = Status(500_000_000, own=0.021)
+STATUS = Status(500_000_000, own_cpu_share=0.021)
 
 
 def text(status: Status = STATUS, width: int = 160) -> str:
-    return strips.text(header.header_line(*seen(Machine()), status, width))
+    return strips.text(header.header_line(*observe(Machine()), status, width))
 
 
 def test_the_name_is_no_block() -> None:
-    runs = header.header_line(*seen(Machine()), STATUS, 160)
+    runs = header.header_line(*observe(Machine()), STATUS, 160)
     assert ("perftop", "key") in runs
 
 
@@ -35,7 +35,7 @@ def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
 
 
 def test_a_guest_is_reported() -> None:
-    session, interval = seen(guest())
+    session, interval = observe(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
     output = strips.text(header.header_line(session, interval, STATUS, 160))
     assert "KVM guest · " in output
@@ -43,7 +43,7 @@ def test_a_guest_is_reported() -> None:
 
 
 def test_a_large_skew_is_a_warning() -> None:
-    session, interval = seen(Machine())
+    session, interval = observe(Machine())
     styles = []
     for skew_s in (0.009, 0.011):
         runs = header.header_line(session, replace(interval, skew_s=skew_s), STATUS, 160)
@@ -53,9 +53,9 @@ def test_a_large_skew_is_a_warning() -> None:
 
 
 def test_states_stay_where_the_rest_goes() -> None:
-    session, interval = seen(Machine())
-    session.late = 3
-    replay = Replay(True, 1.0, (0, 10**10), None, over=False, damage=None)
+    session, interval = observe(Machine())
+    session.late_samples = 3
+    replay = Replay(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
     for state, word in (
         (replace(STATUS, paused=interval.time), "PAUSED"),
         (replace(STATUS, replay=replay), "REPLAY"),
@@ -75,7 +75,7 @@ def test_states_stay_where_the_rest_goes() -> None:
 @pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
 def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> None:
     state = replace(STATUS, job="sh ended: 7", job_status=status)
-    assert ("sh ended: 7", style) in header.header_line(*seen(Machine()), state, 160)
+    assert ("sh ended: 7", style) in header.header_line(*observe(Machine()), state, 160)
 
 
 def test_the_way_to_another_machine() -> None:

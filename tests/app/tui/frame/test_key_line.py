@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from fakes import Machine, guest, seen
-from playing import BIG, Run, running
-from waiting import until
+from fakes import Machine, guest, observe
+from playing import BIG, Run, running_app
+from waiting import until_true
 
 from perftop.draw import strips
 from perftop.tui.frame.key_line import KeyLine, MissingLine, Piece, key_pieces, missing_runs
@@ -76,7 +76,7 @@ def test_a_recording_has_no_record_key() -> None:
 
 @pytest.mark.parametrize("number", "12346")
 async def test_the_order_of_rows_is_shown_unless_it_is_the_usual_one(number: str) -> None:
-    async with running(Machine(), (80, 24)) as run:
+    async with running_app(Machine(), (80, 24)) as run:
         await run.pilot.press(number)
         assert "order" not in {piece.key for piece in bar(run)._pieces}
         await run.pilot.press("o", "o")
@@ -98,37 +98,37 @@ async def click(run: Run, text: str) -> None:
 
 
 async def test_a_click_on_a_key_presses_it() -> None:
-    async with running(Machine(), (240, 50)) as run:
+    async with running_app(Machine(), (240, 50)) as run:
         await click(run, "heat")
-        await until(lambda: run.monitor.view.id == "heat", "the heat map")
+        await until_true(lambda: run.monitor.view.id == "heat", "the heat map")
         await click(run, "4 table")
-        await until(lambda: run.monitor.view.id == "table", "the table")
+        await until_true(lambda: run.monitor.view.id == "table", "the table")
         await click(run, "pause")
-        await until(lambda: run.source.status.paused is not None, "a pause")
+        await until_true(lambda: run.source.status.paused is not None, "a pause")
         window_s = run.monitor.choice.window_s
         await click(run, "[")
-        await until(lambda: run.monitor.choice.window_s < window_s, "a shorter window")
+        await until_true(lambda: run.monitor.choice.window_s < window_s, "a shorter window")
         await click(run, "] window")
-        await until(lambda: run.monitor.choice.window_s == window_s, "the window from before")
+        await until_true(lambda: run.monitor.choice.window_s == window_s, "the window from before")
         await click(run, "? help")
-        await until(lambda: len(run.app.screen_stack) == 2, "help")
+        await until_true(lambda: len(run.app.screen_stack) == 2, "help")
         await run.pilot.press("escape")
         await click(run, "q quit")
-        await until(lambda: not run.app.is_running, "the end")
+        await until_true(lambda: not run.app.is_running, "the end")
 
 
 async def test_a_click_leaves_the_prompt() -> None:
-    async with running(Machine(), BIG) as run:
+    async with running_app(Machine(), BIG) as run:
         await run.pilot.press("slash", "1")
-        await until(lambda: run.monitor.choice.filter is not None, "a filter")
+        await until_true(lambda: run.monitor.choice.filter is not None, "a filter")
         await click(run, "3 time")
-        await until(lambda: run.monitor.view.id == "time", "the time view")
-        await until(lambda: run.monitor.choice.filter is None, "no filter")
+        await until_true(lambda: run.monitor.view.id == "time", "the time view")
+        await until_true(lambda: run.monitor.choice.filter is None, "no filter")
         assert run.app.focused is run.monitor.view
 
 
 async def test_a_click_between_keys_does_nothing() -> None:
-    async with running(Machine(), BIG) as run:
+    async with running_app(Machine(), BIG) as run:
         before = run.monitor.view
         for gap in ("│", "  "):
             await click(run, gap)
@@ -148,7 +148,7 @@ def test_missing_instruments_are_shown_at_any_width(width: int, end: str) -> Non
     machine = guest()
     missing = [replace(m, fix=FIX) for m in machine.hello.missing]
     machine.hello = replace(machine.hello, missing=missing)
-    session, _ = seen(machine)
+    session, _ = observe(machine)
     assert strips.text(missing_runs(session, width)).endswith(end)
     for size in range(20, 300):
         runs = missing_runs(session, size)
@@ -158,12 +158,12 @@ def test_missing_instruments_are_shown_at_any_width(width: int, end: str) -> Non
 
 
 def test_complete_machines_report_nothing_missing() -> None:
-    assert missing_runs(seen(Machine(ceiling_hz=3.0e9))[0], 160) == []
+    assert missing_runs(observe(Machine(ceiling_hz=3.0e9))[0], 160) == []
 
 
 @pytest.mark.parametrize(("size", "lines"), [((80, 24), 1), ((160, 50), 3), ((80, 10), 0)])
 async def test_the_prompt_is_above_the_keys(size: tuple[int, int], lines: int) -> None:
-    async with running(guest(), size) as run:
+    async with running_app(guest(), size) as run:
         await run.intervals(1)
         line = run.app.screen.query_one(MissingLine)
         assert line.size.height * line.display == lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Does, Machine, guest, seen
+from fakes import CpuLoad, Machine, guest, observe
 
 from perftop.draw import strips, theme
 from perftop.model.kinds import Episode
@@ -13,7 +13,7 @@ ALL = list(range(8))
 
 
 def test_the_machine_in_numbers_fits_and_sheds() -> None:
-    session, interval = seen(Machine())
+    session, interval = observe(Machine())
     wide = strips.text(machine_line.number_line(session, interval, [], 160))
     assert "busy 50.0 %" in wide
     assert "clock 3.00 of 3.20 GHz" in wide
@@ -31,7 +31,7 @@ def test_the_machine_in_numbers_fits_and_sheds() -> None:
      ("neighbour", "package", "3.00"), ("involuntary-halt", "smm", "0.00")],
 )  # fmt: skip
 def test_the_number_that_most_cpus_lose_is_red(kind: str, cause: str, number: str) -> None:
-    session, interval = seen(Machine())
+    session, interval = observe(Machine())
 
     def red(cpus: list[int]) -> list[str]:
         runs = machine_line.number_line(
@@ -47,21 +47,21 @@ def test_the_number_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
 
 
 def test_a_sign_moves_no_other_number() -> None:
-    session, interval = seen(Machine())
+    session, interval = observe(Machine())
     drop = Episode("turbo-drop", ALL, 0, None, 2e8, "thermal")
     lines = [strips.text(machine_line.number_line(session, interval, e, 160)) for e in ([], [drop])]
     assert lines[0].index("IPC") == lines[1].index("IPC")
 
 
 def test_a_guest_has_no_states() -> None:
-    assert not machine_line.has_states(seen(Machine(threads=1))[0])
-    assert machine_line.has_states(seen(Machine())[0])
-    session, interval = seen(guest())
+    assert not machine_line.has_states(observe(Machine(threads=1))[0])
+    assert machine_line.has_states(observe(Machine())[0])
+    session, interval = observe(guest())
     assert "clock" not in strips.text(machine_line.number_line(session, interval, [], 160))
 
 
 def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
-    session, interval = seen(Machine(cores=2, threads=4))
+    session, interval = observe(Machine(cores=2, threads=4))
     interval.split.states[:, 0] = 0.25
     runs = machine_line.state_line(session, interval, 80)
     text = strips.text(runs)
@@ -73,7 +73,9 @@ def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
 
 
 def test_four_uncounted_threads_have_a_range_of_neither() -> None:
-    session, interval = seen(Machine(cores=2, threads=4, does={i: Does(0.2) for i in range(8)}))
+    session, interval = observe(
+        Machine(cores=2, threads=4, does={i: CpuLoad(0.2) for i in range(8)})
+    )
     for width in (40, 80, 160):
         runs = machine_line.state_line(session, interval, width)
         assert strips.width(runs) == width

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from fakes import Machine
-from playing import Run, running
+from playing import Run, running_app
 from textual.widgets import OptionList
-from waiting import until
+from waiting import until_true
 
 from perftop.draw import theme
 from perftop.draw.columns import RISING
@@ -24,9 +24,9 @@ async def over(
 ) -> AsyncIterator[tuple[Run, list[object]]]:
     """With what came back."""
     results: list[object] = []
-    async with running(Machine(), (80, 24), ascii_=ascii_) as run:
+    async with running_app(Machine(), (80, 24), ascii_=ascii_) as run:
         await run.app.push_screen(screen(), results.append)
-        await until(lambda: run.app.screen.focused, "the list to take the keys")
+        await until_true(lambda: run.app.screen.focused, "the list to take the keys")
         await run.pilot.pause()
         yield run, results
 
@@ -34,7 +34,7 @@ async def over(
 async def pressed(screen: Callable[[], Menu | Chooser], *keys: str) -> list[object]:
     async with over(screen) as (run, result):
         await run.pilot.press(*keys)
-        await until(lambda: len(run.app.screen_stack) == 1, "the list to close")
+        await until_true(lambda: len(run.app.screen_stack) == 1, "the list to close")
     return result
 
 
@@ -106,7 +106,7 @@ async def test_many_scroll_on_a_small_screen() -> None:
 
 
 async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("s", *["j"] * 3, "enter", "r", "s")
         panel = run.app.screen.query_one(OptionList)
         drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from fakes import Does, Machine, guest
-from nights import at_night
-from painted import messages, shown
-from playing import Run, running
-from waiting import until
+from fakes import CpuLoad, Machine, guest
+from nights import nightly_case
+from painted import messages, shown_app
+from playing import Run, running_app
+from waiting import until_true
 
 from perftop.tui.frame.monitor import FLEET_VARIABLE, Monitor
 from perftop.tui.shared import keys
@@ -22,7 +22,7 @@ def view_text(run: Run) -> str:
 
 
 async def test_a_core_stays_selected_across_views() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("down", "down")
         assert run.grid.choice.cpu == 2
         for key in ("2", "3", "4", "1"):
@@ -33,7 +33,7 @@ async def test_a_core_stays_selected_across_views() -> None:
 
 
 async def test_views_that_are_not_looked_at_cost_nothing() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         assert len(run.monitor.query("Canvas")) == 1
         await run.pilot.press("4")
         before = run.grid.built
@@ -45,12 +45,12 @@ async def test_views_that_are_not_looked_at_cost_nothing() -> None:
 async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
     m = Machine(cores=40)  # on a low screen, without panels: what is drawn of episodes grows
 
-    async with running(m, (100, 12)) as run:
+    async with running_app(m, (100, 12)) as run:
         await run.pilot.press(key)
-        m.does = {cpu: Does(0.25, ipc=0.5) for cpu in range(8)}
+        m.does = {cpu: CpuLoad(0.25, ipc=0.5) for cpu in range(8)}
         await run.intervals(3)
         then, moment = view_text(run), run.interval.time_ns
-        m.does = {cpu: Does(0.75, ipc=1.5) for cpu in range(8)}
+        m.does = {cpu: CpuLoad(0.75, ipc=1.5) for cpu in range(8)}
         await run.intervals(3)
         assert view_text(run) != then
         await run.pilot.press("space", *["comma"] * 6)
@@ -60,7 +60,7 @@ async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
 
 
 async def test_while_paused_another_interval_is_of_the_same_moment() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(5)
         await run.pilot.press("space")
         before = run.source.interval
@@ -75,7 +75,7 @@ async def test_while_paused_another_interval_is_of_the_same_moment() -> None:
 
 
 async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(3)
         await run.pilot.press("shift+left")
         first = run.source.interval
@@ -96,7 +96,7 @@ async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
 
 
 @pytest.mark.parametrize(
-    "machine", [Machine(cores=40), at_night(guest())], ids=["counters", "guest"]
+    "machine", [Machine(cores=40), nightly_case(guest())], ids=["counters", "guest"]
 )
 async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
     """Nothing crashes, whatever is done where; and every line is as wide as the screen."""
@@ -105,7 +105,7 @@ async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
             "enter", "]", "[", "pagedown", "w", "<", ">", "c", "escape", "T", "g", "up", "right",
             "space", "l", "k", "home", "end", "shift+left", "shift+right", "n", "N"]  # fmt: skip
 
-    async with running(machine) as run:
+    async with running_app(machine) as run:
         for turn, view in enumerate(("1", "2", "3", "4", "5", "6", "enter")):
             await run.pilot.press("escape", "escape", view)
             await run.pilot.resize_terminal(*next(sizes))
@@ -119,16 +119,16 @@ async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
 
 
 async def test_the_last_numbers_stay_in_every_view() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         run.feed.die("it is gone")
-        await until(lambda: run.has("it is gone"), "told")
+        await until_true(lambda: run.has("it is gone"), "told")
         for key in ("2", "3", "4", "5", "6", "1", "enter"):
             await run.pilot.press(key)
             assert view_text(run).strip()
 
 
 async def test_a_probe_that_hangs_is_shown() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         now_s = 100.0
         run.source.clock = lambda: now_s
         await run.intervals(1)
@@ -138,7 +138,7 @@ async def test_a_probe_that_hangs_is_shown() -> None:
         await run.sees("NO DATA FOR 7 s")
         await run.intervals(1)
         run.source.check()
-        await until(lambda: not run.has("NO DATA"), "told no more")
+        await until_true(lambda: not run.has("NO DATA"), "told no more")
 
 
 FRAMES = 40
@@ -149,13 +149,13 @@ async def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
     """All views with more lines than the screen has."""
 
     touched, scrolled = [], 0
-    async with shown(messages(128, FRAMES), size) as app:
+    async with shown_app(messages(128, FRAMES), size) as app:
         for name in (view for view in keys.TURN_ORDER if view != "core"):
             screen = app.screen
             assert isinstance(screen, Monitor)
             await screen.action_view(name)
             view = screen.view
-            await until(lambda of=view: bool(of.virtual_size), name)  # type: ignore[misc]
+            await until_true(lambda of=view: bool(of.virtual_size), name)  # type: ignore[misc]
             if not view.show_vertical_scrollbar:
                 continue
             scrolled += 1
@@ -166,7 +166,7 @@ async def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
 
 
 async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
-    async with running(Machine(cores=4), (80, 25)) as run:
+    async with running_app(Machine(cores=4), (80, 25)) as run:
         for height in (25, 24):
             await run.pilot.resize_terminal(80, height)
             await run.pilot.pause()
@@ -183,7 +183,7 @@ async def test_escape_leaves_only_what_a_fleet_has_opened(
     if aside:
         monkeypatch.setenv(FLEET_VARIABLE, "1")
 
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(1)
         await run.pilot.press("enter", "escape")  # from a core to the overview
         assert not run.app._exit
@@ -193,6 +193,6 @@ async def test_escape_leaves_only_what_a_fleet_has_opened(
 
 async def test_a_crowded_machine_is_first_shown_as_a_map() -> None:
     for cores, height, name in ((64, 50, "heat"), (64, 90, "overview"), (32, 24, "overview")):
-        async with running(Machine(cores=cores), (160, height)) as run:
+        async with running_app(Machine(cores=cores), (160, height)) as run:
             await run.intervals(2)
             assert run.monitor.view.id == name, (cores, height)

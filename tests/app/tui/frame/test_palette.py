@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Machine, seen
-from playing import Run, running
+from fakes import Machine, observe
+from playing import Run, running_app
 from textual.actions import parse
 from textual.command import CommandList
-from waiting import until
+from waiting import until_true
 
 from perftop.draw import theme
 from perftop.session.selection import HELP
@@ -19,7 +19,7 @@ THEMES = theme.names(no_color=False)
 
 
 def test_there_is_a_command_for_each_thing_to_choose() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     results = {name: action for name, _, action in commands(session, THEMES)}
     assert results["Theme perftop-safe"] == "app.theme('perftop-safe')"
     assert results["Clocks in MHz"] == "units('MHz')"
@@ -31,7 +31,7 @@ def test_there_is_a_command_for_each_thing_to_choose() -> None:
 
 
 def test_every_command_can_be_done() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     for name, _, action in (*commands(session, THEMES), *cpu_commands(session, "3")):
         whose, verb, arguments = parse(action)
         owner = PerfTopApp if whose == "app" else Monitor
@@ -49,7 +49,7 @@ def test_without_a_stream_there_is_less_to_choose() -> None:
      ("77", []), ("2 6", ["Go to CPU 2", "Go to CPU 6", "Go to core 2 of package 0"])],
 )  # fmt: skip
 def test_cpus_and_cores_are_found_by_number(query: str, names: list[str]) -> None:
-    session, _ = seen(Machine(cores=4))
+    session, _ = observe(Machine(cores=4))
     assert sorted(name for name, *_ in cpu_commands(session, query)) == names
 
 
@@ -61,37 +61,37 @@ def shown(run: Run) -> list[str]:
 async def listed(run: Run, query: str, first: str) -> list[str]:
     """What the palette shows for it, once the first one is there."""
     await run.pilot.press("colon")
-    await until(lambda: isinstance(run.app.screen, Palette), "the palette is open")
+    await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
     await run.pilot.press(*query)
-    await until(lambda: shown(run)[:1] == [first], f"{first} comes first")
+    await until_true(lambda: shown(run)[:1] == [first], f"{first} comes first")
     return shown(run)
 
 
 async def do(run: Run, query: str, name: str) -> None:
     await listed(run, query, name)
     await run.pilot.press("enter")
-    await until(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
+    await until_true(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
     await run.pilot.pause()
 
 
 async def test_a_command_is_done() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         monitor = run.monitor
         await do(run, "mhz", "Clocks in MHz")
-        await until(lambda: monitor.choice.units == "MHz", "clocks in MHz")
+        await until_true(lambda: monitor.choice.units == "MHz", "clocks in MHz")
         await do(run, "heat", "Heat")
-        await until(lambda: monitor.view.id == "heat", "the heat map")
+        await until_true(lambda: monitor.view.id == "heat", "the heat map")
         await do(run, "cpu 6", "Go to CPU 6")
-        await until(lambda: monitor.choice.cpu == 2, "the core of CPU 6")
+        await until_true(lambda: monitor.choice.cpu == 2, "the core of CPU 6")
         await do(run, "safe", "Theme perftop-safe")
-        await until(lambda: run.app.theme == "perftop-safe", "another theme")
+        await until_true(lambda: run.app.theme == "perftop-safe", "another theme")
         await do(run, "busy>80", "Filter busy>80")
         await run.pilot.press("enter")
-        await until(lambda: monitor.choice.filter is not None, "a filter")
+        await until_true(lambda: monitor.choice.filter is not None, "a filter")
 
 
 async def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         assert (await listed(run, "", "Pause"))[0] != "Quit"
         palette = run.app.screen
         assert isinstance(palette, Palette)
@@ -102,19 +102,19 @@ async def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many
 
 
 async def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await listed(run, "", "Pause")
         palette = run.app.screen
         assert isinstance(palette, Palette)
         await palette.dismiss()
         search = palette._gather_commands("steady")
-        await until(lambda: search.is_finished, "the search is over")
+        await until_true(lambda: search.is_finished, "the search is over")
         assert search.error is None
 
 
 async def test_a_palette_that_is_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a click beside it that follows its key at once."""
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         push = run.app.push_screen
 
         async def push_and_close(screen: Palette) -> None:
@@ -127,7 +127,7 @@ async def test_a_palette_that_is_closed_while_it_opens(monkeypatch: pytest.Monke
 
 
 async def test_a_palette_without_room_has_no_pages() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await listed(run, "", "Pause")
         await run.pilot.resize_terminal(1, 1)
         await run.pilot.press("pageup", "pagedown")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Machine, seen
-from playing import Run, running
+from fakes import Machine, observe
+from playing import Run, running_app
 from textual import events
 from textual.app import App, ComposeResult
 from textual.widgets import Input, Static
-from waiting import until
+from waiting import until_true
 
 from perftop.draw import theme
 from perftop.session.selection import parse
@@ -110,7 +110,7 @@ async def test_errors_of_a_prompt_are_underlined() -> None:
 
 @pytest.mark.parametrize("name", theme.PALETTES)
 async def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
-    async with running(Machine(), (120, 24)) as run:
+    async with running_app(Machine(), (120, 24)) as run:
         run.app.theme = name
         await run.pilot.press("slash", "a")
         await run.pilot.pause()
@@ -151,7 +151,7 @@ def rows(run: Run) -> list[str]:
 
 
 async def test_a_filter_is_followed_while_it_is_typed() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         head = run.text()[:3]
         await run.pilot.press("slash", *"core:2")
         assert rows(run) == ["2,6"]
@@ -172,7 +172,7 @@ async def test_a_filter_is_followed_while_it_is_typed() -> None:
 
 
 async def test_leaving_brings_back_what_was() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         choice = run.monitor.choice
         await run.pilot.press("down", "down", "down", "slash", *"0-7", "enter")
         before = choice.filter
@@ -189,7 +189,7 @@ async def test_leaving_brings_back_what_was() -> None:
 
 
 async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         choice = run.monitor.choice
         await run.pilot.press("down", "down", "slash", *"0-3")
         assert choice.cpu == 2
@@ -202,7 +202,7 @@ async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> Non
 
 
 async def test_an_unmatched_filter_stops_nothing() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("slash", *"nobody")
         assert words(run) == "no CPU matches"
         await run.pilot.press("enter")
@@ -217,7 +217,7 @@ async def test_an_unmatched_filter_stops_nothing() -> None:
 
 
 async def test_typing_is_not_commanding() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("slash", *"q1:?sTo 4", "space", "tab")
         assert run.app.is_running
         assert len(run.app.screen_stack) == 1
@@ -230,11 +230,11 @@ async def test_typing_is_not_commanding() -> None:
         await run.pilot.press("down")
         assert run.monitor.choice.cpu == 1
         await run.pilot.press("slash", "J", "escape", "J", "slash", "f4", "escape", "ctrl+c")
-        await until(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
+        await until_true(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
 
 
 async def test_a_prompt_survives_any_size() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("slash", *"util>")
         for size in [(80, 24), (20, 5), (1, 1), (240, 70), (40, 8)]:
             await run.pilot.resize_terminal(*size)
@@ -258,7 +258,7 @@ class Counting:
 
 def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
     m = Machine()
-    session, interval = seen(m)
+    session, interval = observe(m)
     choice = Choice()
     steady, moving = Counting("core:1"), Counting("util>1")
     for counting in (steady, moving):
@@ -279,7 +279,7 @@ def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
 
 
 async def test_jumping_shows_that_moment() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(10)
         newest = run.source.interval
 
@@ -293,10 +293,10 @@ async def test_jumping_shows_that_moment() -> None:
         assert run.source.status.paused is None
         await run.pilot.press(*["backspace"] * 4, *"-1", "enter")
         assert not prompt(run).display
-        await until(lambda: run.source.status.paused is not None, "time stands still")
+        await until_true(lambda: run.source.status.paused is not None, "time stands still")
         assert back_ns() == 10**9
         await run.pilot.press("J", *"+500ms", "enter")
-        await until(lambda: back_ns() == 10**9 // 2, "half way back")
+        await until_true(lambda: back_ns() == 10**9 // 2, "half way back")
         await run.pilot.press("J", *"-1h", "enter")
         assert "history holds" in words(run)
         await run.pilot.press("escape", "space")
@@ -304,9 +304,9 @@ async def test_jumping_shows_that_moment() -> None:
 
 
 async def test_a_filter_without_a_match_is_applied_only_when_accepted() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("slash", *"busy>99")
-        await until(lambda: words(run) == "no CPU matches", "the prompt reports the filter")
+        await until_true(lambda: words(run) == "no CPU matches", "the prompt reports the filter")
         assert len(rows(run)) == 4
         await run.pilot.press("enter")
         assert rows(run) == []
@@ -318,25 +318,27 @@ async def test_a_filter_without_a_match_is_applied_only_when_accepted() -> None:
 async def test_keys_in_one_burst_reach_the_prompt_that_the_first_opens(
     typed: str, label: str
 ) -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.intervals(2)
         for sign in typed:
             name = {"/": "slash", "-": "minus"}.get(sign, sign)
             run.app.post_message(events.Key(name, sign))
-        await until(lambda: run.monitor._prompt is not None, "a prompt")
+        await until_true(lambda: run.monitor._prompt is not None, "a prompt")
         line = prompt(run).query_one(Input)
-        await until(lambda: line.value == typed[1:], "the text")
+        await until_true(lambda: line.value == typed[1:], "the text")
         assert prompt(run).asks(label)
 
 
 async def test_keys_in_one_burst_reach_the_palette() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         for sign in ":qn2":
             run.app.post_message(events.Key("colon" if sign == ":" else sign, sign))
-        await until(lambda: any(one.value == "qn2" for one in run.app.screen.query(Input)), "text")
+        await until_true(
+            lambda: any(one.value == "qn2" for one in run.app.screen.query(Input)), "text"
+        )
 
 
 async def test_a_key_without_an_action_is_answered() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("f9")
         await run.sees("F9 has no action in perftop; ? lists all keys")

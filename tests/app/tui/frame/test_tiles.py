@@ -43,7 +43,7 @@ def test_the_past_is_below_its_number(size: int) -> None:
     session = Session(machine.hello, History(machine.hello))
     for seq in range(40):
         session.apply(machine.frame(seq))
-    interval = session.take()
+    interval = session.take_interval()
     output = tiles.machine_values(session, interval)
     numbers = strips.text(tiles.tile_column_line(tiles.tile_columns(output, size)))
     (past,) = tiles.TileHistory(session).lines(

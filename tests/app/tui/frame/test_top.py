@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from fakes import Machine, seen
+from fakes import Machine, observe
 
 from perfprobe.wire import Note
 from perftop.draw import strips
@@ -26,7 +26,7 @@ def text(session: Session, interval: Interval | None, status: Status, width: int
 
 
 def test_a_dead_probe_is_the_worst_there_is() -> None:
-    session, interval = seen(Machine())
+    session, interval = observe(Machine())
     output = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
     assert output[0] == (" ▼ the probe ended by signal 9", "alarm")
     assert "q quits" in strips.text(output)
@@ -37,7 +37,7 @@ def test_a_dead_probe_is_the_worst_there_is() -> None:
     [(41, " · these are the last numbers · q quits "), (65, " · q quits "), (75, "")],
 )
 def test_the_reason_of_a_dead_probe_stays_in_narrow_lines(length: int, end: str) -> None:
-    session, interval = seen(Machine())
+    session, interval = observe(Machine())
     status = Status(0, failed="the probe ended: ".ljust(length - 4, "x"))
     assert text(session, interval, status, 80) == f" ▼ {status.failed}{end}"
     assert len(text(session, interval, status, 30)) == 30
@@ -45,7 +45,7 @@ def test_the_reason_of_a_dead_probe_stays_in_narrow_lines(length: int, end: str)
 
 def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
     m = Machine(ceiling_hz=3.0e9)
-    session, interval = seen(m)
+    session, interval = observe(m)
 
     def shown() -> list[Run]:
         return alert_line(session, interval, Status(0), 80)[0]
@@ -64,7 +64,7 @@ def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
 
 
 def test_a_past_moment_has_its_own_alert() -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     then_ns = interval.time_ns
     session.ended.append(Episode("throttle", [1], then_ns - 2 * 10**9, then_ns + 1))
     session.detector.running.append(Episode("steal", [2], then_ns + 1))
@@ -87,7 +87,7 @@ def test_a_past_moment_has_its_own_alert() -> None:
 
 
 def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     session.detector.running.append(Episode("throttle", [1], interval.time_ns - 2 * 10**9))
     session.now_ns = interval.time_ns + 4 * 10**8  # samples of the next interval
     assert "is active on CPU 1 for 2.0 s" in text(session, interval, Status(0))
@@ -97,7 +97,7 @@ def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
 
 def test_a_cause_is_shown_once() -> None:
     assert evidence_text("ref", {"ref": "fast", "samples": 3}) == "samples: 3"
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     episode = Episode("suspect", [1], 0, cause="ref", evidence={"ref": "fast", "samples": 3})
     session.detector.running.append(episode)
     assert text(session, interval, Status(0)).endswith(" · samples: 3")
@@ -115,7 +115,7 @@ def drop(session: Session, cpus: Sequence[int] = range(8), depth: float = 6e8) -
 
 
 def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     drop(session)
     for width in range(20, 300):
         output = alert_line(session, interval, Status(0), width)
@@ -132,7 +132,7 @@ def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> Non
 
 
 def test_the_costliest_is_shown_and_the_others_are_counted() -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     loss = Episode("neighbour", [0], session.now_ns, None, 0.4, "sibling")
     session.detector.running += [loss, Episode("offline", [7], session.now_ns)]
     drop(session)
@@ -145,7 +145,7 @@ def test_the_costliest_is_shown_and_the_others_are_counted() -> None:
 
 
 def test_steal_is_one_thing_and_no_sign_of_a_neighbour() -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     for kind in ("steal", "neighbour"):
         episode = Episode(kind, [0], session.now_ns - 10**9, None, 0.2, "hypervisor")
         session.detector.running.append(episode)
@@ -158,7 +158,7 @@ def test_steal_is_one_thing_and_no_sign_of_a_neighbour() -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     over = drop(session)
     end_ns = session.now_ns
     session.detector.running.clear()
@@ -183,7 +183,7 @@ def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_costliest_of_episodes_that_ended_together_is_shown(*, reverse: bool) -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
     ended = [
         Episode("steal", cpus, at_ns - 2 * 10**9, at_ns, 0.2, "hypervisor")
@@ -194,14 +194,14 @@ def test_the_costliest_of_episodes_that_ended_together_is_shown(*, reverse: bool
 
 
 def test_episodes_without_a_cost_do_not_linger() -> None:
-    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session, interval = observe(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
     session.ended.append(Episode("ramp", [0], at_ns - 10**9, at_ns, 1e9, "-"))
     assert text(session, interval, Status(0)) == ""
 
 
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
-    session, interval = seen(Machine())
+    session, interval = observe(Machine())
     link = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
     output = alert_line(session, interval, Status(0, link=link), 160)[0]
     assert output[0] == (" next try in 4 s · n7: connection: refused", "alarm")

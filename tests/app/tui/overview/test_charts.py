@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes import Does, Machine, guest
+from fakes import CpuLoad, Machine, guest
 from hypothesis import given
 from hypothesis import strategies as st
 from painted import messages
-from played import played
-from playing import running
+from played import session_of
+from playing import running_app
 from simulated import messages as simulated
 
 from perfprobe.wire import Hello, Multiplier
@@ -31,7 +31,7 @@ def shown(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
     session = Session(machine.hello, History(machine.hello))
     for seq, _ in enumerate(session.play([machine.frame(seq) for seq in range(samples)])):
         if seq % 5 == 4:
-            interval = session.take()
+            interval = session.take_interval()
     return session, interval
 
 
@@ -49,7 +49,7 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
 
 def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> None:
     machine = Machine(
-        cores=2, does={cpu: Does(0.5, alone=0.3) for cpu in range(4)},
+        cores=2, does={cpu: CpuLoad(0.5, alone=0.3) for cpu in range(4)},
         changes={"multipliers": [Multiplier("one_thread", 1.0, "made")]},
     )  # fmt: skip
     session, interval = shown(machine)
@@ -65,7 +65,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     for message in [machine.frame(seq) for seq in range(40, 100)]:
         session.apply(message)
     calibration._is_settled = False
-    interval = session.take()
+    interval = session.take_interval()
     assert interval.split.method[0] == "bounds"
     result.read(interval, [0, 1], choice, "colour")
     keys = {key for line in result.lines for text, key in line if text.strip()}
@@ -143,7 +143,7 @@ def test_a_short_history_fills_half_of_a_chart() -> None:
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, None])
 def test_lines_are_no_wider_than_the_screen(width: int, height: int, cores: int | None) -> None:
     """None: a guest, in which nothing is counted."""
-    machine = guest({0: Does(0.5, steal=0.2)}) if cores is None else Machine(cores=cores)
+    machine = guest({0: CpuLoad(0.5, steal=0.2)}) if cores is None else Machine(cores=cores)
     result = charts(machine, width, height)
     if result is None:
         return
@@ -157,8 +157,8 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
     hello, result = simulated(scenario, 250)
     session, low = Session(hello, History(hello)), set[bool]()
     for begin in range(0, len(result), 5):
-        played(session, result[begin : begin + 5])
-        interval, places = session.take(), Places(session)
+        session_of(session, result[begin : begin + 5])
+        interval, places = session.take_interval(), Places(session)
         counted = bool(session.evaluator.chosen["busy_hz"])
         every = units(places, range(len(places.places)), counted=counted)
         sheet = Reader(session, places).read(interval)
@@ -173,7 +173,7 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
 
 
 async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
-    async with running(Machine(cores=4)) as run:
+    async with running_app(Machine(cores=4)) as run:
         await run.pilot.press("down")
         lines = [run.grid.render_line(y).text for y in range(run.grid.count)]
         bars = [y for y, line in enumerate(lines) if line.startswith("▌")]
@@ -186,11 +186,11 @@ async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -
 
 
 async def test_numbers_of_a_past_moment_are_those_of_then_and_charts_stand_still() -> None:
-    async with running(Machine(cores=4)) as run:
+    async with running_app(Machine(cores=4)) as run:
         await run.intervals(4)
         end = run.grid.count - 2  # without the axis: episodes are found later than they begin
         then = [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)]
-        run.feed.machine.does = {cpu: Does(0.25) for cpu in range(8)}
+        run.feed.machine.does = {cpu: CpuLoad(0.25) for cpu in range(8)}
         await run.intervals(3)
         assert [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)] != then
         axis = run.grid._charts._drawer.past.axis  # type: ignore[union-attr]
@@ -202,7 +202,7 @@ async def test_numbers_of_a_past_moment_are_those_of_then_and_charts_stand_still
 
 
 async def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None:
-    async with running(Machine(cores=2)) as run:
+    async with running_app(Machine(cores=2)) as run:
         for size in ((160, 50), (20, 5), (80, 24), (240, 70), (300, 90), (61, 20), (120, 30)):
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
@@ -229,7 +229,10 @@ def test_a_past_that_has_moved_on_is_as_if_looked_up_again(scenario: str) -> Non
     for batch in BATCHES:
         for message in [feed.pop(0) for _ in range(batch)]:
             session.apply(message)
-        interval, anew = session.take(), RowHistories(session, places, 20, 12, ascii_=False)
+        interval, anew = (
+            session.take_interval(),
+            RowHistories(session, places, 20, 12, ascii_=False),
+        )
         kept.read(interval, sight, 0.0)
         anew.read(interval, [], kept.top_ipc)
         for row in sight:
@@ -245,17 +248,17 @@ def test_cells_of_a_past_are_no_shorter_than_half_a_second(samples: int, cell_ns
     session = Session(hello, History(hello))
     for message in feed[:-samples]:
         session.apply(message)
-    session.take()
+    session.take_interval()
     for message in feed[-samples:]:
         session.apply(message)
-    axis = history_axis(session, session.take(), 12)
+    axis = history_axis(session, session.take_interval(), 12)
     assert axis.bin_ns == cell_ns
     assert axis.end_ns % cell_ns == 0
     assert axis.now_ns <= session.now_ns <= axis.end_ns
 
 
 async def test_a_click_in_a_chart_stops_there_and_a_drag_selects_a_range() -> None:
-    async with running(guest(), (160, 50)) as run:
+    async with running_app(guest(), (160, 50)) as run:
         await run.intervals(150)
         view = run.grid
         await run.pilot.click(view, offset=(60, 4))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Machine, seen
-from playing import Run, running
+from fakes import Machine, observe
+from playing import Run, running_app
 
 from perfprobe.wire import Cpu
 from perftop.tui.overview.overview import Arrangement, Fold, arrange
@@ -25,7 +25,7 @@ def machine(packages: int = 3, cores: int = 10) -> Machine:
 
 
 def arranged(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> Arrangement:
-    return arrange(Places(seen(machine())[0]), room, fold, cpu, None, bare=bare)
+    return arrange(Places(observe(machine())[0]), room, fold, cpu, None, bare=bare)
 
 
 def kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
@@ -67,7 +67,7 @@ def test_never_and_always() -> None:
 
 
 async def test_the_cursor_opens_what_it_comes_to() -> None:
-    async with running(machine(), (100, 20)) as run:
+    async with running_app(machine(), (100, 20)) as run:
         for keys, cpu in ((["down"] * 10, 10), (["up"], 9), (["G"], 29), (["g"], 0)):
             await run.pilot.press(*keys)
             assert run.grid.choice.cpu == cpu
@@ -77,7 +77,7 @@ async def test_the_cursor_opens_what_it_comes_to() -> None:
 
 
 async def test_folded_packages_are_walked_through() -> None:
-    async with running(machine(), (100, 20)) as run:
+    async with running_app(machine(), (100, 20)) as run:
         await run.pilot.press("t", "t")
         assert len(packages(run)) == 3
         await run.pilot.press("down")
@@ -85,7 +85,7 @@ async def test_folded_packages_are_walked_through() -> None:
 
 
 async def test_a_click_on_a_package_that_stays_opens_it() -> None:
-    async with running(machine(), (100, 18)) as run:
+    async with running_app(machine(), (100, 18)) as run:
         await run.pilot.click("#overview", offset=(20, packages(run)["package 2"]))
         assert run.grid.choice.cpu == 20
         await run.pilot.click("#overview", offset=(20, packages(run)["package 1"]))
@@ -93,7 +93,7 @@ async def test_a_click_on_a_package_that_stays_opens_it() -> None:
 
 
 async def test_a_click_on_a_title_sorts_by_it() -> None:
-    async with running(machine(), (100, 20)) as run:
+    async with running_app(machine(), (100, 20)) as run:
         for expected in ("busy_hz", "busy_hz"):
             x = run.grid.render_line(0).text.index("GHz")
             await run.pilot.click("#overview", offset=(x, 0))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, doubting, guest, seen, tasks
-from played import played
+from fakes import CpuLoad, Machine, guest, observe, tasks, with_doubt
+from played import session_of
 from simulated import messages
 
 from perftop.base.text import MISSING, to_ascii
@@ -31,7 +31,7 @@ def of_session(session: Session, interval: Interval, width: int = 160, **more: A
 
 
 def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Grid:
-    return of_session(*seen(of, **more), width, order=order)
+    return of_session(*observe(of, **more), width, order=order)
 
 
 def row(p: Grid, i: int) -> strips.Line:
@@ -49,7 +49,7 @@ def keys(p: Grid, i: int, text: str) -> set[str]:
 
 def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any) -> Grid:
     """A picture of a machine on which an episode of this kind runs."""
-    session, interval = seen(of, records=tasks([f"t{cpu}" for cpu in range(8)]))
+    session, interval = observe(of, records=tasks([f"t{cpu}" for cpu in range(8)]))
     end_ns = more.pop("end_ns", None)
     episode = Episode(kind, cpus, interval.time_ns - 1, end_ns, **more)
     session.running[:] = [episode]
@@ -58,7 +58,7 @@ def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: An
 
 @pytest.mark.parametrize("kind", ["neighbour", "turbo-drop", "involuntary-halt"])
 def test_lines_made_together_are_as_each_alone(kind: str) -> None:
-    does = {0: Does(1.0), 1: Does(0.001), 6: Does(0.002), 7: Does(0.001)}
+    does = {0: CpuLoad(1.0), 1: CpuLoad(0.001), 6: CpuLoad(0.002), 7: CpuLoad(0.001)}
     p = losing(Machine(cores=4, does=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
     every = range(len(p.places.places))
     assert row_lines(p, every) == {i: row(p, i) for i in every}
@@ -66,8 +66,8 @@ def test_lines_made_together_are_as_each_alone(kind: str) -> None:
 
 
 def test_nothing_moves_when_values_change() -> None:
-    low = Machine(cores=4, does={cpu: Does(0.001, 0.8e9, 0.01, 0.0) for cpu in range(8)})
-    high = Machine(cores=4, does={cpu: Does(1.0, 3.2e9, 9.99, 1.0) for cpu in range(8)})
+    low = Machine(cores=4, does={cpu: CpuLoad(0.001, 0.8e9, 0.01, 0.0) for cpu in range(8)})
+    high = Machine(cores=4, does={cpu: CpuLoad(1.0, 3.2e9, 9.99, 1.0) for cpu in range(8)})
     for width in (80, 100, 120, 160, 240):
         a, b = picture(low, width), picture(high, width)
         for column_a, column_b in zip(a.columns, b.columns, strict=True):
@@ -76,7 +76,7 @@ def test_nothing_moves_when_values_change() -> None:
 
 
 def test_columns_are_shed_in_their_order() -> None:
-    session, interval = seen(Machine(), records=tasks(["a"]))
+    session, interval = observe(Machine(), records=tasks(["a"]))
     kept = [
         {c.key for c in of_session(session, interval, width).columns}
         for width in range(260, 60, -1)
@@ -124,7 +124,7 @@ LOSS = {
 
 @pytest.mark.parametrize("kind", LOSS)
 def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kind: str) -> None:
-    of = Machine(does={2: Does(0.9, 2.4e9, involuntary=0.02)})
+    of = Machine(does={2: CpuLoad(0.9, 2.4e9, involuntary=0.02)})
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
     p = losing(of, kind, [2], depth=depth, cause=cause)
@@ -161,7 +161,7 @@ def test_only_the_cpu_that_lost_has_a_red_number() -> None:
 
 
 def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
-    every = Machine(cores=4, does={cpu: Does(0.9, 2.4e9) for cpu in range(8)})
+    every = Machine(cores=4, does={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
     p = losing(every, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
     assert keys(p, 2, "2.40") == {"text"}
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
@@ -183,7 +183,7 @@ def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
 
 
 def test_rows_that_do_nothing_recede() -> None:
-    p = picture(Machine(does={0: Does(0.004, 1.2e9, kernel=0.7), 4: Does(0.0)}), 240)
+    p = picture(Machine(does={0: CpuLoad(0.004, 1.2e9, kernel=0.7), 4: CpuLoad(0.0)}), 240)
     runs = row(p, 0)[0]
     assert {key for text, key in runs if text.strip()} <= {"faint", "neither"}
     assert "70.0" not in lines(p)[0]
@@ -192,19 +192,19 @@ def test_rows_that_do_nothing_recede() -> None:
 
 
 def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> None:
-    p = picture(Machine(does={0: Does(0.9, involuntary=0.02)}))
+    p = picture(Machine(does={0: CpuLoad(0.9, involuntary=0.02)}))
     assert keys(p, 0, "2.00") == {"warn"}
     assert keys(p, 1, "0.00") == {"dim"}
 
 
 def test_unknown_values_at_rest_are_dots() -> None:
-    p = picture(Machine(does={0: Does(0.0), 4: Does(0.0)}))
+    p = picture(Machine(does={0: CpuLoad(0.0), 4: CpuLoad(0.0)}))
     assert keys(p, 0, MISSING) == set()
     assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock where nothing ran
 
 
 def test_a_source_without_split_shows_ranges() -> None:
-    p = picture(Machine(split=False, does={0: Does(0.75), 4: Does(0.75)}))
+    p = picture(Machine(split=False, does={0: CpuLoad(0.75), 4: CpuLoad(0.75)}))
     bar = lines(p)[0].split()[3]
     assert set(bar) == {theme.BOTH, theme.UNKNOWN}
     assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
@@ -216,8 +216,8 @@ def test_a_source_without_split_shows_ranges() -> None:
      ("one_thread", [])],
 )  # fmt: skip
 def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str]) -> None:
-    session, interval = seen(Machine())
-    p = of_session(session, doubting(interval, 1, key), 240)
+    session, interval = observe(Machine())
+    p = of_session(session, with_doubt(interval, 1, key), 240)
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked
     assert DOUBTED_SIGN not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
@@ -232,7 +232,7 @@ def test_more_than_two_threads_show_what_is_known() -> None:
 
 
 def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
-    p = picture(guest({0: Does(0.5, system=0.25, steal=0.25)}), 160)
+    p = picture(guest({0: CpuLoad(0.5, system=0.25, steal=0.25)}), 160)
     assert [c.key for c in p.columns] == [
         "core", "util", "use", "work", "steal", "idle", "user", "system", "iowait", "who",
     ]  # fmt: skip
@@ -253,7 +253,7 @@ def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:
 
 
 def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
-    p = picture(Machine(does={0: Does(1.0, 2.4e9), 1: Does(0.3)}), records=tasks(["Ünï"]))
+    p = picture(Machine(does={0: CpuLoad(1.0, 2.4e9), 1: CpuLoad(0.3)}), records=tasks(["Ünï"]))
     for text in [*lines(p), strips.text(package_heading(p, PlaceLine("package", 0), 100))]:
         assert to_ascii(text).isascii()
         assert len(to_ascii(text)) == len(text)
@@ -262,8 +262,8 @@ def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
 
 def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
     hello, result = messages("sim:smt-mix,cpus=8,slots=1", 20)
-    session = played(Session(hello), result)
-    wide = of_session(session, session.take(), 200)
+    session = session_of(Session(hello), result)
+    wide = of_session(session, session.take_interval(), 200)
     assert [column.key for column in wide.columns].count("slots") == 1
     column = next(column for column in wide.columns if column.key == "slots")
     start_at = column_start(wide, "slots") + 2 - column.gap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import Does, Machine, guest, seen, tasks
+from fakes import CpuLoad, Machine, guest, observe, tasks
 from made import hello
 
 from perftop.base.text import time_of_day
@@ -29,8 +29,8 @@ def at(seconds: float) -> str:
 def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40
             ) -> tuple[Session, Interval]:  # fmt: skip
     """A guest after 4 s, unless told otherwise."""
-    calm = guest({0: Does(0.5), 1: Does(0.5)})
-    of = seen(calm, samples, records=tasks(["cc1plus", "postgres"]))
+    calm = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
+    of = observe(calm, samples, records=tasks(["cc1plus", "postgres"]))
     of[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
     of[0].ended.extend(ended)
     return of
@@ -89,7 +89,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     ramps = tuple(Episode("ramp", [cpu], S // 2 + cpu, S, 1.9e9) for cpu in (0, 1))
     much_later = Episode("ramp", [2], 3 * S, 31 * S // 10, 1.9e9)
     machine = Machine(cores=4)
-    of = seen(machine, 40)
+    of = observe(machine, 40)
     of[0].detector.running += each
     of[0].ended.extend([*ramps, much_later])
     here = panels.episode_groups(*of)

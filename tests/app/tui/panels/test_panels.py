@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Does, Machine, guest, seen, tasks
+from fakes import CpuLoad, Machine, guest, observe, tasks
 
 from perftop.draw import strips
 from perftop.draw.columns import total_width
@@ -22,9 +22,9 @@ NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", 
 def crowd(count: int) -> tuple[Session, Interval]:
     """A session with so many tasks and so many episodes, half of which have ended."""
     cores = max(1, -(-count // 2))
-    machine = Machine(cores=cores, does={0: Does(1.0)})
+    machine = Machine(cores=cores, does={0: CpuLoad(1.0)})
     names = [NAMES[i % len(NAMES)] for i in range(count)]
-    session, interval = seen(machine, 2, records=tasks(names))
+    session, interval = observe(machine, 2, records=tasks(names))
     session.ended.extend([Episode("steal", [0], i * 1000, i * 2000, 0.1) for i in range(count)])
     session.detector.running += [
         Episode("turbo-drop", [0, 1], i * 1000, None, 6.2e8, "power-pl1", {"power_w": 150})
@@ -47,7 +47,7 @@ def test_every_panel_has_exactly_its_size(kind: Kind, count: int) -> None:
 
 @pytest.mark.parametrize("kind", PANELS)
 def test_a_guest_has_panels_as_well(kind: Kind) -> None:
-    of = seen(guest(), records=tasks(["lmp", "cc1"]))
+    of = observe(guest(), records=tasks(["lmp", "cc1"]))
     for width in range(20, 300, 7):
         lines = PanelRow((kind,), (1,), width, 10).lines(*of, Choice(cpu=0))
         assert [strips.width(line) for line in lines] == [width] * 10
@@ -76,8 +76,8 @@ SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
 
 def lost(*episodes: Episode, machine: Machine | None = None) -> tuple[Session, Interval]:
     tasks = {"0": [4000, "lmp", 0.9], "2": [4002, "stream\x1b", 0.9], "3": [4003, "日本", 0.9]}
-    busy = machine or Machine(cores=2, does={cpu: Does(1.0, ipc=1.5) for cpu in range(4)})
-    of = seen(busy, 20, records={"tasks": tasks})
+    busy = machine or Machine(cores=2, does={cpu: CpuLoad(1.0, ipc=1.5) for cpu in range(4)})
+    of = observe(busy, 20, records={"tasks": tasks})
     of[0].detector.running[:] = episodes
     return of
 

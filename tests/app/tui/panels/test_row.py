@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fakes import Does, Machine, seen
-from playing import Run, running
+from fakes import CpuLoad, Machine, observe
+from playing import Run, running_app
 
 from perftop.draw import strips
 from perftop.model.kinds import Episode
@@ -17,7 +17,7 @@ STEALS = [Episode("steal", [cpu], cpu * S, cpu * S + 1, 0.1, "hypervisor") for c
 
 
 def test_a_row_is_made_of_its_panels_and_knows_what_is_where() -> None:
-    of = seen(Machine(cores=4, does={0: Does(1.0)}), 40, records=TASKS)
+    of = observe(Machine(cores=4, does={0: CpuLoad(1.0)}), 40, records=TASKS)
     of[0].ended.extend(STEALS)
     row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)
     lines = row.lines(*of, Choice(cpu=0))
@@ -43,7 +43,7 @@ def grid(run: Run) -> tuple[Overview, list[str]]:
 async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
     """The second click falls on the list of episodes, on the line of another episode."""
 
-    async with running(Machine(cores=20), (160, 50)) as run:
+    async with running_app(Machine(cores=20), (160, 50)) as run:
         await run.intervals(20, records=TASKS)
         past = [Episode("steal", [cpu], S, S + S // 2, 0.1, "hypervisor") for cpu in (3, 2)]
         run.session.ended.extend(past)
@@ -59,7 +59,7 @@ async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
 
 
 async def test_a_click_on_a_task_selects_its_core() -> None:
-    async with running(Machine(cores=20), (160, 50)) as run:
+    async with running_app(Machine(cores=20), (160, 50)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
         y = next(i for i, line in enumerate(text) if "who runs" in line and "──" in line)
@@ -70,7 +70,7 @@ async def test_a_click_on_a_task_selects_its_core() -> None:
 
 
 async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
-    async with running(Machine(cores=17), (120, 31)) as run:
+    async with running_app(Machine(cores=17), (120, 31)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
         left = view.size.height - len(view.heads) - view.count - len(view._arrangement.below)

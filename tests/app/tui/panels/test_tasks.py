@@ -7,7 +7,7 @@ from math import nan
 from typing import Any
 
 import pytest
-from fakes import NO_PMU, Does, Machine, guest, seen
+from fakes import NO_PMU, CpuLoad, Machine, guest, observe
 
 from perfprobe.wire import Missing
 from perftop.draw import strips
@@ -51,7 +51,7 @@ def styles(of: tuple[Session, Interval], part: str) -> set[str]:
 
 
 def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
-    result = text(seen(guest(), records=records()), 97, 10)
+    result = text(observe(guest(), records=records()), 97, 10)
     assert result[0].startswith("who runs  % of a CPU ─────")
     assert result[1].split() == [
         "task", "job", "CPU", "0", "CPU", "1", "━", "runs", "━", "waits", "─", "sleeps", "waits",
@@ -78,28 +78,28 @@ def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
 
 
 def test_tasks_that_wait_over_a_fifth_of_the_time_are_bold() -> None:
-    of = seen(guest(), records=records())
+    of = observe(guest(), records=records())
     assert styles(of, "38.2") == styles(of, "52.4") == {"bright"}
     assert styles(of, "9.4") == {"dim"}, "it hardly runs"
     assert styles(of, "3.1") == {"text"}
 
 
 def test_uncounted_parts_are_not_shown() -> None:
-    of = seen(guest(), records=records(waits=None, details=None))
+    of = observe(guest(), records=records(waits=None, details=None))
     result = "\n".join(text(of, 240, 12))
     assert "waits " in result, "the bar's legend"
     assert not any(title in result for title in ("switches/s", "job", "IPC"))
     assert "n/a" not in result
     waits = {"0": [[None, None]], "1": [[0.5, None]]}
-    result = "\n".join(text(seen(guest(), records=records(waits=waits)), 97, 12))
+    result = "\n".join(text(observe(guest(), records=records(waits=waits)), 97, 12))
     assert "switches/s" in result
     assert "n/a" in result, "a column does not come and go with its numbers"
 
 
 def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
-    m = Machine(cores=4, does={0: Does(1.0, ipc=1.87), 1: Does(1.0, ipc=0.93)})
+    m = Machine(cores=4, does={0: CpuLoad(1.0, ipc=1.87), 1: CpuLoad(1.0, ipc=0.93)})
     others = {"0": [[1, "alone", 0.9]], "1": [[2, "one", 0.5], [3, "two", 0.4]]}
-    result = text(seen(m, records=records(others=others)), 60, 10)
+    result = text(observe(m, records=records(others=others)), 60, 10)
     assert result[1].split()[-1] == "IPC"
     assert result[2].split()[0] == "alone"
     assert result[2].split()[-1] == "1.87"
@@ -109,12 +109,12 @@ def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
 def test_threads_of_one_name_are_one_task() -> None:
     others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
     waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
-    (one,) = tasks.ranking(*seen(guest(), records=records(others=others, waits=waits))).first(9)
+    (one,) = tasks.ranking(*observe(guest(), records=records(others=others, waits=waits))).first(9)
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
 
 
 def test_running_tasks_are_computed_once_per_record() -> None:
-    session, interval = seen(guest(), records=records())
+    session, interval = observe(guest(), records=records())
     result = tasks.ranking(session, interval)
     again = tasks.ranking(session, dataclasses.replace(interval, seq=interval.seq + 1))
     assert again is result
@@ -125,7 +125,7 @@ def test_running_tasks_are_computed_once_per_record() -> None:
 def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
-    of = seen(machine, records=records())
+    of = observe(machine, records=records())
     assert [comm for _, comm in tasks.ranking(*of).tasks] == ["postgres", "perfprobe"]
 
 
@@ -142,7 +142,7 @@ def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
 )
 def test_a_job_is_the_service_or_what_started_it(group: Any, parent: Any, job: str) -> None:
     details = {"4502": {"group": group, "parent": parent}}
-    session, _ = seen(guest(), records=records(details=details))
+    session, _ = observe(guest(), records=records(details=details))
     assert tasks.job_name(session, 4502) == job
 
 
@@ -150,17 +150,17 @@ def test_without_tasks_one_line_shows_why() -> None:
     machine = guest()
     missing = [*NO_PMU, Missing("tasks", "hidepid=invisible hides them")]
     machine.hello = dataclasses.replace(machine.hello, missing=missing)
-    result = text(seen(machine), 60, 4)
+    result = text(observe(machine), 60, 4)
     assert result[1:] == ["  hidepid=invisible hides them"]
     unknown = "  no task data yet (sampled once a second)"
-    assert text(seen(guest()), 60, 2)[1] == unknown
-    idle = {cpu: Does(util=0.01) for cpu in (0, 1)}
-    assert text(seen(guest(idle)), 60, 2)[1] == "  no task has run for a noticeable time"
-    assert text(seen(guest(idle)), 36, 4)[1:] == ["  no task has run for a noticeable", "  time"]
-    assert text(seen(guest(idle)), 36, 2)[1] == "  no task has run for a noticeable …"
+    assert text(observe(guest()), 60, 2)[1] == unknown
+    idle = {cpu: CpuLoad(util=0.01) for cpu in (0, 1)}
+    assert text(observe(guest(idle)), 60, 2)[1] == "  no task has run for a noticeable time"
+    assert text(observe(guest(idle)), 36, 4)[1:] == ["  no task has run for a noticeable", "  time"]
+    assert text(observe(guest(idle)), 36, 2)[1] == "  no task has run for a noticeable …"
 
 
 def test_a_click_on_a_task_finds_its_cpu() -> None:
-    of = seen(guest(), records=records())
+    of = observe(guest(), records=records())
     for height, cpus in ((10, [None, None, 0, 1, 0, 0, 1]), (3, [None, 0, 1])):
         assert [target for _, target in panels.who_runs(*of, Choice(), 97, height)] == cpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import Mock
 
 from fakes import Machine
-from playing import Run, running
+from playing import Run, running_app
 from textual.strip import Strip
 
 from perftop.draw import strips
@@ -14,7 +14,7 @@ from perftop.draw import strips
 async def test_below_the_last_line_there_is_none() -> None:
     """A click there chooses nobody."""
 
-    async with running(Machine(cores=2)) as run:
+    async with running_app(Machine(cores=2)) as run:
         grid = run.grid
         end = len(grid.heads) + grid.count
         assert end < grid.size.height
@@ -29,7 +29,7 @@ def feet(*texts: str) -> list[strips.Line]:
 
 
 async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() -> None:
-    async with running(Machine(cores=29, threads=1), (100, 20)) as run:
+    async with running_app(Machine(cores=29, threads=1), (100, 20)) as run:
         grid = run.grid
         # The grid has feet of its own.
         grid._draw_fixed_lines = Mock()  # type: ignore[method-assign]
@@ -48,7 +48,7 @@ async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() 
 
 
 async def test_only_changed_fixed_lines_are_drawn() -> None:
-    async with running(Machine(cores=29, threads=1)) as run:
+    async with running_app(Machine(cores=29, threads=1)) as run:
         grid = run.grid
         grid.feet = feet("first", "second", "third")
         grid._paint()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakes import Machine, seen
+from fakes import Machine, observe
 
 from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
@@ -13,7 +13,7 @@ S = 10**9
 
 
 def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_end() -> None:
-    session, interval = seen(Machine(cores=2))
+    session, interval = observe(Machine(cores=2))
     assert interval.seq, "as it is played, not looked up"
     now_ns = interval.time_ns
     live = Episode("offline", [1], now_ns - 1)
@@ -31,7 +31,7 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
 
 
 def test_each_sentence_is_made_once_for_its_episodes_and_room() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     ended = [Episode("turbo-drop", [cpu], S, 2 * S, 1e8 * cpu, "thermal") for cpu in range(300)]
     for some in ([one] for one in ended):
         for most in (20, 70):

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, seen, tasks
-from playing import running
+from fakes import CpuLoad, Machine, observe, tasks
+from playing import running_app
 
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
@@ -22,37 +22,42 @@ from perftop.tui.shared.sheet import Reader, arranged_rows
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
-    session, interval = seen(machine, **more)
+    session, interval = observe(machine, **more)
     choice = Choice(order=key, reverse=reverse)
     return arranged_rows(Places(session), choice, session, interval)
 
 
 @pytest.mark.parametrize("key", ["lp0", "util", "busy_hz"])
 def test_rows_are_sorted_by_whatever_the_table_has(key: str) -> None:
-    does = {cpu: Does(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
-    does |= {cpu: Does(0.0) for cpu in range(4, 8)}
+    does = {cpu: CpuLoad(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
+    does |= {cpu: CpuLoad(0.0) for cpu in range(4, 8)}
     assert order(Machine(does=does), key) == [3, 2, 1, 0]
     assert order(Machine(does=does), key, reverse=True) == [0, 1, 2, 3]
 
 
 def test_rows_are_sorted_by_the_number_that_they_show() -> None:
     """The busiest CPU's: core 0 has the highest IPC, of a sibling that hardly runs."""
-    does = {0: Does(0.9, ipc=1.0), 4: Does(0.05, ipc=3.0), 1: Does(0.9, ipc=2.0), 5: Does(0.0)}
+    does = {
+        0: CpuLoad(0.9, ipc=1.0),
+        4: CpuLoad(0.05, ipc=3.0),
+        1: CpuLoad(0.9, ipc=2.0),
+        5: CpuLoad(0.0),
+    }
     assert order(Machine(cores=4, does=does), "ipc") == [1, 2, 3, 0]
-    does = {0: Does(0.9, steal=0.01), 4: Does(0.05, steal=0.4), 1: Does(0.5, steal=0.2)}
+    does = {0: CpuLoad(0.9, steal=0.01), 4: CpuLoad(0.05, steal=0.4), 1: CpuLoad(0.5, steal=0.2)}
     assert order(Machine(cores=4, does=does), "steal")[:2] == [0, 1], "of steal the worst CPU's"
 
 
 def test_unknown_values_come_last_in_both_orders() -> None:
     """Core 1 was halted throughout: it has no clock."""
-    does = {0: Does(0.5, 2e9), 1: Does(0.0), 2: Does(0.5, 3e9), 3: Does(0.5, 2.5e9)}
-    does |= {cpu: Does(0.0) for cpu in range(4, 8)}
+    does = {0: CpuLoad(0.5, 2e9), 1: CpuLoad(0.0), 2: CpuLoad(0.5, 3e9), 3: CpuLoad(0.5, 2.5e9)}
+    does |= {cpu: CpuLoad(0.0) for cpu in range(4, 8)}
     assert order(Machine(does=does), "busy_hz") == [2, 3, 0, 1]
     assert order(Machine(does=does), "busy_hz", reverse=True) == [0, 3, 2, 1]
 
 
 def test_rows_keep_their_places_for_what_nobody_sees() -> None:
-    does = {cpu: Does(0.5 + 1e-5 * cpu) for cpu in range(8)}
+    does = {cpu: CpuLoad(0.5 + 1e-5 * cpu) for cpu in range(8)}
     assert order(Machine(does=does), "util") == [0, 1, 2, 3]
 
 
@@ -63,7 +68,7 @@ def test_tasks_are_sorted_by_name_and_none_comes_last() -> None:
 
 
 def test_victims_come_before_busy_cores() -> None:
-    session, interval = seen(Machine(does={cpu: Does(0.9) for cpu in range(8)}))
+    session, interval = observe(Machine(does={cpu: CpuLoad(0.9) for cpu in range(8)}))
     places, choice = Places(session), Choice(order="worst first")
     assert arranged_rows(places, choice, session, interval)[0] == 0
     session.detector.running.append(Episode("neighbour", [2], 0, None, 0.31, "sibling"))
@@ -71,15 +76,15 @@ def test_victims_come_before_busy_cores() -> None:
 
 
 def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
-    session, interval = seen(Machine(does={2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}))
-    alone = Reader(session, Places(session, frozenset({2}))).read(interval).alone
+    session, interval = observe(Machine(does={2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}))
+    alone = Reader(session, Places(session, frozenset({2}))).read(interval).is_alone
     assert alone.tolist() == [True]
-    every = Reader(session, Places(session)).read(interval).alone
+    every = Reader(session, Places(session)).read(interval).is_alone
     assert every.tolist() == [False, False, True, False]
 
 
 def test_a_filter_that_lets_nobody_through_moves_no_column() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     every, nobody = (
         columns.grid_columns(session, Places(session, mask), 120)
         for mask in (None, frozenset[int]())
@@ -88,14 +93,14 @@ def test_a_filter_that_lets_nobody_through_moves_no_column() -> None:
 
 
 def test_a_core_among_packages_keeps_the_name_of_its_own() -> None:
-    session, _ = seen(Machine())
+    session, _ = observe(Machine())
     session.topology[1] = replace(session.topology[1], package=1)
     assert Places(session, frozenset({0})).name(0, "util") == "0:0"
 
 
 def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
-    of = Machine(does={cpu: Does(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
-    session, interval = seen(of)
+    of = Machine(does={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
+    session, interval = observe(of)
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     sheet = Reader(session, places).read(interval)
@@ -107,7 +112,7 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
 
 @pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])
 async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         screen = run.monitor
         await run.pilot.press(*"4231")
         await run.pilot.press("4" if name == "overview" else "1")
@@ -121,7 +126,7 @@ async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) ->
 
 
 async def test_clocks_of_the_overview_are_shown_in_the_chosen_units() -> None:
-    async with running(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
+    async with running_app(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.monitor
             screen.action_units(unit)

@@ -8,7 +8,7 @@ from itertools import groupby
 import exported
 import pytest
 from fakes import Machine
-from played import played
+from played import session_of
 
 from perfprobe import wire
 from perftop.draw import strips
@@ -41,11 +41,11 @@ def watched(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verd
     hello, *frames = messages
     assert isinstance(hello, wire.Hello)
     session, verdicts = Session(hello, History(hello)), []
-    session.account()
+    session.start_accounts()
     for _, second in groupby(frames, lambda m: (getattr(m, "time_ns", 0) - 1) // SECOND):
-        played(session, [*second])
+        session_of(session, [*second])
         if session.frames > 1:
-            verdict = verdict_at(session, session.take())
+            verdict = verdict_at(session, session.take_interval())
             assert verdict is not None
             verdicts.append((session.now_ns, verdict))
     return session, verdicts
@@ -56,9 +56,9 @@ def first_line(messages: list[wire.Message], until_ns: int) -> str:
     hello, *rest = messages
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
-    session.account()
+    session.start_accounts()
     frames = (message for message in rest if isinstance(message, wire.Frame))
-    played(session, [f for f in frames if until_ns - SPAN_NS <= f.time_ns <= until_ns])
+    session_of(session, [f for f in frames if until_ns - SPAN_NS <= f.time_ns <= until_ns])
     return answer(session, report(session, session.run.start_ns))
 
 
@@ -117,11 +117,11 @@ def test_a_screen_that_draws_late_does_not_read_history_again(
     monkeypatch.setattr(Session, "totals_between", read_again)
     machine, texts = Machine(cores=2, ceiling_hz=3.0e9), []
     session = Session(machine.hello, History(machine.hello))
-    session.account()
+    session.start_accounts()
     for seq in range(400):
         session.apply(machine.frame(seq, records={} if seq % 10 else HOGS))
         if seq and seq % 19 == 0:
-            verdict = verdict_at(session, session.take())
+            verdict = verdict_at(session, session.take_interval())
             assert verdict is not None
             texts.append(verdict.text)
     assert texts[-1].startswith("hogA[11] and hogB[12] share CPU 1")

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fakes import Machine, guest, seen
+from fakes import Machine, guest, observe
 from made import SAMPLE_NS
-from playing import Run, running
-from waiting import until
+from playing import Run, running_app
+from waiting import until_true
 
 from perftop.draw import strips
 from perftop.draw.columns import total_width
@@ -86,7 +86,7 @@ async def at_list(
     *episodes: Episode, machine: Machine | None = None, size: tuple[int, int] = (120, 30),
     **more: Any,
 ) -> AsyncIterator[Run]:  # fmt: skip
-    async with running(machine or calm(), size, **more) as run:
+    async with running_app(machine or calm(), size, **more) as run:
         await run.intervals(MOMENTS)
         drawn(run, *episodes)
         await run.pilot.press("5")
@@ -121,7 +121,7 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
     size = SIGN_CELLS + total_width(plan.columns)
     assert width == size + 1
     assert not plan.has_why_column or plan.columns[-1].width >= 40
-    of, _ = seen(calm(), 5)
+    of, _ = observe(calm(), 5)
     for episode in (RAMP, DROP, HALT, STEAL):
         parts, why = sentence_of(of, episode, plan.sentence.room, []), plan.reasons(episode)
         beside = why[0] if plan.has_why_column and why else ""
@@ -256,7 +256,7 @@ async def test_a_calm_machine_has_a_calm_list() -> None:
 
 
 def test_steal_is_not_counted_as_a_neighbour() -> None:
-    session, _ = seen(guest())
+    session, _ = observe(guest())
     results = [
         Episode("neighbour", [0], 0, 1, 0.1, "hypervisor"),
         Episode("steal", [0], 0, 1, 0.1, "hypervisor"),
@@ -286,7 +286,7 @@ async def test_undetectable_kinds_have_a_reason() -> None:
 async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press("down", "enter")
-        await until(lambda: run.source.status.paused is not None, "paused")
+        await until_true(lambda: run.source.status.paused is not None, "paused")
         await run.pilot.pause()
         assert run.monitor.view.id == "core"
         assert run.monitor.choice.cpu == 2
@@ -301,7 +301,7 @@ async def test_a_short_episode_is_shown_at_its_moment() -> None:
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
         await run.pilot.press("enter")
-        await until(lambda: run.source.status.paused is not None, "paused")
+        await until_true(lambda: run.source.status.paused is not None, "paused")
         await run.pilot.pause()
         assert moment(run) == 15
         assert run.has("╳ The hypervisor takes 20 % of CPU 3 for 0.1 s")

@@ -6,7 +6,7 @@ import dataclasses
 
 import made
 import pytest
-from fakes import Machine, seen
+from fakes import Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,14 +84,14 @@ def test_every_core_has_one_cell_and_nothing_overlaps(
                 drawn.setdefault(row, []).append(part.line)
         assert end <= width
     assert len(drawn) == of[0] * of[1] * of[2]
-    assert not (ascii_ and plan.cell.halves and plan.cell.wide % 2)  # lp0 and lp1 side by side
+    assert not (ascii_ and plan.cell.has_halves and plan.cell.wide % 2)  # lp0 and lp1 side by side
     assert all(lines == list(range(plan.cell.high)) for lines in drawn.values())
     assert len(set(plan.spots.values())) == len(drawn)
 
 
 def test_few_cores_have_large_cells() -> None:
     sizes = [planned((1, 1, n), 2, 79, 16).cell for n in (8, 64, 128, 256, 512)]
-    areas = [cell.wide * (cell.high + cell.air) for cell in sizes]
+    areas = [cell.wide * (cell.high + cell.blank_lines) for cell in sizes]
     assert areas == sorted(areas, reverse=True)
     assert (sizes[0].wide, sizes[0].high) == (4, 2)
 
@@ -116,7 +116,7 @@ def test_caches_of_a_die_are_together(caches: list[int | None], labels: list[str
     """Pairs of cores belong to dies 0, 1, 0 and 1."""
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
             for row in made.topology(8)]  # fmt: skip
-    session, _ = seen(Machine(cores=8, changes={"topology": rows}))
+    session, _ = observe(Machine(cores=8, changes={"topology": rows}))
     (groups,), _ = heat_layout.packages(session, Places(session))
     assert [group.label for group in groups] == labels
 

@@ -7,8 +7,8 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, doubting
-from playing import Run, play, running
+from fakes import CpuLoad, Machine, with_doubt
+from playing import Run, play_app, running_app
 
 from perftop.draw import theme
 from perftop.tui.frame.monitor import Monitor
@@ -36,12 +36,12 @@ def shown(machine: Machine, *keys: str, size: tuple[int, int] = (120, 30), **mor
         await run.intervals(1, **more)
         lines[:] = text(run)
 
-    play(machine, act, size)
+    play_app(machine, act, size)
     return lines
 
 
-def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, Does]:
-    return {core: Does(0.9, hz), core + 8: Does(0.9, hz)}
+def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, CpuLoad]:
+    return {core: CpuLoad(0.9, hz), core + 8: CpuLoad(0.9, hz)}
 
 
 def test_a_key_turns_the_metrics_and_back() -> None:
@@ -63,7 +63,7 @@ def test_all_clocks_are_shown_in_the_chosen_units() -> None:
 
 
 async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
-    async with running(Machine(cores=128), (160, 24)) as run:
+    async with running_app(Machine(cores=128), (160, 24)) as run:
         await run.pilot.press("2")
         for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", 33), ("down", 65),
                          ("left", 64), ("end", 127), ("right", 127), ("home", 0),
@@ -87,14 +87,14 @@ def test_at_80_columns_the_median_is_still_shown() -> None:
 
 
 def test_eight_threads_are_shown_in_a_row() -> None:
-    foot = shown(Machine(cores=4, threads=8, does={4: Does(0.25)}), size=(80, 24))[-1]
+    foot = shown(Machine(cores=4, threads=8, does={4: CpuLoad(0.25)}), size=(80, 24))[-1]
     assert "lp0–7  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (240, 70)])
 def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
-    low = {cpu: Does(0.004, 0.8e9, 0.01, 0.001) for cpu in range(64)}
-    high = {cpu: Does(1.0, 3.2e9, 2.0, 0.9) for cpu in range(64)}
+    low = {cpu: CpuLoad(0.004, 0.8e9, 0.01, 0.001) for cpu in range(64)}
+    high = {cpu: CpuLoad(1.0, 3.2e9, 2.0, 0.9) for cpu in range(64)}
     a, b = (shown(Machine(cores=32, does=does), size=size) for does in (low, high))
     for one, other in zip(a, b, strict=True):
         assert len(one) == len(other) == size[0]
@@ -103,9 +103,9 @@ def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
 
 
 async def test_unknown_off_and_doubtful_are_shown_from_nothing() -> None:
-    m = Machine(cores=8, does={2: Does(0.0), 10: Does(0.0)})
+    m = Machine(cores=8, does={2: CpuLoad(0.0), 10: CpuLoad(0.0)})
 
-    async with running(m, (160, 30)) as run:
+    async with running_app(m, (160, 30)) as run:
         await run.pilot.press("2", "right", "right")
         m.broken = {1}
         run.feed.offline(3)
@@ -127,20 +127,20 @@ async def test_unknown_off_and_doubtful_are_shown_from_nothing() -> None:
 async def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
     key: str, *, marked: bool
 ) -> None:
-    async with running(Machine(cores=8), (160, 30)) as run:
+    async with running_app(Machine(cores=8), (160, 30)) as run:
         session, interval = run.session, run.interval
         await run.pilot.press("2", "right")
-        view(run).set(session, doubting(interval, 2, key))
+        view(run).set(session, with_doubt(interval, 2, key))
         cells = [line.split("doubtful")[-1] for line in text(run)[2:-1]]
         assert any("≁" in line for line in cells) is marked
         await run.pilot.press("right")
-        view(run).set(session, doubting(interval, 2, key))
+        view(run).set(session, with_doubt(interval, 2, key))
         foot = text(run)[-1].split("≁ ")[0]  # without the reason
         assert ("IPC ≁" in foot) is not marked
 
 
 async def test_the_last_line_stays_while_the_map_scrolls() -> None:
-    async with running(Machine(cores=1024, threads=1), (60, 20)) as run:
+    async with running_app(Machine(cores=1024, threads=1), (60, 20)) as run:
         await run.pilot.press("2", "end")
         assert "CPU 1023" in text(run)[-1]
         assert view(run).top > 0
@@ -148,8 +148,8 @@ async def test_the_last_line_stays_while_the_map_scrolls() -> None:
 
 
 async def test_the_title_counts_cores_out_of_sight_and_those_of_them_that_lose() -> None:
-    does = {1020: Does(0.7, steal=0.3)}
-    async with running(Machine(cores=1024, threads=1, does=does), (60, 20)) as run:
+    does = {1020: CpuLoad(0.7, steal=0.3)}
+    async with running_app(Machine(cores=1024, threads=1, does=does), (60, 20)) as run:
         await run.pilot.press("2")
         await run.intervals(10)
         match = re.search(r"(\d+) of 1024 out of sight \(1 loses\)", text(run)[0])
@@ -160,7 +160,7 @@ async def test_the_title_counts_cores_out_of_sight_and_those_of_them_that_lose()
         await run.intervals(1)
         assert " of 1024 out of sight" in text(run)[0]
         assert "lose" not in text(run)[0]
-    async with running(Machine(cores=64), (60, 20)) as run:
+    async with running_app(Machine(cores=64), (60, 20)) as run:
         await run.pilot.press("2")
         assert "out of sight" not in text(run)[0]
 
@@ -173,7 +173,7 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Monitor, "on_canvas_opened", note)
 
-    async with running(Machine(cores=8)) as run:
+    async with running_app(Machine(cores=8)) as run:
         await run.pilot.press("2")
         heat = view(run)
         for core, times, at in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
@@ -184,7 +184,7 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
 
 
 async def test_unchanged_cells_are_not_redrawn() -> None:
-    async with running(Machine(cores=64), (80, 14)) as run:
+    async with running_app(Machine(cores=64), (80, 14)) as run:
         await run.pilot.press("2")
         await run.intervals(1)
         before = view(run).built
@@ -193,7 +193,7 @@ async def test_unchanged_cells_are_not_redrawn() -> None:
 
 
 async def test_panels_fill_what_the_map_leaves() -> None:
-    async with running(Machine(cores=8), (120, 40)) as run:
+    async with running_app(Machine(cores=8), (120, 40)) as run:
         await run.pilot.press("2")
         await run.intervals(3)
         lines = text(run)
@@ -208,7 +208,7 @@ async def test_panels_fill_what_the_map_leaves() -> None:
 
 
 async def test_another_theme_colours_all_lines_again() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("2")
         heat = view(run)
         grounds = []
@@ -221,15 +221,15 @@ async def test_another_theme_colours_all_lines_again() -> None:
 
 
 async def test_a_filter_that_nothing_matches_is_reported() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         await run.pilot.press("2", "slash", *"util>99", "enter")
         await run.pilot.pause()
         assert "no CPU matches the filter" in text(run)[2]
 
 
 async def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
-    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
-    async with running(Machine(ceiling_hz=3.05e9, does=does), (160, 30)) as run:
+    does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
+    async with running_app(Machine(ceiling_hz=3.05e9, does=does), (160, 30)) as run:
         await run.pilot.press("2")
         await run.intervals(3)
         lines = text(run)
@@ -248,8 +248,8 @@ async def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> Non
 
 
 async def test_a_map_without_differences_reports_that() -> None:
-    async with running(
-        Machine(cores=8, does={cpu: Does(0.5) for cpu in range(16)}), (160, 30)
+    async with running_app(
+        Machine(cores=8, does={cpu: CpuLoad(0.5) for cpu in range(16)}), (160, 30)
     ) as run:
         await run.pilot.press("2")
         before = view(run).choice.cpu

@@ -6,9 +6,9 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does, Machine, guest
-from playing import Run, running
-from waiting import until
+from fakes import CpuLoad, Machine, guest
+from playing import Run, running_app
+from waiting import until_true
 
 from perftop.draw.strips import cut, text
 from perftop.output.why_report import Report
@@ -19,7 +19,7 @@ from perftop.tui.views.flows import Flow, details, flows
 from perftop.tui.views.neighbours import Neighbours, ribbons
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
-REST = Does(util=0.01, system=0.0)
+REST = CpuLoad(util=0.01, system=0.0)
 
 
 def lines(run: Run) -> list[str]:
@@ -28,13 +28,13 @@ def lines(run: Run) -> list[str]:
 
 
 async def sees(run: Run, what: str) -> None:
-    await until(lambda: any(what in line for line in lines(run)), f"{what!r} in view 6", 10.0)
+    await until_true(lambda: any(what in line for line in lines(run)), f"{what!r} in view 6", 10.0)
 
 
 def crowded(**more: Any) -> Machine:
     """Two cores, on the first of which two meet."""
     machine = Machine(cores=2, **more)
-    machine.does = dict.fromkeys(range(4), REST) | {0: Does(1.0, ipc=2.0)}
+    machine.does = dict.fromkeys(range(4), REST) | {0: CpuLoad(1.0, ipc=2.0)}
     return machine
 
 
@@ -43,12 +43,12 @@ async def meet(run: Run, **records: Any) -> None:
     for together in (False, True):
         tasks = {"0": LMP} | ({"2": STREAM} if together else {})
         if together:
-            run.feed.machine.does |= {0: Does(1.0, ipc=1.5), 2: Does(1.0, ipc=0.4)}
+            run.feed.machine.does |= {0: CpuLoad(1.0, ipc=1.5), 2: CpuLoad(1.0, ipc=0.4)}
         await run.intervals(15, records={"tasks": tasks} | records)
 
 
 async def test_a_step_into_the_past_shows_who_lost_then() -> None:
-    async with running(crowded()) as run:
+    async with running_app(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
         await sees(run, "stream 4001")
@@ -59,7 +59,7 @@ async def test_a_step_into_the_past_shows_who_lost_then() -> None:
 
 
 async def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
-    async with running(crowded()) as run:
+    async with running_app(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
         await sees(run, "who takes")
@@ -73,9 +73,9 @@ async def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
 
 
 async def test_each_task_has_lost_its_own_share() -> None:
-    async with running(crowded()) as run:
+    async with running_app(crowded()) as run:
         await run.pilot.press("6")
-        run.feed.machine.does |= {0: Does(0.7, steal=0.3), 1: Does(0.9, steal=0.1)}
+        run.feed.machine.does |= {0: CpuLoad(0.7, steal=0.3), 1: CpuLoad(0.9, steal=0.1)}
         tasks = {"0": [4000, "lmp", 0.7], "1": [4001, "stream", 0.9]}
         await run.intervals(20, records={"tasks": tasks})
         await sees(run, "hypervisor")
@@ -102,12 +102,12 @@ async def watch(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -
     for _ in range(2 * intervals):
         output = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
         run.feed.frames(1, records=output)
-    await until(lambda: run.seq() >= last, "the intervals")
+    await until_true(lambda: run.seq() >= last, "the intervals")
     await run.pilot.pause()
 
 
 async def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
-    async with running(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 20, (0, 1), 0.75)
         await sees(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
@@ -119,7 +119,7 @@ async def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
 
 
 async def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
-    async with running(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 15, (0, 1), 0.5)
         await sees(run, "runs 1.00 CPUs   waits 50.0 %")
@@ -130,7 +130,7 @@ async def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
 
 
 async def test_a_job_without_threads_is_reported_to_have_none() -> None:
-    async with running(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await run.intervals(1)
         await sees(run, "lmp  its threads are not known yet")
@@ -139,19 +139,21 @@ async def test_a_job_without_threads_is_reported_to_have_none() -> None:
 
 
 async def test_a_thread_on_a_cpu_that_nobody_knows_is_counted_all_the_same() -> None:
-    async with running(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 5, (0, 99), 1.0)
         await sees(run, "lmp  2 threads   on CPU 0   runs 2.00 CPUs")
 
 
 async def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_on() -> None:
-    async with running(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 10, (0, 1), 0.75)
         await sees(run, "scheduler")
         await run.pilot.press("home", "down", "down", "down")
-        await until(lambda: any(line.startswith("▌     1  lmp 4101") for line in lines(run)), "it")
+        await until_true(
+            lambda: any(line.startswith("▌     1  lmp 4101") for line in lines(run)), "it"
+        )
         await run.pilot.press("down", "down")
         assert sum(line.startswith("▌") for line in lines(run)) == 1
         await watch(run, 5, (0, 1), 1.0)
@@ -162,7 +164,7 @@ async def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_o
 
 
 async def test_a_guest_shows_what_it_cannot_tell() -> None:
-    async with running(guest()) as run:
+    async with running_app(guest()) as run:
         await run.pilot.press("6")
         await run.intervals(2)
         await sees(run, "Watching")
@@ -178,7 +180,7 @@ async def test_a_guest_shows_what_it_cannot_tell() -> None:
 async def test_siblings_are_not_said_to_be_looked_at_where_they_are_not(
     machine: Machine, why: str
 ) -> None:
-    async with running(machine) as run:
+    async with running_app(machine) as run:
         await run.pilot.press("6")
         await run.intervals(20)
         await sees(run, f"siblings: {why}")
@@ -186,7 +188,7 @@ async def test_siblings_are_not_said_to_be_looked_at_where_they_are_not(
 
 @pytest.mark.parametrize("ascii_", [False, True])
 async def test_every_line_is_as_wide_as_the_screen(ascii_: bool) -> None:
-    async with running(crowded(changes={"watch": "lmp"}), ascii_=ascii_) as run:
+    async with running_app(crowded(changes={"watch": "lmp"}), ascii_=ascii_) as run:
         await run.pilot.press("6")
         await watch(run, 8, (0, 1), 0.75)
         view = run.app.screen_stack[0].query_one(Neighbours)
@@ -201,9 +203,9 @@ async def test_every_line_is_as_wide_as_the_screen(ascii_: bool) -> None:
 
 
 async def test_names_cannot_reach_the_terminal() -> None:
-    async with running(crowded()) as run:
+    async with running_app(crowded()) as run:
         await run.pilot.press("6")
-        run.feed.machine.does |= {0: Does(0.7, steal=0.3)}
+        run.feed.machine.does |= {0: CpuLoad(0.7, steal=0.3)}
         await run.intervals(10, records={"tasks": {"0": [1, "\x1b[2J\u202e猫", 0.7]}})
         await sees(run, "hypervisor")
         assert any("?[2J??" in line for line in lines(run))
@@ -219,7 +221,7 @@ QUEUED = {"tasks": TASKS, "others": QUEUES, "waits": WAITS}
 
 
 async def queue(run: Run) -> None:
-    run.feed.machine.does |= {0: Does(1.0), 1: Does(1.0)}
+    run.feed.machine.does |= {0: CpuLoad(1.0), 1: CpuLoad(1.0)}
     await run.pilot.press("6")
     await run.intervals(20, records=QUEUED)
     await sees(run, "takes from")
@@ -237,7 +239,7 @@ def report_of(view: Neighbours) -> Report:
 
 
 async def test_flows_have_the_seconds_of_why() -> None:
-    async with running(crowded(), (160, 50)) as run:
+    async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)
         report = report_of(view)
@@ -252,7 +254,7 @@ async def test_flows_have_the_seconds_of_why() -> None:
 
 
 async def test_a_key_folds_equal_names_and_unfolds_them() -> None:
-    async with running(crowded(), (160, 50)) as run:
+    async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         await sees(run, "stream ×2 takes from lmp ×2")
         await run.pilot.press("t")
@@ -279,7 +281,7 @@ async def test_ribbons_are_as_high_as_their_seconds() -> None:
 
 
 async def test_the_remedy_is_copied_and_names_no_process_that_has_ended() -> None:
-    async with running(crowded(), (160, 50)) as run:
+    async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         command = "chrt --idle --all-tasks --pid 0 4001"
         await sees(run, command)
@@ -290,12 +292,12 @@ async def test_the_remedy_is_copied_and_names_no_process_that_has_ended() -> Non
         await run.intervals(5, records=QUEUED | {"others": taker_ended})
         await sees(run, "chrt --idle --all-tasks --pid 0 4008")
         await run.intervals(5, records={"tasks": {"0": LMP}, "others": {}})
-        await until(lambda: not any("chrt" in line for line in lines(run)), "no command")
+        await until_true(lambda: not any("chrt" in line for line in lines(run)), "no command")
         assert any("stream ×2 takes from" in line for line in lines(run))
 
 
 async def test_the_remedy_of_a_cause_is_not_given_to_a_flow_of_other_takers() -> None:
-    async with running(crowded(), (160, 50)) as run:
+    async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)
         report = report_of(view)

@@ -8,7 +8,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
-from fakes import Does, Machine, seen
+from fakes import CpuLoad, Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,8 +21,8 @@ CLOCK, UTIL, INVOLUNTARY = (COLUMNS_BY_KEY[key] for key in ("busy_hz", "util", "
 
 
 def judged(machine: Machine, field: Number) -> list[Outlier]:
-    session, interval = seen(machine)
-    return Peers(session).judge(field, cpu_values(session, interval, field.key), interval)
+    session, interval = observe(machine)
+    return Peers(session).outliers(field, cpu_values(session, interval, field.key), interval)
 
 
 def far(machine: Machine, field: Number) -> list[int]:
@@ -38,60 +38,60 @@ def packages(cores: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_one_slow_core_is_found_with_the_median_it_misses() -> None:
-    result = judged(Machine(cores=8, does={11: Does(0.9, 2.48e9)}), CLOCK)
+    result = judged(Machine(cores=8, does={11: CpuLoad(0.9, 2.48e9)}), CLOCK)
     assert [(o.core, o.row) for o in result] == [(3, 11)]
-    assert result[0].usual == pytest.approx(3e9, rel=1e-3)
+    assert result[0].median == pytest.approx(3e9, rel=1e-3)
 
 
 def test_noise_does_not_glow() -> None:
-    m = Machine(cores=8, does={3: Does(0.5, 2.95e9), 4: Does(0.6)})
+    m = Machine(cores=8, does={3: CpuLoad(0.5, 2.95e9), 4: CpuLoad(0.6)})
     assert far(m, CLOCK) == far(m, UTIL) == []
     assert judged(Machine(cores=8), COLUMNS_BY_KEY["both"]) == []
 
 
 def test_among_values_that_differ_anyway_more_is_needed() -> None:
-    alike = {cpu: Does(0.5) for cpu in range(32)}
-    spread = {cpu: Does(0.4 + 0.2 * (cpu % 2)) for cpu in range(32)}
-    high = {3: Does(0.9), 19: Does(0.9)}
+    alike = {cpu: CpuLoad(0.5) for cpu in range(32)}
+    spread = {cpu: CpuLoad(0.4 + 0.2 * (cpu % 2)) for cpu in range(32)}
+    high = {3: CpuLoad(0.9), 19: CpuLoad(0.9)}
     assert far(Machine(cores=16, does=alike | high), UTIL) == [3]
     assert far(Machine(cores=16, does=spread | high), UTIL) == []
 
 
 def test_a_package_is_compared_with_itself() -> None:
-    slow = {cpu: Does(0.9, 2.4e9) for core in range(4) for cpu in (core, core + 8)}
+    slow = {cpu: CpuLoad(0.9, 2.4e9) for core in range(4) for cpu in (core, core + 8)}
     assert far(Machine(cores=8, does=slow, changes=packages(8)), CLOCK) == []
-    one = slow | {6: Does(0.9, 2.4e9)}
+    one = slow | {6: CpuLoad(0.9, 2.4e9)}
     assert far(Machine(cores=8, does=one, changes=packages(8)), CLOCK) == [6]
 
 
 def test_types_of_cores_are_compared_with_themselves() -> None:
     rows = [dataclasses.replace(r, type="E" if r.cpu % 32 > 27 else "P") for r in made.topology(32)]
-    slow = {cpu: Does(0.9, 2.0e9) for core in range(28, 32) for cpu in (core, core + 32)}
+    slow = {cpu: CpuLoad(0.9, 2.0e9) for core in range(28, 32) for cpu in (core, core + 32)}
     assert far(Machine(cores=32, does=slow, changes={"topology": rows}), CLOCK) == []
     assert sorted(far(Machine(cores=32, does=slow), CLOCK)) == [28, 29, 30, 31]
 
 
 def test_a_common_value_is_no_outlier() -> None:
-    few = {cpu: Does(0.95) for cpu in (0, 1)}
-    many = {cpu: Does(0.95) for cpu in range(5)}
-    rest = {cpu: Does(0.02) for cpu in range(32)}
+    few = {cpu: CpuLoad(0.95) for cpu in (0, 1)}
+    many = {cpu: CpuLoad(0.95) for cpu in range(5)}
+    rest = {cpu: CpuLoad(0.02) for cpu in range(32)}
     assert sorted(far(Machine(cores=16, does=rest | few), UTIL)) == [0, 1]
     assert far(Machine(cores=16, does=rest | many), UTIL) == []
 
 
 def test_a_sleeping_core_has_no_clock_to_be_judged() -> None:
-    m = Machine(cores=8, does={2: Does(0.02, 1.2e9), 10: Does(0.0)})
+    m = Machine(cores=8, does={2: CpuLoad(0.02, 1.2e9), 10: CpuLoad(0.0)})
     assert far(m, CLOCK) == []
 
 
 def test_a_few_per_cent_of_halts_are_an_outlier() -> None:
-    m = Machine(cores=8, does={5: Does(0.5, involuntary=0.03)})
+    m = Machine(cores=8, does={5: CpuLoad(0.5, involuntary=0.03)})
     assert far(m, INVOLUNTARY) == [5]
     assert far(m, UTIL) == []
 
 
 def test_among_three_none_is_unlike_the_others() -> None:
-    assert judged(Machine(cores=3, does={1: Does(0.9, 2e9)}), CLOCK) == []
+    assert judged(Machine(cores=3, does={1: CpuLoad(0.9, 2e9)}), CLOCK) == []
 
 
 @given(st.lists(st.floats(2.99e9, 3.01e9), min_size=16, max_size=16), st.integers(0, 15),
@@ -100,21 +100,21 @@ def test_one_that_is_far_off_never_hides(clocks: list[float], at: int, hz: float
     session, interval = SEEN
     values = np.array(clocks)
     values[at] = hz
-    result = Peers(session).judge(CLOCK, values, interval)
+    result = Peers(session).outliers(CLOCK, values, interval)
     assert [o.row for o in result] == [at]
 
 
-SEEN = seen(Machine(cores=8))
+SEEN = observe(Machine(cores=8))
 
 
 # --- fields and their scales
 
 
 def test_fields_have_names_and_states_where_cores_have_siblings() -> None:
-    names = {field.key: field.words for field in heat_fields(SEEN[0])}
+    names = {field.key: field.plain_name for field in heat_fields(SEEN[0])}
     assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
     assert names["util"] == "busy time"
-    assert "both" not in {field.key for field in heat_fields(seen(Machine(threads=1))[0])}
+    assert "both" not in {field.key for field in heat_fields(observe(Machine(threads=1))[0])}
 
 
 def test_a_state_of_a_core_is_that_of_all_its_cpus() -> None:
@@ -134,7 +134,7 @@ def test_a_scale_holds_all_values_and_keeps_still(clocks: list[float], more: flo
     second = field_scale(CLOCK, there, first)
     assert second.low <= there.min()
     assert there.max() <= second.high
-    assert field_scale(CLOCK, values, second) == second or not second.holds(first)
+    assert field_scale(CLOCK, values, second) == second or not second.covers(first)
 
 
 def test_shares_that_are_small_have_a_scale_of_their_own() -> None:

@@ -8,8 +8,8 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, seen, tasks
-from playing import Run, running
+from fakes import CpuLoad, Machine, observe, tasks
+from playing import Run, running_app
 from textual.geometry import Size
 
 from perfprobe.wire import Rate
@@ -44,7 +44,7 @@ def cpus(run: Run) -> list[int]:
 async def at_table(
     machine: Machine, size: tuple[int, int] = (240, 30), **more: Any
 ) -> AsyncIterator[Run]:
-    async with running(machine, size, **more) as run:
+    async with running_app(machine, size, **more) as run:
         await run.pilot.press("4")
         yield run
 
@@ -109,7 +109,7 @@ def busy(cores: int = 4) -> Machine:
     """The higher the CPU, the less it does; the last one nothing at all."""
     last = 2 * cores - 1
     return Machine(
-        cores=cores, does={cpu: Does((last - cpu) / (last + 1)) for cpu in range(last + 1)}
+        cores=cores, does={cpu: CpuLoad((last - cpu) / (last + 1)) for cpu in range(last + 1)}
     )
 
 
@@ -261,7 +261,7 @@ async def test_columns_are_chosen_in_a_list() -> None:
 
 
 async def test_a_table_is_sorted_before_it_has_a_size() -> None:
-    async with running(Machine()) as run:
+    async with running_app(Machine()) as run:
         screen = run.monitor
         await screen.action_view("table")
         await view(run).action_column(1)
@@ -275,7 +275,7 @@ async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_on
     async with at_table(Machine(cores=4)) as run:
         table, lines_before = view(run), shown(run)
         assert any(lines_before)
-        session, interval = seen(Machine(cores=2))
+        session, interval = observe(Machine(cores=2))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Table, "size", Size(0, 0))
             table.set(session, interval)
@@ -286,8 +286,8 @@ async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_on
 
 
 async def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_in_red() -> None:
-    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
-    async with running(Machine(ceiling_hz=3.05e9, does=does), (240, 30)) as run:
+    does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
+    async with running_app(Machine(ceiling_hz=3.05e9, does=does), (240, 30)) as run:
         await run.pilot.press("4")
         await run.intervals(3)
         table = view(run)

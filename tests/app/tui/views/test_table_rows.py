@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Does, Machine, doubting, guest, seen, tasks
+from fakes import CpuLoad, Machine, guest, observe, tasks, with_doubt
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +24,8 @@ GHZ = clock_unit("GHz", math.nan)
 
 def page(machine: Machine, doubt: tuple[int, str] | None = None, **more: Any) -> table.Page:
     """All columns, without an app; `doubt`: a CPU and its counter."""
-    session, interval = seen(machine, **more)
-    interval = doubting(interval, *doubt) if doubt else interval
+    session, interval = observe(machine, **more)
+    interval = with_doubt(interval, *doubt) if doubt else interval
     of = columns.CpuColumns(session)
     result = table.Page(names=table.name_columns(session)[:1])
     result.scroll([table.number_column(number, GHZ) for number in of.columns()], 0, 400)
@@ -44,9 +44,9 @@ def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
 
 
 def test_every_number_that_is_known_of_a_cpu() -> None:
-    m = Machine(cores=2, does={0: Does(1.0, 2.5e9, ipc=0.42), 2: Does(0.25, alone=0.0)})
+    m = Machine(cores=2, does={0: CpuLoad(1.0, 2.5e9, ipc=0.42), 2: CpuLoad(0.25, alone=0.0)})
     result = row(m, 0, records=tasks(["lmp"]))
-    served = {key for key in METRICS if seen(m)[0].evaluator.chosen[key]}
+    served = {key for key in METRICS if observe(m)[0].evaluator.chosen[key]}
     assert served <= result.keys()
     assert {key: result[key] for key in ("util", "busy_hz", "ipc", "involuntary", "task")} == {
         "util": "100.0", "busy_hz": "2.50", "ipc": "0.42", "involuntary": "0.00", "task": "a:1",
@@ -72,7 +72,7 @@ def test_uncounted_numbers_have_no_column() -> None:
 
 
 def test_unknown_is_no_number_and_a_cpu_at_rest_has_no_clock() -> None:
-    m = Machine(does={1: Does(0.0), 2: Does(0.005)})
+    m = Machine(does={1: CpuLoad(0.0), 2: CpuLoad(0.005)})
     for cpu in (1, 2):
         result = row(m, cpu)
         assert (result["busy_hz"], result["ipc"], result["kernel_cycles"]) == (theme.NEITHER,) * 3
@@ -99,8 +99,8 @@ def test_states_are_marked_on_both_cpus_of_the_core() -> None:
 
 
 def test_nothing_moves_when_values_change() -> None:
-    low = Does(0.001, 0.8e9, 0.01, 0.0)
-    high = Does(1.0, 9.2e9, 9.99, 1.0)
+    low = CpuLoad(0.001, 0.8e9, 0.01, 0.0)
+    high = CpuLoad(1.0, 9.2e9, 9.99, 1.0)
     results = []
     for does in (low, high):
         result = page(Machine(does=dict.fromkeys(range(8), does)))
@@ -114,7 +114,7 @@ def test_nothing_moves_when_values_change() -> None:
             for column in result.columns:
                 at += column.width
                 end = title[at - 1 + table.SIGN_CELLS]
-                assert column.left or (text[at - 1] != " " and end != " "), column.key
+                assert column.is_left or (text[at - 1] != " " and end != " "), column.key
     assert results[0] == results[1]
 
 
@@ -138,7 +138,9 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
 
 
 def test_rows_that_look_equal_keep_their_places() -> None:
-    session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
+    session, interval = observe(
+        Machine(does={3: CpuLoad(0.50049), 5: CpuLoad(0.50031), 1: CpuLoad(0.7)})
+    )
     of = columns.CpuColumns(session)
     rows = of.arranged(
         np.arange(8), columns.COLUMNS_BY_KEY["util"], interval, GHZ, reverse=False

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, doubting
-from time_view import look, many, seen, two
+from fakes import CpuLoad, Machine, with_doubt
+from time_view import many_cores, two_cores, view_of, viewing
 
 from perftop.session.history import History
 from perftop.session.selection import parse
@@ -17,14 +17,14 @@ from perftop.tui.shared import time_axis
 
 
 async def test_a_core_with_four_threads_has_two_lines() -> None:
-    does = {cpu: Does(cpu // 20 / 4 + 0.1) for cpu in range(80)}
-    view = await seen(Machine(cores=20, threads=4, does=does))
+    does = {cpu: CpuLoad(cpu // 20 / 4 + 0.1) for cpu in range(80)}
+    view = await view_of(Machine(cores=20, threads=4, does=does))
     assert len(view.rows) == 1 + 2 * 20
     assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
 
 
 async def test_a_state_of_the_core_is_shown_once() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         view.past.choice.metric = "both"
         await view.again()
     row = next(row for row in view.rows if "0,24" in row)
@@ -38,7 +38,7 @@ async def test_a_state_of_the_core_is_shown_once() -> None:
 async def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and_said_to_be() -> (
     None
 ):
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         await view.run.intervals(1)
     cells = "".join(char for char, _ in view.strip(1))
     assert len(cells.lstrip()) > 0.5 * len(cells)
@@ -50,7 +50,7 @@ async def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and
 
 
 async def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         view.run.feed.offline(24)
         await view.run.intervals(10)
     cells = view.strip(1)
@@ -62,7 +62,7 @@ async def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
 
 
 async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
-    async with look(Machine(cores=24, does={24: Does(0.0)})) as view:
+    async with viewing(Machine(cores=24, does={24: CpuLoad(0.0)})) as view:
         view.past.choice.metric = "busy_hz"
         await view.again()
     assert view.rows[1].split()[-2:] == ["3.00", "·"]
@@ -73,7 +73,7 @@ async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
 async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
     results = []
 
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         await view.run.intervals(40)
         for key in ("", "right_square_bracket", *["left_square_bracket"] * 4):
             await view.run.pilot.press(*[key] if key else [])
@@ -87,7 +87,7 @@ async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() 
 
 
 async def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         machine = view.run.feed.machine
         machine.gone.add(24)
         view.run.feed.offline(24)
@@ -100,7 +100,7 @@ async def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen(
 
 
 async def test_while_paused_nothing_is_made_again() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         await view.run.pilot.press("space")
         await view.run.pilot.pause()
         before = view.past.built
@@ -109,7 +109,7 @@ async def test_while_paused_nothing_is_made_again() -> None:
 
 
 async def test_rows_in_which_nothing_changes_are_not_made_again() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
         await view.run.intervals(80)
         before = view.past.built
@@ -125,9 +125,9 @@ async def test_rows_in_which_nothing_changes_are_not_made_again() -> None:
     [("ref", "≁98.0"), ("instructions", "98.0")],  # the second has no part in utilisation
 )
 async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         session, interval = view.run.session, view.run.interval
-        view.past.set(session, doubting(interval, 24, key))
+        view.past.set(session, with_doubt(interval, 24, key))
     rows = [row.split()[-2:] for row in view.rows[1:3]]
     assert rows == [["2.0", number], ["2.0", "98.0"]]
 
@@ -138,7 +138,7 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
 async def test_a_filter_leaves_what_matches_and_shows_if_that_is_nothing() -> None:
     results: list[list[str]] = []
     counts: list[int] = []
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         for chosen in ("3", "999"):
             choice = view.past.choice
             choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
@@ -152,7 +152,7 @@ async def test_a_filter_leaves_what_matches_and_shows_if_that_is_nothing() -> No
 
 
 async def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
-    async with look(two(), size=(80, 24)) as view:
+    async with viewing(two_cores(), size=(80, 24)) as view:
         await view.run.pilot.press("down")
         assert view.past.choice.cpu == 1
         await view.run.pilot.press("end")
@@ -170,7 +170,7 @@ SIZES = [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), 
 
 @pytest.mark.parametrize("cores", [1, 8, 64])
 async def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
-    async with look(many(cores)) as view:
+    async with viewing(many_cores(cores)) as view:
         for size in SIZES:
             await view.run.pilot.resize_terminal(*size)
             await view.run.pilot.pause()
@@ -184,7 +184,7 @@ async def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
 
 async def test_in_ascii_every_cpu_has_its_line_and_shapes_show_values() -> None:
     lines: list[str] = []
-    async with look(many(), size=(100, 24), ascii_=True) as view:
+    async with viewing(many_cores(), size=(100, 24), ascii_=True) as view:
         await view.run.pilot.press("end")
         await view.run.pilot.pause()
         lines.extend(view.seen())
@@ -209,7 +209,7 @@ async def test_only_what_is_in_sight_is_read(monkeypatch: pytest.MonkeyPatch) ->
         request.append((len(rows), len(edges) - 1))
         return field(self, key, rows, edges)
 
-    async with look(many(128)) as view:
+    async with viewing(many_cores(128)) as view:
         await view.run.intervals(16)  # 5.3 s: the axis has room for 6
         monkeypatch.setattr(History, "field", counted)
         await view.run.intervals(1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from time_view import View, look, many, two
+from time_view import View, many_cores, two_cores, viewing
 
 from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
@@ -27,7 +27,7 @@ async def shown(view: View, *episodes: Episode) -> None:
 
 
 async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         await shown(view, Episode("involuntary-halt", [24], 14 * S // 10))
     index = view.feet[0].index("║")
     assert view.rows[1][index] == "║"
@@ -37,7 +37,7 @@ async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
 
 
 async def test_an_ended_episode_is_marked_without_a_stroke_to_the_end() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         await shown(view, Episode("involuntary-halt", [0], S // 2, S))
     assert view.feet[0].count("║") == 1
     assert view.rows[1].count("║") == 1
@@ -47,7 +47,7 @@ async def test_an_ended_episode_is_marked_without_a_stroke_to_the_end() -> None:
 async def test_panels_fill_the_room_below_the_axis() -> None:
     results: list[object] = []
 
-    async with look(two()) as view:
+    async with viewing(two_cores()) as view:
         await shown(view, Episode("involuntary-halt", [1], S // 2, S))
         past = view.past
         seen = view.seen()
@@ -62,13 +62,13 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
 
 
 async def test_an_episode_of_a_package_is_in_its_heading_once() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
 
 
 async def test_rows_show_episodes_of_packages_without_headings() -> None:
-    async with look(many()) as view:
+    async with viewing(many_cores()) as view:
         view.past.choice.order = "CPU number"
         await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [2] * 24

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 import simulated
-from played import played
+from played import session_of
 from simulated import SAMPLE_NS
-from waiting import until
+from waiting import until_true
 
 from perfprobe import wire
 from perftop.draw import strips
@@ -30,7 +30,7 @@ from perftop.tui.views.timeline import Timeline
 
 def watched(spec: str, samples: int) -> Session:
     hello, result = simulated.messages(spec, samples)
-    return played(Session(hello, History(hello)), result)
+    return session_of(Session(hello, History(hello)), result)
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
     source = LiveSource(lambda: shown(session, messages), 5 * SAMPLE_NS)
     app = PerfTopApp(source)
     async with app.run_test(size=(100, 40)) as pilot:
-        await until(lambda: source.interval is not None, "a first interval")
+        await until_true(lambda: source.interval is not None, "a first interval")
         await pilot.press("3")
         view = app.screen_stack[0].query_one(Timeline)
         view.choice.order = order

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simulated import between, column, deltas, head, run, schedule_of
+from simulated import amounts_between, column, deltas, head, run, schedule_of
 
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import ROW_WIDE
@@ -26,7 +26,7 @@ def test_counters_follow_the_schedule(scenario: str) -> None:
         moments = [(head(f)[:, 0] + head(f)[:, 1]) / 2 / 2.1 - hello.raw_ns for f in two]
         results = {key: deltas(hello, two, key)[-1] for key in rates}
         for cpu in (0, 2, 4, 6, 8, 12, 15):
-            truth = between(schedule, *(round(m[cpu]) for m in moments))[:, cpu]
+            truth = amounts_between(schedule, *(round(m[cpu]) for m in moments))[:, cpu]
             for key, (row, factor) in rates.items():
                 # 250 ns of doubt at either end at 3.7 GHz and IPC 2.6, and a tick.
                 slack = 500 * 3.7 * 2.6 + 84
@@ -159,7 +159,7 @@ def test_memory_counters_follow_the_traffic_of_cpus() -> None:
     """Three of four lines are read. Counters are read within 1 ms of the CPUs', and wrap."""
     hello, frames, _ = run("smt-mix,cpus=32,packages=2", 20)
     schedule = schedule_of("smt-mix,cpus=32,packages=2")
-    moved = between(schedule, 0, frames[-1].time_ns - hello.raw_ns)[Row.TRAFFIC] / 1000
+    moved = amounts_between(schedule, 0, frames[-1].time_ns - hello.raw_ns)[Row.TRAFFIC] / 1000
     for package, cpus in enumerate(hello.packages):
         read, written = (
             deltas(hello, frames, f"memory_{what}_bytes")[-1][package] * 64

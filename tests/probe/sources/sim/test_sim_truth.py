@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nights import TELLING, by_day
-from simulated import between
+from nights import TELLING, cases_by_day
+from simulated import amounts_between
 
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import SCENARIOS, Ints, Machine, parse_spec
@@ -130,10 +130,10 @@ moments = st.integers(0, 250_000_000)
 def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
     schedule = wild(smt)
     for t0, t1 in ((0, 100_000_000), (3_333_333, 3_333_334), (61_234_567, 187_654_321)):
-        got, wanted = between(schedule, t0, t1), sweep(schedule, t0, t1)
+        got, wanted = amounts_between(schedule, t0, t1), sweep(schedule, t0, t1)
         for row in Row:
             assert got[row].tolist() == wanted[row].tolist(), row.name
-    everything = between(schedule, 0, 200_000_000)
+    everything = amounts_between(schedule, 0, 200_000_000)
     assert (everything.sum(axis=1) > 0).all(), "a row that this machine never moves tests nothing"
 
 
@@ -142,7 +142,7 @@ def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
 def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
     schedule = wild(2, seed, cores=2)
     t0, t1 = min(a, b), min(min(a, b) + 35_000_000, max(a, b))
-    assert (between(schedule, t0, t1) == sweep(schedule, t0, t1)).all()
+    assert (amounts_between(schedule, t0, t1) == sweep(schedule, t0, t1)).all()
 
 
 @given(moments, moments, st.integers(0, 1000))
@@ -150,7 +150,7 @@ def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
     """hardware.md 1.4, on the truth: no state negative, all ways to the same four numbers."""
     schedule = wild(2, seed, cores=4)
     t0, t1 = min(a, b), max(a, b)
-    total = between(schedule, t0, t1).reshape(len(Row), 2, -1)
+    total = amounts_between(schedule, t0, t1).reshape(len(Row), 2, -1)
     (r0, r1), (one0, one1) = total[Row.RUN], total[Row.SMT]
     both = r0 - one0
     assert (both == r1 - one1).all()
@@ -170,8 +170,8 @@ def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
 def test_integrals_add_up(a: int, b: int, c: int) -> None:
     schedule = wild(4)
     t0, t1, t2 = sorted((a, b, c))
-    parts = between(schedule, t0, t1) + between(schedule, t1, t2)
-    assert (parts == between(schedule, t0, t2)).all()
+    parts = amounts_between(schedule, t0, t1) + amounts_between(schedule, t1, t2)
+    assert (parts == amounts_between(schedule, t0, t2)).all()
 
 
 def test_cells_do_not_depend_on_the_order_of_requests() -> None:
@@ -230,7 +230,7 @@ def during(
     return float(np.mean(values))
 
 
-@pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
+@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, TELLING))
 def test_truth_is_consistent(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=16"
     result = list(truth(spec, 34.5))
@@ -260,7 +260,7 @@ def test_memory_traffic_has_a_limit() -> None:
     script = Script(machine)
     script.stage(1).run(range(16), STREAM)
     schedule = Schedule(machine, script, 1)
-    moved = between(schedule, 0, 1_000_000_000)[Row.TRAFFIC]
+    moved = amounts_between(schedule, 0, 1_000_000_000)[Row.TRAFFIC]
     assert moved.sum() / 1000 == pytest.approx(80e9, rel=1e-3)
     assert len(np.unique(moved)) == 1
 

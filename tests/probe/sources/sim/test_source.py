@@ -12,8 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 from command import python
-from nights import TELLING, by_day
-from simulated import SAMPLE_NS, between, column, deltas, head, polled, run, schedule_of, valid
+from nights import TELLING, cases_by_day
+from simulated import (
+    SAMPLE_NS,
+    amounts_between,
+    column,
+    deltas,
+    head,
+    poll_all,
+    run,
+    schedule_of,
+    valid,
+)
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perfprobe.sources.sim.schedule import Row
@@ -38,7 +48,7 @@ def passes(*sent: Message) -> None:
 SHAPES = ("cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3", "cpus=128")
 
 
-@pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
+@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, TELLING))
 def test_every_scenario_passes_the_wire(scenario: str) -> None:
     hello, frames, notes = run(scenario, 40, 2 * SAMPLE_NS)
     passes(hello, *notes, *frames)
@@ -53,7 +63,7 @@ def test_every_scenario_passes_the_wire(scenario: str) -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "shape"),
-    by_day(
+    cases_by_day(
         [(scenario, shape) for scenario in SCENARIOS if scenario != "hybrid" for shape in SHAPES],
         [
             (scenario, shape)
@@ -80,7 +90,7 @@ def test_simulations_are_reproducible() -> None:
 
     def stream(text: str) -> list[bytes]:
         source = open_sim(text, SAMPLE_NS)
-        sent: list[Message] = [source.hello, *islice(polled(source), 99)]
+        sent: list[Message] = [source.hello, *islice(poll_all(source), 99)]
         for message in sent:
             if isinstance(message, Frame):
                 del message.blocks["machine"]
@@ -138,7 +148,7 @@ def test_details_of_new_tasks_are_sent() -> None:
 
 
 def test_memory_does_not_grow() -> None:
-    sent = polled(open_sim("sim:hotplug,cpus=8,speed=max", SAMPLE_NS))
+    sent = poll_all(open_sim("sim:hotplug,cpus=8,speed=max", SAMPLE_NS))
 
     def peak(count: int) -> int:
         tracemalloc.reset_peak()
@@ -335,7 +345,7 @@ def test_a_restarted_counter_counts_from_the_return_of_its_cpu() -> None:
     hello, frames, _ = run("hotplug", 20)
     schedule = schedule_of("hotplug")
     moment = int(head(frames[190])[15, :2].mean() / 2.1) - hello.raw_ns
-    truth = between(schedule, 16 * 10**9, moment)[Row.IDLE, 15] // 1000
+    truth = amounts_between(schedule, 16 * 10**9, moment)[Row.IDLE, 15] // 1000
     assert column(hello, frames, "idle_s")[190, 15] == pytest.approx(truth, abs=2)
 
 
