@@ -1,7 +1,7 @@
 """The command line: finds the verb, translates options of other tools, and reports errors.
 
-A verb is a module of `verbs`, with its options and its code. All verbs are imported here, so they
-import heavy modules only when they run.
+A verb is a function in a module of `verbs` that adds its options, beside its code. All verbs are
+imported here, so they import heavy modules only when they run.
 """
 
 from __future__ import annotations
@@ -21,36 +21,30 @@ from perftop.base.text import did_you_mean
 from perftop.verbs import (
     diff,
     doctor,
-    events,
     export,
     exporter,
     fleet,
+    instruments,
     live,
-    mark,
+    machine,
     options,
     ramp,
     record,
-    selftest,
     serve,
     stat,
-    summary,
-    timers,
-    topology,
-    wake,
     why,
 )  # fmt: skip
-from perftop.verbs import (
-    help as help_pages,
-)
+from perftop.verbs import help as help_pages
 
 VERBS = {
-    "live": live, "replay": live, "demo": live, "attach": live, "stat": stat, "record": record,
-    "mark": mark, "fleet": fleet, "export": export, "exporter": exporter, "serve": serve,
-    "summary": summary, "why": why, "diff": diff, "topology": topology, "doctor": doctor,
-    "events": events, "timers": timers, "ramp": ramp, "wake": wake, "selftest": selftest,
-    "help": help_pages,
+    **dict.fromkeys(("live", "replay", "demo", "attach"), live.add), "stat": stat.add,
+    "record": record.add, "mark": record.add_mark, "fleet": fleet.add, "export": export.add,
+    "exporter": exporter.add, "serve": serve.add, "summary": why.add_summary, "why": why.add,
+    "diff": diff.add, "topology": machine.add_topology, "doctor": doctor.add,
+    "events": machine.add_events, "timers": instruments.add_timers, "ramp": ramp.add,
+    "wake": instruments.add_wake, "selftest": instruments.add_selftest, "help": help_pages.add,
 }  # fmt: skip
-"""Verbs and their modules, in the order of the list in the help."""
+"""Verbs and the functions that add their parsers, in the order of the list in the help."""
 GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
 """Options of perftop itself, which need no verb."""
 RUN = ("live", "stat", "record", "why")
@@ -111,7 +105,7 @@ def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) 
 
 
 def _parser(verb: str = "") -> argparse.ArgumentParser:
-    """Returns a parser of all verbs, or only of those of the module of `verb`, which takes a tenth
+    """Returns a parser of all verbs, or only of `verb` and those added with it, which takes a tenth
     of the time."""
     parser = options.Parser(
         prog="perftop",
@@ -131,8 +125,8 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.set_defaults(runs=False)
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
-    for module in dict.fromkeys([VERBS[verb]] if verb else VERBS.values()):
-        module.add(verbs)
+    for add in dict.fromkeys([VERBS[verb]] if verb else VERBS.values()):
+        add(verbs)
     parser.set_defaults(verbs=dict(verbs.choices))
     return parser
 

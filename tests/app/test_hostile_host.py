@@ -23,7 +23,7 @@ from command import runs_here
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.process import launch, streams
-from perftop.verbs import doctor, machine, topology
+from perftop.verbs import doctor, machine
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202e\r\n$(touch owned)\0"
 """Text that would set a terminal's title, clear its screen and reverse its text."""
@@ -121,7 +121,9 @@ def changed(value: Any, chance: random.Random, share: float) -> Any:
     return EVIL if isinstance(value, str) and chance.random() < share else value
 
 
-@pytest.mark.parametrize(("verb", "draw"), [("doctor", doctor.draw), ("topology", topology.draw)])
+@pytest.mark.parametrize(
+    ("verb", "draw"), [("doctor", doctor.draw), ("topology", machine.topology_lines)]
+)
 def test_answers_with_any_content_are_drawn_or_refused(
     monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.Draw
 ) -> None:

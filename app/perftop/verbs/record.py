@@ -1,5 +1,6 @@
 """`perftop record`: writes a stream to a file, without a screen. With --ring or --on, only selected
-parts of the stream are kept."""
+parts of the stream are kept.
+"""
 
 from __future__ import annotations
 
@@ -405,3 +406,21 @@ class CommandSummary(Follower):
     def _measure_waiting(self) -> None:
         self.take(self._waiting_messages)
         self._waiting_messages = []
+
+
+# --- `perftop mark`: names a moment of a command, from inside the command.
+
+
+def add_mark(verbs: Any) -> None:
+    text = "name the phase that begins now, from inside a command that perftop runs"
+    parser = options.add_verb(verbs, "mark", run_mark, text)
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the phase that begins now, such as link"
+    )
+
+
+def run_mark(args: argparse.Namespace) -> int:
+    from perftop.process.job import send_mark
+
+    send_mark(args.name)
+    return 0

@@ -11,7 +11,7 @@ import command
 import json_page
 import pytest
 
-from perftop.verbs import doctor, events, machine, timers
+from perftop.verbs import doctor, instruments, machine
 from perftop.verbs.doctor import AskedMachine
 
 ANSWER: dict[str, Any] = {
@@ -199,7 +199,7 @@ FACTS = (
 
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_every_fact_about_timers_is_on_a_line_that_fits(width: int) -> None:
-    lines = timers.draw(TIMERS, width)
+    lines = instruments.timers_lines(TIMERS, width)
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     for fact in FACTS:
@@ -212,14 +212,14 @@ def test_every_fact_about_timers_is_on_a_line_that_fits(width: int) -> None:
 @pytest.mark.parametrize("width", [80, 112])
 def test_columns_do_not_run_into_each_other(width: int) -> None:
     fine = method("cpuid;rdtsc", settled=False, mean_ns=5873.9, sigma_ns=5873.9, step_ns=0.385)
-    lines = timers.draw(TIMERS | {"methods": [fine]}, width)
+    lines = instruments.timers_lines(TIMERS | {"methods": [fine]}, width)
     row = next(line for line in lines if line.startswith("cpuid;rdtsc"))
     assert row.split()[-4:] == ["5873.9", "0.385", "ns", "*"]
     assert max(map(len, lines)) <= width
 
 
 def test_timers_in_ascii() -> None:
-    text = "\n".join(machine.draw_answer(TIMERS, timers.draw, unicode=False))
+    text = "\n".join(machine.draw_answer(TIMERS, instruments.timers_lines, unicode=False))
     assert text.isascii()
     assert "?" not in text
     assert "+71 +- 267 ticks" in text
@@ -228,7 +228,7 @@ def test_timers_in_ascii() -> None:
 def test_many_cpus_stand_side_by_side() -> None:
     first = TIMERS["offsets"][0]
     many = [first | {"cpu": n} for n in range(1, 64)]
-    lines = timers.draw(TIMERS | {"offsets": many}, 160)
+    lines = instruments.timers_lines(TIMERS | {"offsets": many}, 160)
     matching_lines = [line for line in lines if "± 267 ticks" in line]
     assert len(matching_lines) <= 21
     assert sum(line.count("± 267 ticks") for line in matching_lines) == 63
@@ -236,7 +236,7 @@ def test_many_cpus_stand_side_by_side() -> None:
 
 
 def test_timers_of_a_single_cpu() -> None:
-    text = "\n".join(timers.draw(TIMERS | {"offsets": [], "disturbances": []}))
+    text = "\n".join(instruments.timers_lines(TIMERS | {"offsets": [], "disturbances": []}))
     assert "perftop may run on one CPU only" in text
     assert "no disturbance was seen" in text
 
@@ -247,7 +247,7 @@ def test_timers_of_this_machine() -> None:
     answer = json.loads(result.stdout)
     assert not list(json_page.object_faults(answer, "timers", "timers"))
     for width in (80, 160):
-        lines = timers.draw(answer, width)
+        lines = instruments.timers_lines(answer, width)
         assert max(map(len, lines)) <= width
         for row in answer["methods"]:
             assert any(line.startswith(row["name"]) for line in lines)
@@ -277,4 +277,4 @@ def test_an_event_is_listed_below_its_pmu() -> None:
     }  # fmt: skip
     pmu = {"pmu": "cpu", "type": None, "cpus": None}
     answer: dict[str, Any] = {"events": [row], "pmus": [pmu], "missing": []}
-    assert events.draw(answer) == ["cpu: every CPU", f"  {'l1-hits':<25} hits"]
+    assert machine.event_lines(answer) == ["cpu: every CPU", f"  {'l1-hits':<25} hits"]

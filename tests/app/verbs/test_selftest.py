@@ -18,7 +18,7 @@ from roots import SUPPORT
 
 from perftop import cli
 from perftop.base import files
-from perftop.verbs import doctor, machine, options, selftest
+from perftop.verbs import doctor, instruments, machine, options
 
 
 def check(counter: str, verdict: str, **more: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_every_verdict_with_its_numbers_on_lines_that_fit(width: int) -> None:
-    lines = selftest.draw(ANSWER, width)
+    lines = instruments.selftest_lines(ANSWER, width)
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     for part in (
@@ -92,7 +92,9 @@ def test_every_instrument_with_its_verdict() -> None:
         instrument("limit reasons, MSR", "wrong", measured=[bits], why="it stands still"),
         instrument("HSMP", "not there", why="no /dev/hsmp", fix="get one"),
     ]
-    text = " ".join(" ".join(selftest.draw(ANSWER | {"instruments": rows}, 80)).split())
+    text = " ".join(
+        " ".join(instruments.selftest_lines(ANSWER | {"instruments": rows}, 80)).split()
+    )
     for part in (
         "✓ energy works energy_j 120 W",
         "✗ limit reasons, MSR wrong limit_reasons 50 polls, PL1; it stands still",

@@ -16,7 +16,7 @@ from taped import write_recording
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
-from perftop.verbs import summary
+from perftop.verbs import why
 
 SPEC = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 MARKS = {2.0: "load", 7.95: "solve", 12.15: "store"}
@@ -189,7 +189,7 @@ def test_the_next_day_has_as_many_hours_as_the_clock_says(
         start_s = time.mktime((2026, month, day - 1, 12, 0, 1, 0, 0, -1))
         hello, _ = messages(SPEC.removeprefix("sim:"), 1)
         hello = replace(hello, wall_ns=int(start_s) * 10**9)
-        result = summary._moment("12:00:00", hello)
+        result = why._moment("12:00:00", hello)
         assert result == (int(start_s + hours * 3600 - 1) * 10**9, True)
     finally:
         monkeypatch.undo()

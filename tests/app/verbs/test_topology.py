@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.base.text import ranges
-from perftop.verbs import machine, topology
+from perftop.verbs import machine
 
 Row = dict[str, Any]
 
 
 def draw(cpus: list[Row], *, unicode: bool = True) -> list[str]:
-    return machine.draw_answer({"cpus": cpus}, topology.draw, unicode=unicode)
+    return machine.draw_answer({"cpus": cpus}, machine.topology_lines, unicode=unicode)
 
 
 def row(cpu: int, package: int | None, core: int | None, siblings: list[int], **more: Any) -> Row:

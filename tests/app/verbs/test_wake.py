@@ -8,7 +8,7 @@ from typing import Any
 import json_page
 import pytest
 
-from perftop.verbs import wake
+from perftop.verbs import instruments
 
 
 def row(kind: str, deepest: str | None, median: float, **more: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ METAL: dict[str, Any] = {
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_answer_comes_first_and_says_what_it_means(width: int) -> None:
-    lines = wake.draw(METAL, width)
+    lines = instruments.wake_lines(METAL, width)
     assert max(map(len, lines)) <= width
     assert (
         lines[0] == "A wake-up of CPU 3 takes 180 us by a timer and 160 us by another CPU (median)."
@@ -53,7 +53,7 @@ def test_the_answer_comes_first_and_says_what_it_means(width: int) -> None:
     ],
 )
 def test_what_the_costs_do_not_show_is_said(changes: dict[str, Any], said: str) -> None:
-    assert said in " ".join(" ".join(wake.draw(METAL | changes, 80)).split())
+    assert said in " ".join(" ".join(instruments.wake_lines(METAL | changes, 80)).split())
 
 
 def test_the_json_is_as_described() -> None:

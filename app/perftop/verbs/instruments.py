@@ -1,0 +1,380 @@
+"""Verbs that measure or check with code of the probe: `perftop timers` shows the cost and the
+resolution of each way to read the time, `wake` the cost of a wake-up, and `selftest` checks
+counters."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from perftop.base import files
+from perftop.base.errors import cannot_write, print_error
+from perftop.base.text import (
+    MISSING,
+    describe_machine,
+    percent,
+    ranges,
+    resolution_text,
+    round_number,
+    state_mark,
+    whole_percent,
+    wrap_indented,
+)
+from perftop.verbs import machine, options
+from perftop.verbs.machine import HISTOGRAM_BINS, INDENT, Answer, add_instrument, fact_lines
+
+COLUMN_WIDTH = 8
+STEP_WIDTH = 10
+"""Width in cells of the last column, which has the step with its unit."""
+MIN_WIDE_WIDTH = 112
+"""Minimum width of the terminal at which costs are shown both in ticks and in ns."""
+_TICKS = ("least_ticks", "median_ticks", "mean_ticks", "error_ticks", "sigma_ticks")
+_NS = ("least_ns", "median_ns", "mean_ns", "error_ns", "sigma_ns")
+_HEADINGS = {"least": "least", "median": "median", "mean": "mean", "error": "±", "sigma": "σ"}
+
+
+def add_timers(verbs: Any) -> None:
+    text = "what it costs to ask for the time, and how fine it is"
+    parser = add_instrument(verbs, "timers", run_timers, text)
+    text = "measure on this CPU (default: any)"
+    parser.add_argument("--cpu", type=int, metavar="N", help=text)
+
+
+def run_timers(args: argparse.Namespace) -> int:
+    return machine.answer(args, timers_lines, "timers", *machine.cpu_option(args))
+
+
+def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+    width = max(width, machine.MIN_WIDTH)
+    source_text = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
+    lines = wrap_indented(" · ".join([*describe_machine(answer), source_text]), width, 0)
+    lines += ["", *_cost_lines(answer, width), *_timer_note_lines(answer, width)]
+    lines += ["", *_distributions(answer, unicode), "", "order it keeps"]
+    for method in answer["methods"]:
+        lines += fact_lines(method["name"], method["guarantees"] or "not stated", width)
+    lines += ["", *_tsc_lines(answer["tsc"], width), "", *_offset_lines(answer, width), ""]
+    return lines + machine.disturbances(answer, width)
+
+
+def number(value: float | None) -> str:
+    """Formats a cost, with fewer decimals for a larger one."""
+    if value is None:
+        return MISSING
+    return f"{value:.{2 if abs(value) < 100 else 1 if abs(value) < 10_000 else 0}f}"
+
+
+def _cost_lines(answer: Answer, width: int) -> Iterator[str]:
+    def row(head: str, cells: list[str]) -> str:
+        *first, last_cell = cells
+        line = f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN_WIDTH}}" for cell in first)
+        return f"{line}{last_cell:>{STEP_WIDTH}}"
+
+    keys = [*_TICKS, *(_NS if width >= MIN_WIDE_WIDTH else ["mean_ns"])]
+    units = [""] * (len(keys) + 1)
+    units[0], units[len(_TICKS)] = "in ticks", "in ns"
+    yield row("", units).rstrip()
+    yield row("cost of one call", [*(_HEADINGS[key.partition("_")[0]] for key in keys), "step"])
+    for method in answer["methods"]:
+        if method["usable"]:
+            mark = "" if method["settled"] else " *"
+            cells = [number(method[key]) for key in keys]
+            yield row(method["name"], [*cells, resolution_text(method["step_ns"])]) + mark
+        else:
+            yield from fact_lines(method["name"], f"{MISSING}: {method['why']}", width)
+            if method["fix"]:
+                yield from fact_lines("", f"fix: {method['fix']}", width)
+
+
+def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
+    methods = answer["methods"]
+    trimmed, confidence = (f"{100 * answer[key]:g} %" for key in ("trimmed", "confidence"))
+    means = (
+        f"mean and σ without the lowest and the highest {trimmed}; ±: with {confidence} confidence"
+        " another run's mean is no farther away, if all else stays as it is"
+    )
+    stamps = (
+        "MONOTONIC… by clock_gettime; everything that is not a time stamp is measured between two"
+        f" LFENCE;RDTSC;LFENCE, whose {number(answer['bracket_ticks'])} ticks are subtracted"
+    )
+    notes = [means, stamps]
+    by_calls: dict[int, list[str]] = {}
+    """By number of calls, the methods that are so short that several calls are measured
+    together."""
+    for method in methods:
+        if method["usable"] and method["calls"] > 1:
+            by_calls.setdefault(method["calls"], []).append(method["name"])
+    for calls, names in by_calls.items():
+        text = f"{calls} calls a sample: least, median, σ are of their means"
+        notes.append(f"{', '.join(names)}: {text}")
+    if any(method["settled"] is False for method in methods):
+        epsilon = f"{100 * answer['epsilon']:g} %"
+        notes.append(f"* the mean still moved by more than {epsilon} when time was up: only ± is "
+                     "known")  # fmt: skip
+    notes += [f"{method['name']} of {method['note']}" for method in methods if method["note"]]
+    for note in notes:
+        yield from wrap_indented(f"  {note}", width, 2)
+
+
+def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
+    head = f"{'samples, in ticks':<{INDENT}}{'from':>{COLUMN_WIDTH}}"
+    yield f"{head} {'':{HISTOGRAM_BINS}} to"
+    for method in answer["methods"]:
+        histogram = method["histogram"]
+        if histogram is not None:
+            first, counts = histogram["first_ticks"], histogram["counts"]
+            end = first + histogram["width_ticks"] * len(counts)
+            line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN_WIDTH}} "
+            line += f"{machine.bar_line(counts, unicode=unicode)} {number(end):<{COLUMN_WIDTH}}"
+            far_counts = method["far"]
+            yield f"{line} {100 * far_counts:.2g} % far out" if far_counts else line.rstrip()
+    yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"
+
+
+def _tsc_lines(tsc: Answer, width: int) -> Iterator[str]:
+    invariant = {
+        True: "yes", False: "no: it may follow the clock or stop in deep idle", None: "unknown",
+    }  # fmt: skip
+    step = tsc["step_ticks"]
+    step_text = tsc["step_why"] if step is None else f"{step:.4g} ticks" if step > 1 else "1 tick"
+    rows = [("TSC", _rate_text(tsc)), *([("", tsc["note"])] if tsc["note"] else [])]
+    rows.append(("  the screen's rate", _rate_text(tsc["hello"])))
+    rows += [("  nominal", _rate_text(rate)) for rate in tsc["said"]]
+    rows += [
+        ("  invariant", invariant[tsc["invariant"]]), ("  moves in steps of", step_text),
+        ("  clock source", tsc["clocksource"] or "unknown"),
+    ]  # fmt: skip
+    for name, row_text in rows:
+        yield from fact_lines(name, row_text, width)
+
+
+def _rate_text(rate: Answer) -> str:
+    error = "" if rate["error"] is None else f", within {1e6 * rate['error']:.2g} ppm"
+    return f"{rate['hz'] / 1e6:.6f} MHz{error}: {rate['origin']}"
+
+
+def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
+    offsets = answer["offsets"]
+    if not offsets:
+        yield from fact_lines("TSC offsets", "perftop may run on one CPU only", width)
+        return
+    yield f"TSC offsets against CPU {offsets[0]['against']}, with bounds that hold for certain"
+    known_offsets = [
+        f"  CPU {o['cpu']:<5}{o['offset_ticks']:+.0f} ± {o['error_ticks']:.0f} ticks"
+        f" ({o['offset_ns']:+.0f} ± {o['error_ns']:.0f} ns)"
+        for o in offsets if o["why"] is None
+    ]  # fmt: skip
+    size = max(map(len, known_offsets), default=0) + 2
+    across = max(1, width // size)
+    for i in range(0, len(known_offsets), across):
+        yield "".join(f"{cell:<{size}}" for cell in known_offsets[i : i + across]).rstrip()
+    for offset in offsets:
+        if offset["why"] is not None:
+            yield from fact_lines(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
+    if left_out := answer["offsets_left_out"]:
+        yield f"  {left_out} more CPUs were left out"
+
+
+# --- `perftop wake`: shows the cost of a wake-up of an idle CPU, and its effect on a program.
+
+WAKE_UP_RATES = (100, 1_000, 10_000)
+"""Wake-ups per second for which the cost is shown."""
+MIN_IDLE_SHARE = 0.8
+"""Minimum share of the wake-ups that must find the CPU idle; with less, a note is shown."""
+_COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
+
+
+def add_wake(verbs: Any) -> None:
+    text = "what a wake-up costs on this CPU, by idle state, and from where"
+    parser = add_instrument(verbs, "wake", run_wake, text)
+    text = "measure on this CPU (default: the last one allowed)"
+    parser.add_argument("--cpu", type=int, metavar="N", help=text)
+
+
+def run_wake(args: argparse.Namespace) -> int:
+    return machine.answer(args, wake_lines, "wake", *machine.cpu_option(args))
+
+
+def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+    width, rows = max(width, machine.MIN_WIDTH), answer["rows"]
+    lines = [*wrap_indented(wake_sentence(answer), width, 0), ""]
+    head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))
+    lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in us")
+    for row in rows:
+        cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _COST_KEYS)
+        state = (row["deepest"] or "as it is")[:13]
+        bars = machine.bar_line(row["histogram"]["counts"], unicode=unicode)
+        line = f"{row['kind']:<12}{state:<14}{cells}  {bars}"
+        lines.append(line.rstrip())
+    costs = [
+        f"{rate:,} a second: {percent(min(1.0, rate * rows[0]['median_us'] / 1e6))} %"
+        for rate in WAKE_UP_RATES
+    ]  # shares of its time that a program spends on wake-ups by a timer
+    text = "A program that waits for each wake-up waits so much of its time"
+    lines += ["", *wrap_indented(f"{text}: {', '.join(costs)}.", width, 2), ""]
+    for note in _wake_note_lines(answer):
+        lines += wrap_indented(note, width, 2)
+    lines += machine.disturbances(answer, width)
+    source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
+    basis = " · ".join([*describe_machine(answer), source_text])
+    return [*lines, "", *wrap_indented(basis, width, 0)]
+
+
+def wake_sentence(answer: Answer) -> str:
+    """Returns one sentence on the cost of a wake-up in the present state of the machine."""
+    costs = {row["kind"]: row["median_us"] for row in answer["rows"] if row["deepest"] is None}
+    parts = [f"{cost:.0f} us by {'a timer' if kind == 'timer' else kind}"
+             for kind, cost in costs.items()]  # fmt: skip
+    return f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
+
+
+def _wake_note_lines(answer: Answer) -> Iterator[str]:
+    idle = [min(1.0, row["idle_entries"] / row["samples"]) for row in answer["rows"]]
+    if answer["states"] and min(idle) < MIN_IDLE_SHARE:
+        yield (
+            f"CPU {answer['cpu']} was idle before {whole_percent(min(idle))} of the wake-ups of a"
+            " row: other tasks ran there, and these costs hold the time of waiting for them."
+            " Repeat it at rest."
+        )
+    if answer["virtualisation"] is not None:
+        yield (
+            "This is a VM: a halt returns to the hypervisor, whose time to start the VM again is in"
+            " these costs. The states of the real CPU are not visible here."
+        )
+    if answer["states_why"]:
+        yield f"States were not held one by one: {answer['states_why']}."
+    elif answer["states"]:
+        names = [f"{state['name']} ({state['latency_us']} us)" for state in answer["states"]]
+        yield (
+            f"Idle states, with the latency that their driver states: {', '.join(names)}. To keep"
+            " CPUs from deep ones: cpupower idle-set -D LATENCY, or a PM QoS request."
+        )
+    if answer["waker_why"]:
+        yield f"No wake-up from another CPU: {answer['waker_why']}."
+    yield (
+        f"The CPU sleeps {1000 * answer['pause_s']:g} ms before each. The cost has the way out of"
+        " the idle state, the interrupt, the scheduler and the return to the program."
+    )
+
+
+# --- `perftop selftest`: checks every counter with code whose counts are known.
+
+VERDICTS = ("trusted", "close", "disturbed", "unusable")
+VERDICT_MEANINGS = {
+    "close": "off by more than the test's own error, not by much",
+    "disturbed": "others were at work, or CPU time was limited: try again on a quieter machine",
+    "unusable": "wrong: do not believe numbers that need it",
+}
+NAME_WIDTH, VERDICT_WIDTH = 22, 11
+"""Widths in cells of the columns of names and verdicts."""
+MAX_VALUES = 4
+"""Maximum number of values shown of a counter: those of all cores would fill the screen."""
+CHECK_INDENT = 2 + NAME_WIDTH
+
+
+def add_selftest(verbs: Any) -> None:
+    text = "check every counter against code whose counts are known"
+    parser = add_instrument(verbs, "selftest", run_selftest, text)
+    text = "source of the counters: auto, perf, msr, os"
+    parser.add_argument("--source", default="auto", metavar="NAME", help=text)
+    text = "a verdict on every source and instrument, also on those that are not there"
+    parser.add_argument("--all", action="store_true", help=text)
+
+
+def run_selftest(args: argparse.Namespace) -> int:
+    from perftop.process import launch
+
+    arguments = ["--source", args.source, *(["--all"] if args.all else [])]
+    answer = launch.ask_probe(options.probe_command(args, "selftest", *arguments))
+    try:
+        if args.host is None:  # the file describes this machine, for the screen on it
+            files.save_findings(answer)
+    except OSError as error:
+        name = str(error.filename or files.findings_file())  # an error of a write has no name
+        error_text = cannot_write(name, error)
+        print_error(f"the result was not saved, so the screen will not warn: {error_text}")
+    with machine.understood_answer(args):
+        machine.show(answer, selftest_lines, as_json=args.json)
+        return 1 if answer["wrong"] else 0
+
+
+def selftest_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+    lines = [f"{answer['host']}: counters of source {answer['source']} against known counts", ""]
+    done_checks = [check for check in answer["checks"] if check["verdict"] != "not there"]
+    for check in done_checks:
+        lines += _check_lines(check, state_mark(check["verdict"], unicode=unicode), width)
+    reasons: dict[tuple[str, str | None], list[str]] = {}
+    for check in answer["checks"]:
+        if check["verdict"] == "not there":
+            reasons.setdefault((check["why"], check["fix"]), []).append(check["counter"])
+    for (reason, fix), names in reasons.items():
+        text = f"{', '.join(names)}: {reason}{f'; fix: {fix}' if fix else ''}"
+        lines += fact_lines("  not there", text, width, CHECK_INDENT)
+    if answer["unchecked"]:
+        text = f"nothing moves by a known amount: {', '.join(answer['unchecked'])}"
+        lines += fact_lines("  not tested", text, width, CHECK_INDENT)
+    if "instruments" in answer:
+        lines += ["", "Every source and instrument:"]
+        for row in answer["instruments"]:
+            parts = [_number_text(number) for number in row["measured"]]
+            parts += [row["why"]] if row["why"] else []
+            parts += [f"fix: {row['fix']}"] if row["fix"] else []
+            sign, verdict = state_mark(row["verdict"], unicode=unicode), row["verdict"]
+            name = f"{sign} {row['instrument']:<{NAME_WIDTH}}{verdict:<{VERDICT_WIDTH}}"
+            lines += fact_lines(name, "; ".join(parts), width, CHECK_INDENT + VERDICT_WIDTH)
+    counts = [(verdict, sum(c["verdict"] == verdict for c in done_checks)) for verdict in VERDICTS]
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+    wrong_text = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
+    text = f"{len(done_checks)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong_text}"
+    return [*lines, "", *wrap_indented(text, width, 0)]
+
+
+def _check_lines(check: Answer, sign: str, width: int) -> list[str]:
+    verdict, unit, scale = check["verdict"], check["unit"], check["scale"]
+    relative = "" if scale in {None, check["expected"]} else f" of {_amount_text(scale, unit)}"
+    """Text with the reference value of relative errors; '' if it is the expected value."""
+    parts = []
+    if check["measured"] is None:
+        parts.append("no sample could be used")
+    else:
+        if verdict in VERDICT_MEANINGS:
+            parts.append(VERDICT_MEANINGS[verdict])
+        measured, expected_amount = (
+            _amount_text(check[key], unit) for key in ("measured", "expected")
+        )
+        error = f"off by {100 * abs(check['error']):.2f} %{relative}" if check["error"] else "exact"
+        parts.append(f"{measured} for {expected_amount}, {error}")
+    parts.append(f"{100 * check['tolerance']:.3g} %{relative} allowed: {check['why']}")
+    parts.append(f"from {check['origin']}")
+    if verdict != "trusted" and check["cpus"]:
+        parts.append(_cpus_text("on", check["cpus"]))
+    if check["disturbed"] and verdict != "disturbed":
+        parts.append(_cpus_text("disturbed on", check["disturbed"]))
+    name = f"{sign} {check['counter']}"
+    first_line = fact_lines(name, f"{verdict:<{VERDICT_WIDTH}}{check['what']}", width, CHECK_INDENT)
+    return [*first_line, *fact_lines("", "; ".join(parts), width, CHECK_INDENT)]
+
+
+def _number_text(number: Answer) -> str:
+    """Returns the text of a counter, with its values in the first MAX_VALUES rows."""
+    values, unit = number["values"], number["unit"]
+    if unit == "polls":
+        bits = ", ".join(number["bits"]) or "no bit set"
+        return f"{number['counter']} {min(values):.0f} polls, {bits}"
+    texts = [round_number(v) if abs(v) >= 1e4 else f"{v:.3g}" for v in values[:MAX_VALUES]]
+    shown_values = ", ".join(texts)
+    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    expected_text = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
+    return f"{number['counter']} {shown_values}{more} {unit}{expected_text}"
+
+
+def _cpus_text(text: str, cpus: Sequence[int]) -> str:
+    return f"{text} CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
+
+
+def _amount_text(value: float, unit: str) -> str:
+    if unit == "s":
+        return f"{1e6 * value:.1f} µs" if abs(value) < 1e-4 else f"{value:.4f} s"
+    if unit == "Hz":
+        return f"{value / 1e6:.4f} MHz"
+    return f"{value:,.0f} {unit}"
