@@ -127,12 +127,15 @@ def open_perf(
     from perfprobe.registers.opening import open_registers
 
     root = Path("/")
-    groups = [] if events is None else chosen.find_events(root, events.text)
+    asked = [] if events is None else chosen.find_events(root, events.text)
     rows, selected = read_rows(root, cpus)
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
-    beside = chosen.largest_groups(groups, planner.pmus)
+    others = [group for group in asked if chosen.own_key(group) is None]
+    beside = chosen.largest_groups(others, planner.pmus)
     parts = cores.open_parts(root, rows, planner, cpus=wanted, beside=beside)
+    aliases = chosen.own_counters(asked, parts[0].counters)
+    groups = [group for group in asked if group[0].asked.key not in aliases]
     with contextlib.ExitStack() as on_failure:
         for part in parts:
             on_failure.callback(part.close)
@@ -140,7 +143,7 @@ def open_perf(
         if why_not is not None and name == "perf":
             fix = f"; {why_not.fix}" if why_not.fix else ""
             raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")
-        if events is not None:
+        if events is not None and groups:
             extra += chosen.open_chosen(
                 root, rows, groups, planner.pmus, cpus=wanted, multiplex=events.multiplex
             )
@@ -154,7 +157,7 @@ def open_perf(
         return multipliers, planner.base_hz(tsc_hz) or info.base_hz
 
     served = "os" if why_not is not None else "perf"
-    about = SourceInfo(served, cores.smt_methods(keys), rates, info.turbo)
+    about = SourceInfo(served, cores.smt_methods(keys), rates, info.turbo, aliases)
     parts += [*registers, *os_parts(root, rows)]
     lacking, extra = [*lacking, *slots.missing], [*extra, *slots.parts]
     return Machine(root, sample_ns, rows, selected, parts, lacking, about, watch, extra)

@@ -30,9 +30,8 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
         "memory_read_bytes", "memory_write_bytes", "power_limit_w", "power_limit2_w",
         "temperature_c", "ceiling_hz", "e_ceiling_hz", "turbo_disabled", "pstate_limit",
         "tdp_base_hz", "hsmp_limits", "hsmp_limit_times", "hsmp_prochot", "pcu_ticks",
-        "pcu_transition", "pcu_os",
-        "pcu_power", "pcu_vr", "pcu_thermal", "pcu_current", "pcu_prochot_internal",
-        "pcu_prochot_external", "pcu_avx256", "pcu_avx512",
+        "pcu_transition", "pcu_os", "pcu_power", "pcu_vr", "pcu_thermal", "pcu_current",
+        "pcu_prochot_internal", "pcu_prochot_external", "pcu_avx256", "pcu_avx512",
     }),
     "machine": frozenset({
         "turbo_off", "max_perf_pct", "pressure_cpu_s", "pressure_io_s", "pressure_memory_s",
@@ -61,6 +60,15 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
     return replace(hello, blocks=blocks)
 
 
+def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
+    """Returns, by key, the counters of CPUs that are another counter under a further key."""
+    counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
+    return {
+        name: replace(counters[key], key=name) for name, key in hello.aliases.items()
+        if key in counters and name not in counters
+    }  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class BlockCounter:
     """A counter, its block and its first column in that block."""
@@ -82,6 +90,9 @@ class Counters:
             for first, counter in wire.with_columns(block.counters):
                 column = BlockCounter(counter, block.name, block.scope, first)
                 self.columns.setdefault(counter.key, column)
+        for name, counter in aliased_counters(hello).items():
+            column = self.columns[hello.aliases[name]]
+            self.columns.setdefault(name, replace(column, counter=counter))
         rate = hello.tsc_hz.hz if hello.tsc_hz else float("nan")
         self.stamp_hz = 1e9 if hello.stamp == "raw" else rate
         """Stamp ticks per second."""
@@ -104,6 +115,10 @@ class Counters:
         )  # fmt: skip
         """Counters that perf may multiplex, whose blocks show for how long they were counted."""
         self.key_at = {key: index for index, key in enumerate(self.keys)}
+        self.key_at |= {
+            name: self.key_at[hello.aliases[name]]
+            for name in aliased_counters(hello)
+        }  # fmt: skip
         self._places = BlockPlaces(hello)
         home = {key: column.block for key, column in self.columns.items()}
         self._differences = Differences(hello, self._places, self.stamp_hz, home, self.key_at)

@@ -15,7 +15,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import printable
-from perftop.model.counters import Counters, Quantities
+from perftop.model.counters import Counters, Quantities, aliased_counters
 from perftop.model.delta import Delta
 from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE_METRICS, Metric, Variant
 
@@ -31,6 +31,7 @@ class Registry:
     def __init__(self, hello: wire.Hello | None = None) -> None:
         blocks = [block for block in hello.blocks if block.scope == "cpu"] if hello else []
         counters_by_key = {counter.key: counter for block in blocks for counter in block.counters}
+        counters_by_key |= aliased_counters(hello) if hello else {}
         event_counters = [
             c for key, c in counters_by_key.items() if key.startswith(EVENT) and c.kind == "counter"
         ]

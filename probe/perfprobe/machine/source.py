@@ -12,7 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,8 @@ class SourceInfo:
     rates: Callable[[Rate | None], tuple[list[Multiplier], Rate | None]] = lambda _: ([], None)
     """Multipliers and base frequency for a TSC of this rate."""
     turbo: Sequence[Turbo] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """By key of a chosen event, the key of the counter that counts it already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -403,6 +405,7 @@ class Machine:
             turbo=turbo,
             settings=settings(root),
             missing=missing,
+            aliases={**about.aliases},
         )
 
     def _without(

@@ -18,6 +18,8 @@ from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName
 from perfprobe.perf.groups import Groups, cpu_part
 from perfprobe.perf.perf_events import (
+    HARDWARE,
+    OWN_KEYS,
     TOO_FEW_COUNTERS,
     Event,
     Group,
@@ -33,6 +35,8 @@ from perfprobe.perf.perf_pmus import EVENTS, ChosenEvent, Pmu, core_pmu_of
 from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
+GENERIC_EVENT = (1 << 32) - 1
+"""Mask of the number of a generic event; the other bits name the PMU of a hybrid."""
 TRIAL_NS = 20_000_000
 """Duration of a trial in ns, longer than the kernel's turns of 4 ms."""
 MIN_COUNTED_SHARE = 0.99
@@ -63,6 +67,28 @@ def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
 
     catalogue = Catalogue(root)
     return [[catalogue.find(name) for name in group] for group in event_names.parse_groups(text)]
+
+
+def own_key(group: Sequence[ChosenEvent]) -> str | None:
+    """Returns the key of the counter of perftop that counts the only event of a group; None if
+    there is none."""
+    events = [event for chosen in group for event in chosen.events.values()]
+    keys = {
+        OWN_KEYS.get(event.config & GENERIC_EVENT)
+        if event.type == HARDWARE and event.kernel == event.user else None
+        for event in events
+    }  # fmt: skip
+    return keys.pop() if len(group) == len(keys) == 1 else None
+
+
+def own_counters(
+    asked: Sequence[Sequence[ChosenEvent]], counters: Iterable[Counter]
+) -> dict[str, str]:
+    """Returns, by key of an event that was chosen, the key of the counter of perftop that counts it
+    already on all CPUs."""
+    counted = {counter.key for counter in counters if counter.cpus is None}
+    keys = ((group[0].asked.key, own_key(group)) for group in asked)
+    return {key: own for key, own in keys if own in counted and own is not None}
 
 
 def largest_groups(

@@ -17,7 +17,7 @@ from perfprobe.errors import UsageError
 from perfprobe.kernel import access
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName, nearest_names
-from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event, Kernel, refusal_of
+from perfprobe.perf.perf_events import HARDWARE, OWN_KEYS, SOFTWARE, Event, Kernel, refusal_of
 from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, ChosenEvent, Code, Pmu, TermError
 
 HW_CACHE = 3  # PERF_TYPE_
@@ -306,8 +306,6 @@ def _perf_listing() -> bytes:
 # --- the answer of `events` ----------------------------------------------------------------------
 # Lists the events that can be chosen on this machine, by PMU and core type, and their known users.
 
-OWN_EVENTS = frozenset({"cycles", "instructions", "ref-cycles"})
-"""Events that the perf source always counts, in both rings."""
 WATCHDOG_EVENT = "cycles"
 
 
@@ -369,7 +367,8 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
         kind = dict(CORES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
-            users = ["perftop"] if known.name in OWN_EVENTS else []
+            is_own = known in HARDWARE_EVENTS and known.config in OWN_KEYS
+            users = ["perftop"] if is_own else []
             users += ["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else []
             yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, users)
         for name in event_names_of(pmu):

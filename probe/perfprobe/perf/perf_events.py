@@ -26,6 +26,8 @@ from perfprobe.native.affinity import pinned_to
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # PERF_COUNT_HW_
+OWN_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
+"""Keys of perftop's own counters of generic events, in both rings, by the number of the event."""
 LEADER = -1
 TIMES = 2
 

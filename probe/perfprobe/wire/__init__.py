@@ -36,6 +36,7 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | watch? | the job that is watched: a PID, a name, or a control group |
 | labels?, command?, interval_ns? | of the run: names, its command, what a line is to cover |
 | settings? | settings of the system at the start: a map of names to text, such as governor |
+| aliases? | further keys of counters: a map to the key under which the counter is in a block |
 
 | topology row | value |
 |---|---|

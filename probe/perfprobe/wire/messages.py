@@ -166,6 +166,8 @@ class Hello:
     """The interval that a line of a report covers, as the user asked for."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings of the system by name, as its kernel prints them."""
+    aliases: dict[str, str] = field(default_factory=dict)
+    """Keys of chosen events, each with the key of the counter that counts the event already."""
 
     def rows(self, scope: Scope) -> int:
         """The number of rows of a block of this scope."""

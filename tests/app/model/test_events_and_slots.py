@@ -57,6 +57,22 @@ def test_rates_and_counts_per_thousand_instructions() -> None:
     assert interval.values.mean("e.branches/ki", everyone) == pytest.approx(200, rel=1e-5)
 
 
+def test_an_event_that_perftop_counts_is_its_own_counter() -> None:
+    hello, result = messages("sim:smt-mix,cpus=4", 21, events="branches")
+    hello = dataclasses.replace(hello, aliases={"e.ref-cycles": "ref", "e.none": "none"})
+    session = session_of(Session(hello), result)
+    interval = session.take_interval()
+    assert "e.none" not in session.evaluator.metrics
+    for row in range(4):
+        ref = interval.counts["ref"][row]
+        assert interval.counts["e.ref-cycles"][row] == ref
+        assert at(interval, "e.ref-cycles", row) == pytest.approx(
+            ref / interval.elapsed_s, rel=1e-3
+        )
+        per_ki = 1000 * ref / interval.counts["instructions"][row]
+        assert at(interval, "e.ref-cycles/ki", row) == pytest.approx(per_ki)
+
+
 def test_multiplexed_events_are_scaled_and_marked() -> None:
     session = seen("branches,branch-misses,cache-references,cache-misses,cycles,context-switches")
     interval = session.take_interval()

@@ -133,6 +133,21 @@ def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
         assert {"kernel_instructions", "kernel_cycles"} - live == given
 
 
+def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path) -> None:
+    """The reference cycles of Intel have one counter."""
+    planner = skylake(tmp_path)
+    core, *_ = open_parts(tmp_path, topology.read(tmp_path), planner, kernel=fakeperf.Kernel())
+    text = "ref-cycles,cycles,instructions,cycles:k,ref-cycles:u,branches,cs"
+    asked = chosen.find_events(tmp_path, text)
+    assert chosen.own_counters(asked, core.counters) == {
+        "e.ref-cycles": "ref", "e.cycles": "cycles", "e.instructions": "instructions",
+    }  # fmt: skip
+    in_braces = chosen.find_events(tmp_path, "{ref-cycles,r1}")
+    assert chosen.own_counters(in_braces, core.counters) == {}
+    without_ref = [counter for counter in core.counters if counter.key != "ref"]
+    assert "e.ref-cycles" not in chosen.own_counters(asked, without_ref)
+
+
 @pytest.mark.parametrize(("watchdog", "why", "fix"), [
     ("0", "perftop's own and other pinned events", "fewer events in braces"),
     ("1", "perftop's own events and the NMI watchdog", "sysctl kernel.nmi_watchdog=0"),
