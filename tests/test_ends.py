@@ -12,7 +12,7 @@ import command
 import pytest
 from waiting import MAX_WAIT_S, wait_for
 
-from perftop.base.importing import fast_imports
+from perftop.verbs.options import fast_imports
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

@@ -26,8 +26,7 @@ from perfprobe.perf import cores, groups
 from perfprobe.polled import firmware_limits, powercap
 from perfprobe.registers import parts as msr
 from perftop.model import counters
-from perftop.model.delta import BlockPlace
-from perftop.model.differences import CounterLimits
+from perftop.model.delta import BlockPlace, CounterLimits
 from perftop.model.numbers import METRICS
 from perftop.session.history import History
 from perftop.session.session import Session

@@ -16,8 +16,8 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.delta import BlockPlaces, Delta, Doubt
-from perftop.model.differences import PERF_TIMES, Differences, perf_time_columns
+from perftop.model.delta import PERF_TIMES, BlockPlaces, Delta, Doubt, perf_time_columns
+from perftop.model.differences import Differences
 
 KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
     "core": frozenset({

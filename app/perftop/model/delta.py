@@ -1,5 +1,5 @@
 """Differences of all counters over a span of time: where each counter is stored, how far it
-advanced, and which counters are suspect.
+advanced, which counters are suspect, and by how much each counter can advance.
 
 The rows and the values of all blocks of a stream are stored one after another, so the number of
 numpy calls does not grow with the number of blocks.
@@ -7,7 +7,7 @@ numpy calls does not grow with the number of blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Codes, Floats, Ints
+from perftop.base.arrays import Bools, Codes, Floats, Ints, Words
 
 
 class Doubt(IntEnum):
@@ -247,3 +247,134 @@ class Delta:
             self._places, self._sums.copy(), self._widths.copy(), self.doubts.copy(), self.keys,
             self.skew_ns,
         )  # fmt: skip
+
+
+# --- The scale, width and upper bound of each counter
+
+MAX_HZ = 10e9
+"""Upper bound of any clock. A cycle counter that advanced faster was rewritten; it did not wrap."""
+MAX_IPC = 16.0
+MAX_EVENTS = 1000 * MAX_HZ
+"""Upper bound of the rate of any event. Counters of queues add the number of entries in each
+cycle."""
+MAX_PER_SECOND = {
+    "cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0,
+}  # fmt: skip
+"""Upper bound per second of a counter of CPU scope, by unit."""
+UNLIMITED = 1e30
+"""Stands for "no upper bound"; it is finite, so that its product with 0 seconds is 0."""
+TIME_SLACK_S = 0.05
+"""Time by which a counter of seconds may exceed its span: it has ticks of 10 ms, and an idle period
+is added to the counter at once."""
+PERF_TIMES = ("perf_enabled_s", "perf_running_s")
+
+
+class CounterLimits:
+    """The scale, width and upper bound of the differences of each value of all blocks."""
+
+    def __init__(self, places: Sequence[BlockPlace]) -> None:
+        def by_value(
+            value_of: Callable[[wire.Counter, wire.Scope], object], kind: type
+        ) -> np.ndarray:
+            return np.concatenate([
+                np.tile(
+                    np.array(
+                        [value_of(c, p.block.scope) for c in counter_of_columns(p.block)], kind
+                    ),
+                    p.count,
+                )
+                for p in places
+            ])  # fmt: skip
+
+        self._scale: Floats = by_value(lambda c, _: c.scale, float)
+        self._mask: Words = by_value(lambda c, _: (1 << c.bits) - 1, np.uint64)
+        self._gauges: Ints = np.flatnonzero(by_value(lambda c, _: c.kind == "gauge", bool))
+        is_full_width = by_value(lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
+        self._limit: Floats = by_value(_max_per_second, float)
+        self._slack: Floats = by_value(lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float)
+        self._min_step = np.where(is_full_width, -self._slack, -np.inf)
+        """Lower bounds. The kernel's sums are signed, because they may step back a little."""
+        self.multiplexed = [*_multiplexed(places)]
+
+    def increments(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
+        """Returns differences in base units (gauges: value times ticks), modulo the width of each
+        counter, so that a wrap needs no special case. `ticks`: stamp ticks of each row. `row_of`:
+        the row of each value."""
+        steps = new - old
+        steps &= self._mask
+        unlimited = steps.view(np.int64).astype(np.float64)
+        if len(gauges := self._gauges):  # gauges are signed and weighted by time
+            unlimited[:, gauges] = (
+                new[:, gauges].view(np.int64).astype(np.float64) * ticks[:, row_of[gauges]]
+            )
+        unlimited *= self._scale
+        return unlimited
+
+    def scale_multiplexed(self, increments: Floats) -> Floats:
+        """Returns the differences, scaled up to the whole span where perf multiplexed the
+        counters."""
+        for block in self.multiplexed:
+            table = increments[:, block.values].reshape(-1, len(block.running), len(block.columns))
+            enabled, running = (table[..., index, None] for index in block.times)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor = np.where(running > 0, enabled / running, np.nan)
+            table[:] = np.where(block.columns, table * factor, table)
+        return increments
+
+    def is_wrong(self, increments: Floats, seconds: Floats) -> Bools:
+        """Returns a mask of differences that cannot be true: the counter was written, or the read
+        cannot be trusted. `seconds`: the span of each value; this method overwrites the array."""
+        seconds *= self._limit
+        seconds += self._slack
+        result: Bools = increments > seconds
+        if not np.minimum.reduce(increments, axis=None, initial=0.0) >= 0:
+            result |= increments < self._min_step
+        for block in self.multiplexed:  # values that were scaled by wrong times are wrong too
+            table = result[:, block.values].reshape(-1, len(block.running), len(block.columns))
+            table |= block.columns & table[..., block.times].any(axis=-1, keepdims=True)
+        return result
+
+
+def _max_per_second(counter: wire.Counter, scope: wire.Scope) -> float:
+    if counter.kind != "counter" or scope != "cpu":
+        return UNLIMITED
+    return MAX_PER_SECOND.get(counter.unit, UNLIMITED)
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplexed:
+    """A block whose counters perf multiplexes."""
+
+    rows: slice
+    values: slice
+    columns: Bools
+    """Mask of the columns that are scaled up."""
+    times: tuple[int, int]
+    """Indices of the columns of PERF_TIMES."""
+    running: Ints
+    """For each row, the index of its running time among all values."""
+    is_mixed: bool
+    """Whether some counters of the block are not multiplexed."""
+
+
+def _multiplexed(places: Sequence[BlockPlace]) -> Iterator[Multiplexed]:
+    for place in places:
+        if (times := perf_time_columns(place.block)) is not None:
+            counters = counter_of_columns(place.block)
+            is_scaled = [c.origin.startswith("perf") and c.key not in PERF_TIMES for c in counters]
+            running = place.values.start + times[1] + place.columns * np.arange(place.count)
+            mixed = is_scaled.count(True) + len(times) < len(is_scaled)
+            columns = np.array(is_scaled, bool)
+            yield Multiplexed(place.rows, place.values, columns, times, running, mixed)
+
+
+def counter_of_columns(block: wire.Block) -> list[wire.Counter]:
+    return [c for c in block.counters for _ in range(c.columns)]
+
+
+def perf_time_columns(block: wire.Block) -> tuple[int, int] | None:
+    """Returns the indices of the columns of PERF_TIMES; None if the block does not have both."""
+    keys = [c.key for c in counter_of_columns(block)]
+    enabled, running = PERF_TIMES
+    has_both = enabled in keys and running in keys
+    return (keys.index(enabled), keys.index(running)) if has_both else None

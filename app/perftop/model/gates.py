@@ -24,8 +24,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model.counters import Counters
-from perftop.model.delta import Delta, Doubt
-from perftop.model.differences import MAX_IPC
+from perftop.model.delta import MAX_IPC, Delta, Doubt
 from perftop.model.smt import (
     MAX_READ_DISTANCE_S,
     MIN_COUNTED_SHARE,

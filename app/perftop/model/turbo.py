@@ -18,8 +18,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.model.counters import Cores, Counters, with_extra_column
-from perftop.model.delta import Delta
-from perftop.model.differences import MAX_HZ
+from perftop.model.delta import MAX_HZ, Delta
 from perftop.model.kinds import CLOCK_CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
-from perftop.base.importing import fast_imports
 from perftop.base.text import colours, utf8
 from perftop.verbs import headless, options
+from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perftop.output.compare.comparison import Comparison

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perftop.base.errors import USAGE, Failed, print_error
-from perftop.base.importing import fast_imports
 from perftop.base.text import duration
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
+from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire

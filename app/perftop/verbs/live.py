@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.importing import fast_imports
 from perftop.base.text import colours, utf8
 from perftop.verbs import options
+from perftop.verbs.options import fast_imports
 
 LIVE_INTERVAL_NS = 500_000_000
 COST_TEXT = (

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.importing import fast_imports
 from perftop.base.text import ascii_line, did_you_mean, utf8
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
+from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire

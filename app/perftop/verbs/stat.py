@@ -12,10 +12,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TextIO
 
 from perftop.base.errors import USAGE, Failed, print_error
-from perftop.base.importing import fast_imports
 from perftop.base.text import ascii_line, colours, printable, utf8, with_style
 from perftop.verbs import options
 from perftop.verbs.headless import MeasuredWork, destination, report_failures, run_work, run_works
+from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire

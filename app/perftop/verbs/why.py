@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, print_error
-from perftop.base.importing import fast_imports
 from perftop.base.text import colours, long_duration, terminal_text, utf8
 from perftop.verbs import headless, options
 from perftop.verbs.headless import MeasuredWork, destination, run_work
+from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire

@@ -80,7 +80,7 @@ def test_an_error_names_what_failed(failed: Exception, text: str) -> None:
 def test_numpy_comes_without_threads_and_a_command_does_not_inherit_that() -> None:
     code = (
         "import gc, os\n"
-        "from perftop.base.importing import fast_imports\n"
+        "from perftop.verbs.options import fast_imports\n"
         "with fast_imports():\n"
         "    assert not gc.isenabled()\n"
         "    import numpy\n"

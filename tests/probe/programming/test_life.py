@@ -25,7 +25,7 @@ from perfprobe.cpu.model_tables import ROWS
 from perfprobe.programming import counter_plan, journal, source
 from perfprobe.programming.programmer import Programmer
 from perfprobe.programming.source import open_msr
-from perftop.model.differences import MAX_HZ, MAX_IPC
+from perftop.model.delta import MAX_HZ, MAX_IPC
 
 pytestmark = [
     pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
