@@ -22,7 +22,7 @@ from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import COUNTS, EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
-from perftop.output.sentences import evidence_json
+from perftop.output.evidence import evidence_json
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import (

@@ -30,8 +30,9 @@ from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import WatchedJob
+from perftop.output.evidence import evidence_text
 from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
-from perftop.output.sentences import evidence_text, losers, place_text, sentence, text
+from perftop.output.sentences import losers, place_text, sentence, text
 from perftop.output.stat_lines import (
     Line,
     columns,

@@ -28,15 +28,8 @@ from perftop.model.kinds import (
 )
 from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.tasks import STOP_REASONS, owner
-from perftop.output.sentences import (
-    as_clause,
-    culprits,
-    evidence_json,
-    evidence_pieces,
-    losers,
-    sentence,
-    text,
-)
+from perftop.output.evidence import evidence_json, evidence_pieces
+from perftop.output.sentences import as_clause, culprits, losers, sentence, text
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import MAX_NAME, percent_of, victim_share, waiting_loss
 from perftop.session.interval import Interval

@@ -24,7 +24,7 @@ from perftop.detect.ramps import (
 )
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.output.sentences import evidence_text
+from perftop.output.evidence import evidence_text
 
 GHZ = 1e9
 NAN = float("nan")

@@ -26,14 +26,12 @@ from perftop.model.kinds import (
     PolledBits,
     TaskOnCpu,
 )
+from perftop.output.evidence import evidence_json, evidence_piece, evidence_text
 from perftop.output.sentences import (
     MAX_SENTENCE,
     clocks_text,
     depth_text,
     duration_phrase,
-    evidence_json,
-    evidence_piece,
-    evidence_text,
     group_episodes,
     losers,
     loss_text,

@@ -16,7 +16,8 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import Line, join_with_gaps, merge_runs, safe_cells, spread, width
 from perftop.model.kinds import rank
 from perftop.output import sentences
-from perftop.output.sentences import evidence_pieces, group_episodes, short_place_text, total_cost
+from perftop.output.evidence import evidence_pieces
+from perftop.output.sentences import group_episodes, short_place_text, total_cost
 from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style

@@ -23,14 +23,8 @@ from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, merge_runs, 
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS
-from perftop.output.sentences import (
-    cause_name,
-    evidence_text,
-    group_episodes,
-    losers,
-    sentence,
-    unique_losses,
-)
+from perftop.output.evidence import evidence_text
+from perftop.output.sentences import cause_name, group_episodes, losers, sentence, unique_losses
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -19,7 +19,8 @@ from perftop.base.arrays import Bools
 from perftop.base.text import whole_percent
 from perftop.draw.strips import safe_cells
 from perftop.model.kinds import KINDS, Episode, Host, kind_of
-from perftop.output.sentences import MAX_SENTENCE, Part, cause_name, evidence_text, sentence
+from perftop.output.evidence import evidence_text
+from perftop.output.sentences import MAX_SENTENCE, Part, cause_name, sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

@@ -12,7 +12,7 @@ from perfprobe.wire import Note
 from perftop.draw import strips
 from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
-from perftop.output.sentences import evidence_text
+from perftop.output.evidence import evidence_text
 from perftop.process.link import LinkState
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -1,0 +1,186 @@
+"""Evidence of episodes as text and as JSON: the pieces, their order, names and units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from perftop.base.text import short_duration, whole_percent
+from perftop.model.kinds import Bit, CrowdedCpu, GroupTraffic, Host, PolledBits, TaskOnCpu
+
+
+def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the evidence as it is in JSON: codes of detectors become text, numbers are
+    unchanged."""
+    line = {}
+    for key, value in evidence.items():
+        name, shown = _WORDED.get(key, (key, None))
+        line[name] = value if shown is None else shown(value)
+    return line
+
+
+def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
+    """Returns the evidence in one line, without pieces that the cause implies."""
+    return " · ".join(evidence_pieces(cause, evidence))
+
+
+def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
+    """Returns the pieces of the evidence as text, the most convincing first."""
+    evidence = evidence_json(evidence)
+    limits = {limit for key, limit in _LIMITS.items() if key in evidence}
+    keys = [key for key in evidence if key not in limits and key != cause]
+    keys.sort(
+        key=lambda key: (
+            _MOST_CONVINCING.index(key) if key in _MOST_CONVINCING else len(_MOST_CONVINCING)
+        )
+    )
+    texts = []
+    for key in keys:
+        piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
+        if limit in evidence and key == "IPC":
+            piece = f"IPC {evidence[key]}, alone {evidence[limit]}"
+        elif limit in evidence:  # for example: 150 of 150 W
+            number, _, unit = piece.rpartition(" ")
+            piece = f"{number} of {evidence_piece(key, evidence[limit]).split(' ')[-2]} {unit}"
+        texts.append(piece)
+    return texts
+
+
+def evidence_piece(key: str, value: object) -> str:
+    """Returns a piece of evidence as text; the unit of a number is the end of its key."""
+    name = _LABELS.get(key)
+    for end, shown in _UNITS.items():
+        if key.endswith(end) and isinstance(value, int | float):
+            return f"{name or key.removesuffix(end).replace('_', ' ')} {shown(value)}"
+    return f"{name or key.replace('_', ' ') + ':'} {value}"
+
+
+_LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
+"""By key of the evidence, the key of the limit or reference that is shown with it."""
+_MOST_CONVINCING = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
+"""Keys of the most convincing evidence."""
+MAX_NAMES = 4
+"""Maximum number of tasks named in one piece of evidence; the other tasks are only counted."""
+
+
+def _polled_text(polled: PolledBits, name: Callable[[Bit], str]) -> str:
+    bits = (f"{name(bit)} in {bit.times:.0f} of {polled.polls:.0f} polls" for bit in polled.bits)
+    return ", ".join(bits)
+
+
+def _bit_name(bit: Bit) -> str:
+    plain = f"bit {bit.number}"
+    return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
+
+
+def _reasons_text(polled: PolledBits) -> str:
+    if not polled.polls:
+        return "not available from this source"
+    return _polled_text(polled, _bit_name) or f"none in {polled.polls:.0f} polls"
+
+
+def _status_text(polled: PolledBits) -> str:
+    return _polled_text(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+
+
+def _task_names(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
+    if isinstance(tasks, Host):
+        return "another VM on this host, or a CPU cap on this VM"
+    names = [
+        f"{task.threads} threads of the job on CPU {task.cpu}" if isinstance(task, CrowdedCpu)
+        else f"{task.comm} ({task.pid}) on CPU {task.cpu}"
+        for task in tasks[:MAX_NAMES]
+    ]  # fmt: skip
+    more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
+    return ", ".join(names) + more
+
+
+def _constant(text: str) -> Callable[[Any], str]:
+    return lambda _: text
+
+
+def _share(whole: str, before: str = "") -> Callable[[float], str]:
+    return lambda share: f"{before}{whole_percent(share)} of {whole}"
+
+
+def _groups_text(took: Iterable[GroupTraffic]) -> str:
+    """Returns the resctrl groups with the memory traffic of each, such as "batch 45.1 GB/s"."""
+    return ", ".join(f"{group.group} {group.bytes_per_s / 1e9:.1f} GB/s" for group in took)
+
+
+_PCU = _share("the power control unit's cycles", "in ")
+_COUNTED_BY_KERNEL = _constant("counted by the kernel")
+_WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
+    "cap": ("capped by", lambda cap: f"{cap.name}, {cap.hz / 1e9:.2f} GHz"),
+    "simd": ("SIMD", lambda simd: f"level {simd.number} in {whole_percent(simd.share)} of cycles"),
+    "limit_reasons": ("limit reason", _reasons_text),
+    "package_thermal": ("package status", _status_text),
+    "core_thermal": ("core status", _status_text),
+    "hsmp_limits": ("HSMP limit", _status_text),
+    "hsmp_limit_times": ("firmware's limit", _status_text),
+    "pstate_limit": ("P-state limit", None),
+    "plr_reasons": ("came on (PLR)", lambda seen: ", ".join(
+        bit.part or f"bit {bit.number}" for bit in seen.bits)),
+    "pcu_power": ("power limit", _PCU),
+    "pcu_current": ("current limit", _PCU),
+    "pcu_thermal": ("thermal limit", _PCU),
+    "pcu_prochot_internal": ("PROCHOT, internal", _PCU),
+    "pcu_prochot_external": ("PROCHOT, external", _PCU),
+    "pcu_vr": ("VR hot", _PCU),
+    "pcu_os": ("limit by the OS", _PCU),
+    "pcu_avx256": ("AVX-256 clip", _PCU),
+    "pcu_avx512": ("AVX-512 clip", _PCU),
+    "package_throttles": ("package throttles", _COUNTED_BY_KERNEL),
+    "package_power_limits": ("package power limits", _COUNTED_BY_KERNEL),
+    "core_throttles": ("core throttles", _COUNTED_BY_KERNEL),
+    "core_power_limits": ("core power limits", _COUNTED_BY_KERNEL),
+    "hwp_max": ("HWP maximum", lambda level: f"level {level.number:.0f} of {level.highest:.0f}"),
+    "hwp_epp": ("energy preference", None),
+    "ceiling": ("ceiling", _constant("the base clock: no turbo table is known")),
+    "told_by": ("told by", _constant("the kernel, at its end")),
+    "explained_by_modulation": ("duty set in register 19AH", _share("the loss")),
+    "explained_by_thermal": ("thermal or PROCHOT status", _share("the time")),
+    "explained_by_hdc": ("MPERF ran on", _share("the loss")),
+    "explained_by_smi": ("stopped with all other CPUs", _share("the loss")),
+    "explained_by_simd": ("throttled before a SIMD level", _share("the loss")),
+    "explained_by_pcu": ("clock changes by the PCU's count", _share("the loss")),
+    "explained_by_between": ("clock between two steps", _share("the time")),
+    "slots_to_sibling": ("slots that went to the sibling", _share("all")),
+    "changes_with_sibling": (
+        "changes with it", lambda seen: f"{seen.number:.0f} of {seen.highest:.0f}"
+    ),
+    "ipc": ("IPC", None),
+    "ipc_alone": ("IPC alone", None),
+    "turbo_drop": ("turbo drop", None),
+    "l3_groups": ("L3 groups", _groups_text),
+    "who": ("who", _task_names),
+    "self": ("self", _task_names),
+    "rests_on": ("rests on", _constant("steal of /proc/stat, in ticks of 10 ms")),
+}  # fmt: skip
+"""By detector key: the JSON key, and a function that formats the value as text; None: the value is
+unchanged."""
+_LABELS = {
+    "came_per_s": "it came", "memory_limit_mb": "limit", "at_limit": "times at it:",
+    "busy_hz": "clock", "sibling_active_share": "both busy",
+    "rests on": "from",
+    "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
+    "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
+    "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",
+    "as_if_clock_changes_of_8.5_us_per_s": "as if by clock changes of 8.5 us,",
+    "error_share": "error up to", "error_of_idle_share": "of idle",
+    "memory_bytes_per_s": "traffic", "memory_of_best_share": "memory used, of the best seen:",
+    "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
+}  # fmt: skip
+"""Text for JSON keys that are not clear by themselves."""
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes_per_s": lambda value: f"{1e-9 * value:.1f} GB/s",
+    "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
+    "_w": lambda value: f"{value:.0f} W",
+    "_mb": lambda value: f"{value:.0f} MB",
+    "_c": lambda value: f"{value:.0f} °C",
+    "_share": lambda value: f"{100 * value:.{0 if value >= 0.1 else 2}f} %",
+    "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
+    "_s": lambda value: f"{1e6 * value:.0f} us" if value < 1e-3 else short_duration(value),
+}
+"""By suffix of the key, functions that format a value as text; the first matching suffix is
+used."""
