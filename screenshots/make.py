@@ -3,7 +3,6 @@
 python screenshots/make.py            writes the pictures that have changed
 python screenshots/make.py --check    lists the pictures that have changed, and writes nothing
 python screenshots/make.py NAME…      only these pictures
-python screenshots/make.py --png      also draws two pictures with chromium, for pages without SVG
 """
 
 from __future__ import annotations
@@ -11,11 +10,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import html
-import math
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -128,13 +124,6 @@ PICTURES = [
         facts=("214 kB/s",),
     ),
 ]
-
-
-PNG = "guest", "neighbour"
-"""Pictures that are drawn as PNG, too."""
-BROWSERS = "chromium", "chromium-browser", "google-chrome"
-DRAW_S = 60
-"""Longest time for the browser to draw a picture."""
 
 
 @cache
@@ -340,28 +329,6 @@ def _piece(piece: re.Match[str], style: str, x: float, y: float, cell: float, cl
     return f'<text {style} x="{x:.1f}" y="{y}" textLength="{wide:.1f}"{fits} {clip}>{words}</text>'
 
 
-def rasterised(path: Path) -> str:
-    """Draws a picture as PNG beside it, at twice its size. Returns the reason of a failure, or
-    ''."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        return "there is no chromium"
-    _, _, wide, high = re.findall(
-        r"[\d.]+", path.read_text(encoding="utf-8").partition("viewBox")[2]
-    )[:4]
-    target = path.with_suffix(".png")
-    window = f"--window-size={math.ceil(float(wide))},{math.ceil(float(high))}"
-    with TemporaryDirectory() as profile:
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                     f"--user-data-dir={profile}", "--force-device-scale-factor=2", window,
-                     f"--screenshot={target}", path.as_uri()]  # fmt: skip
-        try:
-            subprocess.run([browser, *arguments], check=True, capture_output=True, timeout=DRAW_S)
-        except (OSError, subprocess.SubprocessError) as error:
-            return str(error)
-    return ""
-
-
 def main() -> int:
     os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor"}
     time.tzset()
@@ -382,9 +349,6 @@ def main() -> int:
                 path.write_text(text, encoding="utf-8")
     for path in changed:
         print(path.name)
-    for name in PNG if "--png" in sys.argv else ():
-        if trouble := rasterised(HERE / f"{name}.svg"):
-            print(f"{name}.png: {trouble}", file=sys.stderr)
     return 1 if changed and "--check" in sys.argv else 0
 
 

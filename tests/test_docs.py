@@ -145,14 +145,13 @@ def test_readme_names_every_page() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"screenshots/[a-z0-9.-]+", ALL))))
 def test_pictures_are_there(name: str) -> None:
-    begins = b"\x89PNG" if name.endswith(".png") else b"<svg"
-    assert (ROOT / name).read_bytes().startswith(begins)
+    assert (ROOT / name).read_bytes().startswith(b"<svg")
 
 
 def test_readme_has_every_verb_of_the_help() -> None:
     for parser in parsers(cli._parser())[1:]:
         verb = parser.prog.split()[-1]
-        assert verb == "live" or f"perftop {verb}" in README, verb
+        assert verb == "live" or re.search(rf"perftop {verb}\b", README), verb
 
 
 @pytest.mark.parametrize("name", cases_by_day([one.name for one in make.PICTURES], QUICK))
