@@ -121,7 +121,7 @@ class Why(MeasuredWork):
 
     def on_end(self) -> None:
         from perftop.output import stat_lines, why_text
-        from perftop.output.run_summary import run_line
+        from perftop.output.run_summary import run_line, time_use_lines
         from perftop.output.why_report import report
 
         if self._shows_wait:
@@ -141,6 +141,8 @@ class Why(MeasuredWork):
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
         else:
             lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())
+            bar = [] if job is None else time_use_lines(session.run_phases(), unicode=utf8())
+            lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()
 

@@ -35,7 +35,8 @@ def test_a_recorded_command_divides_itself_into_phases(tmp_path: Path) -> None:
     assert heads.split()[-4:] == ["build", "the", "link", "whole"]
 
 
-def test_a_measured_command_divides_itself_into_phases() -> None:
+@pytest.mark.parametrize("verb", [["stat", "--brief"], ["why"]], ids=["stat", "why"])
+def test_a_measured_command_divides_itself_into_phases(verb: list[str]) -> None:
     # One process that lasts, since one that ends between two scans of the tasks is not seen.
     script = (
         "import time; from perftop.process.job import send_mark\n"
@@ -43,7 +44,7 @@ def test_a_measured_command_divides_itself_into_phases() -> None:
         "    send_mark(name); end = time.monotonic() + 1.3\n"
         "    while time.monotonic() < end: pass"
     )
-    result = run("stat", "--source", "os", "--brief", "--", sys.executable, "-c", script)
+    result = run(*verb, "--source", "os", "--", sys.executable, "-c", script)
     rows = [line.split()[0] for line in result.stderr.splitlines() if line[:1].isalpha()]
     assert [row for row in rows if row in {"first", "second"}] == ["first", "second"]
 
