@@ -17,8 +17,8 @@ from perftop.base.text import safe_text
 
 MAX_NAME_LENGTH = 64
 """Maximum length of a name in characters: as many as the kernel uses for its own threads."""
-MAX_TASKS_PER_CPU = 3
-"""Maximum number of tasks kept for a CPU."""
+MAX_TASKS_PER_CPU = 64
+"""Maximum number of tasks kept for a CPU; a probe sends at least the three that ran most."""
 MAX_THREADS = 1024
 """Maximum number of threads kept from a record; a probe sends fewer."""
 MAX_POINTS = 256

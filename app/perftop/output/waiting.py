@@ -19,7 +19,6 @@ from perftop.base.text import (
 )
 from perftop.model.belief import Confidence, confidence
 from perftop.model.kinds import cause_of
-from perftop.model.tasks import MAX_TASKS_PER_CPU
 from perftop.output.sentences import MAX_SENTENCE, place_text, short_place_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Totals
@@ -155,7 +154,7 @@ def waiting_loss(
     )
     least = "at least " if is_crowded else ""
     evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
-    evidence += [f"only the {MAX_TASKS_PER_CPU} busiest of a CPU are seen"] if is_crowded else []
+    evidence += ["only the busiest of a CPU are seen"] if is_crowded else []
     evidence += ["steal for the guest"] if job is None and waiters.what == VM_THREAD else []
     if group.longest_s >= MIN_LONG_S:
         evidence.append(f"once for {short_duration(group.longest_s)} or longer")

@@ -19,7 +19,6 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.model.delta import add_samples
 from perftop.model.tasks import (
-    MAX_TASKS_PER_CPU,
     STOP_REASONS,
     Quota,
     Quotas,
@@ -39,6 +38,8 @@ MIN_WAIT = 0.05
 MIN_WAIT_SNAPSHOTS = 2
 """Minimum number of snapshots with wait times: of a span of two seconds, one snapshot covers a
 tenth to a half."""
+MIN_TASKS_SENT = 3
+"""Number of tasks of a CPU below which the probe has sent all."""
 MIN_SEEN_SHARE = 0.7
 """Share of the time of a CPU with waiting tasks from which the reported tasks are nearly all: of
 four equal tasks, three run for 75 %. A hypervisor may take some of the rest."""
@@ -352,7 +353,7 @@ class RunTimes:
         tasks = self.tasks
         for cpu, index in self._position.items():
             activities = snapshot.activity_on(str(cpu))
-            if len(activities) >= MAX_TASKS_PER_CPU and _may_hide_waits(activities):
+            if len(activities) >= MIN_TASKS_SENT and _may_hide_waits(activities):
                 self.full_s[cpu] = self.full_s.get(cpu, 0.0) + span_s
             for (pid, comm, share), wait, switches in activities:
                 is_known = not isnan(wait)

@@ -55,8 +55,9 @@ CPU."""
 SLICE_NS = 2_000_000  # upper bound of the delay of a frame by a slice
 MIN_SHARE = 0.02
 """Minimum share of a reported task: user and system time are each rounded to ticks of 10 ms."""
-MAX_TASKS_PER_CPU = 3
-"""Upper bound of the tasks that are reported for each CPU."""
+TASKS_PER_CPU = 3
+"""Number of tasks that are reported for each CPU, if so many ran. If tasks ran on few CPUs, as many
+more are as MAX_WAITS allows: tasks in a queue take turns, and those that ran most waited least."""
 MAX_PARENTS = 8
 """Upper bound of the processes whose ended children are reported; those with the most time are."""
 CHECKS_NS, CHECK_NS = 3_000_000_000, 100_000_000
@@ -85,13 +86,16 @@ class _TaskReading:
     """Share of the time since the previous read for which the task ran; 0 if unknown."""
     sums: SchedSums | None = None
     """Sums of running and waiting at that time; None if they were not read."""
+    may_wait: bool = False
+    """Whether the task waited before this read, or may have: it is read again, however little it
+    runs."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
 
     def rested(self, now_ns: int, clock_ns: int | None) -> bool:
         """Whether the task has, by its clock, run too little since this read to be reported. If so,
         this read is still valid and gets the present time. The clock does not show what threads
         did, so a process whose threads are read must not have run at all."""
-        if self.clock_ns is None or clock_ns is None:
+        if self.clock_ns is None or clock_ns is None or self.is_in_queue:
             return False
         most_ns = 0 if self.threads else MIN_SHARE * (now_ns - self.at_ns)
         if not 0 <= clock_ns - self.clock_ns <= most_ns:
@@ -100,6 +104,10 @@ class _TaskReading:
         for thread in self.threads.values():
             thread.at_ns, thread.sums = now_ns, None
         return True
+
+    @property
+    def is_in_queue(self) -> bool:
+        return self.may_wait or any(thread.may_wait for thread in self.threads.values())
 
 
 class _Runner(NamedTuple):
@@ -131,6 +139,13 @@ class _Runner(NamedTuple):
 
     def told(self) -> list[object]:
         return [self.pid, self.stat.comm, self.share()]
+
+    def is_listed(self) -> bool:
+        """Whether the task ran or waited for a noticeable time."""
+        wait = self.moved()[1] or 0.0
+        is_first = self.last is None or self.last.sums is None
+        self.look.may_wait = self.look.sums is not None and (is_first or wait >= MIN_SHARE)
+        return self.look.share >= MIN_SHARE or wait >= MIN_SHARE
 
     def waits(self) -> list[float | None]:
         return [*self.moved()[1:]]
@@ -243,7 +258,8 @@ class Tasks:
                     seen[name] = last
                 elif look := self._look(f"{self._proc}/{name}/stat", last, since_ns, clock_ns):
                     seen[name] = look
-                    if look.share >= MIN_SHARE:
+                    is_in_queue = last is not None and last.is_in_queue and look.stat is not None
+                    if look.share >= MIN_SHARE or is_in_queue:
                         yield from self._choose(ran, name, look, since_ns)
             yield
         if self._ours and not self._seen:
@@ -282,13 +298,17 @@ class Tasks:
 
     def _make_records(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
         """Makes the records; the task that ran most on a CPU comes first."""
+        count = max(TASKS_PER_CPU, MAX_WAITS // max(1, len(ran)))
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.look.share)
-            del runners[MAX_TASKS_PER_CPU:]
+            del runners[count:]
         busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.look.share)[:MAX_WAITS]
         for runner in busiest:
             runner.look.sums = read_sums(runner.path, self._now_ns)
             yield
+        ran = {cpu: listed for cpu, runners in ran.items()
+               if (listed := [runner for runner in runners if runner.is_listed()])}  # fmt: skip
+        busiest = [runner for runner in busiest if runner.is_listed()]
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.share())
         details: dict[str, Any] = {}
@@ -393,7 +413,10 @@ class Tasks:
         elif last and (last.stat is None or last.stat.threads != 1):  # the time of several threads
             return
         for where, task, known in readings:
-            if task.stat is None or task.share < MIN_SHARE or task.stat.cpu not in self._cpus:
+            is_in_queue = known is not None and known.may_wait
+            if task.stat is None or task.stat.cpu not in self._cpus:
+                continue
+            if task.share < MIN_SHARE and not is_in_queue:
                 continue
             runner = _Runner(int(name), where, task, known, process)
             ran.setdefault(task.stat.cpu, []).append(runner)

@@ -200,8 +200,8 @@ As for a row that was not read, the next delta covers the whole span.
   Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
   process that started it, `group` its control group as /proc/PID/cgroup has it, `cpuset` the CPUs
   that its cpuset allows, where that is not the outermost one.
-- `others`: {CPU as text: [[pid, comm, share], ...]}: up to three tasks that ran most, busiest
-  first; in the frames that have `tasks`.
+- `others`: {CPU as text: [[pid, comm, share], ...]}: the tasks that ran most, busiest first,
+  three for each CPU, and more where few CPUs have any; in the frames that have `tasks`.
 - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the
   share of the elapsed time that the task was ready and waited for a CPU, and how often a second it
   gave up its CPU or lost it. Either is null where it is not known, as when a task is first read.

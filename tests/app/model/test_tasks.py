@@ -106,9 +106,11 @@ def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:
     running_tasks = RunningTasks()
     assert not running_tasks.take({"pressure": 1}, 5)
     tasks = {"0": [7, "make", 0.9], "1": [8, "sh", 0.5]}
-    others = {"0": [[7, "make", 0.6], [9, "cc1", 0.3], "x", [1, "y", 1.0]]}
+    many = [[n, "y", 0.0] for n in range(100)]
+    others = {"0": [[7, "make", 0.6], [9, "cc1", 0.3], "x", *many]}
     assert running_tasks.take({"tasks": tasks, "others": others}, SECOND)
-    assert [str(one) for one in running_tasks.tasks_on(0)] == ["make (7)", "cc1 (9)"]
+    assert [str(one) for one in running_tasks.tasks_on(0)[:2]] == ["make (7)", "cc1 (9)"]
+    assert len(running_tasks.tasks_on(0)) == 63, "as many as are kept, without the malformed one"
     assert [str(one) for one in running_tasks.tasks_on(1)] == ["sh (8)"]
     assert running_tasks.tasks_on(2) == []
     assert (running_tasks.since_ns, running_tasks.time_ns) == (0, SECOND)

@@ -22,7 +22,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
     """The CPU clock of a sleeping process stands still; its share counts from then when it wakes
-    up."""
+    up. It is read once more after it ran, as it may wait for a CPU."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
 
@@ -37,6 +37,7 @@ def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
         clocks["10"] = ticks * TICK_NS
         records = machine.scan()
     assert records == {"7": [10, "job", 0.5]}
+    assert machine.scan() == {}
     trees.put(machine.root, "proc/10/stat", "not to be read")
     for _ in range(5):
         assert machine.scan() == {}

@@ -37,7 +37,7 @@ def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
     assert machine.scan() == {"3": [12, "job", 1.0]}
 
 
-def test_up_to_three_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
+def test_several_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
     """The busiest task is first; threads of one process count separately; tasks that hardly ran are
     left out."""
 
@@ -56,10 +56,11 @@ def test_up_to_three_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
         run({pid: turn * ran for pid, ran in ticks.items()})
     records = machine.tasks.take()
     others = {
-        "1": [[11, "11", 0.3], [14, "14", 0.25], [12, "12", 0.2]],
+        "1": [[11, "11", 0.3], [14, "14", 0.25], [12, "12", 0.2], [13, "13", 0.09],
+              [50, "one", 0.05]],
         "3": [[30, "30", 0.02]],
         "5": [[50, "two", 0.06]],
-    }
+    }  # fmt: skip
     tasks_ = {cpu: report[0] for cpu, report in others.items()}
     unknown = {cpu: [[None, None]] * len(report) for cpu, report in others.items()}
     assert records == {"tasks": tasks_, "others": others, "waits": unknown}
@@ -88,8 +89,10 @@ def test_waits_of_a_task_are_reported_from_its_second_read(machine: Machine) -> 
     assert second["others"]["2"] == [[10, "job", 0.404]]
     assert second["waits"]["2"] == [[0.25, 40.0]]
     assert run(818, 350, (41, 11)) == {"tasks": {}, "others": {}, "waits": {}}
-    assert run(1222, 350, (51, 11))["waits"]["2"] == [[None, None]], "not asked in the last scan"
+    assert run(1222, 350, (51, 11))["waits"]["2"] == [[0.0, 10.0]]
     assert run(1626, 9999, (51, 11))["waits"]["2"] == [[1.0, 0.0]]
+    assert run(1627, 10989, (51, 11))["others"]["2"] == [[10, "job", 0.001]], "it only waited"
+    assert run(1628, 10999, (51, 11)) == {"tasks": {}, "others": {}, "waits": {}}
     for ms in (2030, 2434, 2838):
         result = run(ms, ms, (ms, 11), threads=2)
     assert result["others"]["2"] == [[10, "job", 0.404]]
@@ -124,6 +127,25 @@ def test_waits_are_read_only_for_the_busiest_tasks(
             trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn}000000000 {turn}0000000 1\n")
         records = machine.records()
     assert records["waits"] == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
+
+
+@pytest.mark.parametrize(("busy_cpus", "count"), [(1, 10), (16, 4), (40, 3)])
+def test_of_a_crowded_cpu_all_tasks_are_reported_unless_many_are_crowded(
+    machine: Machine, busy_cpus: int, count: int
+) -> None:
+    """Ten tasks take turns on each CPU: those that ran most in a second waited least."""
+    for turn in range(3):
+        for cpu in range(busy_cpus):
+            for i in range(10):
+                pid, ran_ms = 100 + 10 * cpu + i, turn * (80 + 4 * i)
+                machine.runs(pid, ran_ms // 10, cpu)
+                waited = f"{ran_ms}000000 {turn * 1000 - ran_ms}000000 1\n"
+                trees.put(machine.root, f"proc/{pid}/schedstat", waited)
+        records = machine.records()
+    assert {len(ranked) for ranked in records["others"].values()} == {count}
+    waits = [wait for wait, _ in records["waits"]["0"] if wait is not None]
+    if busy_cpus == 1:
+        assert sum(waits) / len(waits) == pytest.approx(0.902)
 
 
 def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
