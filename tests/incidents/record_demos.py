@@ -18,6 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,8 +28,10 @@ IS_V1 = (GROUPS / "cpu").is_dir()
 LIMITS = {
     "cpu": ("cpu.cfs_quota_us", "60000") if IS_V1 else ("cpu.max", "60000 100000"),
     "shares": ("cpu.shares", "200000") if IS_V1 else ("cpu.weight", "10000"),
+    "memory": ("memory.limit_in_bytes" if IS_V1 else "memory.max", "48M"),
 }
 """File and value of each limit."""
+SWAP_BYTES = 256 << 20
 HOST, PREFIX, WORK = "vm1", Path("/opt/perftop"), Path("/opt/work")
 """Name and paths that the recordings contain."""
 SOLVE = """import os
@@ -42,6 +45,12 @@ os.wait()
 """
 """A job of two processes with a fixed amount of work."""
 LOOP = "while True: sum(range(100_000))\n"
+TOUCH = """pages = bytearray(70 << 20)
+while True:
+    for start in range(0, len(pages), 4096):
+        pages[start] = 1
+"""
+"""Uses more memory than its group may have: the kernel swaps out what is soon read back."""
 FLOOD = """import socket
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -82,7 +91,8 @@ def write_program(name: str, program: str) -> str:
 @contextlib.contextmanager
 def control_group(name: str, *limits: str) -> Iterator[Path]:
     """Makes a control group with these limits, as a service manager would."""
-    group = GROUPS / ("cpu" if IS_V1 else "") / name
+    hierarchy = "memory" if "memory" in limits else "cpu"
+    group = GROUPS / (hierarchy if IS_V1 else "") / name
     group.mkdir()
     for limit in limits:
         file, value = LIMITS[limit]
@@ -149,6 +159,23 @@ def enable_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
 
 
+def reclaim(path: Path) -> None:
+    """`index` needs 70 MB, and its group may have 48."""
+    with tempfile.NamedTemporaryFile(dir=PREFIX) as swap:  # swap files cannot be on the tmpfs
+        swap.write(bytes(SWAP_BYTES))
+        swap.flush()
+        subprocess.run(["mkswap", "--quiet", swap.name], check=True)
+        subprocess.run(["swapon", swap.name], check=True)
+        try:
+            with (
+                control_group("index.service", "memory") as group,
+                running("index", TOUCH, cpus={0, 1}, group=group),
+            ):
+                watch(path, "index", 10)
+        finally:
+            subprocess.run(["swapoff", swap.name], check=True)
+
+
 def good_run(path: Path) -> None:
     record(path, "--", write_program("solve", SOLVE.replace("ROUNDS", "1600")))
 
@@ -162,6 +189,7 @@ INCIDENTS: dict[str, Callable[[Path], None]] = {
     "quota": quota,
     "queue": queue,
     "softirq": softirq,
+    "reclaim": reclaim,
     "good-run": good_run,
     "bad-run": bad_run,
 }

@@ -66,6 +66,18 @@ def test_a_queue_costs_half_the_time_in_which_two_share_a_cpu(
     assert first["lost_s"] == pytest.approx(2.5, abs=0.6)
 
 
+def test_a_memory_limit_stops_the_job_while_pages_are_read_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`index` used 70 MiB all the time, in a group that may have 48."""
+    first = why("reclaim", capsys)["causes"][0]
+    assert first["cause"] == "memory-limit"
+    assert first["details"]["group"].endswith("index.service")
+    assert first["details"]["memory_limit_mb"] == round((48 << 20) / 1e6)
+    assert first["details"]["pages_read_back"] > (22 << 20) // 4096
+    assert first["lost_ratio"] > 0.1
+
+
 def test_softirqs_are_named_with_their_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     """`flood` sent for 6 of 12 s on CPU 1."""
     first = why("softirq", capsys)["causes"][0]
