@@ -25,7 +25,7 @@ from perftop.session.losses import WAIT_CAUSE, Totals
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes
 
-MAX_NAME = 15
+MAX_NAME, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
 """Minimum share of its time that a task must have waited to count as waiting."""
 MIN_BLAME_SHARE = 0.1
@@ -238,6 +238,8 @@ def _find_reason(
     if not is_explained and storm is None and is_exit and idle >= MIN_IDLE_EXITS:
         evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
                     f"{place_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
+        if deepest := session.hello.settings.get("deepest_idle_state"):
+            evidence.append(f"deepest state: {safe_text(deepest, MAX_STATE)} by its driver")
         exits = ["the end of idle states"]
         hint = cause_of("idle-exit").remedy
         belief = confidence(*WAIT_CAUSE, counted=False)

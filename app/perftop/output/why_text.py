@@ -34,9 +34,9 @@ INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH = 11
 """Width in columns of labels such as `not seen`."""
-MIN_WANTED_SHARE = 0.05
-"""Share of its time in which a job must have run or waited for its losses to be a share of that
-time in the answer."""
+MIN_WANTED_SHARE = 0.5
+"""Share of the elapsed time from which the answer gives a job's losses as a share of its time. A job
+that ran or waited less mostly slept, for a lock for example, and the answer must say so."""
 MAX_EVIDENCE_LINES = 2
 MAX_UNSEEN = 4
 

@@ -59,6 +59,7 @@ def settings(root: Path) -> dict[str, str]:
     values_by_name |= {"vulnerable_to": _vulnerabilities(root), "memory": _memory_setting(root)}
     values_by_name["bandwidth_caps"] = _bandwidth_caps(root)
     values_by_name["costly_mitigations"] = _costly_mitigations(root)
+    values_by_name["deepest_idle_state"] = _deepest_idle_state(root)
     return {name: value[:MAX_VALUE] for name, value in values_by_name.items() if value}
 
 
@@ -114,6 +115,17 @@ def _costly_mitigations(root: Path) -> str:
         (name, _COSTLY_MITIGATION.match(read_word(f"{at}/{name}"))) for name in file_names(at)
     )
     return ", ".join(f"{name}: {match[1]}" for name, match in costly if match)
+
+
+def _deepest_idle_state(root: Path) -> str:
+    """Returns the enabled idle state that takes longest to leave, with that time by its driver; ''
+    if there is none."""
+    at = f"{root}/{CPU_DIRECTORY}/cpu0/cpuidle"
+    states = [f"{at}/state{n}" for n in numbered_entries(at, "state")]
+    latencies = [(read_number(f"{state}/latency") or 0, read_word(f"{state}/name"))
+                 for state in states if not read_number(f"{state}/disable")]  # fmt: skip
+    latency_us, name = max(latencies, default=(0, ""))
+    return f"{name}, {latency_us} us" if latency_us else ""
 
 
 def _memory_setting(root: Path) -> str:

@@ -300,13 +300,30 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
     machine = Machine(cores=2)
     machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
     session: Session = sampled(machine)[0]
+    session.hello.settings["deepest_idle_state"] = "C6, 170 us"
     session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
     result = waiting_loss(session, "job")
     assert result is not None
     assert (result.text, result.confidence) == (words, confidence)
     if confidence == "inferred":
-        assert result.evidence[1:] == ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
+        price = ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
+        assert result.evidence[1:] == [*price, "deepest state: C6, 170 us by its driver"]
         assert result.culprit == "leaving idle states"
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "words"),
+    [(0.13, "job wants a CPU for only 0.1 s of 0.5 s, and loses 93 % of that to hog."),
+     (0.43, "job loses 98 % of its time to hog on CPU 0.")],
+)  # fmt: skip
+def test_a_job_that_mostly_sleeps_hears_how_little_it_wanted(wait_s: float, words: str) -> None:
+    """A convoy at a lock hardly runs, so a share of the rest would look like a share of its run."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.account()
+    session.run_times.threads = {(1, 1): times("job", 0.01, wait_s)}
+    session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
+    session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
+    assert answer(session, report(session, session.run.start_ns, "job")) == words
 
 
 def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
