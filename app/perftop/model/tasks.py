@@ -476,8 +476,7 @@ _OWNERS = (
         "container {}",
     ),
     (re.compile(r"/lxc(?:\.payload\.|/)([^/]+)"), "container {}"),
-    (re.compile(r".*/([^/]+\.service)"), "{}"),
-    (re.compile(r".*/([^/]+\.scope)"), "{}"),
+    (re.compile(r".*/(?!user@)([^/]+\.(?:service|scope))"), "{}"),
     (re.compile(r".*/([^/]+\.slice)"), "{}"),
 )
 
@@ -489,3 +488,10 @@ def owner(group: str) -> str:
         if match := pattern.search(group):
             return words.format(match[1])
     return "this container" if group == "/" else group
+
+
+def process_owner(details: Mapping[str, object]) -> str:
+    """Returns the owner of a process that has these details, which are untrusted; '' if its control
+    group is unknown, or the root."""
+    group = details.get("group")
+    return safe_text(owner(group), MAX_NAME_LENGTH) if isinstance(group, str) and group else ""

@@ -19,6 +19,7 @@ from perftop.base.text import (
 )
 from perftop.model.belief import Confidence, confidence
 from perftop.model.kinds import cause_of
+from perftop.model.tasks import process_owner
 from perftop.output.sentences import MAX_SENTENCE, place_text, short_place_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Totals
@@ -259,6 +260,8 @@ def _find_reason(
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
+        if owner := process_owner(session.details.get(str(pid), {})):
+            evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
     limit, allowed = _allowed_cpus(session, stuck)
     spare = _spare_seconds(session, whole, allowed if limit else cpus)

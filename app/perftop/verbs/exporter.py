@@ -57,6 +57,8 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--detail", choices=("package", "core", "cpu"), default="package", help=text
     )
+    text = "CPU time by unit, container, pod or Slurm job, too; these names become labels"
+    parser.add_argument("--owners", action="store_true", help=text)
     text = "write this file for node_exporter; it listens only if --listen is given, too"
     parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help=text)
     printed_group = parser.add_mutually_exclusive_group()
@@ -87,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None
         sockets = [] if only_file else stack.enter_context(listening(args.listen))
-        run_loop(run_work, Exporter(sockets, args.detail, path), argv)
+        run_loop(run_work, Exporter(sockets, args.detail, path, owners=args.owners), argv)
     return 0
 
 
@@ -119,12 +121,13 @@ class Exporter(Follower):
 
     def __init__(
         self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",
-        text_file: Path | None = None,
+        text_file: Path | None = None, *, owners: bool = False,
     ) -> None:  # fmt: skip
         from perftop.output.exporter.http import Server
 
         super().__init__()
         self._sockets, self._detail, self._file = sockets, detail, text_file
+        self._shows_owners = owners
         self._server = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
@@ -154,7 +157,7 @@ class Exporter(Follower):
         from perftop.session.session import Session
 
         session = Session(hello, summarises=False)
-        self._page = Page(session, self._detail)
+        self._page = Page(session, self._detail, owners=self._shows_owners)
         return session
 
     def on_warning(self, text: str) -> None:

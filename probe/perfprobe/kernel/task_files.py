@@ -257,10 +257,10 @@ def _user(uid: int) -> str:
 
 def group_of(text: str) -> str:
     """Returns the control group in a cgroup file of /proc; '' for the root. If there are several
-    hierarchies, the last line is used, which is that of the unified hierarchy."""
-    lines = text.splitlines()
-    path_in_hierarchy = lines[-1].split(":", 2)[-1] if lines else ""
-    return "" if path_in_hierarchy == "/" else path_in_hierarchy[-MAX_COMMAND:]
+    hierarchies, the last one counts in which the process is not in the root: the unified hierarchy
+    is the last line."""
+    paths = [line.split(":", 2)[-1] for line in text.splitlines()]
+    return next((path[-MAX_COMMAND:] for path in reversed(paths) if path != "/"), "")
 
 
 def _sendable(text: str) -> str:

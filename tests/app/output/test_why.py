@@ -248,6 +248,15 @@ def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
     assert "may use 1 of 4 CPUs (mask)" in result.evidence
 
 
+def test_the_owner_of_who_ran_there_is_evidence() -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.threads, session.run_times.tasks = BLOCKED, hog(0.5)
+    session.details = {"7": {"group": "/system.slice/backup.service"}}
+    result = waiting_loss(session, "job")
+    assert result is not None
+    assert result.evidence[-1] == "hog is of backup.service"
+
+
 @pytest.mark.parametrize(
     ("comm", "details", "by", "hint"),
     [
@@ -319,7 +328,7 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
 def test_a_job_that_mostly_sleeps_hears_how_little_it_wanted(wait_s: float, words: str) -> None:
     """A convoy at a lock hardly runs, so a share of the rest would look like a share of its run."""
     session: Session = sampled(Machine(cores=2))[0]
-    session.account()
+    session.start_accounts()
     session.run_times.threads = {(1, 1): times("job", 0.01, wait_s)}
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))

@@ -92,3 +92,14 @@ def test_a_child_process_is_a_birth() -> None:
         os.waitpid(child, 0)
         assert births.any()
     births.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [("0::/a.slice/b.scope\n", "/a.slice/b.scope"), ("4:cpu:/job_7\n1:memory:/\n0::/\n", "/job_7"),
+     ("4:cpu:/old\n0::/new.service\n", "/new.service"), ("2:cpu:/\n0::/\n", ""), ("", "")],
+)  # fmt: skip
+def test_the_group_is_that_of_the_last_hierarchy_in_which_there_is_one(
+    text: str, group: str
+) -> None:
+    assert task_files.group_of(text) == group

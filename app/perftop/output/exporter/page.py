@@ -28,6 +28,7 @@ from perftop.output.exporter.sums import (
     TIME_MODES,
     CoreTime,
     EpisodeSums,
+    OwnerTime,
     Sums,
 )
 from perftop.session.session import Session
@@ -66,6 +67,11 @@ EPISODES = Heading(
     "perftop_episodes", "counter", "Episodes that have begun; counted some seconds later."
 )
 EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "How long episodes ran.")
+OWNER = Heading(
+    "perftop_owner_cpu_seconds", "counter",
+    "Time that tasks of an owner (job, pod, container, unit) ran, and waited for a CPU, at least: "
+    "only the busiest tasks of each CPU are seen.",
+)  # fmt: skip
 CEILING = Heading(
     "perftop_ceiling_hertz", "gauge",
     "What turbo allows for certain with as many active cores, mean over the cores.",
@@ -178,10 +184,13 @@ class GridFamilies:
 
 
 class Page:
-    def __init__(self, session: Session, detail: Detail = "package") -> None:
+    def __init__(
+        self, session: Session, detail: Detail = "package", *, owners: bool = False
+    ) -> None:
         self._session, self._detail = session, detail
         self._sums, self._core_time = Sums(session), CoreTime(session)
-        self._episodes = EpisodeSums(session)
+        self._episodes, self._owner_time = EpisodeSums(session), OwnerTime(session)
+        self._shows_owners = owners
         self._reasons = lasting_reasons(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
         self._known_packages: Sequence[Labels] = self._packages[:]
@@ -206,6 +215,8 @@ class Page:
             self._sums.take(sample)
             self._core_time.take(sample, (self._session.now_ns - since_ns) / 1e9)
             self._episodes.take(sample, since_ns)
+            if self._shows_owners:
+                self._owner_time.take()
             self._texts.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:
@@ -263,6 +274,8 @@ class Page:
             names = list(rings.values())
             yield self._of_cpus(heading, "ring", names, sums.counts[rows], sums.known_counts[rows])
         yield from self._of_episodes()
+        owners = self._owner_time.seconds.items()
+        yield series_of(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))
         ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
         known = np.isfinite(ceiling_hz)
         by_package = [known & (package == index) for index in range(len(self._known_packages))]

@@ -18,6 +18,7 @@ from perftop.model.delta import Delta, Doubt
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.model.smt import STATES
+from perftop.model.tasks import process_owner
 from perftop.session.episodes import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
 
@@ -180,6 +181,46 @@ class CoreTime:
             else:
                 self.seconds[home] += seconds[old]
                 self._owed_s[home] = owed_s[old]
+
+
+# --- by owner
+
+MAX_OWNERS = 32
+"""Maximum number of owners with series of their own."""
+OTHER_OWNERS, ROOT_GROUP = "(others)", "(root)"
+"""Names that stand for further owners, and for the root control group."""
+
+
+class OwnerTime:
+    """CPU seconds that the tasks of each owner ran, and seconds that they waited for a CPU. Scans
+    report the busiest tasks of each CPU only; a task counts once its control group is known."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._snapshot, self._scanned_ns = session, session.snapshot, session.now_ns
+        self.seconds: dict[tuple[str, str], float] = {}
+        """By owner and state (`run` or `wait`)."""
+        self._owners: set[str] = set()
+
+    def take(self) -> None:
+        """Adds the newest scan of tasks, if it was not added yet."""
+        session = self._session
+        if session.snapshot is self._snapshot:
+            return
+        self._snapshot, span_s = session.snapshot, (session.now_ns - self._scanned_ns) / 1e9
+        self._scanned_ns = session.now_ns
+        for row in session.shown:
+            for task, wait, _ in self._snapshot.activity_on(str(session.topology[row].cpu)):
+                if (details := session.details.get(str(task.pid))) is None:
+                    continue
+                owner = process_owner(details) or ROOT_GROUP
+                if owner in self._owners or len(self._owners) < MAX_OWNERS:
+                    self._owners.add(owner)
+                else:
+                    owner = OTHER_OWNERS
+                for state, share in (("run", task.share), ("wait", wait)):
+                    if share >= 0:  # the share of a wait may be NaN
+                        sum_s = self.seconds.get((owner, state), 0.0)
+                        self.seconds[owner, state] = sum_s + share * span_s
 
 
 # --- episodes, by package and cause

@@ -432,6 +432,10 @@ class Monitor(DirectScreen):
         self.choice.units = next((u for u in UNITS if u == name), UNITS[(index + 1) % len(UNITS)])
         self.refresh_view()
 
+    def action_owners(self) -> None:
+        self.choice.by_owner = not self.choice.by_owner
+        self.refresh_view()
+
     def action_window(self, by: int) -> None:
         index = WINDOWS_S.index(self.choice.window_s) + by
         self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, index))]

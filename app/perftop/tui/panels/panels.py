@@ -81,9 +81,9 @@ def wrapped_lines(text: str, room: int) -> list[str]:
 
 
 def who_runs(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
-) -> list[PanelLine]:  # fmt: skip
-    ranking = tasks.ranking(session, interval)
+    session: Session, interval: Interval, choice: Choice, width: int, height: int
+) -> list[PanelLine]:
+    ranking = tasks.ranking(session, interval, by_owner=choice.by_owner)
     if not ranking.tasks:
         reason = "no task has run for a noticeable time"
         if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
@@ -98,7 +98,7 @@ def who_runs(
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     shown = tasks.task_columns(session, interval, ranking, width, low=is_low)
     if is_low:  # headings are in the title's line, except those of names
-        numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
+        numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
         after = columns.headings(numbers)
         after.append((" " * max(0, width - total_width(shown)), "dim"))
         heads = [panel_title("who runs", "", width, after)]

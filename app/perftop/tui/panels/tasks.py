@@ -16,17 +16,19 @@ from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
 from perftop.draw.strips import safe_cells
 from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
-from perftop.model.tasks import TaskSnapshot, WatchedJob
+from perftop.model.tasks import Task, TaskSnapshot, WatchedJob, process_owner
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs for which each CPU has a column."""
-MIN_WIDTH_FOR_JOBS = 88
+MIN_WIDTH_FOR_OWNERS = 88
 MIN_BAR_WIDTH_FOR_LEGEND = 23
 MIN_BOLD_WAIT = 0.2
 """Minimum share of time waiting that is bold."""
+NO_OWNER = "no unit or container"
+"""Name of the owner of tasks of the root control group, and of those whose group is unknown."""
 DIM_SHARE = 0.05
 """Tasks with a smaller share of a CPU are dim."""
 INDENT = 2
@@ -80,9 +82,11 @@ def task_columns(
         ),
         Column("pid", "", 8),
     ]
-    tasks = ranking.tasks if width >= MIN_WIDTH_FOR_JOBS and session.details else ()
-    if any(job_name(session, pid) for pid, _ in tasks):
-        names.append(Column("job", "job", 13, is_left=True))
+    tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
+    if ranking.by_owner:
+        names = [Column("name", "owner", indent + 24, is_left=True, gap=indent)]
+    elif any(owner_name(session, pid) for pid, _ in tasks):
+        names.append(Column("owner", "owner", 13, is_left=True))
     cpus = sorted(session.topology[row].cpu for row in session.shown)
     shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, source=cpu)
               for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
@@ -120,8 +124,8 @@ def task_cells(
                 yield safe_cells(task.comm), style
             case "pid":
                 yield str(task.pid), "dim"
-            case "job":
-                yield safe_cells(job_name(session, task.pid)), "dim"
+            case "owner":
+                yield safe_cells(owner_name(session, task.pid)), "dim"
             case "cpu":
                 yield str(task.cpu), "dim"
             case "bar":
@@ -158,35 +162,39 @@ def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
     return float(interval.values["ipc"][session.position[cpu]])
 
 
-def job_name(session: Session, pid: int) -> str:
-    """Returns the systemd service to which a process belongs, else the name of its parent; '' if
-    unknown."""
-    known = session.details.get(str(pid), {})
-    group, parent = known.get("group"), known.get("parent")
-    for part in reversed(group.split("/") if isinstance(group, str) else ()):
-        name, _, kind = part.rpartition(".")
-        if kind == "service" and not name.startswith("user@"):
-            return name
-    return parent if isinstance(parent, str) else ""
+def owner_name(session: Session, pid: int) -> str:
+    """Returns the owner of a process (a job, pod, container or unit), without the suffix of a
+    service; else the name of its parent; '' if unknown."""
+    details = session.details.get(str(pid), {})
+    parent = details.get("parent")
+    name = process_owner(details).removesuffix(".service")
+    return name or (parent if isinstance(parent, str) else "")
 
 
 class Ranking:
     """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of a
-    process that have the same name count as one task."""
+    process that have the same name count as one task; `by_owner`: all tasks of one owner do."""
 
-    def __init__(self, session: Session, snapshot: TaskSnapshot) -> None:
-        self.snapshot, self.shown = snapshot, session.shown
+    def __init__(self, session: Session, snapshot: TaskSnapshot, *, by_owner: bool) -> None:
+        self.snapshot, self.shown, self.by_owner = snapshot, session.shown, by_owner
+        self._session = session
         self._shares: dict[tuple[int, str], dict[int, float]] = {}
         known = snapshot.top_tasks or snapshot.tasks
         for row in session.shown:
             cpu = session.topology[row].cpu
-            for pid, comm, share in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
-                shares = self._shares.setdefault((pid, comm), {})
-                shares[cpu] = shares.get(cpu, 0.0) + share
+            for task in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
+                shares = self._shares.setdefault(self._key_of(task), {})
+                shares[cpu] = shares.get(cpu, 0.0) + task.share
         ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
         """Pid and name of each task, the busiest first."""
         self._tasks_made: list[RankedTask] = []
+
+    def _key_of(self, task: Task) -> tuple[int, str]:
+        """Returns the PID and name under which a task is listed; for an owner, the PID is 0."""
+        if not self.by_owner:
+            return task.pid, task.comm
+        return 0, process_owner(self._session.details.get(str(task.pid), {})) or NO_OWNER
 
     def first(self, count: int) -> list[RankedTask]:
         """Returns the `count` busiest tasks. They are made when first needed, because a screen
@@ -194,7 +202,7 @@ class Ranking:
         for pid, comm in self.tasks[len(self._tasks_made) : count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
-            threads = [thread for thread in tasks if thread.task[:2] == (pid, comm)]
+            threads = [thread for thread in tasks if self._key_of(thread.task) == (pid, comm)]
             wait = sum(thread.wait for thread in threads) / len(threads)
             switches = sum(thread.switches for thread in threads)
             self._tasks_made.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
@@ -211,14 +219,17 @@ class Ranking:
         return names
 
 
-_LAST_RANKINGS: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
-"""The last ranking of each session, cached because a record of tasks is shown for a second."""
+_LAST_RANKINGS: tuple[WeakKeyDictionary[Session, Ranking], ...]
+_LAST_RANKINGS = WeakKeyDictionary(), WeakKeyDictionary()
+"""The last rankings of each session, of tasks and of owners, cached because a record of tasks is
+shown for a second."""
 
 
-def ranking(session: Session, interval: Interval) -> Ranking:
-    last = _LAST_RANKINGS.get(session)
+def ranking(session: Session, interval: Interval, *, by_owner: bool = False) -> Ranking:
+    last = _LAST_RANKINGS[by_owner].get(session)
     if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
-        last = _LAST_RANKINGS[session] = Ranking(session, interval.snapshot)
+        last = Ranking(session, interval.snapshot, by_owner=by_owner)
+        _LAST_RANKINGS[by_owner][session] = last
     return last
 
 

@@ -36,6 +36,8 @@ class Choice(Sorting):
     metric: str = "util"
     """Key of the metric that the heat map and the time view show."""
     units: Units = "GHz"
+    by_owner: bool = False
+    """Whether "who runs" lists owners (units, containers, jobs) instead of tasks."""
     window_s: float = 60.0
     columns: tuple[str, ...] = ()
     """Keys of the table's columns, in display order; empty: all columns."""

@@ -88,6 +88,8 @@ KEYS: tuple[Key, ...] = (
         "Next metric of the heat map and of the time view"),
     Key("metric_back", "monitor", "V", "metric(-1)", "metric back", "Previous metric"),
     Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz or as multiples of base"),
+    Key("owners", "monitor", "i", "owners", "owners",
+        "Who runs: tasks, or their owners (units, containers, pods, jobs)"),
     Key("step_back", "app", "left,comma", "source('step',-1)", "back", "One sample back (pauses)"),
     Key("step_on", "app", "right,full_stop", "source('step',1)", "on", "One sample on"),
     Key("leap_back", "app", "shift+left", "source('leap',-10)", "10 s back",
@@ -271,7 +273,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "find": (
         "filter", "clear", "sort", "sort_next", "sort_before", "order", "reverse",
-        "sort_left", "sort_right", "metric", "metric_back", "columns", "units",
+        "sort_left", "sort_right", "metric", "metric_back", "columns", "units", "owners",
     ),
     "keep": ("mark", "record"),
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),

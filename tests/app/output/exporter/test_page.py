@@ -10,7 +10,8 @@ from exported import messages
 from scraped import families, fed_page, series, series_named, shown_series
 
 from perfprobe import wire
-from perftop.output.exporter.page import DETAILS, Detail
+from perftop.output.exporter.page import DETAILS, Detail, Page
+from perftop.session.session import Session
 
 LABELS = {
     "perftop_smt_seconds": {"package", "state"},
@@ -142,6 +143,18 @@ def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
     assert ("perftop_ceiling_hertz", "0") in screen
     assert not [*series_named(screen, "perftop_below_ceiling_seconds_total")]
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
+
+
+def test_owners_are_exported_if_asked_for() -> None:
+    greeting, *rest = messages("demo,cpus=8", 10)
+    assert isinstance(greeting, wire.Hello)
+    session = Session(greeting)
+    page = Page(session, owners=True)
+    for _ in session.play(rest):
+        page.take(session.now_ns)
+    owner_s = {k[1:]: s for k, s in series(page.text(openmetrics=True)).items()
+               if k[0] == "perftop_owner_cpu_seconds_total"}  # fmt: skip
+    assert owner_s["nginx.service", "run"] > 0.1
 
 
 def test_no_name_of_a_program_is_exported() -> None:

@@ -12,6 +12,7 @@ import made
 import numpy as np
 import pytest
 from exported import messages
+from fakes import guest
 from nights import cases_by_day
 from scraped import LATE_S, Series, fed_page, series_named, shown_series
 from truths import scripted
@@ -21,7 +22,7 @@ from perfprobe.sources.sim.truth import truth
 from perftop.model.counters import Cores
 from perftop.model.kinds import Episode
 from perftop.output.exporter.page import Page
-from perftop.output.exporter.sums import CoreTime
+from perftop.output.exporter.sums import MAX_OWNERS, OTHER_OWNERS, CoreTime, OwnerTime
 from perftop.session.session import Session
 
 SECONDS = 20
@@ -335,3 +336,27 @@ def test_cpus_without_a_package_have_no_package_label() -> None:
     busy = dict(series_named(screen, "perftop_cpu_seconds_total"))
     assert busy == pytest.approx({("busy", "0"): 0.1, ("busy",): 0.1})
     assert np.isclose(screen["perftop_smt_seconds_total", "lp0"], 0.1)
+
+
+def test_owners_have_the_time_of_their_tasks_and_are_bounded() -> None:
+    machine = guest()
+    session = Session(machine.hello)
+    owner_time = OwnerTime(session)
+    pids = range(1, MAX_OWNERS + 3)
+    details = {str(pid): {"group": f"/system.slice/u{pid}.service"} for pid in pids}
+    for seq, second in enumerate(range(10, 10 * (MAX_OWNERS + 4), 10)):
+        pid = seq % len(pids) + 1
+        tasks = {
+            "others": {"0": [[pid, "a", 0.5], [99, "unknown", 0.3]]},
+            "tasks": {"0": [pid, "a", 0.5]},
+            "waits": {"0": [[0.25, 7], [None, None]]},
+        }
+        session.apply(machine.frame(second, records=tasks | {"details": details}))
+        owner_time.take()
+        owner_time.take()  # the same scan again
+    assert len({owner for owner, _ in owner_time.seconds}) == MAX_OWNERS + 1
+    run_s, wait_s = (owner_time.seconds["u2.service", state] for state in ("run", "wait"))
+    assert run_s == pytest.approx(2 * wait_s)
+    total_s = sum(s for (_, state), s in owner_time.seconds.items() if state == "run")
+    assert total_s == pytest.approx(0.5 * (session.now_ns - session.hello.raw_ns) / 1e9)
+    assert owner_time.seconds[OTHER_OWNERS, "run"] > run_s

@@ -54,11 +54,11 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
     result = text(observe(guest(), records=records()), 97, 10)
     assert result[0].startswith("who runs  % of a CPU ─────")
     assert result[1].split() == [
-        "task", "job", "CPU", "0", "CPU", "1", "━", "runs", "━", "waits", "─", "sleeps", "waits",
+        "task", "owner", "CPU", "0", "CPU", "1", "━", "runs", "━", "waits", "─", "sleeps", "waits",
         "switches/s",
     ]  # fmt: skip
     assert [line.replace("━", "").replace("─", "").split() for line in result[2:7]] == [
-        ["cc1plus", "4502", "make", "47.9", "·", "38.2", "212"],
+        ["cc1plus", "4502", "build.scope", "47.9", "·", "38.2", "212"],
         ["postgres", "812", "postgresql", "·", "38.4", "3.1", "2104"],
         ["cc1plus", "4509", "24.6", "·", "52.4", "187"],
         ["make", "4471", "2.7", "·", "9.4", "58"],
@@ -88,7 +88,7 @@ def test_uncounted_parts_are_not_shown() -> None:
     of = observe(guest(), records=records(waits=None, details=None))
     result = "\n".join(text(of, 240, 12))
     assert "waits " in result, "the bar's legend"
-    assert not any(title in result for title in ("switches/s", "job", "IPC"))
+    assert not any(title in result for title in ("switches/s", "owner", "IPC"))
     assert "n/a" not in result
     waits = {"0": [[None, None]], "1": [[0.5, None]]}
     result = "\n".join(text(observe(guest(), records=records(waits=waits)), 97, 12))
@@ -130,20 +130,36 @@ def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "parent", "job"),
+    ("group", "parent", "owner"),
     [
         ("/system.slice/nginx.service", "systemd", "nginx"),
         ("/system.slice/nginx.service/worker", "nginx", "nginx"),
-        ("/user.slice/user@1000.service/app.slice/x.scope", "bash", "bash"),
+        ("/user.slice/user@1000.service/app.slice/x.scope", "bash", "x.scope"),
+        ("/user.slice/user@1000.service/init", "bash", "user.slice"),
+        ("/docker/0123456789abcdef0123", "sh", "container 0123456789ab"),
         (None, "bash", "bash"),
         (None, None, ""),
         (["/a.service"], 7, ""),
     ],
 )
-def test_a_job_is_the_service_or_what_started_it(group: Any, parent: Any, job: str) -> None:
+def test_an_owner_is_a_unit_a_container_or_what_started_it(
+    group: Any, parent: Any, owner: str
+) -> None:
     details = {"4502": {"group": group, "parent": parent}}
     session, _ = observe(guest(), records=records(details=details))
-    assert tasks.job_name(session, 4502) == job
+    assert tasks.owner_name(session, 4502) == owner
+
+
+def test_tasks_of_one_owner_are_one_line_if_chosen() -> None:
+    details = DETAILS | {"4509": DETAILS["4502"]}
+    of = observe(guest(), records=records(details=details))
+    lines = panels.who_runs(*of, Choice(by_owner=True), 97, 10)
+    result = [strips.text(line).replace("━", "").replace("─", "").split() for line, _ in lines]
+    assert result[1][:5] == ["owner", "CPU", "0", "CPU", "1"]
+    assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
+    assert result[3][:3] == ["postgresql.service", "·", "38.4"]
+    assert result[4][:6] == [*tasks.NO_OWNER.split(), "2.7", "0.6"]
+    assert text(of, 97, 10)[2].split()[0] == "cc1plus", "tasks are kept beside"
 
 
 def test_without_tasks_one_line_shows_why() -> None:
