@@ -101,7 +101,7 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, found
 
 
-def upward(module: str, source: str) -> list[str]:
+def forbidden_imports(module: str, source: str) -> list[str]:
     """Imports of this module that the table does not allow."""
     here, may = folder(module), MAY_IMPORT[folder(module)].split() + EVERYWHERE
     return [
@@ -125,7 +125,9 @@ def test_the_table_lists_the_existing_folders() -> None:
 
 
 def test_no_import_runs_upward() -> None:
-    found = [line for m, path in PATHS.items() for line in upward(m, path.read_text("utf-8"))]
+    found = [
+        line for m, path in PATHS.items() for line in forbidden_imports(m, path.read_text("utf-8"))
+    ]
     assert not found, "\n".join(found)
 
 
@@ -147,7 +149,7 @@ def test_no_files_and_no_folders_import_each_other() -> None:
 def test_imports_inside_functions_are_seen() -> None:
     """A guard that finds nothing passes everything."""
     source = "def f():\n    from perftop.tui import app\n    import perftop.base.text\n"
-    assert upward("perftop.session.session", source) == [
+    assert forbidden_imports("perftop.session.session", source) == [
         "app/perftop/session/session.py:2: session must not import perftop.tui.app"
     ]
     assert "perftop.model.counters" in modules("model")

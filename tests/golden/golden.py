@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from difflib import unified_diff
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -295,17 +296,19 @@ def joined(outputs: dict[str, str]) -> str:
     return "".join(f"{HEADING}{name}\n{abridged(text)}" for name, text in outputs.items())
 
 
-def differences(group: str, outputs: dict[str, str]) -> list[str]:
-    """Names of the outputs that are not as expected, and of those that no longer exist."""
+def differences(group: str, outputs: dict[str, str]) -> dict[str, str]:
+    """The lines that differ, for each output that is not as expected or no longer exists."""
     path = EXPECTED / f"{group}.txt"
     parts = path.read_text(encoding="utf-8").split(HEADING)[1:] if path.exists() else []
     expected = {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
-    names = dict.fromkeys([*expected, *outputs])
-    return [
-        f"{group}/{name}"
-        for name in names
-        if name not in outputs or expected.get(name) != abridged(outputs[name])
-    ]
+    actual = {name: abridged(text) for name, text in outputs.items()}
+    result = {}
+    for name in dict.fromkeys([*expected, *actual]):
+        before, now = (texts.get(name, "").splitlines() for texts in (expected, actual))
+        if expected.get(name) != actual.get(name):
+            lines = unified_diff(before, now, f"expected {group}/{name}", "now", n=0, lineterm="")
+            result[f"{group}/{name}"] = "\n".join(lines)
+    return result
 
 
 @contextlib.contextmanager
@@ -333,7 +336,7 @@ def main() -> int:
     parser.add_argument("groups", nargs="*", metavar="GROUP", default=GROUPS)
     options = parser.parse_args()
     whole = options.whole and options.whole.absolute()
-    differ = []
+    differ: list[str] = []
     with environment() as directory:
         for group in options.groups:
             outputs = {name: steady(make_text()) for name, make_text in cases(directory, group)}

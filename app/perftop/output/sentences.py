@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
@@ -204,9 +205,9 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
     watched_job = session.neighbours.watched_job
     of_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
     if watched_job.name is not None and of_job:
-        names = [thread.comm for thread in watched_job.threads.values()]
+        names = Counter(thread.comm for thread in watched_job.threads.values())
         by_pid = watched_job.name.isdecimal() and names
-        return [max(set(names), key=names.count) if by_pid else watched_job.name]
+        return [names.most_common(1)[0][0] if by_pid else watched_job.name]
     cpus = sorted({cpu for episode in episodes for cpu in episode.cpus})
     running_tasks = [t for cpu in cpus if (t := task(tasks.get(str(cpu)))) is not None]
     running_tasks.sort(key=lambda t: -t.share)

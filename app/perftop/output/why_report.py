@@ -220,8 +220,8 @@ def _job_text(session: Session, times: RunTimes) -> str | None:
     if name is None or not name.isdecimal():
         is_group = name is not None and name.startswith("/")
         return None if name is None else safe_text(owner(name) if is_group else name, MAX_NAME + 1)
-    names = [thread.comm for thread in times.threads.values()]
-    return safe_text(max(set(names), key=names.count), MAX_NAME + 1) if names else f"process {name}"
+    names = Counter(thread.comm for thread in times.threads.values())
+    return safe_text(names.most_common(1)[0][0], MAX_NAME + 1) if names else f"process {name}"
 
 
 # --- one cause
