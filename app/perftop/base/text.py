@@ -123,7 +123,6 @@ def full_terminal(stream: TextIO) -> bool:
 
 
 def colours(stream: TextIO) -> bool:
-    """Whether to colour text written to this stream."""
     return full_terminal(stream) and not os.environ.get("NO_COLOR")
 
 

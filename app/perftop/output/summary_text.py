@@ -150,17 +150,17 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     if len(phases) > MAX_SIDE_BY_SIDE:
         table = _phases_as_rows(all_phases, numbers[:MAX_ROW_NUMBERS])
     elif phases:
-        table = _phases_as_columns(all_phases, numbers)
+        wide = _columns_of(2 * CELL_WIDTH, len(all_phases))
+        labels = (safe_text(phase.line["label"], 2 * CELL_WIDTH - 1) for phase in all_phases)
+        starts = (time_of_day(phase.line["start"]) for phase in all_phases)
+        head, *rows = _phases_as_columns(all_phases, numbers, ("mean", "p5"))
+        table = [
+            table_line(wide, ["", *labels]), head, table_line(wide, ["from", *starts]), *rows
+        ]  # fmt: skip
     else:
-        names = ("mean", *PERCENTILES, "min", "max")
-        placed = _columns_of(CELL_WIDTH, *names)
         lasted = long_duration(round(whole.report.totals.elapsed_s * 1e9))
-        start = time_of_day(whole.line["start"])
-        table = [f"from {start} for {lasted}", table_line(placed, ["", *names])]
-        for number in numbers:
-            cells = [number_text(number, whole.value(number.key, name)) for name in names]
-            table.append(table_line(placed, [_label(number), *cells]))
-        table += _totals(all_phases, 1)
+        table = [f"from {time_of_day(whole.line['start'])} for {lasted}"]
+        table += _phases_as_columns([whole], numbers, ("mean", *PERCENTILES, "min", "max"))
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
     bar = time_use_lines(session.run_phases(), unicode=utf8())
     return [
@@ -185,9 +185,8 @@ def _sentence(phases: Sequence[Phase]) -> str:
     return "; ".join(parts) + "."
 
 
-def _columns_of(width: int, *headings: str) -> list[Column]:
-    cells = [Column("", heading, width) for heading in headings]
-    return [Column("", "", LABEL_WIDTH, is_left=True, gap=0), *cells]
+def _columns_of(width: int, count: int) -> list[Column]:
+    return [Column("", "", LABEL_WIDTH, is_left=True, gap=0), *[Column("", "", width)] * count]
 
 
 def _label(number: Number) -> str:
@@ -200,32 +199,21 @@ def _label(number: Number) -> str:
     return f"{name:<{LABEL_WIDTH - len(unit)}}{unit}"
 
 
-def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
-    wide = _columns_of(2 * CELL_WIDTH, *[""] * len(phases))
-    names = "mean", "p5"
-    placed = _columns_of(CELL_WIDTH, *names * len(phases))
-    labels = (safe_text(phase.line["label"], 2 * CELL_WIDTH - 1) for phase in phases)
-    lines = [
-        table_line(wide, ["", *labels]),
-        table_line(placed, ["", *names * len(phases)]),
-        table_line(wide, ["from", *(time_of_day(phase.line["start"]) for phase in phases)]),
-    ]
-    for number in numbers:
-        values = (phase.value(number.key, name) for phase in phases for name in names)
-        cells = [number_text(number, value) for value in values]
-        lines.append(table_line(placed, [_label(number), *cells]))
-    return lines + _totals(phases, 2)
-
-
-def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
-    """Returns the rows of numbers without percentiles. `columns`: number of columns of each
-    phase."""
-    placed, lines = _columns_of(CELL_WIDTH, *[""] * len(phases) * columns), []
-    for number in map(NUMBERS.__getitem__, TOTALS):
-        values = [phase.value(number.key) for phase in phases]
-        if any(map(isfinite, values)):
-            cells = [cell for value in values
-                     for cell in (number_text(number, value), *[""] * (columns - 1))]  # fmt: skip
+def _phases_as_columns(
+    phases: Sequence[Phase], numbers: Sequence[Number], names: tuple[str, ...]
+) -> list[str]:
+    """Returns a heading and a row for each number, with the values of these names of each phase:
+    first the numbers that have percentiles, then the others, which only have one value."""
+    placed = _columns_of(CELL_WIDTH, len(phases) * len(names))
+    lines = [table_line(placed, ["", *names * len(phases)])]
+    for number in (*numbers, *map(NUMBERS.__getitem__, TOTALS)):
+        is_total = number.key in TOTALS
+        values = [[phase.value(number.key, name) for name in names] for phase in phases]
+        if not is_total or any(isfinite(first) for first, *_ in values):
+            cells = [
+                "" if is_total and place else number_text(number, value)
+                for of_phase in values for place, value in enumerate(of_phase)
+            ]  # fmt: skip
             lines.append(table_line(placed, [_label(number), *cells]))
     return lines
 

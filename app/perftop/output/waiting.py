@@ -121,16 +121,12 @@ class _Reason:
 
 
 def waiting_loss(
-    session: Session, job: str | None, totals: Totals | None = None,
-    whole: Interval | None = None, *, past: bool = False,
-) -> WaitingLoss | None:  # fmt: skip
+    session: Session, job: str | None, totals: Totals, whole: Interval, *, past: bool
+) -> WaitingLoss | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
     None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
     `whole` and `past` as in `report`."""
-    times = session.run_times if totals is None else totals.times
-    start_ns = session.run.start_ns if totals is None else totals.start_ns
-    span_s = ((session.now_ns if totals is None else totals.end_ns) - start_ns) / 1e9
-    whole = whole or session.run_interval()
+    times, span_s = totals.times, totals.elapsed_s
     everywhere_tasks = _without_quotas(times, times.tasks)
     tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != UNKNOWN_CPU}
     waiters = _find_waiters(session, job, times, tasks)

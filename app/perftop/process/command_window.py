@@ -222,7 +222,6 @@ class CommandWindow:
 
     @property
     def is_running(self) -> bool:
-        """Whether the command runs."""
         task = self._start.running
         return task is not None and not task.done()
 

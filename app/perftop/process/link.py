@@ -164,7 +164,6 @@ class Link:
         return wait_s
 
     def ping(self) -> None:
-        """Requests an echo."""
         now_ns = raw_ns()
         if self.echoed is not None:
             self._sent = {n: ns for n, ns in self._sent.items() if now_ns - ns < LOST_NS}

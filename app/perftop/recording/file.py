@@ -488,7 +488,6 @@ def report_damage(name: object, source: Source) -> int:
 
 
 def is_same_file(source: Path | None, path: Path) -> bool:
-    """Whether the source is the file at this path."""
     with contextlib.suppress(OSError):
         source_status = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
         return os.path.samestat(source_status, path.stat())

@@ -147,7 +147,6 @@ class Writer:
             raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
 
     def drop(self) -> None:
-        """Removes the file."""
         files.remove(self.path, self._status)
 
     def _append(self, data: wire.Bytes) -> None:

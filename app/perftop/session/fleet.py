@@ -171,7 +171,6 @@ class Fleet:
 
 
 def order_value(machine: Machine, order: str, now: float) -> float:
-    """The value by which a machine is sorted."""
     if order == "episodes":
         return float(sum(episode.is_wrong for episode in machine.running))
     if order == "suspects":

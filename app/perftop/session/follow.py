@@ -150,7 +150,6 @@ class Follower:
 
     @property
     def has_started(self) -> bool:
-        """Whether there is a session."""
         return self._session is not None
 
     def cut_interval(self) -> None:

@@ -183,7 +183,6 @@ class History:
 
     @property
     def bytes(self) -> int:
-        """Bytes in use."""
         newest = self._chunks[-1].nbytes if self._chunks else 0
         packer = self._chunks[-1].packer if self._chunks else None
         return self._sealed_bytes + newest + (packer.nbytes if packer else 0) + self._layouts.nbytes

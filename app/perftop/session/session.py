@@ -142,7 +142,6 @@ class Session:
     # --- messages
 
     def apply(self, message: wire.Message) -> None:
-        """Take one message."""
         for _ in self.play([message]):
             pass
 
@@ -478,7 +477,6 @@ class Session:
 
     @property
     def tasks(self) -> Tasks:
-        """The tasks of the latest record."""
         return self.snapshot.tasks
 
     @property

@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,21 +45,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
-    """Provides the listening socket: the one passed by systemd, else one at `path`. Raises
+def listening(
+    path: Path | None, group: int | None
+) -> contextlib.AbstractContextManager[socket.socket]:
+    """Returns the listening socket: the one passed by systemd, else one at `path`. Raises
     Failed."""
     from perftop.process.sockets import inherited_unix_socket, listening_socket
 
     inherited_socket = inherited_unix_socket()
     if inherited_socket is not None:
-        with inherited_socket:
-            yield inherited_socket
-    elif path is None:
+        return inherited_socket
+    if path is None:
         raise Failed("no socket to listen on: --socket PATH, or one from systemd", USAGE)
-    else:
-        with listening_socket(path, group) as new_socket:
-            yield new_socket
+    return listening_socket(path, group)
 
 
 async def serve(listener: socket.socket, argv: list[str], group: int | None) -> None:

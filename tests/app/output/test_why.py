@@ -24,6 +24,7 @@ from perftop.session.losses import (
     WAIT_CAUSE,
     Cause,
     LossSums,
+    Totals,
 )
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
@@ -42,6 +43,13 @@ SICK: list[tuple[str, str | None, float, Cause]] = [
 WELL = ["steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup"]
 WELL_BY_DAY = ("jitter", "hybrid", "hotplug", "warmup")
 EVERY = [*((s, w, t) for s, w, t, _ in SICK), *((s, None, PLAYED_S) for s in WELL_BY_DAY)]
+
+
+def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
+    """What tasks of the whole run waited for."""
+    losses = LossSums(np.zeros(2), np.zeros(2), {})
+    totals = Totals(session.run.start_ns, session.now_ns, losses, session.run_times, 0, 0)
+    return waiting_loss(session, job, totals, session.run_interval(), past=False)
 
 
 def seen(
@@ -175,7 +183,7 @@ def waits(
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = threads or {}
     session.run_times.tasks = tasks or {}
-    result = waiting_loss(session, job)
+    result = waits_of(session, job)
     assert result is not None
     return result
 
@@ -243,7 +251,7 @@ def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = PINNED | {(3, 3): times("timeout", 0.001, 0.001)}
     session.details = {pid: {**mask} for pid, mask in MASKS.items()}
-    result = waiting_loss(session, "job")
+    result = waits_of(session, "job")
     assert result is not None
     assert "may use 1 of 4 CPUs (mask)" in result.evidence
 
@@ -252,7 +260,7 @@ def test_the_owner_of_who_ran_there_is_evidence() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads, session.run_times.tasks = BLOCKED, hog(0.5)
     session.details = {"7": {"group": "/system.slice/backup.service"}}
-    result = waiting_loss(session, "job")
+    result = waits_of(session, "job")
     assert result is not None
     assert result.evidence[-1] == "hog is of backup.service"
 
@@ -272,7 +280,7 @@ def test_a_thread_of_the_kernel_is_named_by_what_it_does(
     session.run_times.threads = BLOCKED
     session.run_times.tasks = {(7, comm, 0): times(comm, 0.3)}
     session.details = {"7": details}
-    result = waiting_loss(session, "job")
+    result = waits_of(session, "job")
     assert result is not None
     assert result.text == f"job waits behind {comm}[7] on CPU 0"
     assert (result.culprit, result.hint) == (by, hint)
@@ -311,7 +319,7 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
     session: Session = sampled(machine)[0]
     session.hello.settings["deepest_idle_state"] = "C6, 170 us"
     session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
-    result = waiting_loss(session, "job")
+    result = waits_of(session, "job")
     assert result is not None
     assert (result.text, result.confidence) == (words, confidence)
     if confidence == "inferred":
@@ -344,7 +352,7 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     }
     command = "/usr/bin/qemu-system-x86_64 -name guest={},debug-threads=on -machine q35"
     session.details = {str(n): {"command": command.format(f"web{n}")} for n in (1, 2)}
-    result = waiting_loss(session, None)
+    result = waits_of(session, None)
     assert result is not None
     assert result.text == "2 threads of VM web1 wait behind VM web2[2] on CPUs 0-1"
     assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
@@ -359,7 +367,7 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
     session.run_times.threads, session.run_times.tasks = BLOCKED, storm(0.3)
     for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
         session.details = {"8": {"affinity": affinity}}
-        result = waiting_loss(session, "job")
+        result = waits_of(session, "job")
         assert result is not None
         assert result.text.startswith(words)
 
@@ -372,12 +380,12 @@ def test_tasks_of_one_name_but_of_other_parents_are_not_one_group() -> None:
     }
     parents = {"1": "make", "2": "make", "3": "cron"}
     session.details = {pid: {"parent": parent} for pid, parent in parents.items()}
-    result = waiting_loss(session, None)
+    result = waits_of(session, None)
     assert result is not None
     assert result.text.startswith("2 tasks of python wait ")
     assert result.evidence[0] == "they waited 0.70 of 1.5 s"
     session.details = {}
-    result = waiting_loss(session, None)
+    result = waits_of(session, None)
     assert result is not None
     assert result.text.startswith("3 tasks of python wait ")
 
@@ -405,7 +413,7 @@ def test_a_job_that_may_use_few_cpus_hears_of_its_mask(
     machine.does = {0: CpuLoad(util=1.0)} | dict.fromkeys((1, 2, 3), CpuLoad(util=busy))
     session: Session = sampled(machine)[0]
     session.run_times.threads, session.details = PINNED, details
-    result = waiting_loss(session, "job")
+    result = waits_of(session, "job")
     assert result is not None
     assert result.text == "2 threads of job (a, b) wait for each other on CPU 0"
     assert [piece for piece in result.evidence if "CPU" in piece] == pieces
@@ -484,7 +492,7 @@ def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
 def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.2)
     session.run_times.tasks = hog(0.5)
-    result = waiting_loss(session, "job")
+    result = waits_of(session, "job")
     assert result is not None
     assert result.evidence[0] == "it waited 0.10 of 0.30 s"
 
