@@ -277,7 +277,8 @@ def _page_text(name: str, lines: list[str], version: str, date: str) -> str:
     their code points, so that the page does not depend on an encoding."""
     title, _, section = name.rpartition(".")
     head = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
-    text = "\n".join(["'\\\" t", head, ".nh", ".ad l", *_without_double_gaps(lines), ""])
+    ragged = ".ds AD l", ".ad l"  # the string is for groff 1.23, which resets .ad at each paragraph
+    text = "\n".join(["'\\\" t", head, ".nh", *ragged, *_without_double_gaps(lines), ""])
     return "".join(sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text)
 
 

@@ -71,10 +71,10 @@ def test_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["fleet", "--json", "-n", "1", "sim:throttle,cpus=4,speed=9", "sim:nothing"]
-    lines = printed(line, capsys)
-    assert {each["answers"] for each in lines} == {True, False}
-    assert check("fleet", lines) == {"machine"}
+    words = ["fleet", "--json", "-n", "1", "sim:throttle,cpus=4,speed=9", "sim:nothing"]
+    lines = printed(words, capsys)
+    assert {line["answers"] for line in lines if line["type"] == "machine"} == {True, False}
+    assert check("fleet", lines) >= {"machine"}  # on a busy machine also episodes
 
 
 @pytest.mark.parametrize("verb", ["topology", "doctor", "events"])
