@@ -72,7 +72,7 @@ def test_every_command_is_understood(name: str) -> None:
         words = with_verb(given, command, screen=True)
         if program != "perftop" or words[0] in GENERAL or words == ["VERB", "--help"]:
             continue
-        cli._parsed(words, command)
+        cli._parse_arguments(words, command)
 
 
 @pytest.mark.parametrize(

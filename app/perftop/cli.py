@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     arguments = with_verb(given, command, screen=options.is_at_terminal())
     try:
-        args = _parsed(translated(arguments), command)
+        args = _parse_arguments(translate_habits(arguments), command)
         if command is None and arguments[0] == "stat" and arguments != given:
             print_error("no terminal for the screen; showing one second as text (see perftop help)")
         status: int = args.verb(args)
@@ -177,7 +177,7 @@ class _PrintCompletion(argparse.Action):
         parser.exit()
 
 
-def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
+def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
     """Parses the options of a verb and adds the command after `--`. `host` is the first of the
     `hosts` given by --host. Raises Failed."""
     verb = arguments[0]
@@ -186,7 +186,7 @@ def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.
     needs_all = verb.startswith("-") or verb == "help"
     args, left = _parser("" if needs_all else verb).parse_known_args(arguments)
     if left:
-        raise Failed(_unexpected(verb, left), USAGE)
+        raise Failed(_unexpected_text(verb, left), USAGE)
     args.command = command
     if command is not None:
         if not args.runs:
@@ -220,7 +220,7 @@ def _check_verb(arguments: list[str]) -> None:
     raise Failed(text, USAGE)
 
 
-def _unexpected(verb: str, left: list[str]) -> str:
+def _unexpected_text(verb: str, left: list[str]) -> str:
     """Returns the message for unexpected arguments, which may be intended as a command."""
     first = left[0].partition("=")[0]
     if first in VERBS:
@@ -283,7 +283,7 @@ _ANSWERS = {
 """Options that have another meaning or none in perftop, and what to type instead."""
 
 
-def translated(arguments: Sequence[str]) -> list[str]:
+def translate_habits(arguments: Sequence[str]) -> list[str]:
     """Translates arguments to options of perftop; the first argument is a verb. Raises Failed, with
     a hint, for an option that has another meaning in perftop."""
     verb, *rest = arguments
@@ -291,10 +291,10 @@ def translated(arguments: Sequence[str]) -> list[str]:
         return ["--version"]
     if verb in {"-h", "--help"} and rest:
         return ["help", *rest]
-    return [verb, *_translated(verb, rest)] if verb in HABITUAL else [*arguments]
+    return [verb, *_translate_verb(verb, rest)] if verb in HABITUAL else [*arguments]
 
 
-def _translated(verb: str, rest: list[str]) -> Iterator[str]:
+def _translate_verb(verb: str, rest: list[str]) -> Iterator[str]:
     wants_ms = False
     for word in rest:
         name, equals, value = word.partition("=")

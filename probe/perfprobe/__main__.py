@@ -32,11 +32,11 @@ def main(argv: list[str] | None = None) -> int:
             return result
         _print(result)
     except UsageError as error:
-        return _failed(str(error), USAGE)
+        return _report_failure(str(error), USAGE)
     except Unavailable as error:
-        return _failed(str(error), UNAVAILABLE)
+        return _report_failure(str(error), UNAVAILABLE)
     except NotRestored as error:
-        return _failed(str(error), FAILED)
+        return _report_failure(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -44,13 +44,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except Unwritable as error:
         _discard_stdout()
-        return _failed(str(error), FAILED)
+        return _report_failure(str(error), FAILED)
     except OSError as error:
-        return _failed(error_sentence(error), FAILED)
+        return _report_failure(error_sentence(error), FAILED)
     return 0
 
 
-def _failed(text: str, status: int) -> int:
+def _report_failure(text: str, status: int) -> int:
     print(f"perfprobe: {text}", file=sys.stderr)
     return status
 

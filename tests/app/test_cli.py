@@ -37,7 +37,7 @@ HABITS = {
 
 @pytest.mark.parametrize("typed", HABITS)
 def test_habits_of_other_tools_are_translated(typed: str) -> None:
-    assert cli.translated(typed.split()) == HABITS[typed].split()
+    assert cli.translate_habits(typed.split()) == HABITS[typed].split()
 
 
 WRONG = {
@@ -262,4 +262,4 @@ def test_an_interval_that_was_not_asked_for_has_whole_samples(
 
 def test_remote_needs_a_host() -> None:
     with pytest.raises(Failed, match="--remote needs --host"):
-        options.probe_command(cli._parsed(["doctor", "--remote", "/x"]), "doctor")
+        options.probe_command(cli._parse_arguments(["doctor", "--remote", "/x"]), "doctor")

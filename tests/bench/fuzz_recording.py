@@ -180,7 +180,7 @@ def replayed(path: Path, share: float) -> None:
         first_ns, last_ns = frame_range(recording)
         passage = Playback(recording, int(first_ns + share * (last_ns - first_ns)))
         session = passage.session
-        for i, message in enumerate(passage.until(AFTER_END_NS)):
+        for i, message in enumerate(passage.messages_until(AFTER_END_NS)):
             session.apply(message)
             if i % 5 == 0:
                 session.take_interval()

@@ -80,7 +80,7 @@ def export_file(path: Path, out: Path, form: str = "csv", *more: str, **options:
         more = (*more, "--metrics", ",".join(metrics))
     more = (*more, *(f"--{name}={value}" for name, value in options.items()))
     words = ["export", str(path), "-o", str(out), "--format", form, *more]
-    parsed = cli._parsed(words)
+    parsed = cli._parse_arguments(words)
     status: int = parsed.verb(parsed)
     return status
 

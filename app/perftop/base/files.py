@@ -250,11 +250,11 @@ class OwnDirectory:
             raise Untrusted(f"others can write to it; close it (chmod go-w {path})")
 
     @classmethod
-    def at(cls, path: Path, *, make: bool = False) -> Self:
+    def open(cls, path: Path, *, make: bool = False) -> Self:
         with parent(path, follow=True) as (fd, name):
             return cls(path, name, fd, make=make)
 
-    def below(self, name: str, *, make: bool = False) -> OwnDirectory:
+    def subdirectory(self, name: str, *, make: bool = False) -> OwnDirectory:
         return OwnDirectory(self.path / name, name, self.fd, make=make)
 
     def __enter__(self) -> Self:

@@ -263,7 +263,7 @@ def scale(value: float) -> tuple[int, str]:
     return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
 
 
-def prefixed(value: float) -> str:
+def with_si_prefix(value: float) -> str:
     """A number of any size to 0.1 with k, M, G or T: 12.3k."""
     if not math.isfinite(value):
         return MISSING

@@ -291,7 +291,9 @@ class Tally:
         out = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
             rows = where[entry.column.scope]
-            by_row = np.concatenate([self._moved(entry, delta), np.zeros((1, entry.width))])
+            by_row = np.concatenate(
+                [self._sums_of_counter(entry, delta), np.zeros((1, entry.width))]
+            )
             threads = by_row[rows]
             if rows.shape[1] == 1:
                 by_core = threads[:, 0]
@@ -302,7 +304,7 @@ class Tally:
             out[:, entry.offset : entry.offset + entry.width] = by_core
         return out
 
-    def _moved(self, entry: _Entry, delta: Delta) -> Floats:
+    def _sums_of_counter(self, entry: _Entry, delta: Delta) -> Floats:
         """Returns the sums of one counter, (rows, width); unknown rows are 0 in all columns."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]

@@ -134,7 +134,7 @@ class Memory:
         with np.errstate(invalid="ignore", divide="ignore"):
             # means while memory was quiet; NaN where nothing was learned
             before = learned[_BYTES:_TIME] / learned[_TIME]
-        crowded = self._crowded(learned, work.rate, others_work)
+        crowded = self._is_saturated(learned, work.rate, others_work)
         calm = self.losses.is_quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
@@ -177,13 +177,15 @@ class Memory:
             # Only CPUs that are not crowded learn, and what was learned shows which are crowded. So
             # assume that none changes, up to the first sample in which one does.
             rest = slice(at, None)
-            assumed = some_work[rest] & self._crowded(
+            assumed = some_work[rest] & self._is_saturated(
                 self._programs.learned, work.rate[rest], others_work[rest]
             )
             quiet = work.known[rest] & ~assumed
             learned = self._programs.learned_by_sample(quiet, run_s[rest], parts[rest])
             before = learned[:-1]
-            crowded = some_work[rest] & self._crowded(before, work.rate[rest], others_work[rest])
+            crowded = some_work[rest] & self._is_saturated(
+                before, work.rate[rest], others_work[rest]
+            )
             _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual = before[:, _BYTES:_TIME] / before[:, None, _TIME]
@@ -198,7 +200,7 @@ class Memory:
                 break
         return first + at
 
-    def _crowded(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
+    def _is_saturated(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
         """Returns where traffic has grown, and the work of others. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             before = learned[..., _BYTES:_BOTH, :] / learned[..., None, _TIME, :]
@@ -232,14 +234,14 @@ class Memory:
             counted, cycles = counted & read, np.where(read, cycles, 0.0)
             ipc = np.where(read, ipc, np.nan)
         learned = np.array([*sums, rate, rate, both, np.ones(util.shape)]).swapaxes(0, -2)
-        hidden = self._hidden(np.isnan(every) & self._reader.online)
+        hidden = self._has_unread_cpu(np.isnan(every) & self._reader.online)
         known, every = (
             counted & np.isfinite(both) & ~hidden,
             np.where(np.isfinite(every), every, 0.0),
         )
         return _MemoryWork(rate, util, every, hidden, known, cycles, ipc, both, learned)
 
-    def _hidden(self, unread: Bools) -> Bools:
+    def _has_unread_cpu(self, unread: Bools) -> Bools:
         """Returns, by position, whether a CPU of the package is unread."""
         hidden = np.zeros_like(unread)
         if unread.any():

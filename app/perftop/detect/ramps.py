@@ -292,13 +292,13 @@ class Climb:
     ceiling_hz: Floats
     """(cores): the ceiling at present; NaN where unknown."""
 
-    def _at(self, samples: Ints, values: Floats) -> Floats:
+    def _values_at(self, samples: Ints, values: Floats) -> Floats:
         return np.asarray(values[samples, np.arange(len(self.cores))])
 
     def ramps(self) -> list[Ramp]:
         """Returns the ramps of the cores whose clock climbed."""
         hz, woke, number = self.hz, self.woke, np.arange(len(self.hz))[:, None]
-        first_hz, steady_hz = self._at(woke, hz), np.median(hz[self.begin :], axis=0)
+        first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.begin :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # The first sample since which the clock has been steady.
         astray = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
@@ -309,10 +309,14 @@ class Climb:
         climbing = (number >= woke) & (number <= settled)
         apart_s = np.where(climbing, self.apart_ns, 0.0).max(axis=0) / 1e9
         # In the sample of the wake-up, the work came at the end.
-        work = np.minimum(1.0, self._at(woke, self.util) / self._at(woke + 1, self.util))
-        start_ns = self.end_ns[woke] - work * self._at(woke, self.apart_ns)
+        work = np.minimum(
+            1.0, self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
+        )
+        start_ns = self.end_ns[woke] - work * self._values_at(woke, self.apart_ns)
         # For each core, a sample starts at the core's previous reading, which may be longer ago.
-        starts = [self.end_ns[at] - self._at(at, self.apart_ns) for at in (at90, at99, settled)]
+        starts = [
+            self.end_ns[at] - self._values_at(at, self.apart_ns) for at in (at90, at99, settled)
+        ]
         columns: Sequence[Floats | Ints] = (
             self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
             *(np.maximum(apart_s, (start - start_ns) / 1e9) for start in starts),

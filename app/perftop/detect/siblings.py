@@ -93,7 +93,7 @@ class _Outlook(NamedTuple):
     """Whether the sibling ran most of the time, and the IPC while alone is known."""
     changes: SiblingChanges
 
-    def until(self, count: int) -> _Outlook:
+    def first_samples(self, count: int) -> _Outlook:
         return _Outlook(
             self.learned[: count + 1], self.alone[:count], self.run_s[:count],
             self.together[:count], self.changes,
@@ -187,7 +187,7 @@ class Siblings:
     def take_outlook(self, outlook: _Outlook | None, time_ns: Ints) -> None:
         """Takes the samples that end at these times, the first of those of `ahead`."""
         if outlook is not None and len(time_ns):
-            self._learn(outlook.until(len(time_ns)), time_ns)
+            self._learn(outlook.first_samples(len(time_ns)), time_ns)
 
     def _outlook(self, work: _SiblingWork, run_s: Floats) -> _Outlook:
         """Returns what is learned from some samples."""

@@ -271,7 +271,7 @@ class Halts:
         """Returns the episodes that this sample ended."""
         at = data.sample.index
         self._standstill.note_steal(data.sample.batch, at, at + 1)
-        since_ns, sums = self._joined(data)
+        since_ns, sums = self._join_short_samples(data)
         if 0 < data.time_ns - since_ns < MIN_PACKET_NS:
             self._packet = since_ns, sums
             return []
@@ -287,7 +287,7 @@ class Halts:
             _describe(halt)
         return ended
 
-    def _joined(self, data: DetectorInput) -> tuple[int, Sums]:
+    def _join_short_samples(self, data: DetectorInput) -> tuple[int, Sums]:
         """Returns the start and the sums of the sample, joined with the previous samples that were
         too short. Samples are not joined across a gap in the stream."""
         share, span_s, error_s = self._standstill.shares(data)
@@ -361,7 +361,7 @@ class Markers:
             # An SMI stops all CPUs, so it cost at most the smallest loss among the CPUs.
             busy = share[np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)]
             all_s = span_s * (busy.min() if len(busy) else 0.0)
-            smi_s = all_s / self._moved(data, "smi")
+            smi_s = all_s / self._increments(data, "smi")
             steps = values["busy_hz"] / CLOCK_STEP_HZ
             between = self._steps & (np.abs(steps - np.rint(steps)) >= MIN_STEP_DISTANCE)
             seconds = {
@@ -369,14 +369,14 @@ class Markers:
                 "modulation": span_s * self._modulation.shares(data),
                 "hdc": span_s * np.where(ahead >= MIN_HDC_SHARE * ref, ahead, 0.0),
                 "smi": np.where((smi_s >= MIN_SMI_S) & (smi_s <= MAX_SMI_S), all_s, 0.0),
-                "simd": self._moved(data, "license_throttle") / values["busy_hz"],
+                "simd": self._increments(data, "license_throttle") / values["busy_hz"],
                 "pcu": span_s * self._transition_share(data),
                 "between": lost_s * between,
             }
         table = np.array([seconds[key] for key in MARKERS])
         return np.where(np.isfinite(table), table, 0.0)
 
-    def _moved(self, data: DetectorInput, key: str) -> Floats:
+    def _increments(self, data: DetectorInput, key: str) -> Floats:
         moved = self._counters.increments(data.sample.delta, key)
         return np.full(self._rows, np.nan) if moved is None else moved
 
@@ -386,7 +386,7 @@ class Markers:
         if column is None:
             return np.full(self._rows, np.nan)
         ticks = self._counters.tsc_ticks(data.sample.delta, column.block)
-        return self._moved(data, key) / ticks
+        return self._increments(data, key) / ticks
 
     def _transition_share(self, data: DetectorInput) -> Floats:
         """Returns the share of the power control unit's own ticks that it spent changing a
@@ -513,7 +513,7 @@ class Smis:
         self._last_ns = 0
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first if self._episode else first_true(batch.cached(self._counted), first, last)
+        return first if self._episode else first_true(batch.cached(self._counted_smi), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -523,7 +523,7 @@ class Smis:
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
         return self.step(moved, span_ns, data.since_ns, data.time_ns)
 
-    def _counted(self, batch: SampleBatch) -> Bools:
+    def _counted_smi(self, batch: SampleBatch) -> Bools:
         """Returns, by sample, whether any CPU counted an SMI."""
         moved = self._counters.increments(batch.delta, "smi")
         assert moved is not None

@@ -75,7 +75,7 @@ class Throttles:
         asked = cores.max_of_threads(self._modulation.shares(data))
         status = np.array([*self._thermal.shares(data), np.where(asked > 0, 1.0, asked * 0)])
         share = np.fmax.reduce(status, axis=0)
-        share[self._dropping(cores)] = 0.0
+        share[self._is_dropping(cores)] = 0.0
         lost, span_s, _ = self._standstill.shares(data)
         more = [
             cores.total(lost * span_s),
@@ -89,7 +89,7 @@ class Throttles:
             _describe(throttle)
         return ended
 
-    def _dropping(self, cores: Cores) -> Bools:
+    def _is_dropping(self, cores: Cores) -> Bools:
         """Returns a mask of the cores in a drop. If its cause is heat, the mask includes all cores
         of the package, because they share the status, and cores that hardly work have no clock to
         lose."""

@@ -135,14 +135,14 @@ class JobWaits:
             cpus = [cpu for at in loss.members for cpu in self._names[at]]
             tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in own]  # fmt: skip
-            evidence |= blamed_tasks(tasks, own) | self._crowded(cpus)
+            evidence |= blamed_tasks(tasks, own) | self._crowded_cpus(cpus)
         pressure = self._counters.rates(data.sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
         named = not {"who", "self"}.isdisjoint(evidence)
         loss.episode.confidence = confidence("neighbour", "scheduler", counted=named)
 
-    def _crowded(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
+    def _crowded_cpus(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
         """Returns the CPUs on which threads of the job wait for each other, as evidence. Records of
         processes do not show these waits, because a whole process counts for the CPU of its first
         thread."""

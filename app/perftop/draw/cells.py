@@ -23,7 +23,7 @@ so that red stands out most."""
 _ACCOUNT_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
 
 
-def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
+def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
     """Returns a bar of these shares side by side; the remainder up to 1 is drawn as `neither`. The
     ends of the parts are rounded, not their lengths, so rounding errors do not add up."""
     ends: list[int] = []
@@ -52,14 +52,14 @@ def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Seque
 def smt(states: Sequence[float], width: int) -> list[Run]:
     """Returns the bar of a core's four states, given in the order neither, lp0, lp1, both."""
     _, lp0, lp1, both = states
-    return stacked((both, lp0, lp1), _SMT_SHAPES, width)
+    return stacked_bar((both, lp0, lp1), _SMT_SHAPES, width)
 
 
 def single_thread(share: float, width: int, thread: int | None) -> list[Run]:
     """Returns the bar of a core on which only one thread is online: full cells if the core has no
     other thread (`thread` is None), else half cells."""
     shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT_SHAPES[1 + min(thread, 1)]
-    return stacked((share,), (shape,), width)
+    return stacked_bar((share,), (shape,), width)
 
 
 def bounded_smt(lower_bounds: Sequence[float], width: int) -> list[Run]:
@@ -67,7 +67,7 @@ def bounded_smt(lower_bounds: Sequence[float], width: int) -> list[Run]:
     undetermined remainder as `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in lower_bounds)
     undetermined = 1 - neither - lp0 - lp1 - both
-    return stacked(
+    return stacked_bar(
         (both, lp0, lp1, undetermined), (*_SMT_SHAPES, (theme.UNKNOWN, "unknown")), width
     )
 
@@ -76,12 +76,12 @@ def slots(retiring: float, frontend: float, speculation: float, width: int) -> l
     """Returns the bar of issue slots: slots whose instruction retired, slots that the front end
     left empty, and slots discarded after wrong speculation. The remainder are slots that the back
     end blocked."""
-    return stacked((retiring, frontend, speculation), _ACCOUNT_SHAPES, width)
+    return stacked_bar((retiring, frontend, speculation), _ACCOUNT_SHAPES, width)
 
 
 def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     """Returns the bar of a CPU's user, kernel and steal shares, as accounted by the system."""
-    return stacked((user, kernel, steal), _ACCOUNT_SHAPES, width)
+    return stacked_bar((user, kernel, steal), _ACCOUNT_SHAPES, width)
 
 
 # --- Lines and areas of braille dots. A cell is four dots high and two dots wide, so it shows two

@@ -1,6 +1,6 @@
 """Columns and their cells, for every table: on the screen, in a panel, or in plain text.
 
-A column declares its heading, its width and how its numbers are printed. `fitted` chooses the
+A column declares its heading, its width and how its numbers are printed. `fit_columns` chooses the
 columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and
 `columns_line` join cells into lines. A cell is a run: text and the name of a style, which names the
 meaning of the text, never its colour. `text_of` turns a line into plain text."""
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any
 
-from perftop.base.text import MISSING, prefixed
+from perftop.base.text import MISSING, with_si_prefix
 
 Run = tuple[str, str]
 """Text whose every character is one cell wide, and the name of its style."""
@@ -91,7 +91,7 @@ class Column:
         if isnan(number):
             text, style = UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH], "faint"
         else:
-            text = prefixed(value) if self.prefixed else f"{number:z.{self.digits}f}"
+            text = with_si_prefix(value) if self.prefixed else f"{number:z.{self.digits}f}"
         if estimated:
             text = ESTIMATED_SIGN + text
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
@@ -126,7 +126,7 @@ def number(value: float, digits: int, width: int = 0, style: str = "text") -> Ru
     return f"{value:>{width}.{digits}f}", style
 
 
-def fitted(columns: Iterable[Column], width: int) -> list[Column]:
+def fit_columns(columns: Iterable[Column], width: int) -> list[Column]:
     """Returns the columns that fit into `width` cells, in their order. Columns of equal rank are
     dropped together. Spare cells are given to the columns that can grow."""
     fitted_columns = list(columns)

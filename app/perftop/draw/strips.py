@@ -130,7 +130,7 @@ def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
     return kept
 
 
-def restyled(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:
+def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:
     """Returns the runs with this prefix before the styles of the cells from `start` to `stop`."""
     if start >= stop:
         return [*runs]

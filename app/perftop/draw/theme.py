@@ -214,7 +214,7 @@ def _mixed_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[
         colors = colors | raised
     table = {}
     for key, color in colors.items():
-        fore = _muted(color, palette.ground) if mood == "stale" else color
+        fore = _muted_colour(color, palette.ground) if mood == "stale" else color
         table[key] = Style(color=fore, bgcolor=backgrounds, bold=key in _BOLD and mood != "stale")
     return table
 
@@ -233,7 +233,7 @@ def _terminal_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> di
     return table
 
 
-def _muted(color: str, ground: str) -> str:
+def _muted_colour(color: str, ground: str) -> str:
     original = Color.parse(color)
     level = round(255 * original.brightness)
     grey = Color(level, level, level)

@@ -225,7 +225,7 @@ class Counters:
             share: Floats = running / enabled
         return share
 
-    def estimated(self, delta: Delta, key: str) -> Bools:
+    def is_estimated(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that were scaled up
         because its group took turns, or that leave out guests. They can be far from the truth, so
         they prove nothing about counts of the whole span."""
@@ -234,7 +234,7 @@ class Counters:
             return np.zeros(1, bool)
         return np.asarray((share < MIN_COUNTED_SHARE) | self.host_only)
 
-    def without_turn(self, delta: Delta, key: str) -> Bools:
+    def had_no_turn(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that are unknown
         because its group had no turn, and not because they are suspect."""
         increments = self.increments(delta, key)
@@ -242,11 +242,11 @@ class Counters:
             return np.zeros(1, bool)
         return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_at[key]] == 0))
 
-    def uncounted(self, delta: Delta, key: str) -> Bools:
+    def is_partly_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that do not cover the
         whole span, because its group had no turn or leaves out guests. The system's own account of
         idle time can replace them."""
-        missed = self.without_turn(delta, key)
+        missed = self.had_no_turn(delta, key)
         return np.asarray(missed | self.host_only) if key in self.multiplexed else missed
 
     def forget(self, cpu_row: int) -> None:

@@ -118,7 +118,7 @@ class Differences:
         baseline = self._baseline.replace(readings, is_known, self._gaps_of(is_read))
         is_usable = is_read & is_known
         if not readings.all_sampled:
-            is_usable &= ~readings.flagged(wire.ROW_REBASED)
+            is_usable &= ~readings.has_flag(wire.ROW_REBASED)
         if (rows := self._places.stamps) is not None and np.count_nonzero(baseline.first[:, rows]):
             limit = (
                 MAX_FIRST_READ_RATIO * readings.width[:, rows] + MAX_FIRST_READ_S * self._stamp_hz
@@ -138,7 +138,7 @@ class Differences:
     def _rows_read(self, readings: _Readings) -> Bools:
         """Returns a mask of the rows that can be used for a difference. Widens the reads of block
         `cpu` by the distance between siblings."""
-        is_sampled = readings.sampled
+        is_sampled = readings.is_sampled
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
             is_read &= readings.flags & USELESS_ROW == 0
@@ -186,8 +186,8 @@ class Differences:
             )
             baseline.is_known = known_so_far[-1]
             return np.asarray(known_so_far[:-1])
-        offline, is_sampled = readings.flagged(wire.ROW_OFFLINE), readings.sampled
-        is_wide = readings.flagged(wire.ROW_WIDE)
+        offline, is_sampled = readings.has_flag(wire.ROW_OFFLINE), readings.is_sampled
+        is_wide = readings.has_flag(wire.ROW_WIDE)
         calm = np.asarray(((is_sampled | ~readings.present) & ~is_wide).all(axis=1))
         is_known = np.zeros(is_read.shape, bool)
         for i, known_before in enumerate(is_known):
@@ -277,20 +277,20 @@ class _Readings:
     all_sampled: bool
     """Whether every row that is present was read and has no other flag, which is the usual case."""
 
-    def flagged(self, bit: int) -> Bools:
+    def has_flag(self, bit: int) -> Bools:
         mask: Bools = self.flags & np.uint64(bit) != 0
         return mask
 
     @cached_property
-    def sampled(self) -> Bools:
-        return self.present if self.all_sampled else self.flagged(wire.ROW_SAMPLED)
+    def is_sampled(self) -> Bools:
+        return self.present if self.all_sampled else self.has_flag(wire.ROW_SAMPLED)
 
     def skew_ns(self, places: BlockPlaces) -> Ints:
         """Returns the time in ns between the first and the last wake-up of the reads of each frame:
         the longest among the blocks of CPU scope."""
         late_ns, longest_ns = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
         for place in places.of_cpus:
-            late_of_place, is_read = late_ns[:, place.rows], self.sampled[:, place.rows]
+            late_of_place, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]
             if self.all_sampled or np.count_nonzero(is_read) == is_read.size:
                 skew = np.maximum.reduce(late_of_place, axis=1) - np.minimum.reduce(
                     late_of_place, axis=1

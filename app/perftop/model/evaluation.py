@@ -170,13 +170,13 @@ class Evaluator:
     def _without_ref(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
         """Replaces the busy time of CPUs whose `ref` was not counted. Where it is an estimate,
         involuntary halts are unknown: they are a small difference of exact times and `ref`."""
-        uncounted, util = self._counters.uncounted(delta, "ref"), INDEX["util"]
+        uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]
         for numerator, denominator, mask in self._busy if np.count_nonzero(uncounted) else ():
             rows = np.broadcast_to(uncounted & mask, top[..., util, :].shape)
             top[..., util, :][rows] = numerator(q)[rows]
             bottom[..., util, :][rows] = denominator(q)[rows]
             uncounted = uncounted & ~mask
-        estimated = self._counters.estimated(delta, "ref")
+        estimated = self._counters.is_estimated(delta, "ref")
         if np.count_nonzero(estimated):
             top[..., INDEX["involuntary"], :][estimated] = np.nan
 

@@ -162,7 +162,9 @@ class _CheckedSamples:
         if key not in self._increments:
             increments = self.counters.increments(self.delta, key)
             if increments is not None and key in self.counters.multiplexed:
-                increments = np.where(self.counters.estimated(self.delta, key), np.nan, increments)
+                increments = np.where(
+                    self.counters.is_estimated(self.delta, key), np.nan, increments
+                )
             self._increments[key] = increments
         increments = self._increments[key]
         if increments is None or self._is_clean or key not in self.counters.key_at:
@@ -256,9 +258,9 @@ class SiblingGates:
         for group in self._splitter.groups(online):
             if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
                 rows = group.by_thread
-                is_uneven = self._splitter.uneven(rows, delta)
+                is_uneven = self._splitter.is_uneven(rows, delta)
                 if key in self._counters.multiplexed:
-                    estimated = self._counters.estimated(delta, key)
+                    estimated = self._counters.is_estimated(delta, key)
                     is_uneven = is_uneven | estimated.take(rows, axis=-1).any(axis=-2)
                 x = self._splitter.shares(key, delta).take(rows, axis=-1)
                 groups.append(SiblingCounts(rows, is_uneven, util.take(rows, axis=-1), x))

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
-from perftop.base.text import MISSING, ClockUnit, prefixed
+from perftop.base.text import MISSING, ClockUnit, with_si_prefix
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats
@@ -112,7 +112,7 @@ class Number:
         if not isfinite(value):
             return MISSING
         if self.unit == "B" or (self.rate and self.unit not in _SHOWN_UNITS):
-            return prefixed(value)
+            return with_si_prefix(value)
         factor, digits = self.scale(clock)
         if not self.is_unbounded:
             return f"{value * factor:.{digits}f}"

@@ -200,7 +200,7 @@ class SampleReader:
             self._carried_s, self._was_read,
         )  # fmt: skip
 
-    def resumed(self, state: ReaderState) -> SampleReader:
+    def resume(self, state: ReaderState) -> SampleReader:
         """Returns a reader in that state. It shares the current cores, calibrations and best memory
         traffic with this reader."""
         reader = copy.copy(self)
@@ -319,8 +319,8 @@ class SampleReader:
             whole = self._without_suspects(delta, doubted)
         estimated = None
         if "ref" in self.counters.multiplexed:
-            estimated = self.counters.estimated(delta, "ref")
-            missed = self.counters.without_turn(delta, "ref")
+            estimated = self.counters.is_estimated(delta, "ref")
+            missed = self.counters.had_no_turn(delta, "ref")
             doubted = np.union1d(doubted, np.flatnonzero(missed.any(axis=-1)))
         if len(partly_read := self._partly_read(delta)):
             doubted = np.union1d(doubted, partly_read)

@@ -73,7 +73,7 @@ class Calibration:
         self._sums = [0.0] * (2 * len(self.candidates) + 2)
 
     @property
-    def explained(self) -> float:
+    def explained_share(self) -> float:
         """Number of samples that some candidate explains."""
         return self._sums[-2]
 
@@ -233,7 +233,7 @@ class Split:
         return [METHODS[code] for code in self.method_codes.tolist()]
 
     @property
-    def usual(self) -> str | None:
+    def usual_method(self) -> str | None:
         """The most frequent method of cores with several threads; None if there is no such core."""
         pairs = self.method_codes[self.method_codes > SINGLE_METHOD]
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
@@ -349,14 +349,14 @@ class Splitter:
         return result
 
     def _split_pairs(self, split: Split, group: Group, util: Floats, delta: Delta) -> None:
-        is_uneven, cores = self.uneven(group.by_thread, delta), group.cores
+        is_uneven, cores = self.is_uneven(group.by_thread, delta), group.cores
         r0, r1 = (util.take(rows, axis=-1) for rows in group.by_thread)
         if np.count_nonzero(is_uneven):
             r0, r1 = (np.where(is_uneven, np.nan, r) for r in (r0, r1))
         split.active_threads[..., cores] = r0 + r1
-        counted, any_ = self._any(group.by_thread, r0, r1, delta)
+        counted, any_ = self._any_running(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
-            uncounted = self._counters.uncounted(delta, name)
+            uncounted = self._counters.is_partly_counted(delta, name)
             if np.count_nonzero(uncounted):  # use the states by idle transitions instead
                 gone = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
                 counted = np.where(gone, 0, counted)
@@ -364,7 +364,7 @@ class Splitter:
         split.method_codes[..., cores] = counted
         if np.count_nonzero(counted) == counted.size:
             return
-        traced = self._traced(cores, delta)
+        traced = self._traced_states(cores, delta)
         is_traced = (counted == 0) & np.isfinite(traced).all(axis=-1)
         is_bounded = ((counted == 0) & ~is_traced)[..., None]
         traced_states = np.where(is_traced[..., None], traced, np.nan)
@@ -376,13 +376,13 @@ class Splitter:
             counted, counted, np.where(is_traced, TRACE, BOUNDS)
         )
 
-    def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
+    def is_uneven(self, by_thread: Ints, delta: Delta) -> Bools:
         """Returns a mask of the cores whose siblings were not read over the same span."""
         ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
         longest, shortest = np.maximum.reduce(ticks, axis=-2), np.minimum.reduce(ticks, axis=-2)
         return np.asarray(longest - shortest > MAX_SPAN_DIFFERENCE * longest)
 
-    def _traced(self, cores: Ints, delta: Delta) -> Floats:
+    def _traced_states(self, cores: Ints, delta: Delta) -> Floats:
         """Returns (cores, 4) shares of the states by the kernel's idle transitions; NaN where these
         are not traced, or where the state of a sibling was unknown for part of the span."""
         columns = [c for key in TRACED_COUNTERS if (c := self._counters.columns.get(key))]
@@ -400,7 +400,7 @@ class Splitter:
             shares = positive / positive.sum(axis=-1)[..., None]
         return np.where(is_whole[..., None], shares, np.nan)
 
-    def _any(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
+    def _any_running(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
         """Returns the method for each pair of siblings, and ANY by that method; 0 and NaN for a
         pair without a method. `pair` is (threads, cores)."""
         name = self.any_counter()

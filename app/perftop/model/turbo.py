@@ -242,7 +242,9 @@ def _range(
 
 @lru_cache(maxsize=1024)
 def _corners(steps: Steps, always_active: int, ever_active: int) -> tuple[Corners, Corners]:
-    return steps.below(always_active, ever_active), steps.above(always_active, ever_active)
+    return steps.hull_below(always_active, ever_active), steps.hull_above(
+        always_active, ever_active
+    )
 
 
 def _common(shares: Floats, runs: Floats) -> Floats:
@@ -277,7 +279,7 @@ class Steps:
     def hz_at(self, active: int) -> float:
         return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
 
-    def below(self, min_active: int, max_active: int) -> Corners:
+    def hull_below(self, min_active: int, max_active: int) -> Corners:
         """Returns the corners of the greatest convex function that is nowhere above the table, from
         `min_active` to `max_active` cores."""
         starts = [c + 1 for c in self.cores.tolist() if min_active <= c < max_active]
@@ -286,7 +288,7 @@ class Steps:
         )
         return [n for n, _ in corners], [hz for _, hz in corners]
 
-    def above(self, min_active: int, max_active: int) -> Corners:
+    def hull_above(self, min_active: int, max_active: int) -> Corners:
         """Returns the corners of the least concave function that is nowhere below the table, from
         `min_active` to `max_active` cores."""
         ends = [c for c in self.cores.tolist() if min_active <= c < max_active]

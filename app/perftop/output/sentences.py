@@ -256,7 +256,7 @@ def sentence(
     if (short := cause_of(worst.cause).short_text).isupper():
         by_size[1]["{cause}"] = Part(short)
     if worst.kind == "mark":
-        return _filled("{label}", by_size[0], "", over=over)
+        return _fill_phrase("{label}", by_size[0], "", over=over)
     known_fields = by_size[0].keys()
     phrases = [p for p in kind_of(worst).sentences if _fields_of(p) <= known_fields]
     numbers = known_fields & _NUMBERS
@@ -268,7 +268,7 @@ def sentence(
     ]
     parts: list[Part] = []
     for phrase, values, end in candidates:
-        parts = _filled(phrase, values, end, over=over)
+        parts = _fill_phrase(phrase, values, end, over=over)
         if len(text(parts)) <= most:
             break
     return parts
@@ -279,7 +279,7 @@ def _fields_of(phrase: str) -> frozenset[str]:
     return frozenset(piece for piece in _FIELD.split(phrase) if piece.startswith("{"))
 
 
-def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) -> list[Part]:
+def _fill_phrase(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) -> list[Part]:
     """Returns the phrase with its fields filled in, its verbs in the right tense, and `end` (the
     phrase for the time) added. Adjacent parts of the same role are joined."""
     pieces = []

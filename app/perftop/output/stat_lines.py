@@ -96,7 +96,7 @@ def smt_method(session: Session) -> str:
 
 
 def interval_line(session: Session, interval: Interval) -> Line:
-    shares = multiplexed(interval)
+    shares = multiplexed_shares(interval)
     line: Line = {
         "type": "interval",
         "seq": interval.seq,
@@ -192,7 +192,7 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
     return line | {"why": why} if why else line
 
 
-def multiplexed(interval: Interval) -> dict[int, float]:
+def multiplexed_shares(interval: Interval) -> dict[int, float]:
     """Returns the share of time in which counters were active, by position of the CPU, for CPUs on
     which perf multiplexed counters. The counts of these CPUs are scaled up, so they are
     estimates."""
@@ -448,7 +448,7 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
     time = f"{clock_time(interval.time)}  {interval.elapsed_s:.3f} s"
     if interval.suspect:
         time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
-    if shares := multiplexed(interval):
+    if shares := multiplexed_shares(interval):
         lowest_share = percent(min(shares.values()))
         time += f"  counters shared: counted {lowest_share} % of the time at least, and scaled"
     lines = ["", time]

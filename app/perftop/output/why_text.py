@@ -58,7 +58,7 @@ def answer(session: Session, report: Report) -> str:
         why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
         return f"Whether {who} had work is not known: {why}."
     if not isfinite(whole):
-        idle = f"{who} used no CPU time" if report.job else f"{_capitalised(machine)} was idle"
+        idle = f"{who} used no CPU time" if report.job else f"{_capitalise(machine)} was idle"
         return _first_fitting([f"{idle}, so nothing could be lost.{blind}"])
     loses, takes = ("lost", "took") if report.is_over else ("loses", "takes")
     if not report.named_findings:
@@ -95,9 +95,7 @@ def answer(session: Session, report: Report) -> str:
         )
         most = f"{text}, and {loses} {_share_text(share)} of that to {first.culprit}"
         return _first_fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
-    text = (
-        f"{_capitalised(who)} {loses} {_share_text(share)} of its {first.unit} to {first.culprit}"
-    )
+    text = f"{_capitalise(who)} {loses} {_share_text(share)} of its {first.unit} to {first.culprit}"
     tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:
         of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
@@ -110,7 +108,7 @@ def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0195 else f"{percent(share)} %"
 
 
-def _capitalised(who: str) -> str:
+def _capitalise(who: str) -> str:
     """Capitalises the start of a sentence, unless it is the name of a program."""
     return who[0].upper() + who[1:] if who.startswith("this ") else who
 

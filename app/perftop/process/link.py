@@ -251,13 +251,13 @@ class StreamJoiner:
             frame = replace(
                 frame, seq=_sum(seq, frame.seq), lost=_sum(lost, frame.lost),
                 late=_sum(late, frame.late),
-                records=records, blocks=self._rebased(frame.blocks),
+                records=records, blocks=self._rebase_rows(frame.blocks),
             )  # fmt: skip
         self.now_ns, self._seq, self._asleep_ns = frame.time_ns, frame.seq, asleep_ns
         self._lost, self._late = frame.lost, frame.late
         return frame
 
-    def _rebased(self, blocks: dict[str, wire.Rows]) -> dict[str, wire.Rows]:
+    def _rebase_rows(self, blocks: dict[str, wire.Rows]) -> dict[str, wire.Rows]:
         """The blocks, with ROW_REBASED set in each row up to and including its first read after the
         gap."""
         if not self._unread:

@@ -202,7 +202,7 @@ class Readers:
         outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encoded)
         self._outboxes[peer] = outbox
         if self._hello is not None:
-            outbox.put(self._greeting(self._hello))
+            outbox.put(self._current_hello(self._hello))
             for note in self._state:
                 outbox.put(replace(note, time_ns=max(note.time_ns, self._now_ns)))
             self._flush(peer, outbox)
@@ -229,7 +229,7 @@ class Readers:
             outbox.put(message)
             self._flush(peer, outbox)
 
-    def _greeting(self, hello: wire.Hello) -> wire.Hello:
+    def _current_hello(self, hello: wire.Hello) -> wire.Hello:
         """The hello as it would be if sent now, for a reader that has seen no earlier hotplug
         notes. If the machine was suspended, its times stay those of the first hello, because frames
         count suspended time from then on."""

@@ -231,7 +231,7 @@ class LinkedStream:
                         if joined := self._join(messages):
                             yield joined
                 except Failed as failed:
-                    self._broken(failed)
+                    self._note_broken(failed)
                 else:
                     return  # the probe sent a bye message
                 await self._reconnect()
@@ -275,7 +275,7 @@ class LinkedStream:
         self._joiner = StreamJoiner(hello)
         return [hello]
 
-    def _broken(self, failed: Failed) -> None:
+    def _note_broken(self, failed: Failed) -> None:
         """Marks the link as broken. Raises the failure if a new attempt would be useless, because
         no hello was ever received or the stream was invalid."""
         fatal = isinstance(failed, StreamEnded) or (
@@ -296,7 +296,7 @@ class LinkedStream:
             try:
                 self._probe.start()
             except Failed as failed:
-                self._broken(failed)
+                self._note_broken(failed)
             else:
                 return
 

@@ -89,7 +89,7 @@ class Playback:
         index = int(times.searchsorted(time_ns, side="right")) - 1
         return int(times[max(0, index)]) if len(times) else None
 
-    def until(self, time_ns: float) -> Iterator[TimedMessage]:
+    def messages_until(self, time_ns: float) -> Iterator[TimedMessage]:
         """Yields the next messages, up to this moment. The caller applies them to the session."""
         while self._next_message is not None and self._next_message.time_ns <= time_ns:
             message = self._next_message
@@ -99,7 +99,7 @@ class Playback:
     def sample(self) -> None:
         """Read on to the end of the next sample."""
         ends_ns = self.ends_ns
-        for message in self.until(AFTER_END_NS):
+        for message in self.messages_until(AFTER_END_NS):
             self.session.apply(message)
             if self.ends_ns != ends_ns:
                 return
@@ -203,7 +203,7 @@ class Seeker:
                 return playback_there, time_ns
         return None
 
-    async def deepen(self, playback: Playback, since_ns: int) -> None:
+    async def extend_back(self, playback: Playback, since_ns: int) -> None:
         """Extends the history of a playback back to this moment, as far as there is room."""
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
@@ -218,7 +218,7 @@ class Seeker:
         """Reads up to this moment, but at least one sample. `gently`: keys and the screen have
         priority, as nobody is waiting for the result."""
         end_s = self.clock() + BATCH_S
-        ahead = playback.until(time_ns)
+        ahead = playback.messages_until(time_ns)
         while messages := list(islice(ahead, MAX_BATCH)):
             for _ in playback.session.parts(messages):
                 pass

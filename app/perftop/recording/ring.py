@@ -188,8 +188,8 @@ class Ring:
         try:
             if self._keep is not None and now_ns <= self._keep.until_ns:
                 with (
-                    self._directory.below(KEPT_DIRECTORY) as kept,
-                    kept.below(self._keep.name) as to,
+                    self._directory.subdirectory(KEPT_DIRECTORY) as kept,
+                    kept.subdirectory(self._keep.name) as to,
                 ):
                     self._link_part(name, to)
             while len(self._parts) > MIN_PARTS and (
@@ -244,8 +244,8 @@ class Ring:
                 continue
             with (
                 contextlib.suppress(OSError),
-                self._directory.below(KEPT_DIRECTORY) as above,
-                above.below(name) as kept,
+                self._directory.subdirectory(KEPT_DIRECTORY) as above,
+                above.subdirectory(name) as kept,
             ):
                 for part in kept.files(_PART):
                     kept.unlink(part)
@@ -257,7 +257,7 @@ class Ring:
         """The parts of each kept recording, and last those of the ring, one of which still grows. A
         recording is read once, unless parts are still added to it: there may be thousands."""
         names: list[str] = []
-        with contextlib.suppress(OSError), self._directory.below(KEPT_DIRECTORY) as above:
+        with contextlib.suppress(OSError), self._directory.subdirectory(KEPT_DIRECTORY) as above:
             names = [
                 name for name in above.names() if name in self._kept or _KEPT_NAME.fullmatch(name)
             ]
@@ -266,7 +266,7 @@ class Ring:
             for name in names:
                 if name not in self._kept:
                     self._kept[name] = {}
-                    with contextlib.suppress(OSError), above.below(name) as kept:
+                    with contextlib.suppress(OSError), above.subdirectory(name) as kept:
                         self._kept[name] = _part_sizes(kept)
         for name in self._kept.keys() - names:
             del self._kept[name]
@@ -304,10 +304,10 @@ class Ring:
         unix = (hello.wall_ns + self._now_ns - hello.raw_ns) / 1e9
         first = f"{stamp('%Y%m%d-%H%M%S', time.localtime(unix))}-{name}"
         stem, number = first, 2
-        with self._directory.below(KEPT_DIRECTORY, make=True) as kept:
+        with self._directory.subdirectory(KEPT_DIRECTORY, make=True) as kept:
             while kept.stat(f"{stem}.perftop") is not None:
                 stem, number = f"{first}-{number}", number + 1
-            return kept.below(f"{stem}.perftop", make=True)
+            return kept.subdirectory(f"{stem}.perftop", make=True)
 
     def _keep_leftovers(self) -> None:
         """Moves the parts of the last run to a kept recording."""
@@ -352,11 +352,11 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
     """The directory, if it contains only files of a ring. Raises Failed."""
     with contextlib.ExitStack() as stack:
         try:
-            directory = stack.enter_context(OwnDirectory.at(path, make=make))
+            directory = stack.enter_context(OwnDirectory.open(path, make=make))
             kept_status = directory.stat(KEPT_DIRECTORY)
             is_ring = not set(directory.names()) - {*directory.files(_PART), KEPT_DIRECTORY}
             if is_ring and kept_status is not None:
-                os.close(directory.below(KEPT_DIRECTORY).fd)
+                os.close(directory.subdirectory(KEPT_DIRECTORY).fd)
         except FileNotFoundError:
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
         except NotADirectoryError:

@@ -256,7 +256,7 @@ class History:
                 values[:, served_columns] = units_per_second * increments / ticks
         return values
 
-    def shared(self, key: str, edges_ns: Times) -> Floats:
+    def shared_counter(self, key: str, edges_ns: Times) -> Floats:
         """(bins, rows): by how much a counter of SHARED advanced per second, by package in the
         order of hello, or by L3 in the order of the CPUs that have it. No columns if it is not
         counted. A read covers the bins since the previous read."""
@@ -370,7 +370,7 @@ class History:
         """Compute the samples between two moments returned by `span` again; returns the reader
         after them, and their sums. Cores and calibrations are the present ones of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
-        reader = reader.resumed(self._chunks[first].state)
+        reader = reader.resume(self._chunks[first].state)
         span = Span.empty(reader, begin_ns)
         for chunk in self._chunks[first:]:
             frames: list[wire.Frame] = []

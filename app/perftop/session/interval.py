@@ -153,7 +153,7 @@ class Span:
         """The numbers of the sums. `reader` has the CPUs online at the end; `rested`: CPUs at rest
         in the previous interval."""
         counters, events = reader.counters, reader.evaluator.registry.counters
-        values, split, ceilings = self._evaluated(reader)
+        values, split, ceilings = self._evaluate(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
         counts = {
             key: self.delta.tables[column.block].increments[:, column.first]
@@ -187,7 +187,7 @@ class Span:
             snapshot=snapshot,
         )
 
-    def _evaluated(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
+    def _evaluate(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
         if self._only_sample is not None and self._only_sample[2] == reader.online.tobytes():
             batch, index, _ = self._only_sample
             return batch.values.samples(index), batch.split[index], batch.ceilings[index]

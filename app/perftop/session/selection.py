@@ -165,7 +165,7 @@ def _word_term(word: str, position: int) -> _Term:
         return _Term(partial(_task_test, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _PLACES:
         known = "known: core pkg die l3 node type pid; or quote it"
-        raise FilterError(f"unknown '{_shorten(prefix)}:' ({known})", position)
+        raise FilterError(f"unknown '{_shorten_text(prefix)}:' ({known})", position)
     ranges = _ranges(value, value_position, f"{prefix}:0-3,7")
     return _Term(partial(_place_test, _PLACES[prefix], ranges), is_steady=True)
 
@@ -176,12 +176,12 @@ def _ranges(text: str, position: int, example: str) -> Ranges:
         first, dash, last, remainder = _RANGE.findall(item)[0]
         if remainder or not first or (dash and not last):
             problem = "a number is missing"
-            problem = f"'{_shorten(item)}' is not a number or range" if item else problem
+            problem = f"'{_shorten_text(item)}' is not a number or range" if item else problem
             error_position = position + (len(item) - len(remainder) if first else 0)
             raise FilterError(f"{problem}: {example}", error_position)
         ranges.append((float(first), float(last or first)))
         if ranges[-1][0] > ranges[-1][1]:
-            text = f"'{_shorten(item)}' runs backwards: {_shorten(f'{last}-{first}')}"
+            text = f"'{_shorten_text(item)}' runs backwards: {_shorten_text(f'{last}-{first}')}"
             raise FilterError(text, position)
         position += len(item) + 1
     return tuple(ranges)
@@ -236,7 +236,7 @@ def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
     column = COLUMNS_BY_KEY.get(key) or RARE_METRICS.get(key)
     unit = unit if column is None else _UNITS[column.unit]
     if operator not in _ORDER_OPERATORS.keys() | _EQUAL_OPERATORS:
-        text = f"unknown '{_shorten(operator)}' (try > >= < <= =)"
+        text = f"unknown '{_shorten_text(operator)}' (try > >= < <= =)"
         raise FilterError(text, position + match.start(2))
     level = _level(number, unit, position + match.start(3), f"{name}{operator}{unit.example}")
     compare = (
@@ -258,11 +258,13 @@ def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
 
 def _unknown_metric(name: str, operator: str, position: int) -> FilterError:
     if not name:
-        return FilterError(f"a metric is missing before {_shorten(operator)}: busy>80", position)
+        return FilterError(
+            f"a metric is missing before {_shorten_text(operator)}: busy>80", position
+        )
     if name.endswith("!"):
         return FilterError("!= is unknown; put ! before a term: !busy=80", position + len(name) - 1)
     suggestion = did_you_mean(name.lower(), _NAMES, "try busy.")
-    text = f"unknown metric '{_shorten(name)}'{suggestion}"
+    text = f"unknown metric '{_shorten_text(name)}'{suggestion}"
     quote = " To search for the text, quote it"
     return FilterError(text + quote if len(text + quote) < WIDTH else text, position)
 
@@ -272,7 +274,7 @@ def _level(text: str, unit: _Unit, position: int, example: str) -> float:
     match = _NUMBER.fullmatch(text)
     power = unit.powers.get(match[2].lower()) if match else None
     if match is None or power is None:
-        problem = f"'{_shorten(text)}' does not fit" if text else "a number is missing"
+        problem = f"'{_shorten_text(text)}' does not fit" if text else "a number is missing"
         raise FilterError(f"{problem}: {example}", position + (match.start(2) if match else 0))
     return float(f"{match[1]}e{power}")  # 29 % equals 29 / 100 to the last bit
 
@@ -312,7 +314,7 @@ def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | N
     return mask
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     """Typed text made printable and short, for a message."""
     return safe_text(text, 16)
 

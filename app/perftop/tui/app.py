@@ -142,9 +142,9 @@ class PerfTopApp(App[None]):
     def on_load(self) -> None:
         self.source.start()
         self.run_worker(self.source.feed(), exclusive=True)
-        on_signal(END_SIGNALS, self._signalled, self._hurry)
+        on_signal(END_SIGNALS, self._on_signal, self._hurry)
         for number in self.early_signals:
-            self._signalled(number)
+            self._on_signal(number)
 
     def on_ready(self) -> None:
         self.source.ready()
@@ -232,7 +232,7 @@ class PerfTopApp(App[None]):
         if isinstance(self._driver, Terminal):
             self._driver.hurry()
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         """Ends the app as `q` does: the terminal is restored and the probe is stopped. SIGINT ends
         it only if the source does not handle it."""
         if not self.source.handles(number) or number != signal.SIGINT:

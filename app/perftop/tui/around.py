@@ -87,7 +87,7 @@ class Around(LiveSource):
     # --- the stream
 
     async def feed(self) -> None:
-        self.tty.follow(self._printed)
+        self.tty.follow(self._on_output)
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -167,7 +167,7 @@ class Around(LiveSource):
 
     # --- the command's output and state
 
-    def _printed(self, data: bytes) -> None:
+    def _on_output(self, data: bytes) -> None:
         self._printout.take(data)
         self._unseen_output = (self._unseen_output + data)[-MAX_UNSEEN:]
         if self._print_timer is None:

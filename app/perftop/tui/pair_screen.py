@@ -237,7 +237,7 @@ class PairPage(PageWidget, can_focus=True):
 
 def pair_page(pair: PairState) -> list[Line]:
     """Returns the lines of the page, exactly `pair.height` of them."""
-    lines = [_header(pair), _differing(pair), _moment(pair)]
+    lines = [_header(pair), _differing_line(pair), _moment(pair)]
     room = pair.height - len(lines) - 5
     body = _charts(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
@@ -261,7 +261,7 @@ def _header(pair: PairState) -> Line:
     return spread(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
 
 
-def _differing(pair: PairState) -> Line:
+def _differing_line(pair: PairState) -> Line:
     """Returns a line with the settings in which the machines differ, the most important first. The
     line is cut if it is too long."""
     a, b = (machine_state(track.session) for track in pair.tracks)

@@ -98,7 +98,7 @@ class ReplaySource(StreamSource):
         except (Failed, OSError) as error:
             self.say(str(error))
         self.indexing = False
-        self.moved()
+        self.show_moved()
 
     def watch(self) -> None:
         """Reports damage to the file once. Reads samples from before the history if time axes show
@@ -156,7 +156,7 @@ class ReplaySource(StreamSource):
         self.paused = False
         self.status = replace(self.status, paused=None)
         end_s = self.clock() + BATCH_S
-        due_messages = passage.until(now_ns)
+        due_messages = passage.messages_until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):
             self.take(messages)
             if self.clock() > end_s:
@@ -179,7 +179,7 @@ class ReplaySource(StreamSource):
             self._pace.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
                 self.head_for(interval.time_ns)  # a search has dropped this moment from the history
-        self.moved()
+        self.show_moved()
 
     def speed(self, by: int) -> None:
         self._pace.change(by)
@@ -322,7 +322,7 @@ class ReplaySource(StreamSource):
 
     async def _read_past(self, passage: Playback, since_ns: int) -> None:
         search = Seeker(self._recording, self._episodes, self.clock, lambda _: None)
-        await search.deepen(passage, since_ns)
+        await search.extend_back(passage, since_ns)
         if passage is self._passage and (monitor := self.monitor) is not None:
             monitor.refresh_view()
 

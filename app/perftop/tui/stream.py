@@ -204,9 +204,9 @@ class StreamSource(Source, Follower, Controls):
             interval = self.session.interval_at(nearest_ns, span_ns or self.status.interval_ns)
             if interval is not None:
                 self.interval, self.paused = interval, True
-        self.moved(is_range=span_ns is not None)
+        self.show_moved(is_range=span_ns is not None)
 
-    def moved(self, *, is_range: bool = False) -> None:
+    def show_moved(self, *, is_range: bool = False) -> None:
         """Shows the new moment. `is_range`: its interval is a range that the user has selected."""
         time_s = self.interval.time if self.interval is not None and self.paused else None
         self.status = replace(self.status, paused=time_s, is_range=is_range)
@@ -334,7 +334,7 @@ class LiveSource(StreamSource):
     def pause(self) -> None:
         if self.paused:
             self.interval, self.paused = self.newest, False
-            self.moved()
+            self.show_moved()
         else:
             self.step(0)
 

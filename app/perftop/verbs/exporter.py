@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(text)
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None
-        sockets = [] if only_file else stack.enter_context(listening(args.listen))
+        sockets = [] if only_file else stack.enter_context(listening_sockets(args.listen))
         run_loop(run_work, Exporter(sockets, args.detail, path, owners=args.owners), argv)
     return 0
 
@@ -221,7 +221,7 @@ class Exporter(Follower):
 
 
 @contextlib.contextmanager
-def listening(asked_address: str | None) -> Iterator[list[socket.socket]]:
+def listening_sockets(asked_address: str | None) -> Iterator[list[socket.socket]]:
     """Provides the listening sockets: those of the service manager if no address was given, else
     one at the address. Connections wait in the sockets until they are accepted. A unix socket is
     removed at the end."""

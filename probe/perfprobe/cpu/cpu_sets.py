@@ -53,7 +53,7 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     chosen: set[int] = set()
     for term in terms:
         if not term:
-            raise UsageError(f"{_quoted(text)}: an item between commas is empty")
+            raise UsageError(f"{_quote(text)}: an item between commas is empty")
         chosen.update(_term(term, rows))
     return sorted(chosen)
 
@@ -61,21 +61,21 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
 def _range(item: str) -> range | list[int]:
     match = _RANGE.fullmatch(item)
     if match is None:
-        raise UsageError(f"{_quoted(item)} is not a CPU number or a range")
+        raise UsageError(f"{_quote(item)} is not a CPU number or a range")
     # int() of a long text is slow, and fails for a very long one.
     if any(len(number) > 20 for number in match.groups() if number):
-        raise UsageError(f"{_quoted(item)}: CPU numbers end at {MAX_CPU - 1}")
+        raise UsageError(f"{_quote(item)}: CPU numbers end at {MAX_CPU - 1}")
     first, last, used, group = (int(n) if n else None for n in match.groups())
     assert first is not None
     last = first if last is None else last
     if max(first, last) >= MAX_CPU:
-        raise UsageError(f"{_quoted(item)}: CPU numbers end at {MAX_CPU - 1}")
+        raise UsageError(f"{_quote(item)}: CPU numbers end at {MAX_CPU - 1}")
     if last < first:
-        raise UsageError(f"{_quoted(item)} runs backwards")
+        raise UsageError(f"{_quote(item)} runs backwards")
     if used is None or group is None:
         return range(first, last + 1)
     if not 0 < used <= group:
-        raise UsageError(f"{_quoted(item)}: {used} of every {group} CPUs cannot be taken")
+        raise UsageError(f"{_quote(item)}: {used} of every {group} CPUs cannot be taken")
     return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < used]
 
 
@@ -96,31 +96,31 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
         types = {row.cpu: row.type for row in rows if row.type is not None}
         matches = [cpu for cpu, kind in types.items() if kind.lower() == name.lower()]
         if not types:
-            raise UsageError(f"type:{_shortened(name)}: the CPUs here have no types")
+            raise UsageError(f"type:{_shorten(name)}: the CPUs here have no types")
         if not matches:
             raise UsageError(
                 _nothing_matches(
-                    f"CPU of type {_quoted(name)}", ", ".join(sorted({*types.values()}))
+                    f"CPU of type {_quote(name)}", ", ".join(sorted({*types.values()}))
                 )
             )
         return matches
     match = _PLACE.fullmatch(lower)
     if match is None:
         raise UsageError(
-            f"{_quoted(term)} is not understood: CPUs are named like "
+            f"{_quote(term)} is not understood: CPUs are named like "
             "0-15, 32, pkg0, core3, pkg1core3 or type:P"
         )
     package, core = (int(n) if n else None for n in match.groups())
     inside = ""
     if package is not None:
-        rows = _matching(rows, lambda row: row.package, package, "package")
+        rows = _matching_cpus(rows, lambda row: row.package, package, "package")
         inside = f" in package {package}"
     if core is not None:
-        rows = _matching(rows, lambda row: row.core, core, "core", inside)
+        rows = _matching_cpus(rows, lambda row: row.core, core, "core", inside)
     return [row.cpu for row in rows]
 
 
-def _matching(
+def _matching_cpus(
     rows: Sequence[Cpu],
     ident: Callable[[Cpu], int | None],
     wanted: int,
@@ -141,11 +141,11 @@ def _nothing_matches(what: str, instead: str) -> str:
     return f"there is no {what} here; there {several} {instead}"
 
 
-def _quoted(text: str) -> str:
-    return repr(_shortened(text))
+def _quote(text: str) -> str:
+    return repr(_shorten(text))
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """The user's text, printable and short enough for one line of a message."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable if len(printable) <= 40 else printable[:39] + "…"

@@ -202,7 +202,7 @@ def _row(base: Uarch, name: str, *models: int, **changes: Any) -> Row:
     return Row(frozenset(models), replace(base, name=name, **changes))
 
 
-def _stepped(row: Row, *steppings: int) -> Row:
+def _with_stepping(row: Row, *steppings: int) -> Row:
     return replace(row, steppings=frozenset(steppings))
 
 
@@ -380,9 +380,9 @@ _INTEL_ROWS = (
     _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP),
     _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP),
     # Steppings 8, 9 and above 11 are not listed; all count the same.
-    _stepped(_row(_SKX, "Skylake-SP", 0x55), 0, 1, 2, 3, 4),
-    _stepped(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
-    _stepped(_row(_SKX, "Cooper Lake", 0x55), 10, 11, 12, 13, 14, 15),
+    _with_stepping(_row(_SKX, "Skylake-SP", 0x55), 0, 1, 2, 3, 4),
+    _with_stepping(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
+    _with_stepping(_row(_SKX, "Cooper Lake", 0x55), 10, 11, 12, 13, 14, 15),
     _row(_CANNON, "Cannon Lake", 0x66),
     _row(_ICE, "Ice Lake", 0x7D, 0x7E),
     _row(_ICX, "Ice Lake-SP", 0x6A, 0x6C),

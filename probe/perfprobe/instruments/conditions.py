@@ -131,7 +131,7 @@ def _load(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _isolated(root: Path) -> ConditionItem:
+def _isolated_cpus(root: Path) -> ConditionItem:
     sets = {
         name: files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/{file}")
         for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
@@ -238,7 +238,7 @@ def _clock_source(root: Path) -> ConditionItem:
 
 
 CONDITIONS = (
-    hypervisor, governor, turbo, _smt, _quota, _mask, _load, _isolated, nmi_watchdog, _slack,
+    hypervisor, governor, turbo, _smt, _quota, _mask, _load, _isolated_cpus, nmi_watchdog, _slack,
     _clock_source,
 )  # fmt: skip
 """The readers of all conditions, the most important first."""

@@ -46,7 +46,7 @@ def checks(root: Path = Path("/")) -> list[Check]:
         _perf(root),
         _memory(root),
         _msr(root),
-        _traced(root),
+        _trace_check(root),
         *_drivers(root),
         _tasks(root),
         _watchdog(root),
@@ -174,7 +174,7 @@ def _msr(root: Path) -> Check:
     return Check(what, "usable", "readable")
 
 
-def _traced(root: Path) -> Check:
+def _trace_check(root: Path) -> Check:
     what = "idle transitions"
     lost = "exact busy times; SMT states of cores without counters are bounds only"
     if root != Path("/"):

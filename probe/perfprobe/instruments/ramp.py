@@ -169,7 +169,7 @@ def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) 
     """The CPU's counter of cycles in all rings, running until it is closed. Raises Refused if RDPMC
     cannot read it: read(2) takes a microsecond, and a piece takes only five."""
     pmu = perf_pmus.core_pmu_at(root, cpu)
-    event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
+    event = Event("cycles", HARDWARE, pmu.extended_type | CYCLES)
     opened = perf_events.open_group(
         kernel or Kernel(), [event], cpu, timed=True, tried=True, root=root
     )

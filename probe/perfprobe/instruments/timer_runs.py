@@ -135,7 +135,7 @@ def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
 
 
 def _instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> Group:
-    config = pmu.extended | perf_events.INSTRUCTIONS
+    config = pmu.extended_type | perf_events.INSTRUCTIONS
     return _group(Event("instructions", perf_events.HARDWARE, config), cpu, stack)
 
 
@@ -203,7 +203,7 @@ class Run:
     """The reason why the method is not available, or failed while it ran."""
 
     @property
-    def repeated(self) -> RepeatedMean:
+    def repeated_mean(self) -> RepeatedMean:
         return combined_mean(self.parts)
 
 

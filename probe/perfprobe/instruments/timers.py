@@ -164,7 +164,7 @@ def measure(asked: int | None) -> dict[str, Any]:
         "far": DISTURBED_FACTOR,
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
-        "bracket_ticks": _rounded(result.bracket.repeated.mean),
+        "bracket_ticks": _round_scaled(result.bracket.repeated_mean.mean),
         "methods": [_method_row(run, result, leaves) for run in result.rows],
         "offsets": [asdict(offset) for offset in offsets],
         "offsets_left_out": len(allowed) - len(some),
@@ -211,14 +211,14 @@ def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str,
     if run.trouble is not None:
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
-    less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else measurement.bracket.repeated
+    less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else measurement.bracket.repeated_mean
     row |= _cost_row(run, less, measurement.hz.hz, measurement.grid)
     return row | _step(run, stamp, measurement)
 
 
 def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
     """Costs of one call. `stamps` is the cost of the stamps in each sample, in ticks."""
-    whole, samples, calls = run.repeated, spread(run.ticks), run.method.calls
+    whole, samples, calls = run.repeated_mean, spread(run.ticks), run.method.calls
     errors = [error for error in (whole.error, stamps.error) if error is not None]
     ticks = {
         "least": (samples.least - stamps.mean) / calls,
@@ -230,22 +230,22 @@ def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> 
     }
     drawn = histogram(run.ticks, grid)
     return {
-        **{f"{name}_ticks": _rounded(value) for name, value in ticks.items()},
-        **{f"{name}_ns": _rounded(value, 1e9 / hz) for name, value in ticks.items()},
+        **{f"{name}_ticks": _round_scaled(value) for name, value in ticks.items()},
+        **{f"{name}_ns": _round_scaled(value, 1e9 / hz) for name, value in ticks.items()},
         "note": run.timer.note,
         "samples": samples.count,
         "settled": whole.settled,
         "far": samples.far,
         "histogram": {
-            "first_ticks": _rounded((drawn.first - stamps.mean) / calls),
-            "width_ticks": _rounded(drawn.width / calls),
+            "first_ticks": _round_scaled((drawn.first - stamps.mean) / calls),
+            "width_ticks": _round_scaled(drawn.width / calls),
             "counts": drawn.counts,
             "beyond": drawn.beyond,
         },
     }
 
 
-def _rounded(value: float | None, factor: float = 1.0) -> float | None:
+def _round_scaled(value: float | None, factor: float = 1.0) -> float | None:
     """The value with four decimals; in ticks and in ns further decimals are noise."""
     return None if value is None else round(value * factor, 4)
 
@@ -253,7 +253,7 @@ def _rounded(value: float | None, factor: float = 1.0) -> float | None:
 def _step(run: Run, stamp: bool, measurement: Measurement) -> dict[str, Any]:
     if stamp:
         ns = None if measurement.grid is None else measurement.grid * 1e9 / measurement.hz.hz
-        return {"step_ns": _rounded(ns), "step_from": "the TSC's"}
+        return {"step_ns": _round_scaled(ns), "step_from": "the TSC's"}
     if run.method.answers != "ns":
         return {"step_from": "a count: it has no time of its own"}
     seen = common_step(run.steps)

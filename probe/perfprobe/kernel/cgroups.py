@@ -58,8 +58,8 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 3:
             continue
-        at = f"{root}{_unescaped(fields[4])}".replace("//", "/")
-        mounted = Hierarchy(controller, at, PurePosixPath(_unescaped(fields[3])), 2)
+        at = f"{root}{_unescape(fields[4])}".replace("//", "/")
+        mounted = Hierarchy(controller, at, PurePosixPath(_unescape(fields[3])), 2)
         if kind[0] == "cgroup" and controller in kind[2].split(","):
             mounted.version = 1
             return mounted
@@ -146,7 +146,7 @@ def _subdirectories(directory: str) -> list[str]:
     return groups[:MAX_SEARCHED]
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Decodes a path of mountinfo, in which blanks and backslashes are octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
@@ -185,7 +185,7 @@ class Quotas:
         usages, groups = self.held(pids)
         return {"groups": {**usages}, "pids": {**groups}} if usages else {}
 
-    def moved(self, pids: Iterable[int]) -> bool:
+    def has_moved(self, pids: Iterable[int]) -> bool:
         """Whether one of these processes is in another group than when it was last read. If so,
         `record` reads it again."""
         hierarchy, moved = self._hierarchy, False

@@ -38,7 +38,7 @@ class Departures:
         `recvfrom` that finds nothing and raises an exception."""
         self._events, self._is_readable = events, is_readable
 
-    def of(self, cpus: Collection[int]) -> set[int]:
+    def departed(self, cpus: Collection[int]) -> set[int]:
         """Returns which of these CPUs may have gone offline since the last call, even if they are
         online again."""
         offline: set[int] = set()

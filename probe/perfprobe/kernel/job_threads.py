@@ -81,7 +81,7 @@ class Watch:
             if self._pid is None or self._start is None:
                 raise UsageError(f"--watch-tree {text!r}: a PID was expected")
             self._family = ProcessFamily(self._pid, self._start)
-        self.missing = self._missing(root)
+        self.missing = self._missing_files(root)
         self.warning = self._absence_warning()
         """A warning to be reported once, before the first read; '': none."""
         self._threads: dict[str, _Thread] = {}
@@ -197,7 +197,7 @@ class Watch:
         meant = f"; did you mean {near[0]}?" if near else ""
         return f"no process is named {self.text} now; one that starts will be followed{meant}"
 
-    def _missing(self, root: Path) -> list[Missing]:
+    def _missing_files(self, root: Path) -> list[Missing]:
         missing = []
         hidden = access.hidden_tasks_trouble(root)
         if hidden and self._pid is None:

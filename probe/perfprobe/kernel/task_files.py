@@ -110,7 +110,7 @@ class Births:
             if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
                 self.close()
 
-    def any(self) -> bool:
+    def has_births(self) -> bool:
         """Whether a task may have been born since the last call."""
         before, self._last = self._last, 0
         with suppress(OSError, ValueError, IndexError):
@@ -215,7 +215,7 @@ class SentDetails:
     def __init__(self) -> None:
         self._at_ns: dict[ProcessId, int] = {}
 
-    def wanted(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
+    def due_processes(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
         """Returns the processes whose details were not sent within RESEND_NS. They count as sent
         from now on."""
         self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < RESEND_NS}

@@ -91,7 +91,7 @@ class _TaskReading:
     runs."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
 
-    def rested(self, now_ns: int, clock_ns: int | None) -> bool:
+    def has_rested(self, now_ns: int, clock_ns: int | None) -> bool:
         """Whether the task has, by its clock, run too little since this read to be reported. If so,
         this read is still valid and gets the present time. The clock does not show what threads
         did, so a process whose threads are read must not have run at all."""
@@ -124,7 +124,7 @@ class _Runner(NamedTuple):
         assert self.look.stat is not None
         return self.look.stat
 
-    def moved(self) -> TaskChange:
+    def change(self) -> TaskChange:
         """Returns how the sums changed since the last read; unknown if either read lacked
         them."""
         last, now = self.last, self.look
@@ -134,21 +134,21 @@ class _Runner(NamedTuple):
 
     def share(self) -> float:
         """Returns the share by the scheduler's count; by ticks of 10 ms if that is unknown."""
-        run = self.moved().run
+        run = self.change().run
         return round(self.look.share, 4) if run is None else run
 
-    def told(self) -> list[object]:
+    def record(self) -> list[object]:
         return [self.pid, self.stat.comm, self.share()]
 
     def is_listed(self) -> bool:
         """Whether the task ran or waited for a noticeable time."""
-        wait = self.moved()[1] or 0.0
+        wait = self.change()[1] or 0.0
         is_first = self.last is None or self.last.sums is None
         self.look.may_wait = self.look.sums is not None and (is_first or wait >= MIN_SHARE)
         return self.look.share >= MIN_SHARE or wait >= MIN_SHARE
 
     def waits(self) -> list[float | None]:
-        return [*self.moved()[1:]]
+        return [*self.change()[1:]]
 
 
 class Tasks:
@@ -198,7 +198,7 @@ class Tasks:
         if self._scan is None:
             if begun_ns < self._next_ns - early_ns:
                 return
-            self._scan, self._cost_ns = self._scanning(), 0
+            self._scan, self._cost_ns = self._scan_slices(), 0
         first = not self._seen  # the first scan reads all files, so its cost does not count
         for _ in self._scan:
             if self._now_ns() - begun_ns >= SLICE_NS:
@@ -222,8 +222,8 @@ class Tasks:
         if now_ns < self._check_due_ns:
             return False
         self._check_due_ns = now_ns + CHECK_NS if now_ns < self._checks_end_ns else inf
-        if not self._joined and self._quotas.moved(self._watched()[:MAX_CHECKED]):
-            quotas = self._quotas.record(self._watched())
+        if not self._joined and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):
+            quotas = self._quotas.record(self._watched_pids())
             self._joined = {"quotas": quotas} if quotas else {}
         return True
 
@@ -245,7 +245,7 @@ class Tasks:
 
     # --- a scan: it may pause at each yield ----------------------------------------------------
 
-    def _scanning(self) -> Iterator[None]:
+    def _scan_slices(self) -> Iterator[None]:
         seen: dict[str, _TaskReading] = {}
         ran: dict[int, list[_Runner]] = {}
         begun_ns, since_ns = self._now_ns(), self._begun_ns if self._seen else None
@@ -254,7 +254,7 @@ class Tasks:
                 last = self._seen.get(name)
                 # The clock is asked before the file, so time used in between shows next time.
                 clock_ns = self._clock_ns(name)
-                if last is not None and last.rested(self._now_ns(), clock_ns):
+                if last is not None and last.has_rested(self._now_ns(), clock_ns):
                     seen[name] = last
                 elif look := self._look(f"{self._proc}/{name}/stat", last, since_ns, clock_ns):
                     seen[name] = look
@@ -269,7 +269,7 @@ class Tasks:
         if self._watch is not None:
             yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
-        if not self._checks_end_ns and self._watched():
+        if not self._checks_end_ns and self._watched_pids():
             self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECKS_NS
         interrupts = self._interrupts.record()
         if before and seen:
@@ -280,17 +280,17 @@ class Tasks:
             if messages := self._log.record():
                 self._ready["kernel_log"] = messages
         elif seen:  # a first read, from which the first second is measured
-            self._memory.record(self._watched())
+            self._memory.record(self._watched_pids())
             stats = {pid: look.stat for pid, look in seen.items() if look.stat is not None}
             managers = {pid: stat.comm for pid, stat in stats.items() if stat.comm in MANAGERS}
             self._ready = {"managers": managers} if managers else {}
-            if quotas := self._quotas.record(self._watched()):
+            if quotas := self._quotas.record(self._watched_pids()):
                 self._ready["quotas"] = quotas
 
     def _processes(self) -> Iterator[list[str]]:
         """Yields the PIDs in batches. The directory is read only if a task was born: with cold
         caches the kernel needs 3 us for an entry, more than for the clock of the process."""
-        born = self._births is None or self._births.any()
+        born = self._births is None or self._births.has_births()
         if born or not self._seen:
             return numbered_batches(self._proc)
         known = iter([*self._seen])
@@ -315,15 +315,15 @@ class Tasks:
         if self._ours:
             firsts = [runners[0] for runners in ran.values()]
             yield from self._describe([*firsts, *busiest], details)
-        others = {str(cpu): [runner.told() for runner in runners] for cpu, runners in ran.items()}
+        others = {str(cpu): [runner.record() for runner in runners] for cpu, runners in ran.items()}
         waits = {str(cpu): [runner.waits() for runner in runners] for cpu, runners in ran.items()}
         tasks = {cpu: told[0] for cpu, told in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= {"details": details} if details else {}
-        pids = [*self._watched(), *(runner.pid for runner in busiest)]
+        pids = [*self._watched_pids(), *(runner.pid for runner in busiest)]
         if quotas := self._quotas.record(pids):
             self._ready["quotas"] = quotas
-        if memory := self._memory.record(self._watched(), pids):
+        if memory := self._memory.record(self._watched_pids(), pids):
             self._ready["memory"] = memory
 
     def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
@@ -350,7 +350,7 @@ class Tasks:
         parents = sorted(ended, key=lambda pid: -float(str(ended[pid][1])))[:MAX_PARENTS]
         return {pid: ended[pid] for pid in parents}
 
-    def _watched(self) -> list[int]:
+    def _watched_pids(self) -> list[int]:
         return self._watch.pids if self._watch is not None else []
 
     def _clock_ns(self, pid: str) -> int | None:
@@ -423,7 +423,7 @@ class Tasks:
 
     def _describe(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
         processes = [(r.pid, r.process.start, r.process.comm) for r in runners]
-        for pid, start, _ in self._told.wanted(processes, self._now_ns()):
+        for pid, start, _ in self._told.due_processes(processes, self._now_ns()):
             yield
             known = self._seen.get(str(pid))
             parent = self._seen.get(str(known.stat.parent)) if known and known.stat else None

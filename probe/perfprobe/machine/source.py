@@ -254,7 +254,7 @@ class Machine:
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Attaches CPUs that came online and detaches CPUs that went offline since the last batch,
         also CPUs that did both. Costs two system calls."""
-        gone = self._departures.of(self._attached)
+        gone = self._departures.departed(self._attached)
         text = self._read_online()
         if text == self._online_text and not gone:
             return []
@@ -366,11 +366,11 @@ class Machine:
         missing = [*missing, *self._stat.missing, *([] if turbo else no_turbo)]
         missing += [lacking for part in self._parts for lacking in part.missing]
         missing = drop_served_keys([*missing, *self._polling.missing], counters)
-        if unpinned := self._unpinned():
+        if unpinned := self._unpinned_cpus():
             why = "outside the CPU set of perftop: no thread of it may run there"
             fix = "start perftop outside the container or cpuset"
             missing += [Missing(c.key, why, fix, unpinned) for c in counters_of_parts]
-            blocks = self._without(unpinned, blocks, rows)
+            blocks = self._without_unpinned(unpinned, blocks, rows)
         if hidden := access.hidden_tasks_trouble(root):
             missing.append(Missing("tasks", hidden.why, hidden.fix))
         if self._watch is not None:
@@ -408,7 +408,7 @@ class Machine:
             aliases={**about.aliases},
         )
 
-    def _without(
+    def _without_unpinned(
         self, unpinned: Sequence[int], blocks: Sequence[Block], rows: Sequence[Cpu]
     ) -> list[Block]:
         """The blocks, without the counters that only a CPU itself can read on these CPUs; metrics
@@ -422,7 +422,7 @@ class Machine:
             for block in blocks
         ]  # fmt: skip
 
-    def _unpinned(self) -> list[int]:
+    def _unpinned_cpus(self) -> list[int]:
         """CPUs on which none of the lanes may run. Waits until all lanes have tried."""
         if not self._real:
             return []

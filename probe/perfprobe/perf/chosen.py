@@ -101,7 +101,9 @@ def largest_groups(
 
     def on(cpu: int) -> list[Event]:
         pmu = core_pmu_of(pmus, cpu)
-        events = ([event for c in group if (event := c.on(pmu)) and event.core] for group in groups)
+        events = (
+            [event for c in group if (event := c.event_on(pmu)) and event.core] for group in groups
+        )
         return max(events, key=len)
 
     return on
@@ -124,7 +126,7 @@ def open_chosen(
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
     opener = Opener(root, kernel, rows, read, pmus)
-    parts = [opener.part(group) for group in opener.arranged(groups, multiplex=multiplex)]
+    parts = [opener.part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)]
     lacking = [missing for part in parts for missing in part.missing]
     if not any(part.counters[0].cpus is None or part.counters[0].cpus for part in parts):
         why = next(iter(lacking), Missing("events", "no CPU is read"))
@@ -145,7 +147,7 @@ class Opener:
 
     # --- which events are counted together
 
-    def arranged(
+    def arrange_groups(
         self, chosen_groups: Sequence[Sequence[ChosenEvent]], *, multiplex: bool
     ) -> list[Sequence[ChosenEvent]]:
         """Arranges the events in groups: all software events in one group, since they always count;
@@ -185,7 +187,7 @@ class Opener:
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
-                opened_group = self._opened(group, cpu).group
+                opened_group = self._open_events(group, cpu).group
                 if opened_group is not None:
                     stack.callback(opened_group.close)
                 opened.append(opened_group)
@@ -203,7 +205,7 @@ class Opener:
         row = next((row for row in self._read if self._events(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
-        opened = self._opened(group, row.cpu)
+        opened = self._open_events(group, row.cpu)
         if opened.group is None:
             return next(iter(opened.missing.values()), TOO_FEW_COUNTERS)
         try:
@@ -252,13 +254,13 @@ class Opener:
         missing = {event.key: why for event in of_cpu.events}
         return OpenedEvents(missing=of_cpu.missing | missing)
 
-    def _opened(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
+    def _open_events(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
         """Opens the group on one CPU, for a trial."""
         events = self._events(group, cpu)
         return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
 
     def _events(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
-        events = (chosen.on(self._pmu[cpu]) for chosen in group)
+        events = (chosen.event_on(self._pmu[cpu]) for chosen in group)
         return [event for event in events if event is not None]
 
 

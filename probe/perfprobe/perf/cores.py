@@ -93,7 +93,7 @@ class Planner:
         if pmu is None or row.type not in self._types:
             return []
         uarch, read = self._types[row.type]
-        extended = pmu.extended
+        extended = pmu.extended_type
         events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
         own = uarch.events.get("ref")
         if own is not None and own.code:  # AMD's, which kernels before 6.10 do not map

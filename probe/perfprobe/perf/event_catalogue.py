@@ -129,7 +129,7 @@ class Catalogue:
             raw: dict[str | None, Event] = {
                 pmu.name: _event(asked, pmu, code) for pmu in self.cores
             }
-            return self._with(asked, f"code 0x{match[1]}", EVENTS, 1.0, raw)
+            return self._chosen_event(asked, f"code 0x{match[1]}", EVENTS, 1.0, raw)
         return self._of_sysfs(asked, word)
 
     def names(self) -> list[str]:
@@ -145,12 +145,12 @@ class Catalogue:
                 core=kind != SOFTWARE,
             )  # fmt: skip
 
-        events: dict[str | None, Event] = {pmu.name: event(pmu.extended) for pmu in self.cores}
+        events: dict[str | None, Event] = {pmu.name: event(pmu.extended_type) for pmu in self.cores}
         if kind == SOFTWARE:
             events = {None: event(0)}
-        return self._with(asked, known.about, known.unit, known.scale, events)
+        return self._chosen_event(asked, known.about, known.unit, known.scale, events)
 
-    def _with(
+    def _chosen_event(
         self, asked: EventName, about: str, unit: str, scale: float, events: dict[str | None, Event]
     ) -> ChosenEvent:
         none = None if events else access.no_pmu_trouble(self._root)
@@ -351,7 +351,7 @@ def _refusal_text(
     does."""
     pmu = next((pmu for pmu in catalogue.cores if pmu.name == row["pmu"]), None)
     with suppress(ValueError):
-        event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).on(pmu)
+        event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
         if pmu is not None and event is not None:
             why = refusal_of(kernel, event, min(pmu.cpus or {0}), root)
             return None if why is None else why.why

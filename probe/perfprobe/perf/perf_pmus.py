@@ -117,7 +117,7 @@ class Pmu:
         return self.cpus is None or cpu in self.cpus
 
     @property
-    def extended(self) -> int:
+    def extended_type(self) -> int:
         """Bits that the config of a generic event needs in addition to its number."""
         return self.type << 32 if self.hybrid else 0
 
@@ -229,7 +229,7 @@ class ChosenEvent:
     trouble: Trouble | None = None
     """The reason why no CPU can count the event."""
 
-    def on(self, pmu: Pmu | None) -> Event | None:
+    def event_on(self, pmu: Pmu | None) -> Event | None:
         """Returns the event for CPUs of this core PMU."""
         own = None if pmu is None else self.events.get(pmu.name)
         return own or self.events.get(None)

@@ -314,7 +314,7 @@ class LimitStatus:
         self._package = {row.cpu: row.package for row in rows}
         self._ids = package_ids(rows)
         self.rows = len(self._ids)
-        self._files = self._opened(root)
+        self._files = self._open_files(root)
         self._next_s = clock()
         self._on: list[set[str] | None] = [None] * self.rows
         """Names of the bits that are set, by package; None before the first read."""
@@ -340,7 +340,7 @@ class LimitStatus:
             os.close(fd)
         self._files = []
 
-    def _opened(self, root: Path) -> list[int]:
+    def _open_files(self, root: Path) -> list[int]:
         fds = []
         try:
             paths = sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status"))

@@ -66,7 +66,7 @@ class MachineCounts:
         self._texts.clear()
 
     def _pressure(self, base: Path) -> list[Counter]:
-        if not all(self._opened(base / what, read_some) for what in PRESSURE):
+        if not all(self._try_open(base / what, read_some) for what in PRESSURE):
             self.close()
             why = "the kernel does not account for pressure (PSI)"
             self.missing.append(Missing("pressure", why, "boot with psi=1"))
@@ -81,15 +81,15 @@ class MachineCounts:
         """The switch of intel_pstate, or the boost switch of the other drivers."""
         counters = []
         for path, read in (("intel_pstate/no_turbo", read_number), ("cpufreq/boost", read_is_off)):
-            if self._opened(base / path, read):
+            if self._try_open(base / path, read):
                 counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
                 break
-        if self._opened(base / "intel_pstate/max_perf_pct", read_number):
+        if self._try_open(base / "intel_pstate/max_perf_pct", read_number):
             name = "share of the highest clock that is allowed"
             counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
         return counters
 
-    def _opened(self, path: Path, read: Read) -> bool:
+    def _try_open(self, path: Path, read: Read) -> bool:
         if (fd := open_file(path)) is None:
             return False
         self._files.append((fd, read))

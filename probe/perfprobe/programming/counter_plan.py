@@ -270,7 +270,7 @@ def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
     """The keys of counters that do not count what is planned, and the first evidence with register
     and value. Both are empty while all registers are as programmed."""
     lost, evidence = 0, ""
-    for register, mask, ours, bits in _expected(plan):
+    for register, mask, ours, bits in _expected_values(plan):
         value = registers.read(register)
         if (value ^ ours) & mask:
             lost |= sum(bit for bit, part in bits if (value ^ ours) & part)
@@ -287,7 +287,7 @@ def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
     return keys, evidence
 
 
-def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
+def _expected_values(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
     """Yields registers with the bits that the plan sets and their values, and for each counter its
     enabling bit and its part of the register."""
     for register, value in plan.selects.items():

@@ -133,7 +133,7 @@ def _check(fd: int, directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked_directory(directory: Path) -> Iterator[None]:
     """A lock held while a process searches for journals, writes its own and programs registers, so
     that only one process does so at a time."""
     fd = _enter_directory(directory)

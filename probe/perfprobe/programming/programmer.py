@@ -74,7 +74,7 @@ class Programmer:
 
     def _begin(self, online: Iterable[int]) -> None:
         directory = journal.prepare()
-        with journal.locked(directory):
+        with journal.locked_directory(directory):
             self._recover(Journal(directory, self._boot_id, self._root))
             self._survey(online)
             self._save()
@@ -157,7 +157,7 @@ class Programmer:
         None if the CPU is not programmed."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
             try:
-                self._again(cpu)
+                self._reprogram(cpu)
             except (MsrError, OSError) as error:
                 self.shut(cpu)
                 why = error.why if isinstance(error, MsrError) else error_sentence(error)
@@ -167,7 +167,7 @@ class Programmer:
                 )
         return self._devices.get(cpu)
 
-    def _again(self, cpu: int) -> None:
+    def _reprogram(self, cpu: int) -> None:
         plan, old = self._plans[cpu], self._changes.get(cpu, {})
         device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
         now = counter_plan.control_values(device, plan)

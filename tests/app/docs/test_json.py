@@ -103,7 +103,7 @@ def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> N
         return {"cpus": cpus} if verb == "topology" else chains.answer(*[run] * 3, phases=results)
 
     for cpu in (None, "all"):
-        options = cli._parsed(["ramp", "--json", "--isa", phases[0]])
+        options = cli._parse_arguments(["ramp", "--json", "--isa", phases[0]])
         options.cpu = cpu
         assert ramp.measure(options, ask) == 0
     one, every = map(json.loads, capsys.readouterr().out.splitlines())

@@ -17,8 +17,8 @@ from perftop.draw.columns import (
     Column,
     column_at,
     columns_line,
+    fit_columns,
     fit_to_texts,
-    fitted,
     headings,
     text_of,
     total_width,
@@ -46,7 +46,7 @@ ALL = [NAME, BUSY, BAR, IPC, EVENTS]
     ],
 )
 def test_columns_are_dropped_by_rank_and_grow_by_turn(width: int, widths: dict[str, int]) -> None:
-    assert {column.key: column.width for column in fitted(ALL, width)} == widths
+    assert {column.key: column.width for column in fit_columns(ALL, width)} == widths
 
 
 def test_columns_of_one_turn_share_spare_cells_by_weight() -> None:
@@ -55,7 +55,7 @@ def test_columns_of_one_turn_share_spare_cells_by_weight() -> None:
         replace(BAR, max_width=40),
         replace(BAR, max_width=11),
     ]
-    assert [column.width for column in fitted(columns, 30 + 11)] == [17, 13, 11]
+    assert [column.width for column in fit_columns(columns, 30 + 11)] == [17, 13, 11]
 
 
 @pytest.mark.parametrize("column", [BUSY, IPC, replace(BUSY, scale=nan), replace(BUSY, width=3)])

@@ -321,7 +321,7 @@ def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
     session_of(session, [_frame(hello, seq) for seq in range(1, 5)])
     column = session.counters.columns.get(key)
     assert column is None or column.block == "cpu"
-    assert history.shared(key, bin_edges(session.now_ns, 100_000_000, 4)).shape[1] == 0
+    assert history.shared_counter(key, bin_edges(session.now_ns, 100_000_000, 4)).shape[1] == 0
     assert session.take_interval().values.mean("util", [0]) == pytest.approx(0.5)
 
 

@@ -135,9 +135,9 @@ def test_hulls_lie_below_and_above_every_step(
     most = data.draw(st.integers(least, 40))
     counts = range(least, most + 1)
     exact = [steps.hz_at(n) for n in counts]
-    assert (np.interp(counts, *steps.below(least, most)) <= np.array(exact) + 1).all()
-    assert (np.interp(counts, *steps.above(least, most)) >= np.array(exact) - 1).all()
-    for sign, corners in ((1, steps.below(least, most)), (-1, steps.above(least, most))):
+    assert (np.interp(counts, *steps.hull_below(least, most)) <= np.array(exact) + 1).all()
+    assert (np.interp(counts, *steps.hull_above(least, most)) >= np.array(exact) - 1).all()
+    for sign, corners in ((1, steps.hull_below(least, most)), (-1, steps.hull_above(least, most))):
         assert [corners[1][0], corners[1][-1]] == [exact[0], exact[-1]]
         assert corners[1] == [steps.hz_at(int(n)) for n in corners[0]], "they touch it"
         bends = np.diff(sign * np.interp(counts, *corners), 2)

@@ -109,7 +109,7 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             session_of(was, messages[at:end])
             at = end
             playback = Playback(recording, time_ns - WARM_UP_NS)
-            coming = [*playback.until(time_ns)]
+            coming = [*playback.messages_until(time_ns)]
             session_of(playback.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns
             assert from_start_ns > (second - WARM_UP_NS // S - 7) * S

@@ -364,11 +364,11 @@ def test_history_has_pressure() -> None:
 def test_history_has_traffic_of_packages() -> None:
     history, ends, report = with_bins(4, 120, "memory", 4)
     for key, name in (("memory_read_bytes", "memory_read_bytes_per_s"), ("energy_j", "power_w")):
-        result = history.shared(key, ends)
+        result = history.shared_counter(key, ends)
         assert result[:, 0].tolist() == pytest.approx(
             [float(t.packages[name][0]) for t in report], rel=1e-3
         )
-    assert history.shared("l3_memory_bytes", ends).shape == (4, 0)
+    assert history.shared_counter("l3_memory_bytes", ends).shape == (4, 0)
 
 
 def test_channels_of_a_memory_are_added_up() -> None:
@@ -381,8 +381,10 @@ def test_channels_of_a_memory_are_added_up() -> None:
     blocks = [replace(b, counters=wide) if b is block else b for b in hello.blocks]
     ends = bin_edges(messages[-1].time_ns, SAMPLE_NS, 30)
     narrow, both = (kept(one, messages) for one in (hello, replace(hello, blocks=blocks)))
-    parts = [narrow.shared(key, ends) for key in ("memory_read_bytes", "memory_write_bytes")]
-    assert both.shared("memory_read_bytes", ends) == pytest.approx(sum(parts), rel=1e-6)
+    parts = [
+        narrow.shared_counter(key, ends) for key in ("memory_read_bytes", "memory_write_bytes")
+    ]
+    assert both.shared_counter("memory_read_bytes", ends) == pytest.approx(sum(parts), rel=1e-6)
     assert min(part.min() for part in parts) > 0
 
 

@@ -169,7 +169,7 @@ def test_stat_reports_a_moved_factor_on_stderr(capsys: pytest.CaptureFixture[str
         yield [HELLO]
         yield [*frames([(24.0, 10), (96.0, 60)])]
 
-    stat = Stat(cli._parsed(["stat", "-i", "1s", "--json"]))
+    stat = Stat(cli._parse_arguments(["stat", "-i", "1s", "--json"]))
     stat.out = io.StringIO()
     asyncio.run(stat.consume(stream()))
     (line,) = capsys.readouterr().err.splitlines()

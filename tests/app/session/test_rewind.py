@@ -205,7 +205,7 @@ def test_looking_back_leaves_the_present_alone() -> None:
     agree(session.run_interval(), undisturbed.run_interval())
     assert session.suspect_samples == undisturbed.suspect_samples
     assert session.calibrations == undisturbed.calibrations
-    assert session.calibrations["one_thread"].explained > 0
+    assert session.calibrations["one_thread"].explained_share > 0
 
 
 def test_tasks_are_valid_for_two_seconds() -> None:

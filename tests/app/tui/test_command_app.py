@@ -121,7 +121,7 @@ async def test_a_key_shows_more_of_it_or_nothing() -> None:
         assert run.printed()[-1] == "99"
         await run.pilot.press("home")
         assert run.printed()[0] == "1"
-        run.source._printed(b"more\n")
+        run.source._on_output(b"more\n")
         await until_true(lambda: len(run.source._printout) == 100, "more of it")
         await run.pilot.pause()
         assert run.printed()[0] == "1", "what is looked at stays"
@@ -235,7 +235,7 @@ async def test_nothing_is_lost_between_the_screen_and_what_comes_after(
     async with around("echo seen") as run:
         await run.prints("seen")
         await run.goes_on()
-        run.source._printed(b"not shown any more\n")
+        run.source._on_output(b"not shown any more\n")
         run.app.exit()
         assert run.source.tty._following is None
     assert capfd.readouterr().out == "not shown any more\n"

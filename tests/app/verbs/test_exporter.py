@@ -24,7 +24,7 @@ from perftop.base.errors import Failed
 from perftop.output.exporter.http import OPENMETRICS, TEXT
 from perftop.process.sockets import inherited_sockets
 from perftop.verbs import exporter as verb
-from perftop.verbs.exporter import address, is_public, listening
+from perftop.verbs.exporter import address, is_public, listening_sockets
 
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
@@ -128,7 +128,7 @@ def test_a_text_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
 
 
 def status(asked: str) -> tuple[int, str]:
-    with pytest.raises(Failed) as result, listening(asked):
+    with pytest.raises(Failed) as result, listening_sockets(asked):
         pass
     assert "\n" not in str(result.value)
     return result.value.status, str(result.value)
@@ -142,7 +142,7 @@ def test_an_invalid_address_is_a_usage_error(asked: str) -> None:
 
 
 def test_a_port_in_use_is_reported_with_a_fix() -> None:
-    with listening("127.0.0.1:0") as (one,):
+    with listening_sockets("127.0.0.1:0") as (one,):
         port = one.getsockname()[1]
         assert address(one) == f"http://127.0.0.1:{port}/metrics"
         assert not is_public(one)
@@ -159,13 +159,13 @@ def test_an_unusable_address_fails(asked: str) -> None:
 
 
 def test_all_interfaces_are_public() -> None:
-    with listening("0.0.0.0:0") as (one,):
+    with listening_sockets("0.0.0.0:0") as (one,):
         assert is_public(one)
 
 
 def test_ipv6_addresses_have_brackets() -> None:
     try:
-        with listening("[::1]:0") as (one,):
+        with listening_sockets("[::1]:0") as (one,):
             assert address(one).startswith("http://[::1]:")
             assert not is_public(one)
     except Failed as failed:
@@ -174,7 +174,7 @@ def test_ipv6_addresses_have_brackets() -> None:
 
 def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with listening(f"unix:{path}") as (one,):
+    with listening_sockets(f"unix:{path}") as (one,):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert address(one) == f"unix:{path}"
         assert not is_public(one)

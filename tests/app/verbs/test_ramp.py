@@ -44,7 +44,7 @@ class Probe:
 
 
 def options(**changes: Any) -> argparse.Namespace:
-    given = vars(cli._parsed(["ramp"]))
+    given = vars(cli._parse_arguments(["ramp"]))
     return argparse.Namespace(**given | changes)
 
 

@@ -140,7 +140,7 @@ def test_the_end_is_written_once_all_cpus_were_read_after_it(tmp_path: Path) -> 
         record.on_end()
 
     with Job(["sh", "-c", "sleep 0.05; exit 7"]) as job:
-        asyncio.run(flow(Record(cli._parsed(["record"]), path, job)))
+        asyncio.run(flow(Record(cli._parse_arguments(["record"]), path, job)))
     end = notes(path)["run-end"]
     assert end.data["status"] == 7
     assert end.data["last_ns"] == [end.time_ns + 5] * 2
@@ -158,7 +158,7 @@ async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
             yield [wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)]
         raise AssertionError("it was not enough")
 
-    record = Record(cli._parsed(["record", "--duration", "300ms"]), path)
+    record = Record(cli._parse_arguments(["record", "--duration", "300ms"]), path)
     await record.consume(stream())
     record.on_end()
     assert [

@@ -42,7 +42,7 @@ def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None
 
 
 def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
-    records = [Record(cli._parsed(["record"]), tmp_path / name) for name in "ab"]
+    records = [Record(cli._parse_arguments(["record"]), tmp_path / name) for name in "ab"]
     for record in records:
         record.side_by_side = records
         hello, result = messages("sim:idle,cpus=2", 2)

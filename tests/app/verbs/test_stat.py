@@ -37,7 +37,7 @@ def test_samples_slightly_early_end_their_interval() -> None:
 
     out = io.StringIO()
     words = ["stat", "-i", "200ms", "--sample", "100ms", "--duration", "400ms", "--json"]
-    printer = Stat(cli._parsed(words))
+    printer = Stat(cli._parse_arguments(words))
     printer.out = out
     asyncio.run(printer.consume(stream()))
     printer.on_end()
@@ -60,7 +60,7 @@ def test_an_episode_that_still_runs_is_printed_once(
 ) -> None:
     """As text when it begins, or at the end if only that is printed."""
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
-    printer = Stat(cli._parsed(["stat", *(["--json"] if json_ else [])]))
+    printer = Stat(cli._parse_arguments(["stat", *(["--json"] if json_ else [])]))
     printer.out, printer._lines = io.StringIO(), lines
     printer.take([hello, *result])
     printer.on_end()

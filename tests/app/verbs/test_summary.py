@@ -32,7 +32,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(file: Path, *more: str) -> int:
-    options = cli._parsed(["summary", str(file), *more])
+    options = cli._parse_arguments(["summary", str(file), *more])
     status: int = options.verb(options)
     return status
 

@@ -54,27 +54,27 @@ def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
 )
 def test_cpus_that_went_offline(events: list[bytes | OSError], gone: set[int]) -> None:
     departures = Departures(Events(*events))
-    assert departures.of({0, 3}) == gone
-    assert departures.of({0, 3}) == set()
+    assert departures.departed({0, 3}) == gone
+    assert departures.departed({0, 3}) == set()
 
 
 def test_nothing_is_received_unless_an_event_waits() -> None:
     ready: list[bool] = []
     departures = Departures(Events(event("offline")), lambda: ready and ready.pop())
-    assert departures.of({3}) == set()
+    assert departures.departed({3}) == set()
     ready.append(True)
-    assert departures.of({3}) == {3}
+    assert departures.departed({3}) == {3}
 
 
 def test_only_events_of_the_kernel_count() -> None:
-    assert Departures(Events(event("offline"), sender=UDEV)).of({3}) == set()
+    assert Departures(Events(event("offline"), sender=UDEV)).departed({3}) == set()
 
 
 def test_no_events_below_a_sysroot(tmp_path: Path) -> None:
-    assert open_departures(tmp_path).of({0}) == set()
+    assert open_departures(tmp_path).departed({0}) == set()
 
 
 def test_listening_here_does_not_wait() -> None:
     departures = open_departures(Path("/"))
-    assert departures.of(set()) == set()
+    assert departures.departed(set()) == set()
     departures.close()

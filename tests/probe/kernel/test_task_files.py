@@ -54,43 +54,43 @@ def test_garbage_is_no_process(data: bytes) -> None:
 def test_a_new_last_pid_is_a_birth(tmp_path: Path) -> None:
     trees.put(tmp_path, "loadavg", "0.20 0.18 0.12 1/80 11206\n")
     births = Births(str(tmp_path))
-    assert births.any()  # the first call
-    assert not births.any()
+    assert births.has_births()  # the first call
+    assert not births.has_births()
     for last in (11207, 300):  # numbers wrap
         trees.put(tmp_path, "loadavg", f"0.20 0.18 0.12 1/80 {last}\n")
-        assert births.any()
-        assert not births.any()
+        assert births.has_births()
+        assert not births.has_births()
     births.close()
 
 
 def test_births_are_assumed_if_the_last_pid_is_unknown(tmp_path: Path) -> None:
-    assert Births(str(tmp_path)).any()
+    assert Births(str(tmp_path)).has_births()
     births = Births(str(tmp_path))
-    assert births.any()
+    assert births.has_births()
     for text in ("", "0.00 0.00 0.00 0/0 0\n", "0.20 0.18 0.12 1/80 x\n"):  # the second: gVisor
         trees.put(tmp_path, "loadavg", text)
         births = Births(str(tmp_path))
-        assert births.any()
-        assert births.any()
+        assert births.has_births()
+        assert births.has_births()
         births.close()
-    assert births.any()
+    assert births.has_births()
 
 
 def test_a_file_of_another_file_system_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "loadavg").symlink_to("/proc/loadavg")
     births = Births(str(tmp_path))
     for _ in range(20):
-        assert births.any()
+        assert births.has_births()
 
 
 def test_a_child_process_is_a_birth() -> None:
     births = Births("/proc")
-    births.any()
+    births.has_births()
     for _ in range(5):
         if (child := os.fork()) == 0:
             os._exit(0)
         os.waitpid(child, 0)
-        assert births.any()
+        assert births.has_births()
     births.close()
 
 

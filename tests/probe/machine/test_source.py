@@ -207,7 +207,7 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
         frames(source, session, 2)
         open_cpu = Mock(wraps=source._reading.open)
         monkeypatch.setattr(source._reading, "open", open_cpu)
-        monkeypatch.setattr(source._departures, "of", lambda _: went.pop() if went else set())
+        monkeypatch.setattr(source._departures, "departed", lambda _: went.pop() if went else set())
         ended = lambda: [e.kind for e in session.ended] == ["offline", "online"]  # noqa: E731
         drive(source, session, ended, "both are told", whole=2)
     open_cpu.assert_called_once_with(1)
@@ -258,7 +258,7 @@ def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
             source._sampler, "stats", lambda cpu: Mock(pin_errno=results[cpu].pop(0)), raising=True
         )
         monkeypatch.setattr(source, "_real", True)
-        assert source._unpinned() == [1]
+        assert source._unpinned_cpus() == [1]
 
 
 def test_every_later_frame_reports_a_suspend(

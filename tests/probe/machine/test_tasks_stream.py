@@ -118,8 +118,11 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
 def test_details_are_sent_once_a_minute() -> None:
     report = task_files.SentDetails()
     who = [(pid, 5, "job") for pid in range(task_files.MAX_DETAILS + 3)]
-    assert report.wanted([*who, *who], 0) == who[:-3]
-    assert report.wanted(who, 1 * S) == who[-3:]
-    assert report.wanted(who, 2 * S) == []
-    assert report.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
-    assert report.wanted(who, task_files.RESEND_NS) == who[:-3]
+    assert report.due_processes([*who, *who], 0) == who[:-3]
+    assert report.due_processes(who, 1 * S) == who[-3:]
+    assert report.due_processes(who, 2 * S) == []
+    assert report.due_processes([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [
+        (0, 6, "job"),
+        (1, 5, "exec"),
+    ]
+    assert report.due_processes(who, task_files.RESEND_NS) == who[:-3]

@@ -232,10 +232,10 @@ def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Pat
     above.mkdir()
     above.chmod(0o777)
     (above / "perftop").mkdir(mode=0o700)
-    with pytest.raises(PermissionError), journal.locked(above / "perftop"):
+    with pytest.raises(PermissionError), journal.locked_directory(above / "perftop"):
         pass
     above.chmod(0o1777)
-    with journal.locked(above / "perftop"):
+    with journal.locked_directory(above / "perftop"):
         pass
 
 
@@ -245,7 +245,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
     above = tmp_path / "a/b/c"
     above.mkdir(parents=True)
     (above / "perftop").mkdir(mode=0o700)
-    with journal.locked(above / "perftop"):
+    with journal.locked_directory(above / "perftop"):
         pass
     if owner == os.geteuid():
         (tmp_path / "a").chmod(0o777)
@@ -253,7 +253,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
         os.chown(tmp_path / "a", owner, owner)
     else:
         pytest.skip("needs CAP_CHOWN, to give directories away")
-    with pytest.raises(PermissionError), journal.locked(above / "perftop"):
+    with pytest.raises(PermissionError), journal.locked_directory(above / "perftop"):
         pass
     assert journal.read_journals(above / "perftop", BOOT, root) == journal.Journals([], [])
 
@@ -262,10 +262,10 @@ def test_a_link_in_the_path_is_as_safe_as_its_target(tmp_path: Path) -> None:
     """/var/run, for one, is a link on most machines."""
     (tmp_path / "real/perftop").mkdir(parents=True, mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with journal.locked(tmp_path / "link/perftop"):
+    with journal.locked_directory(tmp_path / "link/perftop"):
         pass
     (tmp_path / "real").chmod(0o777)
-    with pytest.raises(PermissionError), journal.locked(tmp_path / "link/perftop"):
+    with pytest.raises(PermissionError), journal.locked_directory(tmp_path / "link/perftop"):
         pass
 
 
@@ -273,7 +273,7 @@ def test_one_start_at_a_time(directory: Path) -> None:
     """Two would find no journal, and each take the other's registers for those of the machine."""
     another = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with journal.locked(directory), pytest.raises(BlockingIOError):
+        with journal.locked_directory(directory), pytest.raises(BlockingIOError):
             fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:

@@ -173,7 +173,7 @@ def compare(
         both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
         differing = [
-            _differing(key, state_a[key], state_b[key], extra, explained)
+            _differing_state(key, state_a[key], state_b[key], extra, explained)
             for key in both if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
         same = [key for key in both if not is_different(state_a[key], state_b[key])]
@@ -295,7 +295,7 @@ def _rows_of(cause: Cause) -> tuple[str, ...]:
     return KINDS[cause[0]].explains if cause[0] in KINDS else ()
 
 
-def _differing(
+def _differing_state(
     key: str, a: object, b: object, extra: dict[Cause, float], explained: set[str]
 ) -> DifferingState:
     """Returns a state in which both sides differ. It explains a number only if the cause of an
@@ -316,14 +316,14 @@ def headline(compared: Sequence[Comparison]) -> str:
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
         return _no_difference(compared)
-    reason = _why(phase, row)
+    reason = _cause_text(phase, row)
     text = f"{_place(phase)}{_difference_text(row)}{reason}."
     time = next((other for other in phase.rows if other.number.key in TIME_KEYS), None)
     if time is None or time is row or time.interval is None:
         return text
     if not time.is_sure:
         return f"{text} {_possible(phase, time)}."
-    return f"{text} {_difference_text(time)}{'' if reason else _why(phase, time)}."
+    return f"{text} {_difference_text(time)}{'' if reason else _cause_text(phase, time)}."
 
 
 def _place(phase: Comparison) -> str:
@@ -352,7 +352,7 @@ def _possible(phase: Comparison, row: Row) -> str:
     )
 
 
-def _why(phase: Comparison, row: Row) -> str:
+def _cause_text(phase: Comparison, row: Row) -> str:
     """Returns the state that explains a difference, else the cause of the episodes that explain it.
     Returns '' without an explanation, or if several changed states could explain the difference."""
     cause = row.cause

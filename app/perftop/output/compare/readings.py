@@ -244,7 +244,7 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
         if not text.strip():
             continue
         try:
-            line = json.loads(text, parse_int=_bounded)
+            line = json.loads(text, parse_int=_bounded_int)
             read = _reading_of_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not readings:
@@ -257,7 +257,7 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     return readings, None
 
 
-def _bounded(digits: str) -> int:
+def _bounded_int(digits: str) -> int:
     """Parses an integer of JSON. Raises OverflowError if it is too large for a float."""
     value = int(digits)
     float(value)

@@ -64,7 +64,7 @@ class IntervalRows:
         """Returns the values of a number whose key is in `NUMBERS`."""
         key, interval = number.key, self.interval
         if number.scope == "machine":
-            return self.repeated(interval.machine.get(key, math.nan))
+            return self.machine_column(interval.machine.get(key, math.nan))
         if number.scope == "package":
             rates = interval.packages.get(PACKAGE[key])
             if rates is None:
@@ -74,7 +74,7 @@ class IntervalRows:
             return UNKNOWN
         return self.of_cpu(cpu_values(self.session, interval, key))
 
-    def repeated(self, value: float) -> Floats:
+    def machine_column(self, value: float) -> Floats:
         """Returns the column of a value of the whole machine."""
         return np.array([value], float) if math.isfinite(value) else UNKNOWN
 
@@ -84,7 +84,7 @@ class IntervalRows:
     def of_core(self, values: Floats) -> Floats:
         return np.asarray(with_extra_column(values, np.nan)[self.cores])
 
-    def doubted(self) -> list[bool]:
+    def is_doubted(self) -> list[bool]:
         """Returns whether any counter of the CPU is suspect."""
         is_doubted: list[bool] = any_by_sample(self.interval.doubts[self._index] != 0).tolist()
         return is_doubted
@@ -124,7 +124,7 @@ class IntervalRows:
 
     def job(self, name: str) -> Floats:
         activity = self.interval.watched
-        return UNKNOWN if activity is None else self.repeated(getattr(activity, name))
+        return UNKNOWN if activity is None else self.machine_column(getattr(activity, name))
 
 
 _NO_TASK = Task(math.nan, "", math.nan)  # type: ignore[arg-type]
@@ -149,11 +149,11 @@ class Field:
 
 TIME = Field(
     "time_unix_s", "End of the interval, Unix time.",
-    lambda now: now.repeated(now.interval.time), kind="exact", scope="machine",
+    lambda now: now.machine_column(now.interval.time), kind="exact", scope="machine",
 )  # fmt: skip
 ELAPSED = Field(
     "elapsed_s", "Length of the interval.",
-    lambda now: now.repeated(now.interval.elapsed_s), scope="machine",
+    lambda now: now.machine_column(now.interval.elapsed_s), scope="machine",
 )  # fmt: skip
 PLACE_FIELDS = (
     Field("package", "Package of the CPU.", lambda now: now.places("package"), kind="count",
@@ -169,11 +169,11 @@ ONLINE = Field(
 BELIEF_FIELDS = (
     Field(
         "lost_frames_total", "Frames that were lost on the way so far.",
-        lambda now: now.repeated(now.session.lost), "lost", "total", "machine",
+        lambda now: now.machine_column(now.session.lost), "lost", "total", "machine",
     ),
     Field(
         "late_frames_total", "Frames so far for which every CPU was read late.",
-        lambda now: now.repeated(now.session.late_samples), "late", "total", "machine",
+        lambda now: now.machine_column(now.session.late_samples), "late", "total", "machine",
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",

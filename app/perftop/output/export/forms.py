@@ -277,13 +277,13 @@ class ExportTable:
             return [""]
         return [
             "; ".join(doubt_texts(rows.interval, row)) if doubted else ""
-            for row, doubted in zip(rows.rows, rows.doubted(), strict=True)
+            for row, doubted in zip(rows.rows, rows.is_doubted(), strict=True)
         ]
 
     def _whys(self, rows: IntervalRows) -> Sequence[str]:
         """Returns the reasons for missing values by CPU, each after the names of the fields that it
         applies to."""
-        missing = self._missing(rows)
+        missing = self._is_missing(rows)
         states = _states(self._session, rows.interval)[rows.rows]
         keys = np.concatenate([missing.T, states], axis=1)
         if len(self._kept_whys) > MAX_REASON_TEXTS:
@@ -293,11 +293,11 @@ class ExportTable:
         for key in enumerate(bytes_of_row):
             why = kept.get(key)
             if why is None:
-                why = kept[key] = self._why(rows, rows.rows[key[0]], missing[:, key[0]])
+                why = kept[key] = self._reason_text(rows, rows.rows[key[0]], missing[:, key[0]])
             whys.append(why)
         return whys
 
-    def _missing(self, rows: IntervalRows) -> Bools:
+    def _is_missing(self, rows: IntervalRows) -> Bools:
         """Returns (fields, rows): which values of the fields that are explained are missing."""
         missing = np.zeros((len(self.fields), len(rows.rows)), bool)
         of_rows = []
@@ -314,7 +314,7 @@ class ExportTable:
             missing[of_rows] = np.isnan(np.array([self._columns[index] for index in of_rows]))
         return missing
 
-    def _why(self, rows: IntervalRows, row: int, missing: Bools) -> str:
+    def _reason_text(self, rows: IntervalRows, row: int, missing: Bools) -> str:
         names: dict[str, list[str]] = {}
         for index in np.flatnonzero(missing).tolist():
             field = self.fields[index]
@@ -383,7 +383,7 @@ class Delimited(ExportFormat):
 
     def interval(self, interval: Interval) -> None:
         columns, cells = self._table.columns(interval), self._cells
-        columns[-1] = self._changed(cast("Sequence[str]", columns[-1]))
+        columns[-1] = self._changed_reasons(cast("Sequence[str]", columns[-1]))
         # Numbers of one kind are formatted together.
         new_numbers: dict[Callable[[Floats], list[str]], dict[int, Floats]] = {}
         for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=True)):
@@ -409,7 +409,7 @@ class Delimited(ExportFormat):
                     cells[index] = [*map(cells[index].__getitem__, self._table.core_of_row)]
         self._write([part if len(part) > 1 else part * self._rows for part in cells])
 
-    def _changed(self, whys: Sequence[str]) -> Sequence[str]:
+    def _changed_reasons(self, whys: Sequence[str]) -> Sequence[str]:
         """Returns the values of `why` that differ from those of the previous interval."""
         before, self._whys = self._whys, whys
         if whys == before:

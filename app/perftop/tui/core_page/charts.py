@@ -123,7 +123,7 @@ class Charts:
         if np.isfinite(ceiling).any():  # the first line shows the ceiling
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy_hz, 0.0))))
         kinds = np.where(is_awake, charts.AWAKE, charts.ASLEEP)
-        kinds[self._alarmed("busy_hz")] = charts.LOSING
+        kinds[self._is_alarmed("busy_hz")] = charts.LOSING
         cells = charts.clock(
             _doubled_columns(busy_hz, ceiling, kinds), (low, high), lines, self.look
         )
@@ -136,7 +136,7 @@ class Charts:
             labels[-1] = f"< {labels[-1]}"
         return labels, rows_of(cells)
 
-    def _alarmed(self, key: str) -> Bools:
+    def _is_alarmed(self, key: str) -> Bools:
         """Returns the columns during which an episode ran that is an alarm now and makes the metric
         `key` worse."""
         now_ns = self.moment.interval.time_ns
@@ -182,7 +182,7 @@ class Charts:
     def _account(self, lines: int) -> Sequence[list[Run]]:
         """Returns the chart of how time is used: user and kernel from the bottom, stolen time from
         the top."""
-        heat = np.where(self._alarmed("steal"), charts.DURING_EPISODE, charts.OUTSIDE_EPISODES)
+        heat = np.where(self._is_alarmed("steal"), charts.DURING_EPISODE, charts.OUTSIDE_EPISODES)
         values = np.column_stack([self.history.account(), heat])
         return rows_of(charts.account(values, lines, self.look))
 
@@ -198,7 +198,7 @@ class Charts:
             scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{round_number(top)}"
         labels: list[str] = []
         cells: list[list[Run]] = []
-        is_losing = self._alarmed(key)
+        is_losing = self._is_alarmed(key)
         for i, strip in enumerate(values):
             cells += self._rate(strip, is_losing, top, height)
             if height > 1 or panel.strips > 1:
@@ -388,7 +388,7 @@ class CoreHistory:
     def _shared(self, key: str, row: int | None) -> Floats:
         """Returns one row of a counter of packages or L3s, (columns); NaN if `row` is None. Each
         call reads all bins, because a read of such a counter may cover earlier bins."""
-        series = self._history.shared(key, self.axis.edges)
+        series = self._history.shared_counter(key, self.axis.edges)
         is_known = row is not None and row < series.shape[1]
         return series[:, row] if is_known else np.full(self.axis.columns, np.nan)
 

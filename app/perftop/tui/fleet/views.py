@@ -62,7 +62,7 @@ def table(state: FleetState, width: int) -> Table:
     longest_name = max((len(name) for name in state.fleet.machines), default=0)
     name = min(max(longest_name, NAME_WIDTHS[0]), NAME_WIDTHS[1], max(NAME_WIDTHS[0], width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, is_left=True, gap=1)
-    return columns.fitted([*first, *COLUMNS], width)
+    return columns.fit_columns([*first, *COLUMNS], width)
 
 
 def headings(state: FleetState, table: Table) -> Line:

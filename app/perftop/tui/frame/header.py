@@ -180,7 +180,7 @@ def _sampling_pieces(
     if hello.source != "os" or hello.virtualisation is None:
         runs = [(safe_cells(hello.source), "clock")]
         # The method for most cores, with the factor of its counter once that is settled.
-        method = interval.split.usual or "" if interval is not None else ""
+        method = interval.split.usual_method or "" if interval is not None else ""
         calibration = session.calibrations.get(method.replace("-", "_"))
         if calibration is not None and calibration.state == "settled" and calibration.factor != 1:
             method = f"{method} ×{calibration.factor:g}"

@@ -131,12 +131,12 @@ def _lines(sections: Sequence[Section], size: int) -> list[Line]:
         rule = "─" * max(0, size - len(title) - 2)
         lines.append([(f" {title} ", "bright"), (rule, "rule")])
         for entry in entries:
-            lines += _wrapped(entry, size)
+            lines += _wrap_entry(entry, size)
         lines.append([])
     return lines
 
 
-def _wrapped(entry: Entry, size: int) -> list[Line]:
+def _wrap_entry(entry: Entry, size: int) -> list[Line]:
     """Returns the lines of an entry: its term, and its explanation, wrapped, to the right."""
     used = width(entry.term)
     column = max(TERM_WIDTH, used + 2) + 2

@@ -264,7 +264,7 @@ class Monitor(DirectScreen):
         )
         await self.app.run_action(key.action, node)
 
-    def _noted(self, key: str) -> None:
+    def _note_key(self, key: str) -> None:
         """Shows the next note for a new user if the shown note is about this key."""
         note = self._top.note
         if note is not None and NOTE_TEXTS[note][0] == key:
@@ -274,7 +274,7 @@ class Monitor(DirectScreen):
     # --- views
 
     async def action_view(self, name: str) -> None:
-        self._noted(name)
+        self._note_key(name)
         if self.output is not None and self.output.extent == "whole":  # the output hides the view
             self._extend_output("small")
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
@@ -335,7 +335,7 @@ class Monitor(DirectScreen):
         """Shows the whole report of which the verdict is the first line."""
         from perftop.tui.frame.help import Why
 
-        self._noted("report")
+        self._note_key("report")
         session, verdict = self.last.session, self._top.verdict
         if session is None or verdict is None or verdict.report is None:
             self._controls.say("no verdict yet")
@@ -469,7 +469,7 @@ class Monitor(DirectScreen):
     def action_episode(self, by: int) -> None:
         """Goes to the next (`by` = 1) or previous (-1) episode. On the page of a core, only
         episodes on that core count; in other views, only episodes on CPUs that match the filter."""
-        self._noted("next_episode")
+        self._note_key("next_episode")
         session, choice = self.last.session, self.choice
         if session is None:
             return

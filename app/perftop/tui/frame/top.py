@@ -264,7 +264,7 @@ def running_episodes(session: Session, interval: Interval | None, status: Status
     shown interval."""
     if interval is None or not is_past(status):
         return session.running
-    return episode_style.overlapping(session, interval)
+    return episode_style.overlapping_episodes(session, interval)
 
 
 def _running_line(

@@ -101,7 +101,7 @@ class Moment:
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
         # By place: the index of its busiest CPU, its ceiling, and whether its clock is below that.
         self._lead, self._ceiling_hz, self._dropped = (
-            of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.dropped)
+            of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.is_dropped)
         )
 
     @staticmethod
@@ -136,8 +136,8 @@ class Moment:
         lowered = None if lowers is None else find_losing_cpu(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
         offline = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
-        util, hz, _ = self._running(row)
-        *_, ipc = self._running(rated)
+        util, hz, _ = self._account_of_cpu(row)
+        *_, ipc = self._account_of_cpu(rated)
         # The IPC is that of one CPU, so that CPU's tasks come first.
         cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.rows.index(rated)])
         tasks = [task for cpu in cpus for task in sorted(self._tasks.get(cpu, ()), reverse=True)]
@@ -155,7 +155,7 @@ class Moment:
             util < MIN_AWAKE_UTIL, chosen, self._clock,
         )  # fmt: skip
 
-    def _running(self, row: int) -> tuple[float, float, float]:
+    def _account_of_cpu(self, row: int) -> tuple[float, float, float]:
         """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)

@@ -17,7 +17,7 @@ from perftop.base.text import clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import merge_runs, overlaid, restyled, width
+from perftop.draw.strips import merge_runs, overlaid, restyle_cells, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -198,8 +198,8 @@ class Charts:
                     first + max(0, min(cells, (axis.bin(ns) + 1) // cell_columns))
                     for ns in choice.range_ns
                 )
-                lines = [restyled(line, first, begin, FADED) for line in lines]
-                lines = [restyled(line, end, first + cells, FADED) for line in lines]
+                lines = [restyle_cells(line, first, begin, FADED) for line in lines]
+                lines = [restyle_cells(line, end, first + cells, FADED) for line in lines]
             if choice.cursor_ns is not None:
                 at = first + axis.bin(choice.cursor_ns) // cell_columns
                 if first <= at < first + cells:

@@ -14,7 +14,7 @@ from perftop.base.arrays import Codes
 from perftop.base.text import GHZ, ClockUnit, time_of_day
 from perftop.draw import cells as heat_ramp
 from perftop.draw import theme
-from perftop.draw.columns import Column, Run, fitted, headings
+from perftop.draw.columns import Column, Run, fit_columns, headings
 from perftop.draw.strips import join_cells
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -60,7 +60,7 @@ def grid_columns(
     choice = _ColumnChoice(session, places, clock, roomy=width >= MIN_ROOMY_WIDTH)
     columns = choice.of_cores() if places.pairs else choice.of_cpus()
     shown = []
-    for column in fitted(columns, width):
+    for column in fit_columns(columns, width):
         number, thread = COLUMNS_BY_KEY.get(column.key), column.source or 0
         scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
         shown.append(

@@ -185,13 +185,13 @@ class TaskLanes:
         the task fills enough cells."""
         if (rows, look) not in self._lanes:
             lanes = draw_to_lines(charts.takers, self._shares, rows, look)
-            with_names = self._named if look == "colour" else self._lettered
+            with_names = self._name_line if look == "colour" else self._letter_line
             for lines in lanes:
                 lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
             self._lanes[rows, look] = lanes
         return self._lanes[rows, look][unit]
 
-    def _named(self, signs: str, key: str) -> list[Run]:
+    def _name_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run with the name of its task, if the name fits and all cells are full."""
         full, number = theme.LEVELS[8], key.removeprefix("task")
         named = number.isdecimal() and int(number) < NAMED_TAKERS
@@ -200,7 +200,7 @@ class TaskLanes:
             return [(signs, key)]
         return [(full, key), (name, f"ground/{key}"), (full * (len(signs) - len(name) - 1), key)]
 
-    def _lettered(self, signs: str, key: str) -> list[Run]:
+    def _letter_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run of letters, in which the name follows the letter where there is room."""
         for letter, name in zip(charts.TAKER_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from perftop.base.text import whole_percent
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
+from perftop.draw.columns import Cell, Column, Run, fit, fit_columns, total_width
 from perftop.draw.strips import safe_cells
 from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import Task, TaskSnapshot, WatchedJob, process_owner
@@ -102,7 +102,9 @@ def task_columns(
     }
     more = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
             Column("ipc", "IPC", 6, rank=2, digits=2)]  # fmt: skip
-    return fitted([*names, *shares, *(column for column in more if available[column.key])], width)
+    return fit_columns(
+        [*names, *shares, *(column for column in more if available[column.key])], width
+    )
 
 
 def task_headings(shown: list[Column]) -> list[Run]:
@@ -370,7 +372,7 @@ def pair_columns(width: int) -> list[Column]:
     def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
         return Column(key, heading, size, is_left=True, gap=0, rank=rank)
 
-    columns = fitted([
+    columns = fit_columns([
         column("sign", "", INDENT),
         column("taker", "who takes", MIN_NAME_WIDTH), column("taker cpu", "", 8, rank=1),
         *([column("takes", "lost", 12), column("from", "", 6)] if words else

@@ -316,10 +316,10 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     @property
     def height(self) -> int:
         """Number of scrolling lines for which there is room."""
-        return max(0, self.size.height - self._fixed)
+        return max(0, self.size.height - self._fixed_lines)
 
     @property
-    def _fixed(self) -> int:
+    def _fixed_lines(self) -> int:
         """Number of fixed lines, above and below the scrolling lines."""
         return len(self.heads) + len(self.feet)
 
@@ -338,7 +338,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         width, _ = self._area = self.size
         if not width:
             return
-        size = Size(self.width, self.count + self._fixed)
+        size = Size(self.width, self.count + self._fixed_lines)
         if size != self.virtual_size:
             self.virtual_size = size
             self._refresh_scrollbars()  # Textual only refreshes them when the widget's size changes

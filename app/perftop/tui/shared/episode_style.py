@@ -87,10 +87,10 @@ def episodes_during(session: Session, interval: Interval) -> list[Episode]:
     the interval."""
     if interval.seq and session.log.recording is None:
         return list(session.running)
-    return overlapping(session, interval)
+    return overlapping_episodes(session, interval)
 
 
-def overlapping(session: Session, interval: Interval) -> list[Episode]:
+def overlapping_episodes(session: Session, interval: Interval) -> list[Episode]:
     """Returns the episodes that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
     return session.episodes(since_ns, interval.time_ns)

@@ -56,7 +56,7 @@ _FADED_SHARE = 0.68
 """How far a faded style is blended towards the background."""
 
 
-def _faded(style: Style, ground: Style) -> Style:
+def _fade_style(style: Style, ground: Style) -> Style:
     """Returns the style blended towards the background, or dimmed on a terminal with few
     colours."""
     colours = [style.color, style.bgcolor]
@@ -73,7 +73,7 @@ class _Styles(dict[str, Style]):
 
     def __missing__(self, key: str) -> Style:
         if key.startswith(FADED):
-            style = self[key] = _faded(self[key[1:]], self["text"])
+            style = self[key] = _fade_style(self[key[1:]], self["text"])
             return style
         upper, _, lower = key.partition("/")
         fore = self[upper]

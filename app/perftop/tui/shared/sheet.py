@@ -78,7 +78,7 @@ class Sheet:
         return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busy)
 
     @cached_property
-    def dropped(self) -> Bools:
+    def is_dropped(self) -> Bools:
         """By row: whether the clock is clearly below its ceiling."""
         return self.awake & (self.busy < self.ceiling * (1 - DROP_KEY))
 
@@ -102,7 +102,7 @@ class Sheet:
         row."""
         top_hz = max(np.fmax.reduce(hz, initial=1e9) for hz in (self.busy, self.ceiling))
         below_top = 1 - self.busy / top_hz
-        loss = np.where(self.is_alone | self.dropped, below_top, 0.0)
+        loss = np.where(self.is_alone | self.is_dropped, below_top, 0.0)
         for key in ("involuntary", "steal"):
             share = self.reader.highest_of_cpus(key, self.interval, self.online)
             loss += np.where(share >= METRICS[key].stands_out, share, 0.0)

@@ -137,7 +137,7 @@ class Layout:
             *columns.columns_line(self.columns, [cells[column.key] for column in self.columns]),
         ]
 
-    def below(self, why: str) -> list[Run]:
+    def evidence_line(self, why: str) -> list[Run]:
         """Returns one of the lines below an episode, with a part of its evidence."""
         last = self.columns[-1]
         return [(" " * (SIGN_CELLS + total_width(self.columns) - last.room) + why, "dim")]
@@ -437,7 +437,7 @@ class Episodes(PaneledView, Cursor):
         reason = self._reason_lines(episode) if plan.has_why_column or part else []
         mood: theme.Mood = "chosen" if chosen else "calm"
         if part:
-            return plan.below(reason[part - (not plan.has_why_column)]), mood
+            return plan.evidence_line(reason[part - (not plan.has_why_column)]), mood
         reason_beside = reason[0] if reason and plan.has_why_column else ""
         if len(reason) > 1 and plan.has_why_column and index >= len(self._starts) - 1:
             reason_beside = f"{reason_beside} ·{ELLIPSIS}"

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from perftop.base.text import MISSING, ClockUnit, count_noun, percent, ranges
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, fit, fitted
+from perftop.draw.columns import Cell, Column, Run, fit, fit_columns
 from perftop.draw.strips import (
     Line,
     Piece,
@@ -147,7 +147,7 @@ def _names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
 
 
 def flow_columns(size: int) -> list[Column]:
-    return fitted([
+    return fit_columns([
         Column("sign", "", INDENT, is_left=True, gap=0),
         Column("taker", "who takes", 16, is_left=True, gap=0, max_width=24),
         Column("bar", "", 16, is_left=True, gap=1, max_width=60, weight=3),
@@ -175,7 +175,7 @@ def flow_cells(flow: Flow, shown: Sequence[Column], most_s: float) -> list[Cell]
 
 def thread_columns(size: int) -> list[Column]:
     bars = [Column("bar", "", 24, is_left=True, gap=4)] if size >= MIN_WIDTH_FOR_BARS else []
-    return fitted([
+    return fit_columns([
         Column("cpu", "CPU", 6), Column("thread", "thread", 28 if bars else 20, is_left=True),
         Column("runs", "runs %", 8, scale=100.0, digits=1),
         Column("waits", "waits %", 8, scale=100.0, digits=1), *bars,

@@ -23,8 +23,8 @@ from perftop.draw.columns import (
     Run,
     column_at,
     columns_line,
+    fit_columns,
     fit_to_texts,
-    fitted,
     headings,
     total_width,
 )
@@ -87,7 +87,7 @@ class Page:
         end = min(len(columns), self.hidden + 1)
         while end < len(columns) and total_width(columns[self.hidden : end + 1]) <= room:
             end += 1
-        self.numbers, self.more = fitted(columns[self.hidden : end], room), len(columns) - end
+        self.numbers, self.more = fit_columns(columns[self.hidden : end], room), len(columns) - end
 
     def read(self, tabular: CpuColumns, session: Session, interval: Interval) -> None:
         keys = [column.key for column in self.numbers if not column.is_left]

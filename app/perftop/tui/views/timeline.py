@@ -324,7 +324,7 @@ class Timeline(PaneledView, Cursor):
         of all packages."""
         if not self._traffic_lines(session):
             return
-        read, write = (session.past.shared(key, self._axis.edges) for key in TRAFFIC_KEYS)
+        read, write = (session.past.shared_counter(key, self._axis.edges) for key in TRAFFIC_KEYS)
         traffic = read + write  # (bins, packages)
         read, write = (self.interval.packages[f"{key}_per_s"] for key in TRAFFIC_KEYS)
         traffic_now = read + write

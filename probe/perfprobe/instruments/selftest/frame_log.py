@@ -119,7 +119,9 @@ class FrameLog:
             newest |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
         return min(newest.values(), default=0)
 
-    def moved(self, key: str, row: int, begin: int, end: int, *, inside: bool) -> Movement | None:
+    def movement(
+        self, key: str, row: int, begin: int, end: int, *, inside: bool
+    ) -> Movement | None:
         """The movement of a row's counter between two stamps: over the longest span inside the
         stamps, or over the shortest span around them. None if there were no such reads."""
         column = self.columns[key]

@@ -87,7 +87,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     moved = [
         None if result is None else float(result.amount)
         for row in rows_with_counter(log, key)
-        for result in [log.moved(key, row, span.begin, span.end, inside=False)]
+        for result in [log.movement(key, row, span.begin, span.end, inside=False)]
     ]
     amounts = [amount for amount in moved if amount is not None]
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
@@ -293,7 +293,7 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
         return {"counter": key, "values": values, "unit": counter.unit} if values else None
     rates = []
     for row in rows:
-        moved = log.moved(key, row, span.begin, span.end, inside=False)
+        moved = log.movement(key, row, span.begin, span.end, inside=False)
         if moved is not None and log.hello.tsc_hz is not None:
             rates.append(moved.amount * log.hello.tsc_hz.hz / (moved.end - moved.begin))
     unit = RATE_UNITS.get(counter.unit, f"{counter.unit}/s")
@@ -349,7 +349,7 @@ def _calibration(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     if not key:
         why = "no SMT event is counted, so there is nothing to calibrate"
         return _row(name, "not there", why=why)
-    moved = log.moved(key, row, span.begin, span.end, inside=True)
+    moved = log.movement(key, row, span.begin, span.end, inside=True)
     if moved is None or moved.amount <= 0:
         return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
     factor = (moved.end - moved.begin) / moved.amount

@@ -43,7 +43,7 @@ class WorkSpan:
     """The CPU of the work; -1 if the thread was moved meanwhile."""
 
     @property
-    def lost(self) -> float:
+    def lost_share(self) -> float:
         """Share of the span in which the thread did not run, from the scheduler's account."""
         length = self.end_ns - self.begin_ns
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
@@ -60,10 +60,10 @@ class Run:
 
     def turns_between(self, begin: int, end: int) -> float | None:
         """Turns between two stamps; None if one is outside the marks."""
-        first, last = self._at(begin), self._at(end)
+        first, last = self._turns_at(begin), self._turns_at(end)
         return None if first is None or last is None else (last - first) * self.turns
 
-    def _at(self, stamp: int) -> float | None:
+    def _turns_at(self, stamp: int) -> float | None:
         """Number of marks passed at the stamp, interpolated between two marks."""
         marks = self.marks
         if not marks[0] <= stamp <= marks[-1]:
@@ -178,7 +178,7 @@ class Times:
     def lost_s(self, cpu: int) -> float:
         """Seconds of the work in which the thread did not run, because of other tasks, a hypervisor
         or a limit on CPU time."""
-        return sum(s.lost * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
+        return sum(s.lost_share * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
 
 
 def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:

@@ -55,10 +55,10 @@ class Shares:
 def shares(first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement) -> Shares:
     """Shares of two patterns within the span of `moved`, in TSC ticks."""
     on0, on1 = ([(s.begin, s.end) for s in spans] for spans in (first, second))
-    return overlapping(on0, on1, moved.end - moved.begin)
+    return overlapping_shares(on0, on1, moved.end - moved.begin)
 
 
-def overlapping(
+def overlapping_shares(
     first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]], whole: int
 ) -> Shares:
     """Shares of two sequences of (begin, end) spans."""
@@ -78,12 +78,12 @@ class PatternReads:
     log: FrameLog
     times: Times
 
-    def moved(self, key: str, row: int) -> Movement | None:
+    def movement(self, key: str, row: int) -> Movement | None:
         if key not in self.log.columns:
             return None
         spans = [span for value in self.times.spans.values() for span in value]
         begin, end = min(s.begin for s in spans), max(s.end for s in spans)
-        return self.log.moved(key, row, begin, end, inside=False)
+        return self.log.movement(key, row, begin, end, inside=False)
 
     def seconds(self, ticks: float) -> float:
         span = next(iter(self.times.spans.values()))
@@ -105,7 +105,7 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
     spans, others = around.times.spans[cpu], around.times.others_s[cpu]
     lost = around.times.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
-        moved = around.moved(check.counter, row)
+        moved = around.movement(check.counter, row)
         if moved is None:
             continue
         on = shares(spans, (), moved)
@@ -115,7 +115,7 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         less, more = (others, lost) if asleep else (lost, others)
         conclusive = around.times.conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)
-    if (moved := around.moved("ref", row)) is not None:
+    if (moved := around.movement("ref", row)) is not None:
         on = shares(spans, (), moved)
         factor = _nearest_read(around.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
@@ -124,7 +124,7 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
 
 def _waiting_s(around: PatternReads, row: int) -> float:
     """Seconds of iowait, which is idle time while a task waits for I/O."""
-    moved = around.moved("stat_iowait_s", row)
+    moved = around.movement("stat_iowait_s", row)
     return moved.amount if moved else 0.0
 
 
@@ -149,7 +149,7 @@ def _core_outcomes(
     first, second = (around.times.spans[cpu] for cpu in cpus)
     doubt = around.times.doubt_s(cpus)
     for i, key in enumerate(STATES):
-        if (moved := around.moved(key, row)) is not None:
+        if (moved := around.movement(key, row)) is not None:
             on = shares(first, second, moved)
             expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
             conclusive = around.times.conclusive(cpus, whole)
@@ -160,7 +160,7 @@ def _core_outcomes(
     position = {place.cpu: i for i, place in enumerate(around.log.hello.topology)}
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
-            if (moved := around.moved(key, position[cpu])) is not None:
+            if (moved := around.movement(key, position[cpu])) is not None:
                 on = shares(first, second, moved)
                 expected = ticks(key, lp, on)
                 factor = _nearest_read(around.log, key, moved.amount, expected)

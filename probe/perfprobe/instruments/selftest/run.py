@@ -56,14 +56,14 @@ class Results:
                 break
         for check in checks:
             tries = [outcome for (tried, _), outcome in best.items() if tried == check]
-            if cpus := self._having(check):
+            if cpus := self._rows_with(check):
                 self.found.append(conclude(check, tries, cpus, self._origin(check)))
 
     def add(self, check: Check, attempt: Outcomes) -> None:
         tries = [outcome for _, outcome in attempt]
         self.found.append(conclude(check, tries, [], self._origin(check)))
 
-    def _having(self, check: Check) -> Sequence[int]:
+    def _rows_with(self, check: Check) -> Sequence[int]:
         """CPUs that have the counter; on hybrids some CPUs lack some counters."""
         if check is working.SAME_CHECK:
             return self._cpus[1:]  # each is compared with the first

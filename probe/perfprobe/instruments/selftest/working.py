@@ -86,9 +86,9 @@ class Window:
     cpu: int
     load: Chain
 
-    def moved(self, key: str) -> Movement | None:
+    def movement(self, key: str) -> Movement | None:
         begin, end = self.load.run.marks[0], self.load.run.marks[-1]
-        result = self.log.moved(key, self.row, begin, end, inside=True)
+        result = self.log.movement(key, self.row, begin, end, inside=True)
         if result is None or result.end - result.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
         return result
@@ -105,7 +105,7 @@ class Window:
     def lost_s(self) -> float:
         """Seconds lost during all of the work; when they were lost is unknown."""
         span = self.load.run.span
-        return span.lost * (span.end_ns - span.begin_ns) / 1e9
+        return span.lost_share * (span.end_ns - span.begin_ns) / 1e9
 
 
 Measure = Callable[[Window], Outcome | None]
@@ -118,9 +118,9 @@ def _counted_measure(
     the key of a count to subtract."""
 
     def measure(window: Window) -> Outcome | None:
-        moved, count_per_turn = window.moved(key), per_turn(window)
+        moved, count_per_turn = window.movement(key), per_turn(window)
         turns = window.turns(moved) if moved else None
-        part = window.moved(less) if less else Movement(0, 0, 0.0)
+        part = window.movement(less) if less else Movement(0, 0, 0.0)
         if moved is None or part is None or turns is None or count_per_turn is None:
             return None
         expected, more = turns * count_per_turn, window.lost_s * MAX_PER_S
@@ -142,7 +142,7 @@ def _ticking_measure(key: str) -> Measure:
     """Checks a clock against the TSC, with the candidate factor that fits best."""
 
     def measure(window: Window) -> Outcome | None:
-        moved = window.moved(key)
+        moved = window.movement(key)
         if moved is None:
             return None
         ticks = moved.end - moved.begin
@@ -171,7 +171,7 @@ def _spent_measure(key: str, *, busy: bool) -> Measure:
     """Checks the time of a CPU that worked throughout: all of it is busy time."""
 
     def measure(window: Window) -> Outcome | None:
-        moved = window.moved(key)
+        moved = window.movement(key)
         if moved is None:
             return None
         whole, lost_s = window.seconds(moved), window.lost_s
@@ -186,12 +186,12 @@ def _user_outcome(window: Window) -> Outcome | None:
     remaining time, and once more the time that they took, because that also delays the read. The
     kernel counts the work as nice time if perftop was started by nice(1)."""
     span, log = window.load.run.span, window.log
-    moved = log.moved("stat_user_s", window.row, span.begin, span.end, inside=False)
+    moved = log.movement("stat_user_s", window.row, span.begin, span.end, inside=False)
     if moved is None:
         return None
     amount = moved.amount
     if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in log.columns:
-        nice = log.moved("stat_nice_s", window.row, span.begin, span.end, inside=False)
+        nice = log.movement("stat_nice_s", window.row, span.begin, span.end, inside=False)
         amount += nice.amount if nice is not None else 0.0
     expected = span.own_ns / 1e9
     ticks = 2 * TICK_S

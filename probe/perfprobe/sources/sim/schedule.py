@@ -265,7 +265,7 @@ class Cursor:
         whole = measure(self._cells, CELL_NS)
         self._whole = whole.reshape(len(Row), self._schedule.chunk, -1)
 
-    def at(self, earliest_ns: int, times: Ints) -> Ints:
+    def at_times(self, earliest_ns: int, times: Ints) -> Ints:
         """Integrals of each slot up to its own time, none of which is before `earliest_ns`. Axes
         (Row, slot)."""
         self._advance(earliest_ns // CELL_NS)
@@ -281,7 +281,7 @@ class Cursor:
 
     def up_to(self, time_ns: int) -> Ints:
         """Integrals of all slots up to one time."""
-        return self.at(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
+        return self.at_times(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
 
     def _advance(self, cell: int) -> None:
         while self._done < cell:
@@ -315,7 +315,7 @@ class Lateness:
         self.offset[0] = 0
         self._habit = (bits >> 16) % 20_000
 
-    def at(self, number: int) -> tuple[Ints, Ints, Ints]:
+    def lateness_of(self, number: int) -> tuple[Ints, Ints, Ints]:
         """For each CPU in the sample with this number: lateness and width of the read in ns, and
         ROW_WIDE where the read was interrupted."""
         bits = noise(self._seed, 4, np.array([number]), self._cpus)[0]

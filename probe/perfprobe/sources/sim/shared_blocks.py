@@ -169,7 +169,7 @@ class LoadAverages:
         self._seconds = 0.0
         self._means = [self._demand[0]] * len(LOADS)
 
-    def at(self, seconds: float, stage: int) -> Words:
+    def values_at(self, seconds: float, stage: int) -> Words:
         """The averages in hundredths. Successive times must not decrease."""
         passed, self._seconds = seconds - self._seconds, seconds
         for i, minutes in enumerate(LOADS):

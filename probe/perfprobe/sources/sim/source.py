@@ -223,13 +223,13 @@ class Sim:
         tables = self._schedule.tables
         stage = tables.stages.index(time_ns)
         online = tables.online[stage, : self._machine.cpus] > 0
-        late, width, wide = self._lateness.at(self._number)
+        late, width, wide = self._lateness.lateness_of(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
         # Counters have their values at the middle of the read.
         times[: self._machine.cpus] += late + width // 2
         if self._watched is not None and self._number:
             self._watched.follow(self._cursor, time_ns - self._sample_ns, time_ns)
-        totals = self._cursor.at(time_ns, times)[:, : self._machine.cpus]
+        totals = self._cursor.at_times(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
         notes = self._hotplug(time_ns, online, totals, rebased)
         flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + ROW_REBASED * rebased
@@ -293,7 +293,7 @@ class Sim:
         """The row that the main thread of a real probe reads once a batch."""
         values = np.array([time.process_time_ns()], np.uint64)
         if self._machine.guest:
-            load = self._load.at(time_ns / 1e9, stage)
+            load = self._load.values_at(time_ns / 1e9, stage)
             waited = np.array([pressure(time_ns) for pressure in self._pressures_us], np.uint64)
             values = np.concatenate((values, waited, load, shared_blocks.interrupt_totals(totals)))
         valid = np.array([2 ** len(values) - 1], np.uint64)

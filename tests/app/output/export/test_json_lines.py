@@ -35,7 +35,7 @@ async def _printed(result: list[wire.Message], interval_ns: int, seconds: float)
         "--duration",
         f"{seconds}s",
     ]
-    printer = stat.Stat(cli._parsed(["stat", "--json", *times]))
+    printer = stat.Stat(cli._parse_arguments(["stat", "--json", *times]))
     printer.out = io.StringIO()
     await printer.consume(stream())
     printer.on_end()

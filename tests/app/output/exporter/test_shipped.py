@@ -235,7 +235,7 @@ def test_the_services_are_hardened(units: Path, name: str) -> None:
 
 def test_the_service_of_the_black_box_has_a_valid_command_line() -> None:
     (line,) = re.findall(r"^ExecStart=@PERFTOP@ (.*)$", shipped_text("recorder"), re.MULTILINE)
-    options = cli._parsed(line.split())
+    options = cli._parse_arguments(line.split())
     assert (options.ring, options.max_size) == (600 * 10**9, 500 * 10**6)
     assert record.episode_kinds(options.on)
 

@@ -167,7 +167,7 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
             output = moment.numbers(unit, chosen=False)
             assert np.array_equal(output.ceiling_hz, sheet.ceiling[unit.core_index], equal_nan=True)
             is_low = output.dropped[0] == theme.DROPPED
-            assert is_low or not sheet.dropped[unit.core_index]
+            assert is_low or not sheet.is_dropped[unit.core_index]
             low.add(is_low)
     assert low == ({False, True} if "turbo" in scenario else {False})
 

@@ -127,7 +127,7 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
         beside = why[0] if plan.has_why_column and why else ""
         runs = plan.line(of, episode, parts, beside, chosen=False, kept=True)
         assert strips.width(runs) == size
-        assert all(strips.width(plan.below(piece)) <= width for piece in why)
+        assert all(strips.width(plan.evidence_line(piece)) <= width for piece in why)
         result = plan.details(of, episode, 6, [])
         assert len(result) == 6
         assert all(strips.width(line) <= width for line in result)

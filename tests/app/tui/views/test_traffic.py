@@ -96,5 +96,5 @@ def test_a_core_has_the_past_of_its_package() -> None:
     track.move_to(axis := time_axis.fit_axis(session.now_ns, 5, 20))
     past = session.history
     assert past is not None
-    read, write = (past.shared(key, axis.edges)[:, 1] for key in TRAFFIC_KEYS)
+    read, write = (past.shared_counter(key, axis.edges)[:, 1] for key in TRAFFIC_KEYS)
     assert track.traffic().tolist() == pytest.approx((read + write).tolist(), nan_ok=True)

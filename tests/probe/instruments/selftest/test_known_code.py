@@ -59,7 +59,7 @@ def test_a_run_is_marked_and_bounded() -> None:
     assert list(run.marks) == sorted(run.marks)
     assert run.span.begin <= run.marks[0]
     assert run.marks[-1] <= run.span.end
-    assert 0 <= run.span.lost <= 1
+    assert 0 <= run.span.lost_share <= 1
     with pytest.raises(OSError, match="Invalid argument"):
         load.run_loop(99, 1, 1)
 

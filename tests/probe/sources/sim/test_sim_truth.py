@@ -191,7 +191,7 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
     so_far, last = np.zeros((len(Row), 6), np.int64), 0
     for now in range(0, 12 * step_ns if step_ns < 10**9 else 4 * step_ns, step_ns):
         so_far, last = so_far + sweep(schedule, last, now), now
-        got = cursor.at(now, now + late)
+        got = cursor.at_times(now, now + late)
         for cpu in range(6):
             wanted = so_far + sweep(schedule, now, now + int(late[cpu]))
             assert (got[:, cpu] == wanted[:, cpu]).all(), (now, cpu)
