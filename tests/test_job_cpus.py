@@ -13,8 +13,6 @@ import pytest
 from command import burning_cpu
 from nights import cases_by_day
 
-pytestmark = pytest.mark.machine
-
 SPIN = """
 import os, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})

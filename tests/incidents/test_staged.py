@@ -3,7 +3,7 @@ known without perftop: the signals that were sent, the mask, the counts of the k
 victim itself was told by its schedstat.
 
 The job runs in a control group with so many shares that other load can hardly disturb it. Some
-cases run each day, all of them at night.
+cases run each day, beside other tests; all the others run at night, alone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.machine
-nightly = pytest.mark.nightly
+NIGHTLY = pytest.mark.nightly, pytest.mark.machine
 GROUPS = Path("/sys/fs/cgroup")
 SHARES = 200_000
 POINTS = 0.03
@@ -82,6 +81,12 @@ size = os.fstat(fd).st_size
 while time.time() < end:
     for at in range(0, size, 1 << 20): os.pread(fd, 1 << 20, at)
 """
+
+
+def nightly(test: Any) -> Any:
+    for mark in NIGHTLY:
+        test = mark(test)
+    return test
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,7 @@ def counts(path: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "nested", [False, pytest.param(True, marks=nightly)], ids=["own", "ancestor's"]
+    "nested", [False, pytest.param(True, marks=NIGHTLY)], ids=["own", "ancestor's"]
 )
 def test_a_quota_takes_what_the_kernel_counts(stage: Stage, nested: bool) -> None:
     limited = stage.group("cpu")
@@ -352,7 +357,7 @@ def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> 
 # --- nothing from outside
 
 
-@pytest.mark.parametrize("by", ["SIGSTOP", pytest.param("a frozen group", marks=nightly)])
+@pytest.mark.parametrize("by", ["SIGSTOP", pytest.param("a frozen group", marks=NIGHTLY)])
 def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
     stop, go = "kill -STOP $p", "kill -CONT $p"
     enter = ""

@@ -21,8 +21,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 PROGRAMS = re.compile(
-    r"tests/(test_|native/|probe/(machine|polled|programming|registers)/"
-    r"|app/(process|verbs|recording/test_writer))"
+    r"tests/(test_|native/|incidents/|probe/(machine|polled|programming|registers)/"
+    r"|probe/instruments/selftest/test_on_this_machine|app/(process|verbs|recording/test_writer))"
 )
 """Pattern of test files that start programs and wait for them. They are spread evenly, so that
 other workers compute meanwhile."""
@@ -43,8 +43,10 @@ def runs_alone(item: pytest.Item | None) -> bool:
     return item is not None and item.get_closest_marker("machine") is not None
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts the files. The tests of a file stay together, because they share its fixtures."""
+    """Sorts the files. The tests of a file stay together, because they share its fixtures. Called
+    after tests were left out by -m, so that a file may be marked at night only."""
     files = sorted({_file(item) for item in items})
     quiet = {_file(item) for item in items if runs_alone(item)}
     mixed = sorted(quiet & {_file(item) for item in items if not runs_alone(item)})

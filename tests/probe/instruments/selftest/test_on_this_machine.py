@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 
 import command
-import pytest
 
 from perfprobe.instruments.selftest import verdict, working
-
-pytestmark = pytest.mark.machine
 
 
 def test_on_this_machine() -> None:
