@@ -145,7 +145,7 @@ _ASCII_SIGNS = {
     "▲": "^", "■": "*", "║": "H", "◐": "&", "▣": "Q", "↯": "I", "▤": "m", "◊": "+", "╱": "/",
     "○": "o", "•": "O", "▮": "S",
     "┴": "^", "└": "`", "├": "|", "▌": ">", "▔": "-", "◂": "<", "┬": "+", "✕": "x", "≈": "~",
-    "✓": "+", "●": "o", "┼": "+",
+    "✓": "+", "●": "o", **dict.fromkeys("╺╸╻╹┏┓┳┗┛┻┣┫╋╶╴╷╵┌┐┘┤┼", "+"),
 }  # fmt: skip
 _CUT_END = re.compile("..…")
 """An ellipsis with the two characters before it: in ASCII, three dots replace all three."""

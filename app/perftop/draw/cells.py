@@ -239,10 +239,10 @@ def half_run(cell: int) -> Run:
     if not cell:
         return " ", "text"
     if upper == lower:
-        return theme.BOTH, f"field{upper - 1}"
+        return theme.BOTH, f"heat{upper - 1}"
     if upper and lower:
-        return theme.LP0, f"field{upper - 1}/field{lower - 1}"
-    return theme.LP0 if upper else theme.LP1, f"field{max(upper, lower) - 1}"
+        return theme.LP0, f"heat{upper - 1}/heat{lower - 1}"
+    return theme.LP0 if upper else theme.LP1, f"heat{max(upper, lower) - 1}"
 
 
 @cache
@@ -252,7 +252,7 @@ def level(step: int, *, ascii_: bool) -> Run:
     if not step:
         return " ", "text"
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
-    return levels[max(1, round(8 * step / theme.HEAT))], f"field{step - 1}"
+    return levels[max(1, round(8 * step / theme.HEAT))], f"heat{step - 1}"
 
 
 @lru_cache(maxsize=4096)

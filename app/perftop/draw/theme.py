@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from rich.color import Color as TerminalColor
@@ -22,21 +22,15 @@ Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
 """How a line is drawn: "calm": as usual; "chosen": as the selected line; "stale": with numbers that
 are no longer updated; "victim": with a running episode."""
 
-_HEAT_DARK = (
-    "#16263d", "#163a5f", "#17527a", "#1b6f86", "#24887f", "#3f9d6d",
-    "#72ab54", "#a9b544", "#d6b83c", "#efc04f", "#f8d27a", "#fde9b3",
-)  # fmt: skip
-HEAT = len(_HEAT_DARK)
+HEAT = 12
 """Number of steps of the heat ramp; `heat0` is the lowest."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Palette:
     """The colours of a theme, by style key; colours have the names that rich uses."""
 
     colors: dict[str, str]
-    heat: tuple[str, ...]
-    """Colours of the heat ramp from low to high, with increasing contrast to the background."""
     ground: str
     chosen: str
     """Background of the selected line."""
@@ -47,7 +41,17 @@ class Palette:
     ansi: bool = False
     """The palette uses only the terminal's own colours, on its own background."""
 
+    @cached_property
+    def heat(self) -> Sequence[str]:
+        """Colours of one hue from low to high, with increasing contrast to the background."""
+        if self.ansi:
+            return [name for name in _ANSI_HEAT for _ in range(HEAT // len(_ANSI_HEAT))]
+        ground, field = Color.parse(self.ground), Color.parse(self.colors["field"])
+        # The exponent makes light steps as far apart, to the eye, as dark ones.
+        return [ground.blend(field, ((step + 1) / HEAT) ** 1.1).hex for step in range(HEAT)]
 
+
+_ANSI_HEAT = "blue", "cyan", "bright_green", "bright_yellow"
 _GREY = {
     "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#7d8590", "faint": "#484f58",
     "rule": "#262c36", "neither": "#343b45", "unknown": "#6e7681",
@@ -62,7 +66,7 @@ _DARK = _GREY | {
 }  # fmt: skip
 _COLOUR_BLIND = _GREY | {
     "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
-    "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#8fa3ad", "ipc": "#5c7f96",
+    "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#cadbe3", "ipc": "#5c7f96",
     "taker": "#dca6a2", "bar-both": "#dccf55", "bar-lp0": "#3a80e0", "bar-lp1": "#cfa8c9",
     "good": "#2fae9b",
     "task0": "#3a80e0", "task1": "#cfa8c9", "task2": "#a6d8ea",
@@ -89,26 +93,11 @@ _ANSI = {
     "task2": "cyan", "task3": "green", "task4": "yellow", "task5": "default",
 }  # fmt: skip
 PALETTES = {
-    "perftop-dark": Palette(
-        _DARK, _HEAT_DARK, "#0d1117", "#1a212b", "#27171c", "#3a1f24"
-    ),
-    "perftop-light": Palette(
-        _LIGHT,
-        ("#fbf3dc", "#f3e2ae", "#e6cf7f", "#cfbe5c", "#a8ae54", "#7f9f5c",
-         "#56906a", "#348074", "#226d79", "#1b5876", "#17426a", "#122b52"),
-        "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False,
-    ),
-    "perftop-safe": Palette(  # never distinguishes red from green only
-        _COLOUR_BLIND,
-        ("#012a52", "#1f3b60", "#354d6f", "#4b5f7b", "#66717f", "#7f8383",
-         "#979483", "#b0a581", "#c8b67d", "#dcc87b", "#f0d978", "#ffeb74"),
-        "#0d1117", "#1a212b", "#27171c", "#3a1f24",
-    ),
-    "perftop-ansi": Palette(
-        _ANSI,
-        tuple(name for name in ("blue", "cyan", "bright_green", "bright_yellow") for _ in range(3)),
-        "default", "default", "default", "default", ansi=True,
-    ),
+    "perftop-dark": Palette(_DARK, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
+    "perftop-light": Palette(_LIGHT, "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False),
+    # Never distinguishes red from green only.
+    "perftop-safe": Palette(_COLOUR_BLIND, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
+    "perftop-ansi": Palette(_ANSI, "default", "default", "default", "default", ansi=True),
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
@@ -167,7 +156,6 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
     colours."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
-    colors |= {f"field{i}": color for i, color in enumerate(_field(palette))}
     colors |= area_colours(name)
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTER_COLOURS
     table = (_terminal_styles if palette.ansi else _mixed_styles)(palette, colors, mood)
@@ -176,14 +164,6 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
         table[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
     table["mark"] = table["key"]
     return table
-
-
-def _field(palette: Palette) -> Sequence[str]:
-    """Returns colours of one hue, from low to high, for histories beside numbers."""
-    if palette.ansi:
-        return palette.heat
-    ground, field = Color.parse(palette.ground), Color.parse(palette.colors["field"])
-    return [ground.blend(field, (step + 1) / HEAT).hex for step in range(HEAT)]
 
 
 _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}

@@ -158,7 +158,7 @@ def test_different_loads_of_two_threads_are_two_colours_in_a_cell() -> None:
     cells = heat_ramp.pair_codes(heat_ramp.steps(np.ones(1)), heat_ramp.steps(np.full(1, 0.5)))
     text, key = heat_ramp.half_run(cells.tobytes()[0])
     assert text == theme.LP0
-    assert key == f"field{theme.HEAT - 1}/field{theme.HEAT // 2 - 1}"
+    assert key == f"heat{theme.HEAT - 1}/heat{theme.HEAT // 2 - 1}"
 
 
 def test_cells_are_as_wide_as_their_values_are_many() -> None:

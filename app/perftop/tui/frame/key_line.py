@@ -24,8 +24,8 @@ _LABELS = {key.id: key.label for key in KEYS}
 Entry = tuple[str, ...]
 """The id of a key, or the ids of two keys with opposite effects, which share a label."""
 _GROUPS: tuple[tuple[Entry, ...], ...] = (
-    (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("fold",), ("try",),
-     ("output",)),
+    (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("heat_zoom",), ("fold",),
+     ("try",), ("output",)),
     (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
      ("previous_episode",), ("narrower", "wider"), ("jump",), ("shorter", "longer"),
      ("begin", "finish")),

@@ -39,7 +39,7 @@ FLEET_VARIABLE = "PERFTOP_FLEET"
 the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_CPUS_IN_ROWS = 64
-"""A machine with more CPUs whose rows do not fit the screen is first shown as a map."""
+"""A machine with more CPUs is first shown as a map."""
 MAX_FILTER = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
 
@@ -165,8 +165,7 @@ class Monitor(DirectScreen):
             self._show_machine()  # the machine's lines now have other heights
             self.lay_out()
             session = state.session
-            is_large = session is not None and len(session.shown) > MAX_CPUS_IN_ROWS
-            if is_large and session and len(session.shown_cores()) > self.size.height:
+            if session is not None and len(session.shown) > MAX_CPUS_IN_ROWS:
                 self.call_later(self.action_view, "heat")
         self._place_cursor(previous_state.interval)
         with self.collect_lines():

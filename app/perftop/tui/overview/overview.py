@@ -10,8 +10,9 @@ from typing import ClassVar, Literal
 from textual import events
 from textual.geometry import Size
 
+from perftop.base.text import ranges
 from perftop.draw import strips
-from perftop.draw.columns import column_at
+from perftop.draw.columns import Run, column_at
 from perftop.draw.strips import text
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.overview.charts import ChartedView, Charts
@@ -23,10 +24,11 @@ from perftop.tui.overview.columns import (
     grid_columns,
     titles,
 )
-from perftop.tui.overview.rows import Grid, package_heading, row_lines, selected_line
+from perftop.tui.overview.rows import Grid, row_lines, selected_line
 from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PanelRow
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.episode_style import RowEpisodes
+from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.sheet import Reader, arranged_rows, clock_of
 
@@ -122,6 +124,7 @@ class Overview(ChartedView, Cursor):
     computes them at each access."""
     _grid: Grid | None = None
     """The data of the rows; None while charts are shown, which is so where they fit."""
+    _packages: PackageLines
     _fold: Fold = "needed"
     _arrangement = Arrangement([], [], [], [])
     _row_lines: Mapping[int, strips.Line] = {}
@@ -167,6 +170,9 @@ class Overview(ChartedView, Cursor):
             return
         self._grid.episodes.read(self.interval)
         self._grid.sheet = self._grid.sheet.reader.read(self.interval)
+        self._packages = PackageLines(
+            self.session, self.interval, self.places, self._grid.episodes, self._grid.clock
+        )
         if self.choice.order not in _FIXED_ORDERS:
             self._arrange(self._grid)
         self._make_rows(self._grid)
@@ -183,7 +189,7 @@ class Overview(ChartedView, Cursor):
             row = self._row_lines[line.row]
             return selected_line(row) if selected else row
         selected = line.kind == "folded" and self.cpu(y) == self.choice.cpu
-        runs = package_heading(self._grid, line, self.width, chosen=selected)
+        runs = self._heading(line, is_selected=selected)
         return runs, "chosen" if selected else "calm"
 
     # --- charts
@@ -229,14 +235,23 @@ class Overview(ChartedView, Cursor):
         self._row_lines = row_lines(grid, visible_rows)
         self._draw_fixed_lines(grid)
 
+    def _heading(self, line: PlaceLine, *, is_selected: bool = False) -> list[Run]:
+        """Returns the line of a package, or the line of offline CPUs."""
+        if line.kind == "off":
+            return [(f"   off   CPUs {ranges(self.places.offline_cpus)}", "dim")]
+        package, is_folded = self.places.places[line.row].package, line.kind == "folded"
+        return self._packages.line(
+            package, self.width, is_selected=is_selected, is_folded=is_folded
+        )
+
     def _draw_fixed_lines(self, grid: Grid) -> None:
         """Makes the lines that do not scroll."""
-        plan, width = self._arrangement, self.width
+        plan = self._arrangement
         self.heads = [] if self.bare else [
             titles(grid.columns, self.choice.order, reverse=self.choice.reverse),
-            *(package_heading(grid, line, width) for line in plan.above),
+            *(self._heading(line) for line in plan.above),
         ]  # fmt: skip
-        self.feet = [(package_heading(grid, line, width), "calm") for line in plan.below]
+        self.feet = [(self._heading(line), "calm") for line in plan.below]
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
             axis = axis_line(grid.columns, self.session, self.interval)
@@ -259,7 +274,7 @@ class Overview(ChartedView, Cursor):
             return places[line.row].cpus[0]
         if line.kind != "folded":
             return None
-        cpus = [places[row].cpus[0] for row in self.places.of_package(places[line.row].package)]
+        cpus = [places[row].cpus[0] for row in self.places.of_package(places[line.row].package)[0]]
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
     def draw_selection(self) -> None:

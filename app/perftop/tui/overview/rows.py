@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
 
-import numpy as np
-
 from perftop.base.arrays import Ints
-from perftop.base.text import GHZ, MISSING, ClockUnit, ranges
+from perftop.base.text import GHZ, MISSING, ClockUnit
 from perftop.draw import cells, strips, theme
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET_SHARE, safe_cells, width
-from perftop.model.kinds import KINDS, NEIGHBOURS, UNKNOWN_KIND, Episode
-from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
-from perftop.model.numbers import INDEX, METRICS
+from perftop.draw.strips import QUIET_SHARE, safe_cells
+from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
-from perftop.output.sentences import depth_text
 from perftop.session.interval import Tasks
-from perftop.session.values import mean_ceiling
-from perftop.tui.overview.columns import MARKS_WIDTH, SLOT_COLUMNS, RowHistories
-from perftop.tui.shared import episode_style
-from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
-from perftop.tui.shared.places import PlaceLine, Places, package_name
-from perftop.tui.shared.sheet import LEAD_KEY, MAX_IDLE_UTIL, Sheet, VisibleRows, package_values
+from perftop.tui.overview.columns import SLOT_COLUMNS, RowHistories
+from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes
+from perftop.tui.shared.places import Places
+from perftop.tui.shared.sheet import LEAD_KEY, MAX_IDLE_UTIL, Sheet, VisibleRows
 
 WorstThread = Mapping[int, RowEpisode]
 """The worst running episode of each row, by the row's index among the lines being drawn."""
@@ -59,20 +52,6 @@ class Grid:
             if row not in names:
                 names[row] = [_task_name(tasks, cpu) for cpu in places[row].cpus]
         return [names[row] for row in rows]
-
-    def rows(self, package: int | None) -> Ints:
-        """Returns the rows of a package."""
-        return self._group(package)[0]
-
-    def cpus(self, package: int | None) -> Ints:
-        """Returns the positions of those CPUs of a package that the user asked for."""
-        return self._group(package)[1]
-
-    def _group(self, package: int | None) -> tuple[Ints, Ints]:
-        if package not in self._groups:
-            rows, reader = np.array(self.places.of_package(package), np.intp), self.sheet.reader
-            self._groups[package] = rows, reader.cpus[rows][reader.asked[rows]]
-        return self._groups[package]
 
 
 def row_lines(grid: Grid, rows: Sequence[int]) -> dict[int, strips.Line]:
@@ -333,16 +312,6 @@ def _task_name(tasks: Tasks, cpu: int) -> str:
     return ""
 
 
-def column_start(grid: Grid, key: str) -> int:
-    """Returns the cell at which the text of the column begins; 0 if there is no such column."""
-    at = MARKS_WIDTH
-    for column in grid.columns:
-        if column.key == key:
-            return at + column.gap
-        at += column.width
-    return 0
-
-
 _DrawCells = Callable[[Grid, VisibleRows, Column, WorstThread, list[list[Run]]], None]
 _DRAW_CELLS: dict[str, _DrawCells] = {
     "core": _draw_core, "cpus": _draw_cpus, "l3": _draw_cache, "bar": _draw_bar, "use": _draw_use,
@@ -351,132 +320,3 @@ _DRAW_CELLS: dict[str, _DrawCells] = {
 }  # fmt: skip
 """Functions that append the cells of a column to the lines, by its key. `_draw_number` draws all
 other columns."""
-
-
-# --- lines of packages
-
-GAP = 3
-"""Number of cells between two numbers, if there is room."""
-MIN_BAR = 16
-"""Minimum width of a bar in cells; a narrower bar would not be readable."""
-
-
-def package_heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
-    """Returns the line of a package, or the line of offline CPUs."""
-    if line.kind == "off":
-        return [(f"   off   CPUs {ranges(grid.places.offline_cpus)}", "dim")]
-    package = grid.places.places[line.row].package
-    every, wide = grid.episodes.on_package(package)
-    mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
-    sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
-    filling = _LineFiller([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
-    values = grid.sheet.interval.values
-    util, hz = values.group(grid.cpus(package), [INDEX["util"], INDEX["busy_hz"]]).tolist()
-    if not isnan(util):
-        busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
-        filling.place(busy, column_start(grid, "bar"))
-    filling.place(_clock_piece(grid, package, hz, wide))
-    cpu = grid.places.places[line.row].cpus[0]
-    losses = _package_loss(grid, package, wide, filling.room - GAP - 1)
-    left = width(losses) + 2 * GAP
-    power = _power_piece(grid, cpu)
-    if width(power) + left <= filling.room or not losses:
-        filling.place(power, column_start(grid, "work"))
-    memory = _memory_piece(grid, cpu)
-    if width(memory) + left <= filling.room:
-        filling.place(memory)
-    filling.place(losses)
-    room = max(0, filling.room - 2)
-    bar = _state_bar(grid, grid.rows(package), room) if line.kind == "folded" else []
-    return [*filling.runs, *(bar or [(" " + theme.RULE * room, "rule")])]
-
-
-class _LineFiller:
-    """A line of `size` cells that is filled from the left."""
-
-    def __init__(self, runs: list[Run], size: int) -> None:
-        self.runs, self._size = runs, size
-        self.room = size - width(runs)
-        """Number of free cells."""
-
-    def place(self, piece: list[Run], column: int = 0) -> None:
-        """Appends a piece if it fits with one free cell after it. The piece starts at `column` if
-        that is further right and there is room."""
-        wide, most = width(piece), self.room - 1
-        gap = min(GAP, max(1, most - wide))
-        ahead = column - (self._size - self.room)
-        if ahead > gap and ahead + wide <= most:
-            gap = ahead
-        if piece and gap + wide <= most:
-            self.runs += [(" " * gap, "text"), *piece]
-            self.room -= gap + wide
-
-
-def _clock_piece(grid: Grid, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
-    """Returns the clock of the package's CPUs while they ran; red if an episode lowers the clock of
-    the whole package."""
-    if isnan(hz):
-        return []
-    unit, per_hz, digits = grid.clock
-    red = any(lowered_number(episode) == "busy_hz" for episode in wide)
-    runs: list[Run] = [("clock ", "dim")]
-    runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
-    rows, sheet = grid.rows(package), grid.sheet
-    ceiling = mean_ceiling(sheet.ceiling[rows, None], sheet.util[rows])
-    if not isnan(ceiling):
-        runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
-    return [*runs, (f" {unit}", "dim")]
-
-
-def _power_piece(grid: Grid, cpu: int) -> list[Run]:
-    sheet = grid.sheet
-    keys = "power_w", "power_limit_w", "power_dram_w"
-    power, limit, dram = package_values(sheet.reader.session, sheet.interval, cpu, *keys)
-    if isnan(power):
-        return []
-    of = "" if isnan(limit) else f" of {limit:.0f}"
-    more: list[Run] = (
-        [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
-    )
-    return [(f"{power:3.0f}", "text"), (f"{of} W", "dim"), *more]
-
-
-def _memory_piece(grid: Grid, cpu: int) -> list[Run]:
-    """Returns the memory traffic, and its share of the highest traffic measured in this run."""
-    sheet = grid.sheet
-    *rates, share = package_values(
-        sheet.reader.session, sheet.interval, cpu, *MEMORY_COUNTERS, OF_BEST_NAME
-    )
-    rate = sum(rates)
-    if isnan(rate):
-        return []
-    of = "" if isnan(share) else f" {100 * share:3.0f} % of best"
-    return [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{of}", "dim")]
-
-
-def _package_loss(grid: Grid, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:
-    """Returns the loss of the whole package, or else the number of its cores that lose
-    something."""
-    worst = next(iter(wide), None)
-    if worst is not None:
-        return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]
-    rows = grid.rows(package)
-    places = grid.places.places
-    counts = grid.episodes.count(places[row].rows for row in rows.tolist())
-    if not counts:
-        return []
-    name, count = max(counts.items(), key=lambda item: item[1])
-    what = ("core" if grid.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
-    loses = "loses" if count == 1 else "lose"
-    text = f"{count} of {len(rows)} {what} {loses}"
-    long = f"{text} {(KINDS | NEIGHBOURS).get(name, UNKNOWN_KIND).loss_text}".rstrip()
-    return [(long if room >= len(long) else text, "text")]
-
-
-def _state_bar(grid: Grid, rows: Ints, width: int) -> list[Run]:
-    """Returns the bar of SMT states, averaged over these rows."""
-    states = grid.sheet.states(rows)
-    known = states[~np.isnan(states[:, 3])]
-    if not len(known) or width < MIN_BAR:
-        return []
-    return [("  ", "text"), *cells.smt(known.mean(axis=0).tolist(), width - 2)]

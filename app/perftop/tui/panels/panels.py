@@ -531,7 +531,7 @@ class PaneledView(Canvas):
         if height < MIN_HEIGHT:
             self._drawn = None
             return [BLANK] * room
-        width = self.size.width
+        width = self.size.width - self.side_width
         first: Kind = "who"
         # In a row with few lines, losses, if any, replace the tasks.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:

@@ -26,7 +26,7 @@ from textual.widget import Widget
 
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, safe_cells, text
+from perftop.draw.strips import BLANK, Line, safe_cells, text, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -178,6 +178,10 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Fixed lines above the scrolling lines."""
         self.feet: list[Line] = []
         """Fixed lines below the scrolling lines, at the bottom of the canvas."""
+        self.side_width = 0
+        self.side: list[list[Run]] = []
+        """Fixed lines of `side_width` cells to the right of all lines, from the top of the
+        canvas."""
         self._strips = StripCache(self, ascii_=choice.ascii)
         self._area = Size(0, 0)
         """Size of the widget at the last paint; kept because Textual computes `size` at each
@@ -310,8 +314,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @property
     def width(self) -> int:
-        """Width of a line in cells, without the scrollbar."""
-        return self.scrollable_content_region.width
+        """Width of a line in cells, without the scrollbar and the lines beside it."""
+        return self.scrollable_content_region.width - self.side_width
 
     @property
     def height(self) -> int:
@@ -338,7 +342,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         width, _ = self._area = self.size
         if not width:
             return
-        size = Size(self.width, self.count + self._fixed_lines)
+        size = Size(self.width + self.side_width, self.count + self._fixed_lines)
         if size != self.virtual_size:
             self.virtual_size = size
             self._refresh_scrollbars()  # Textual only refreshes them when the widget's size changes
@@ -394,6 +398,10 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             *[(("line", top + y), line) for y, line in enumerate(lines)],
             *[(("foot", y), line) for y, line in enumerate(self.feet)],
         ]
+        for y, side in enumerate(self.side[: len(visible_lines)]):
+            key, (runs, mood) = visible_lines[y]
+            gap = " " * (self.width - width(runs)), "text"
+            visible_lines[y] = key, ([*runs, gap, *side], mood)
         if self.choice.stale:
             visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]
         return visible_lines[:height]

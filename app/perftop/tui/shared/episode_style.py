@@ -7,7 +7,6 @@ depends on the number of visible rows, not on the number of CPUs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
@@ -23,6 +22,7 @@ from perftop.output.evidence import evidence_text
 from perftop.output.sentences import MAX_SENTENCE, Part, cause_name, sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.shared.places import Places
 
 _RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 _MAX_SENTENCES = 256
@@ -253,13 +253,12 @@ class RowEpisodes:
         wide_kinds = {kind for kind, flags in self._package_wide.items() if flags[index]}
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
-    def count(self, rows: Iterable[Sequence[int]]) -> dict[str, int]:
-        """Returns how many cores, given by the positions of their CPUs, are affected, by the cause
-        (of neighbour episodes) or kind of their worst episode. Cores that are only affected by
-        episodes of their whole package are not counted."""
-        row_episodes = filter(None, map(self.on_rows, rows)) if self._by_row else ()
-        victims = [row_episode.episode for row_episode in row_episodes if row_episode.victim]
-        return Counter(e.cause if e.kind == "neighbour" else e.kind for e in victims)
+    def by_place(self, places: Places) -> dict[int, RowEpisode]:
+        """Returns the episodes of each row on which one runs, by its index in `places`."""
+        topology, row_of_cpu = self._session.topology, places.row_of_cpu
+        indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
+        found = ((i, self.on_rows(places.places[i].rows)) for i in sorted(indexes))
+        return {i: row_episode for i, row_episode in found if row_episode is not None}
 
     def share(self, row_episode: RowEpisode) -> float:
         """Returns the share that the CPU has lost; NaN if unknown."""

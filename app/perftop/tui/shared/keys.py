@@ -134,7 +134,10 @@ KEYS: tuple[Key, ...] = (
     Key("heat_last", "heat", "end,G", "end(1)", "last", "Last core"),
     Key("heat_page_up", "heat", "pageup", "page(-1)", "page up", "A page up"),
     Key("heat_page_down", "heat", "pagedown", "page(1)", "page down", "A page down"),
-    Key("heat_worst", "heat", "W", "worst", "outlier", "Go to the core that differs most"),
+    Key("heat_worst", "heat", "W", "worst", "next worst",
+        "Go to the core that loses most; then the next one, then those that differ most"),
+    Key("heat_zoom", "heat", "z", "zoom", "zoom",
+        "Show only the package of the selected core; all packages again"),
 
     Key("sort_left", "table", "less_than_sign", "column(-1)", "sort by",
         "Sort by the previous column"),
@@ -262,9 +265,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "move": (
         "up", "down", "page_up", "page_down", "first", "last", "heat_up", "heat_down", "heat_left",
         "heat_right", "heat_first", "heat_last", "heat_page_up", "heat_page_down", "heat_worst",
-        "core_up", "core_down", "open", "back", "scroll_left", "scroll_right", "fold", "output",
-        "overview", "machines", "heat", "time", "table", "episodes", "fleet_episodes", "neighbours",
-        "next_view", "previous_view",
+        "heat_zoom", "core_up", "core_down", "open", "back", "scroll_left", "scroll_right",
+        "fold", "output", "overview", "machines", "heat", "time", "table", "episodes",
+        "fleet_episodes", "neighbours", "next_view", "previous_view",
     ),
     "time": (
         "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",

@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from perftop.base.arrays import Ints
 from perftop.session.session import Session
 
 ORDERS = ("topology", "CPU number", "worst first")
@@ -58,6 +61,8 @@ class Places:
         self.offline_cpus = [session.topology[row].cpu for row in strays if mask is None]
         """Numbers of the offline CPUs whose core is unknown."""
         self.cpus = [_cpus(place) for place in self.places]
+        self.row_of_cpu = {cpu: i for i, place in enumerate(self.places) for cpu in place.cpus}
+        """The index of each CPU's row, by number of the CPU."""
         # Made from all cores, so that columns and names stay the same under every filter.
         self.threads = max((len(place.cpus) for place in places), default=1)
         self.packages = len({place.package for place in places})
@@ -66,6 +71,7 @@ class Places:
         """Indices of rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
             self.groups.setdefault((place.package, place.l3), []).append(i)
+        self._packages: dict[int | None, tuple[list[int], Ints, Ints]] = {}
         self._short_names = [
             _name(place) if self.pairs else str(place.cpus[0]) for place in self.places
         ]
@@ -94,8 +100,16 @@ class Places:
                 lines += [PlaceLine("row", row, part) for row in rows for part in range(height)]
         return [*lines, PlaceLine("off")] if self.offline_cpus else lines
 
-    def of_package(self, package: int | None) -> list[int]:
-        return [row for (p, _), rows in self.groups.items() if p == package for row in rows]
+    def of_package(self, package: int | None) -> tuple[list[int], Ints, Ints]:
+        """Returns the rows of a package, the positions of its CPUs that the user asked for, and the
+        position of the core of each of these CPUs."""
+        if package not in self._packages:
+            rows = [row for (p, _), rows in self.groups.items() if p == package for row in rows]
+            places = [self.places[row] for row in rows]
+            cpus = [(cpu, place.core_index) for place in places for cpu in place.rows]
+            shown = np.array([pair for pair in cpus if pair[0] in self.shown], np.intp)
+            self._packages[package] = rows, *shown.reshape(-1, 2).T
+        return self._packages[package]
 
     def names(self, order: str) -> Sequence[str]:
         """Returns the name of each row: the core's number, preceded by its package if no heading

@@ -3,7 +3,7 @@ package."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil
@@ -11,6 +11,8 @@ from math import ceil
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.draw.columns import Run
+from perftop.draw.strips import join_cells
 from perftop.model.numbers import Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -48,7 +50,8 @@ class Cell:
     wide: int
     high: int
     blank_lines: int
-    """Number of empty lines below the cell."""
+    """Number of empty lines for rings round the cell: 2: one above and one below it; 1: one between
+    two rows of cells, which their rings share; 0: there are no rings."""
     has_halves: bool
     """Whether two threads share a line of the cell; else each thread has its own line."""
 
@@ -147,19 +150,27 @@ class _Form:
         per, beside = self.blocks(groups)
         blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
         rows = sum(ceil(max(len(g.rows) for g in block) / per) for block in blocks)
-        return self.headings + rows * (self.cell.high + self.cell.blank_lines)
+        return (
+            self.headings
+            + rows * (self.cell.high + self.cell.blank_lines)
+            + (self.cell.blank_lines == 1)
+        )
 
 
 def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
-           threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
+           threads: int, width: int, height: int, *, ascii_: bool,
+           folded: Collection[int] = ()) -> HeatLayout:  # fmt: skip
     """Returns the layout with the largest cells that shows everything. If even the smallest cells
-    do not fit, labels are dropped, then headings; if they still do not fit, the map scrolls."""
+    do not fit, labels are dropped, then headings; if they still do not fit, the map scrolls.
+    `folded`: indices of the packages that are drawn as their heading only."""
     small_cell = Cell(2, ceil(threads / 2), 0, has_halves=threads > 1)
     if not packages:
         return HeatLayout(small_cell, [])
     single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
     whole_packages = _whole_packages(packages, ids)
     for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
+        if folded and not headings:
+            break
         drawn_packages = packages if headings else whole_packages
         margin = int(headings)
         if labels:
@@ -172,20 +183,25 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
                 if (abreast > 1 and box < MIN_HEADING) or (headings and single_cores):
                     break
                 if all(form.blocks(groups)[0] for groups in drawn_packages):
-                    heights = [form.height_of(groups) for groups in drawn_packages]
+                    heights = [
+                        1 if i in folded else form.height_of(groups)
+                        for i, groups in enumerate(drawn_packages)
+                    ]
                     rows = (heights[i : i + abreast] for i in range(0, len(heights), abreast))
-                    if sum(map(max, rows)) - cell.blank_lines <= height:
-                        return HeatLayout(cell, _place_boxes(drawn_packages, names, form))
+                    if sum(map(max, rows)) <= height:
+                        return HeatLayout(cell, _place_boxes(drawn_packages, names, form, folded))
     form = _Form(small_cell, width, 1, 1, headings=True, labels=False)
     is_usable = all(form.blocks(groups)[0] for groups in packages)
-    return HeatLayout(small_cell, _place_boxes(packages, names, form) if is_usable else [])
+    lines = _place_boxes(packages, names, form, folded) if is_usable else []
+    return HeatLayout(small_cell, lines)
 
 
 def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[Cell]:
     """Yields the cell sizes to try, the best first. In ASCII, siblings are side by side, so widths
     are even."""
     halves = ceil(threads / 2)
-    yield Cell(4, max(2, threads), 1, has_halves=False)
+    for air in (2, 1):
+        yield Cell(4, max(2, threads), air, has_halves=False)
     for air in (1, 0):
         for width in (4, 3, 2, 1):
             if (width > 1 or not air) and not (ascii_ and threads > 1 and width % 2):
@@ -202,12 +218,12 @@ def _whole_packages(packages: Sequence[Package], ids: Sequence[int | None]) -> l
 
 
 def _place_boxes(
-    packages: Sequence[Package], names: Sequence[str], form: _Form
+    packages: Sequence[Package], names: Sequence[str], form: _Form, folded: Collection[int]
 ) -> list[list[Part]]:
     boxes = []
     for i, groups in enumerate(packages):
         head = [[Part(0, form.box, package=i)]] if form.headings else []
-        boxes.append(head + _blocks(groups, names, form))
+        boxes.append(head + ([] if i in folded else _blocks(groups, names, form)))
     lines: list[list[Part]] = []
     for first in range(0, len(boxes), form.abreast):
         boxes_in_line = boxes[first : first + form.abreast]
@@ -220,8 +236,6 @@ def _place_boxes(
             ]
             for y in range(max(map(len, boxes_in_line)))
         ]
-    while lines and not lines[-1]:
-        lines.pop()
     return lines
 
 
@@ -229,9 +243,11 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
     """Returns the lines of a package below its heading."""
     per, beside = form.blocks(groups)
     lines: list[list[Part]] = []
+    above, below = form.cell.blank_lines > 0, form.cell.blank_lines > 1
     for first in range(0, len(groups), beside):
         block = groups[first : first + beside]
         for start in range(0, max(len(group.rows) for group in block), per):
+            lines += [[]] * above
             for line in range(form.cell.high):
                 parts: list[Part] = []
                 for i, group in enumerate(block):
@@ -249,8 +265,61 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
                         width = len(cells) * (form.cell.wide + 1) + 1
                         parts.append(Part(x + form.margin, width, cells, line))
                 lines.append(parts)
-            lines += [[] for _ in range(form.cell.blank_lines)]
-    return lines
+            lines += [[]] * below
+    return [*lines, []] if form.cell.blank_lines == 1 else lines
+
+
+# --- rings round cores that lose something. Rings that touch share a line.
+
+RIGHT, LEFT, DOWN, UP = 1, 2, 4, 8
+"""Directions into which the strokes of a cell lead; cells of rings add them up."""
+_STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
+"""Signs by whether the core loses now, and by the sum of the directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    row: int
+    text: str
+    """The text in its upper edge; '' for none."""
+    is_running: bool
+
+    @property
+    def style(self) -> str:
+        return "alarm" if self.is_running else "over"
+
+    @property
+    def side(self) -> Run:
+        return _STROKES[self.is_running][UP + DOWN], self.style
+
+
+def ring_edges(plan: HeatLayout, rings: Sequence[Ring]) -> dict[int, list[Run]]:
+    """Returns the lines with the upper and lower edges of rings, by line of the layout. Rings of
+    cores that lose now are drawn over the others."""
+    strokes: dict[int, dict[int, tuple[int, Ring]]] = {}
+    texts: dict[int, dict[int, Run]] = {}
+    wide = plan.cell.wide
+    for ring in sorted(rings, key=lambda ring: ring.is_running):
+        if ring.row not in plan.spots:
+            continue
+        left, top = plan.spots[ring.row]
+        for y, inwards in ((top - 1, DOWN), (top + plan.cell.high, UP)):
+            corners = {left: RIGHT + inwards, left + wide + 1: LEFT + inwards}
+            cells = strokes.setdefault(y, {})
+            for x in range(left, left + wide + 2):
+                cells[x] = cells.get(x, (0, ring))[0] | corners.get(x, LEFT + RIGHT), ring
+        if len(ring.text) <= wide:
+            for x, sign in enumerate(ring.text, left + (wide - len(ring.text)) // 2 + 1):
+                texts.setdefault(top - 1, {})[x] = sign, ring.style
+    edges: dict[int, list[Run]] = {}
+    for y, cells in strokes.items():
+        line: list[Run] = [(" ", "text")] * (max(cells) + 1)
+        for x, (directions, ring) in cells.items():
+            line[x] = _STROKES[ring.is_running][directions], ring.style
+        for x, run in texts.get(y, {}).items():
+            line[x] = run
+        edges[y] = join_cells(line)
+    return edges
 
 
 # --- Cores whose values differ from the rest of their package.

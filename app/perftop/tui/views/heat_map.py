@@ -4,21 +4,20 @@ package."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import isfinite, isnan, nan
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from textual import events
 from textual.binding import BindingType
 
-from perftop.base.arrays import Ints
-from perftop.base.text import MISSING, ClockUnit, count_noun, ranges
+from perftop.base.text import MISSING, ClockUnit, ranges
 from perftop.draw import cells, theme
 from perftop.draw.cells import OFF, full_cell, half_cells
 from perftop.draw.columns import DOUBTED_SIGN, Column, Run, fit
 from perftop.draw.strips import Line, Piece, fit_line, safe_cells, spread, width
-from perftop.model.numbers import INDEX, METRICS
+from perftop.model.numbers import METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -26,14 +25,16 @@ from perftop.session.values import (
     Reasons,
     displayed_values,
     doubt_texts,
-    mean_ceiling,
     suspect_rows,
 )
-from perftop.tui.panels.panels import PaneledView, Target
+from perftop.tui.panels.panels import PaneledView, PanelLine, Target, selected_core
+from perftop.tui.panels.worst import Loser, losers, worst_cores
+from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.episode_style import RowEpisodes, lowered_number
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.places import Place, Places, package_name
+from perftop.tui.shared.package_line import PackageLines
+from perftop.tui.shared.places import Place, Places
 from perftop.tui.shared.sheet import (
     Scale,
     busiest_rows,
@@ -42,41 +43,35 @@ from perftop.tui.shared.sheet import (
     field_scale,
     unit_in,
 )
-from perftop.tui.views.heat_layout import Cell, HeatLayout, Outlier, Part, Peers, layout, packages
+from perftop.tui.shared.verdict import STEP_NS, is_past
+from perftop.tui.views.heat_layout import (
+    Cell,
+    HeatLayout,
+    Outlier,
+    Part,
+    Peers,
+    Ring,
+    layout,
+    packages,
+    ring_edges,
+)
 
 HEADS, FOOT = 2, 1
+MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
+"""Minimum width of a screen with the worst cores beside the map; the share of the width that they
+get, and the blank cells before them."""
+MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 44, 14
+"""Minimum lines beside the map for the numbers of the selected core, and the lines that they
+get."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
 OUTLIER_CELLS, SIGN_CELLS = 52, 42
 """Number of cells in the legend for the outlier, reserved so that nothing moves when an outlier
-appears, and for the meaning of the signs."""
+appears, and for the meaning of signs."""
 MIN_WIDTH_FOR_RAMP = 100
 """Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
-MIN_WIDTH_FOR_CEILING = 50
-"""Minimum width, in cells, of a heading that shows the ceiling beside the clock."""
 _NOBODY_DIFFERS = "no core differs from its package", "no core differs", "all alike"
 _NO_LAYOUT = HeatLayout(Cell(1, 1, 0, has_halves=True), [])
-
-
-class PackageHeading(NamedTuple):
-    """What the heading of a package is about."""
-
-    id: int | None
-    subject: str
-    """Its number of cores or CPUs."""
-    rows: Ints
-    """Positions of its CPUs that are shown."""
-    cores: Ints
-    """The position of the core of each of these CPUs."""
-
-
-def _heading_of(places: Places, id_: int | None) -> PackageHeading:
-    cores = [places.places[i] for i in places.of_package(id_)]
-    cpus = [(row, place.core_index) for place in cores for row in place.rows if row in places.shown]
-    rows, positions = np.array(cpus, int).reshape(-1, 2).T
-    return PackageHeading(
-        id_, count_noun(len(cores), "core" if places.pairs else "CPU"), rows, positions
-    )
 
 
 class Heat:
@@ -107,6 +102,8 @@ class Heat:
         self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
         """Steps of the heat ramp, by position of the CPU."""
         self.outliers = peers.outliers(self.field, values, interval)
+        clock = clock_of(session, choice.units, known=True)
+        self.packages = PackageLines(session, interval, places, troubles, clock)
 
     def text(self, value: float) -> str:
         return _value_text(value, self.unit, self.unit.digits)
@@ -131,15 +128,25 @@ class Heat:
 
     # --- the lines above the map
 
-    def title(self, size: int, hidden_text: str) -> list[Run]:
-        """Returns the first line. `hidden_text`: how many cores are out of sight; '' if none is."""
-        runs: list[Run] = [
-            (" heat map", "bright"),
-            (" · ", "faint"),
-            (self.field.plain_name, "text"),
+    def title(self, cell: Cell, size: int, hidden_text: str, *, ascii_: bool) -> list[Run]:
+        """Returns the first line: the field, the heat ramp with its ends, and the meaning of rings.
+        `hidden_text`: how many cores are out of sight; '' if none is."""
+        low, high = self.text(self.scale.low), self.text(self.scale.high)
+        if self.field.unit == "ratio":
+            low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
+        steps = cells.ramp(ascii_=ascii_)
+        if size < MIN_WIDTH_FOR_RAMP and not ascii_:
+            steps = steps[1::2]
+        pieces: list[Piece] = [
+            (0, [(" heat map", "bright"), (" · ", "faint"), (self.field.plain_name, "text")]),
+            (2, [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]),
         ]
         if hidden_text:
-            runs += [(" · ", "faint"), (hidden_text, "bright")]
+            pieces.append((1, [(hidden_text, "bright")]))
+        if cell.blank_lines:
+            pieces.append((3, [("┏━┓", "alarm"), (" loses now   ", "dim"), ("┌─┐", "over"),
+                               (" within 1 min", "dim")]))  # fmt: skip
+        runs = fit_line(pieces, size - 1, 3)
         lead = "   next: "
         room = size - width(runs) - len(lead)
         names: list[str] = []
@@ -150,19 +157,12 @@ class Heat:
         return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
 
     def legend(self, cell: Cell, size: int, *, is_asked: bool, ascii_: bool) -> list[Run]:
-        """Returns the legend: how to read a cell, the heat ramp with its ends, and the furthest
-        outlier. `is_asked`: whether the user asked for an outlier although there is none."""
-        low, high = self.text(self.scale.low), self.text(self.scale.high)
-        if self.field.unit == "ratio":
-            low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
-        steps = cells.ramp(ascii_=ascii_)
-        if size < MIN_WIDTH_FOR_RAMP and not ascii_:
-            steps = steps[1::2]
-        ramp = [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]
-        room = size - OUTLIER_CELLS - width(ramp) - 4
+        """Returns the second line: how to read a cell, and the furthest outlier. `is_asked`:
+        whether the user asked for an outlier although there is none."""
         wordings = self._ways(cell, ascii_=ascii_)
+        room = size - OUTLIER_CELLS
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
-        left: list[Run] = [(" ", "text"), *wording, ("  ", "text"), *ramp]
+        left: list[Run] = [(" ", "text"), *wording]
         if size - width(left) - OUTLIER_CELLS >= SIGN_CELLS:
             idle = "idle or " if self.field.while_running else ""
             left += [
@@ -222,38 +222,6 @@ class Heat:
             if len(text) <= room:
                 return [(text, "bright")]
         return []
-
-    # --- headings of packages
-
-    def heading(self, package: PackageHeading, size: int) -> list[Run]:
-        """Returns the heading of a package, worded as in the overview. Parts that do not fit are
-        left out."""
-        interval, rows = self.interval, package.rows
-        pieces: list[Piece] = [
-            (0, [(f" {package_name(package.id)}", "bright")]),
-            (3, [(package.subject, "dim")]),
-        ]
-        util, busy = map(
-            float, interval.values.group(rows, [INDEX[key] for key in ("util", "busy_hz")])
-        )
-        if not isnan(util):
-            pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
-        if not isnan(busy):
-            has_ceiling = size >= MIN_WIDTH_FOR_CEILING
-            # Whether an episode lowers the clock of the whole package.
-            is_lowered = any(
-                lowered_number(e) == "busy_hz" for e in self.troubles.on_package(package.id)[1]
-            )
-            clock: list[Run] = [("clock " if has_ceiling else "", "dim"),
-                                (self.hz(busy), "alarm" if is_lowered else "text")]  # fmt: skip
-            ceilings = interval.ceiling_hz[package.cores]
-            ceiling = mean_ceiling(ceilings, interval.values["util"][rows])
-            if has_ceiling and not isnan(ceiling):
-                clock += [(" of ", "dim"), (self.hz(ceiling), "text")]
-            clock.append((f" {self.clock.name}", "dim"))
-            pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if is_lowered else clock))
-        runs = fit_line(pieces, size, 2)
-        return [*runs, (" " + theme.RULE * (size - width(runs) - 2), "rule"), (" ", "text")]
 
     # --- the line of the selected core
 
@@ -380,33 +348,6 @@ def _value_text(value: float, unit: ClockUnit, digits: int) -> str:
     return f"{scaled_value:.{digits}f}" if isfinite(scaled_value) else MISSING
 
 
-@dataclass(slots=True)
-class Marks:
-    """Signs to the left and right of cells, by row."""
-
-    before: dict[int, Run] = field(default_factory=dict)
-    after: dict[int, Run] = field(default_factory=dict)
-
-
-def marks(
-    outliers: Sequence[int], suspects: Sequence[int], troubles: Mapping[int, Run],
-    chosen: int | None,
-) -> Marks:  # fmt: skip
-    """Returns the marks of cells: brackets around outliers, the sign for suspect values, and
-    episode signs. The cursor replaces any of these, but an episode sign then moves to the right of
-    the cell."""
-    marks_of_map = Marks()
-    for row in outliers:
-        marks_of_map.before[row], marks_of_map.after[row] = ("[", "bright"), ("]", "bright")
-    for row in suspects:
-        marks_of_map.before[row] = (DOUBTED_SIGN, "dim")
-    marks_of_map.before.update(troubles)
-    if chosen is not None:
-        marks_of_map.before[chosen] = (theme.CURSOR[0], "mark")
-        marks_of_map.after.setdefault(chosen, troubles.get(chosen, (theme.CURSOR[1], "mark")))
-    return marks_of_map
-
-
 class HeatMap(PaneledView):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("heat")]
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
@@ -417,76 +358,149 @@ class HeatMap(PaneledView):
     _plan = _NO_LAYOUT
     _outlier_asked = False
     """Whether the user asked for the core that differs most, but there is no outlier."""
-    _packages: Sequence[PackageHeading] = ()
+    _ids: Sequence[int | None] = ()
+    """The drawn packages."""
+    _is_zoomed = False
+    """Whether only the package of the selected core is drawn."""
+    _folded: frozenset[int | None] = frozenset()
+    """The packages of which only the heading is drawn, for want of room."""
     _row: dict[int, int]
     """Rows, by position of the core in the session's lists."""
-    _marks: Marks
+    _losers: Sequence[Loser] = ()
+    _before: dict[int, Run]
+    """Signs to the left of cells, by row; `_after`: those to the right."""
+    _after: dict[int, Run]
+    _edges: Mapping[int, list[Run]]
+    """The upper and lower edges of rings, by line of the layout."""
     _cpu_cells: Sequence[tuple[Run, ...]]
     """The cell of each CPU, by the CPU's position."""
+    _worst: tuple[object, list[PanelLine]] = None, []
+    """What the list of the worst cores was made from, and its lines."""
 
     # --- lines from an interval
 
     def begin(self) -> None:
         self._peers, self._troubles = Peers(self.session), RowEpisodes(self.session)
         # The old plan refers to other places, and there may be no size for a new plan yet.
-        self._plan, self._row, self.count = _NO_LAYOUT, {}, 0
+        self._plan, self._row, self.count, self._losers = _NO_LAYOUT, {}, 0, ()
 
     def make_layout(self) -> None:
         places = self.places
         self._row = {place.core_index: row for row, place in enumerate(places.places)}
+        is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.bare
+        self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
         groups, ids = packages(self.session, places)
-        self._packages = [_heading_of(places, id_) for id_ in ids]
+        selected = self._selected_row()
+        own = None if selected is None else places.places[selected].package
+        if self._is_zoomed and own in ids:
+            groups, ids = [groups[ids.index(own)]], [own]
+        self._ids = ids
         names = [places.name(i, "topology") for i in range(len(places.places))]
         strays = 1 if places.offline_cpus else 0
         height = self.size.height - FOOT - strays - (0 if self.bare else HEADS)
-        self._plan = layout(groups, ids, names, places.threads, self.width, height,
-                            ascii_=self.choice.ascii)  # fmt: skip
+        losing = {places.places[loser.row].package for loser in self._losers} | {own}
+        calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
+        while True:
+            self._plan = layout(groups, ids, names, places.threads, self.width, height,
+                                ascii_=self.choice.ascii, folded=folded)  # fmt: skip
+            if len(self._plan.lines) <= height or not calm:
+                break
+            folded.add(calm.pop())
+        self._folded = frozenset(ids[i] for i in folded)
         texts = [f" off   CPUs {ranges(places.offline_cpus)}"] if strays else []
         texts += [] if places.places else [" no CPU matches the filter"]
         self._plan.lines += [[Part(0, len(text), label=text)] for text in texts]
         self.count = len(self._plan.lines)
 
     def make_lines(self) -> None:
-        """Makes the marks of cells, and the lines above and below the map."""
+        """Makes the marks of cells, and the lines above, below and beside the map."""
         heat = self._heat = Heat(
             self.session, self.interval, self.choice, self.places, self._peers, self._troubles,
             self._heat,
         )  # fmt: skip
-        places, selected = self.places.places, self._selected_row()
+        self._losers = losers(
+            self.session, self.interval, self.places, self._troubles, heat.packages.victims
+        )
+        places = self.places.places
+        if not self._folded.isdisjoint(places[loser.row].package for loser in self._losers):
+            self.make_layout()  # a core in a folded package loses something now
         self._cpu_cells = heat.cpu_cells(
             self._plan.cell.wide, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
         )
-        signs = {}
-        if heat.troubles:  # a package's sign is in its heading
-            row_episodes = (
-                (i, heat.troubles.on_rows(place.rows)) for i, place in enumerate(places)
-            )
-            signs = {
-                i: (row_episode.sign, row_episode.key)
-                for i, row_episode in row_episodes
-                if row_episode and row_episode.victim
-            }
-        suspects = [i for i, p in enumerate(places) if not heat.doubted.isdisjoint(p.rows)]
-        self._marks = marks(self._outliers(heat.outliers), suspects, signs, selected)
+        self._make_marks(heat)
+        cell = self._plan.cell
         self.heads = [] if self.bare else [
-            heat.title(self.width, self._hidden_text(signs)),
-            heat.legend(self._plan.cell, self.width, is_asked=self._outlier_asked,
+            heat.title(cell, self.width, self._hidden_text(), ascii_=self.choice.ascii),
+            heat.legend(cell, self.width, is_asked=self._outlier_asked,
                         ascii_=self.choice.ascii),
         ]  # fmt: skip
+        selected = self._selected_row()
         foot = [] if selected is None else heat.foot(selected, self.size.width)
         self.feet = [*self.panels(self.spare - FOOT), (foot, "chosen")]
+        self._make_side(selected)
 
-    def _hidden_text(self, signs: Mapping[int, Run]) -> str:
-        """Returns how many cores are out of sight, and how many of these lose something; '' if the
-        map does not scroll. `signs`: the signs of the cores that lose, by row."""
+    def _make_marks(self, heat: Heat) -> None:
+        """Makes the signs beside cells: brackets round outliers, the sign of suspect values, rings
+        round cores that lose something, where there is room, else the sign of their episode; and
+        the cursor, which replaces any of these."""
+        before, after = dict[int, Run](), dict[int, Run]()
+        cursor: tuple[Run, Run] = (theme.CURSOR[0], "mark"), (theme.CURSOR[1], "mark")
+        for row in self._outliers(heat.outliers):
+            before[row], after[row] = ("[", "bright"), ("]", "bright")
+        for row, place in enumerate(self.places.places) if heat.doubted else ():
+            if not heat.doubted.isdisjoint(place.rows):
+                before[row] = (DOUBTED_SIGN, "dim")
+        selected = self._selected_row()
+        rings = [Ring(loser.row, loser.percent, loser.is_running) for loser in self._losers]
+        for loser, ring in zip(self._losers, rings, strict=True):
+            if self._plan.cell.blank_lines:
+                before[loser.row] = after[loser.row] = ring.side
+            elif loser.is_running:
+                before[loser.row] = episode_style.sign(loser.episode), loser.style
+                if loser.row == selected:
+                    after[loser.row] = before[loser.row]
+        self._edges = ring_edges(self._plan, rings) if self._plan.cell.blank_lines else {}
+        if selected is not None:
+            before[selected] = cursor[0]
+            after.setdefault(selected, cursor[1])
+        self._before, self._after = before, after
+
+    def _make_side(self, selected: int | None) -> None:
+        """Makes the lines beside the map: the worst cores, and the numbers of the selected one."""
+        size, height = self.side_width - SIDE_GAP, self.size.height - FOOT
+        if size <= 0:
+            self.side = []
+            return
+        numbers: list[PanelLine] = []
+        if height >= MIN_HEIGHT_FOR_NUMBERS:
+            room = height - NUMBER_LINES
+            numbers = selected_core(self.session, self.interval, self.choice, size, NUMBER_LINES)
+        else:
+            room = height
+        moment = self.interval.time_ns // (1 if is_past(self.session, self.interval) else STEP_NS)
+        shown = [(loser.row, loser.is_running) for loser in self._losers]
+        basis = moment, shown, selected, size, room, self.session
+        if self._worst[0] != basis:
+            self._worst = basis, worst_cores(
+                self.session, self.interval, self.places, self._losers, selected, size, room
+            )  # fmt: skip
+        lines = self._worst[1][:room]
+        lines = [*lines, *[([], None)] * (room - len(lines)), *numbers]
+        self.side = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
+        self._side_targets = [target for _, target in lines]
+
+    def _hidden_text(self) -> str:
+        """Returns how many cores are out of sight, and how many of these lose something; '' if all
+        cores are in sight."""
         end = self.top + max(1, self.size.height - HEADS - FOOT)
         rows = {row for line in self._plan.lines[self.top : end] for p in line for row in p.cells}
-        hidden = self._plan.spots.keys() - rows
-        if not hidden:
+        count = len(self.places.places)
+        if len(rows) == count:
             return ""
-        losing = len(hidden & signs.keys())
+        losing = sum(loser.is_running and loser.row not in rows for loser in self._losers)
         more = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
-        return f"{len(hidden)} of {len(self._plan.spots)} out of sight{more}"
+        zoom = f"package {self._ids[0]} only · " if self._is_zoomed else ""
+        return f"{zoom}{count - len(rows)} of {count} out of sight{more}"
 
     def _outliers(self, outliers: Sequence[Outlier]) -> list[int]:
         return [self._row[outlier.core] for outlier in outliers if outlier.core in self._row]
@@ -497,6 +511,8 @@ class HeatMap(PaneledView):
     # --- lines
 
     def line(self, y: int) -> Line:
+        if y in self._edges and not self._plan.lines[y]:
+            return self._edges[y], "calm"
         runs: list[Run] = []
         x = 0
         for part in self._plan.lines[y]:
@@ -507,7 +523,9 @@ class HeatMap(PaneledView):
                 runs.append((part.label, "dim"))
             else:
                 assert self._heat is not None
-                runs += self._heat.heading(self._packages[part.package], part.width)
+                id_ = self._ids[part.package]
+                is_folded = id_ in self._folded
+                runs += self._heat.packages.line(id_, part.width, is_folded=is_folded)
             x = part.x + part.width
         return runs, "calm"
 
@@ -517,7 +535,7 @@ class HeatMap(PaneledView):
         assert heat is not None
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.wide, (" ", "text")
-        before, after = self._marks.before, self._marks.after
+        before, after = self._before, self._after
         closing_run: Run = gap
         for row in part.cells:
             runs.append(before.get(row, closing_run))
@@ -595,22 +613,35 @@ class HeatMap(PaneledView):
             self._choose(rows[0] if direction < 0 else rows[-1])
 
     def action_worst(self) -> None:
-        """Selects the core that differs most from its peers; when repeated, the next outlier."""
+        """Selects the core that loses most; when repeated, the next one, then the cores that differ
+        most from their peers."""
         heat, selected = self._heat, self._selected_row()
         if heat is None:
             return
-        if outliers := self._outliers(heat.outliers):
-            next_index = outliers.index(selected) + 1 if selected in outliers else 0
-            self._choose(outliers[next_index % len(outliers)])
+        rows = [loser.row for loser in self._losers] + self._outliers(heat.outliers)
+        if rows := [*dict.fromkeys(rows)]:
+            next_index = rows.index(selected) + 1 if selected in rows else 0
+            self._choose(rows[next_index % len(rows)])
         else:
             self._outlier_asked = True
             self.draw()
 
+    def action_zoom(self) -> None:
+        """Draws only the package of the selected core, or all packages again."""
+        self._is_zoomed = not self._is_zoomed
+        self.lay_out()
+
     def on_click(self, event: events.Click) -> None:
-        y = None if self.pick(event) else self.line_at(event.y)
-        for part in self._plan.lines[y] if y is not None else ():
-            i = (event.x - part.x) // (self._plan.cell.wide + 1)
-            if part.cells and 0 <= i < len(part.cells):
-                self._choose(part.cells[i])
-                if event.chain == 2:
-                    self.post_message(self.Opened())
+        row = None
+        if self.side and event.x >= self.width and event.y < len(self.side):
+            cpu = self._side_targets[event.y]
+            row = self.places.row_of_cpu.get(cpu) if isinstance(cpu, int) else None
+        elif not self.pick(event) and (y := self.line_at(event.y)) is not None:
+            for part in self._plan.lines[y]:
+                i = (event.x - part.x) // (self._plan.cell.wide + 1)
+                if part.cells and 0 <= i < len(part.cells):
+                    row = part.cells[i]
+        if row is not None:
+            self._choose(row)
+            if event.chain == 2:
+                self.post_message(self.Opened())

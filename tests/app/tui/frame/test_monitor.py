@@ -192,7 +192,7 @@ async def test_escape_leaves_only_what_a_fleet_has_opened(
 
 
 async def test_a_crowded_machine_is_first_shown_as_a_map() -> None:
-    for cores, height, name in ((64, 50, "heat"), (64, 90, "overview"), (32, 24, "overview")):
+    for cores, height, name in ((64, 50, "heat"), (64, 90, "heat"), (32, 24, "overview")):
         async with running_app(Machine(cores=cores), (160, height)) as run:
             await run.intervals(2)
             assert run.monitor.view.id == name, (cores, height)

@@ -11,14 +11,15 @@ from simulated import messages
 
 from perftop.base.text import MISSING, to_ascii
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED_SIGN, column_at
+from perftop.draw.columns import DOUBTED_SIGN, Run, column_at
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
-from perftop.tui.overview.rows import Grid, column_start, package_heading, row_lines, selected_line
+from perftop.tui.overview.rows import Grid, row_lines, selected_line
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.places import PlaceLine, Places
+from perftop.tui.shared.package_line import PackageLines
+from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader
 
 
@@ -40,6 +41,12 @@ def row(p: Grid, i: int) -> strips.Line:
 
 def lines(p: Grid) -> list[str]:
     return [strips.text(row(p, i)[0]) for i in range(len(p.places.places))]
+
+
+def package_line(p: Grid, size: int) -> list[Run]:
+    sheet = p.sheet
+    lines = PackageLines(sheet.reader.session, sheet.interval, p.places, p.episodes, p.clock)
+    return lines.line(0, size)
 
 
 def keys(p: Grid, i: int, text: str) -> set[str]:
@@ -149,7 +156,7 @@ def test_victims_and_takers_come_before_numbers_in_narrow_rows() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
-    text = strips.text(package_heading(p, PlaceLine("package", 0), 76))
+    text = strips.text(package_line(p, 76))
     assert "2 of 4 cores lose" in text
     assert " W" not in text
 
@@ -167,7 +174,7 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
-    output = package_heading(p, PlaceLine("package", 0), 160)
+    output = package_line(p, 160)
     assert ("2.40", "alarm") in output
     assert (theme.DROPPED, "alarm") in output
     assert "turbo-drop −0.60 GHz" in strips.text(output)
@@ -175,11 +182,9 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
 
 def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
     p = losing(Machine(), "neighbour", [1, 2], depth=0.31, cause="sibling")
-    assert "2 of 4 cores lose to a sibling" in strips.text(
-        package_heading(p, PlaceLine("package", 0), 160)
-    )
+    assert "2 of 4 cores lose to a sibling" in strips.text(package_line(p, 160))
     calm = picture(Machine())
-    assert "lose" not in strips.text(package_heading(calm, PlaceLine("package", 0), 160))
+    assert "lose" not in strips.text(package_line(calm, 160))
 
 
 def test_rows_that_do_nothing_recede() -> None:
@@ -254,7 +259,7 @@ def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:
 
 def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
     p = picture(Machine(does={0: CpuLoad(1.0, 2.4e9), 1: CpuLoad(0.3)}), records=tasks(["Ünï"]))
-    for text in [*lines(p), strips.text(package_heading(p, PlaceLine("package", 0), 100))]:
+    for text in [*lines(p), strips.text(package_line(p, 100))]:
         assert to_ascii(text).isascii()
         assert len(to_ascii(text)) == len(text)
     assert to_ascii("█▀▄·▒") == "#',.?"
@@ -266,7 +271,8 @@ def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
     wide = of_session(session, session.take_interval(), 200)
     assert [column.key for column in wide.columns].count("slots") == 1
     column = next(column for column in wide.columns if column.key == "slots")
-    start_at = column_start(wide, "slots") + 2 - column.gap
+    start_at = columns.MARKS_WIDTH + 2
+    start_at += sum(c.width for c in wide.columns[: wide.columns.index(column)])
     bar = lines(wide)[1][start_at : start_at + column.width - 2]
     assert bar.count(theme.USER) == pytest.approx(1.85 / 4 * len(bar), abs=1)  # IPC of four slots
     assert bar.endswith(theme.NEITHER)

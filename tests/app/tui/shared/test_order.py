@@ -10,14 +10,15 @@ from fakes import CpuLoad, Machine, observe, tasks
 from playing import running_app
 
 from perfprobe.wire import Rate
+from perftop.base.text import GHZ
 from perftop.draw.strips import text
 from perftop.model.kinds import Episode
 from perftop.session.selection import parse
 from perftop.tui.overview import columns
-from perftop.tui.overview.rows import Grid, package_heading
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.places import PlaceLine, Places
+from perftop.tui.shared.package_line import PackageLines
+from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, arranged_rows
 
 
@@ -103,11 +104,8 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
     session, interval = observe(of)
     session.shown = [0, 1, 2, 3]
     places = Places(session)
-    sheet = Reader(session, places).read(interval)
-    drawn = package_heading(
-        Grid(places, sheet, [], RowEpisodes(session)), PlaceLine("package", 0), 80
-    )
-    assert " 80.0 %" in text(drawn)
+    lines = PackageLines(session, interval, places, RowEpisodes(session), GHZ)
+    assert " 80.0 %" in text(lines.line(0, 80))
 
 
 @pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])

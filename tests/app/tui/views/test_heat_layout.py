@@ -15,7 +15,7 @@ from perftop.draw import cells, strips, theme
 from perftop.draw.cells import OFF, UNKNOWN
 from perftop.tui.shared.places import Places
 from perftop.tui.views import heat_layout
-from perftop.tui.views.heat_layout import Group
+from perftop.tui.views.heat_layout import Group, Ring
 
 LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
 
@@ -130,6 +130,35 @@ def test_groups_are_beside_each_other_as_soon_as_there_is_room(width: int, besid
     first, second = plan.spots[0], plan.spots[8]
     assert (first[1] == second[1]) is beside
     assert second[0] - first[0] == (48 if beside else 0)
+
+
+def test_a_folded_package_is_one_line_and_the_others_gain_its_room() -> None:
+    packages, names = shape(4, 1, 64)
+    ids: list[int | None] = [*range(4)]
+    whole, folded = (
+        heat_layout.layout(packages, ids, names, 2, 79, 10, ascii_=False, folded=fold)
+        for fold in ((), (1, 2, 3))
+    )
+    assert len(folded.lines) <= 10
+    assert set(folded.spots) == set(packages[0][0].rows)
+    assert [part.package for line in folded.lines for part in line if part.package >= 0] == [*ids]
+    assert folded.cell.wide > whole.cell.wide
+
+
+def test_rings_that_touch_share_their_strokes() -> None:
+    plan = planned((1, 1, 16), 2, 39, 12)
+    assert plan.cell.blank_lines == 1
+    per = plan.spots[1][0] - plan.spots[0][0]
+    below = next(
+        row for row, (x, y) in plan.spots.items() if x == plan.spots[0][0] and y > plan.spots[0][1]
+    )
+    rings = [Ring(0, "−31", True), Ring(1, "−8", False), Ring(below, "", True)]
+    edges = heat_layout.ring_edges(plan, rings)
+    top, shared, bottom = (strips.text(edges[y]) for y in sorted(edges))
+    left = " " * plan.spots[0][0]
+    assert (per, top) == (5, left + "┏−31━┳─−8─┐")
+    assert shared == left + "┣━━━━╋────┘"
+    assert bottom == left + "┗━━━━┛"
 
 
 # --- what they look like

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from itertools import takewhile
+from dataclasses import replace
 from typing import Any
 
+import made
 import pytest
 from fakes import CpuLoad, Machine, with_doubt
 from playing import Run, play_app, running_app
@@ -46,17 +47,18 @@ def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, CpuLoad]:
 
 def test_a_key_turns_the_metrics_and_back() -> None:
     assert " heat map · clock " in shown(Machine(), "v")[0]
-    assert "GHz" in shown(Machine(), "v")[1]
+    assert "GHz" in shown(Machine(), "v")[0]
     assert " heat map · busy time " in shown(Machine(), "v", "V")[0]
 
 
 def test_all_clocks_are_shown_in_the_chosen_units() -> None:
     lines = shown(Machine(cores=3), "v", "u")
     assert "clock 3000 of 3200 MHz" in lines[2]
-    assert lines[3].split() == ["0▸3000◂3000", "3000"]
+    assert lines[4].split() == ["0▸3000◂3000", "3000"]
     assert "lp0 3000  lp1 3000 MHz" in lines[-1]
     assert "clock 3000 of 3200 MHz" in lines[-1]
-    assert not any("GHz" in line for line in (*lines[:4], lines[-1]))
+    numbers = (line.partition("turbo-drop")[0] for line in (*lines[:5], lines[-1]))
+    assert not any("GHz" in line for line in numbers)
     unknown = shown(Machine(cores=3), "v", "u", "u")  # nobody tells the base clock
     assert "lp0  n/a  lp1  n/a ×base" in unknown[-1]
     assert not any("nan" in line for line in unknown)
@@ -65,9 +67,12 @@ def test_all_clocks_are_shown_in_the_chosen_units() -> None:
 async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
     async with running_app(Machine(cores=128), (160, 24)) as run:
         await run.pilot.press("2")
-        for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", 33), ("down", 65),
-                         ("left", 64), ("end", 127), ("right", 127), ("home", 0),
-                         ("pagedown", 96), ("pageup", 0)):  # fmt: skip
+        rows = sorted({y for _, y in view(run)._plan.spots.values()})
+        per = [y for _, y in view(run)._plan.spots.values()].count(rows[0])
+        last = per * (len(rows) - 1)
+        for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", per + 1),
+                         ("down", 2 * per + 1), ("left", 2 * per), ("end", 127), ("right", 127),
+                         ("home", 0), ("pagedown", last), ("pageup", 0)):  # fmt: skip
             await run.pilot.press(key)
             assert view(run).choice.cpu == cpu, key
 
@@ -75,7 +80,7 @@ async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
 def test_the_outlier_is_named_marked_and_found() -> None:
     lines = shown(Machine(cores=8, does=slow()), "v", size=(140, 30))
     assert "[ ] outlier core 2 · 2.48 GHz, package median 3.00" in lines[1]
-    assert [line.count("[2.48]") for line in lines[3:5]] == [1, 1]
+    assert [line.count("[2.48]") for line in lines[4:6]] == [1, 1]
     screen = shown(Machine(cores=8, does=slow()), "v", "W")
     assert "▸ core 2 " in screen[-1]
     assert "outlier, median 3.00" in screen[-1]
@@ -83,7 +88,7 @@ def test_the_outlier_is_named_marked_and_found() -> None:
 
 def test_at_80_columns_the_median_is_still_shown() -> None:
     legend = shown(Machine(cores=8, does=slow()), "v", size=(80, 24))[1]
-    assert "outlier core 2 · 2.48 GHz, median 3.00" in legend
+    assert "outlier core 2 · 2.48 GHz, package median 3.00" in legend
 
 
 def test_eight_threads_are_shown_in_a_row() -> None:
@@ -110,7 +115,7 @@ async def test_unknown_off_and_doubtful_are_shown_from_nothing() -> None:
         m.broken = {1}
         run.feed.offline(3)
         await run.intervals(3)
-        upper = text(run)[3]
+        upper = text(run)[4]
         assert "≁" in upper
         assert upper.split()[-5] == theme.NEITHER
         assert "  0" in upper
@@ -120,7 +125,7 @@ async def test_unknown_off_and_doubtful_are_shown_from_nothing() -> None:
         assert "lp0   off" in text(run)[-1]
         await run.pilot.press("left", "v")
         assert f"lp0    {theme.NEITHER}  lp1    {theme.NEITHER} GHz" in text(run)[-1]
-        assert "–" in text(run)[3]
+        assert "–" in text(run)[4]
 
 
 @pytest.mark.parametrize(("key", "marked"), [("ref", True), ("instructions", False)])
@@ -227,14 +232,57 @@ async def test_a_filter_that_nothing_matches_is_reported() -> None:
         assert "no CPU matches the filter" in text(run)[2]
 
 
-async def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
+async def test_a_core_that_loses_has_a_ring_with_its_loss_and_is_listed() -> None:
+    m = Machine(cores=16, does={3: CpuLoad(0.7, steal=0.3)})
+    async with running_app(m, (160, 50)) as run:
+        await run.pilot.press("2")
+        await run.intervals(10)
+        lines = text(run)
+        assert sum(line.count("┏−30━┓") for line in lines) == 1
+        assert sum(line[: view(run).width].count("┃") for line in lines) == 4  # two lines of a cell
+        (entry,) = (y for y, line in enumerate(lines) if "╳ core 3 " in line)
+        assert " 30 %" in lines[entry]
+        assert "takes 30 % of CPU 3" in lines[entry + 1]
+        await run.pilot.press("W")
+        assert view(run).choice.cpu == 3
+        assert "▸ core 3 " in text(run)[-1]
+        assert "▌ ╳ core 3 " in text(run)[entry]
+        await run.pilot.press("home")
+        await run.pilot.click(HeatMap, offset=(view(run).width + 12, entry))
+        assert view(run).choice.cpu == 3
+        m.does = {}
+        await run.intervals(20)
+        assert not any("┏" in line for line in text(run)[2:])
+        assert sum(line.count("┌−30─┐") for line in text(run)) == 1
+        assert "took 30 % of CPU 3" in text(run)[entry + 1]
+
+
+async def test_cells_without_room_for_rings_have_the_sign_of_the_episode() -> None:
+    m = Machine(cores=512, threads=1, does={3: CpuLoad(0.7, steal=0.3)})
+    async with running_app(m, (80, 24)) as run:
+        await run.pilot.press("2")
+        await run.intervals(10)
+        assert view(run)._plan.cell.blank_lines == 0
+        drawn = text(run)[2 : 2 + view(run).height]
+        assert sum(line.count("╳") for line in drawn) == 1
+
+
+async def test_zoom_shows_the_package_of_the_selected_core_only() -> None:
+    rows = [replace(row, package=row.cpu // 8 % 2) for row in made.topology(16)]
+    m = Machine(cores=16, changes={"topology": rows})
+    async with running_app(m, (160, 50)) as run:
+        await run.pilot.press("2", "z")
+        assert "package 0 only · 8 of 16 out of sight" in text(run)[0]
+        assert [line[:40].count("package") for line in text(run)[1:]].count(1) == 1
+        await run.pilot.press("z")
+        assert "out of sight" not in text(run)[0]
+
+
+async def test_only_the_number_that_is_lost_is_red_in_the_last_line() -> None:
     does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
     async with running_app(Machine(ceiling_hz=3.05e9, does=does), (160, 30)) as run:
         await run.pilot.press("2")
         await run.intervals(3)
-        lines = text(run)
-        drawn = takewhile(str.strip, lines[1:])  # panels follow after an empty line
-        assert sum(line.count(theme.DROPPED) for line in drawn) == 2  # each line of a cell
         await run.pilot.press("right", "right")
         assert "▸ core 2 " in text(run)[-1]
         red = {
@@ -254,5 +302,5 @@ async def test_a_map_without_differences_reports_that() -> None:
         await run.pilot.press("2")
         before = view(run).choice.cpu
         assert "no core differs from its package" in text(run)[1]
-        await run.pilot.press("w")
+        await run.pilot.press("W")
         assert view(run).choice.cpu == before

@@ -1,0 +1,144 @@
+"""The line of a package, above its rows or in place of them: how busy it is, its clock, power and
+memory traffic, and what it loses. The overview and the map show the same line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from math import isnan
+
+import numpy as np
+
+from perftop.base.arrays import Ints
+from perftop.base.text import ClockUnit, count_noun
+from perftop.draw import cells, theme
+from perftop.draw.columns import Run
+from perftop.draw.strips import Piece, fit_line, width
+from perftop.model.kinds import KINDS, NEIGHBOURS, UNKNOWN_KIND, Episode
+from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
+from perftop.model.numbers import INDEX
+from perftop.output.sentences import depth_text
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.values import mean_ceiling
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
+from perftop.tui.shared.places import Places, package_name
+from perftop.tui.shared.sheet import package_values
+
+MIN_BAR = 16
+"""Minimum width of a bar in cells; a narrower bar would not be readable."""
+MIN_WIDTH_FOR_CEILING = 50
+"""Minimum width, in cells, of a line that shows the ceiling beside the clock."""
+MIN_WIDTH_FOR_CAUSE = 100
+"""Minimum width, in cells, of a line that says what most of its losing cores lose to."""
+GAP, NARROW_GAP = 3, 2
+"""Cells between two numbers, and in a narrow line."""
+
+
+class PackageLines:
+    """The lines of the packages of one machine in one interval."""
+
+    def __init__(
+        self, session: Session, interval: Interval, places: Places, episodes: RowEpisodes,
+        clock: ClockUnit,
+    ) -> None:  # fmt: skip
+        self._session, self._interval, self._clock = session, interval, clock
+        self._places, self._episodes = places, episodes
+
+    @cached_property
+    def victims(self) -> Mapping[int, RowEpisode]:
+        """The cores that lose something which their package as a whole does not, by index of their
+        place."""
+        by_place = self._episodes.by_place(self._places)
+        return {row: worst for row, worst in by_place.items() if worst.victim}
+
+    def line(
+        self, package: int | None, size: int, *, is_selected: bool = False, is_folded: bool = False
+    ) -> list[Run]:
+        """Returns the line in `size` cells. Parts that do not fit are left out. A folded package
+        has a bar of SMT states at the end, another one a rule."""
+        interval = self._interval
+        rows, cpus, cores = self._places.of_package(package)
+        every, wide = self._episodes.on_package(package)
+        mark: Run = (theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")
+        sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
+        unit = "core" if self._places.pairs else "CPU"
+        pieces: list[Piece] = [
+            (0, [mark, sign, (" ", "text"), (package_name(package), "bright")]),
+            (6, [(count_noun(len(rows), unit), "dim")]),
+        ]
+        util, hz = interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
+        if not isnan(util):
+            pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
+        gap = GAP if size >= MIN_WIDTH_FOR_CEILING else NARROW_GAP
+        pieces += [
+            (3, self._clock_runs(hz, cpus, cores, wide, size)),
+            *self._power_and_memory(cpus),
+            (2, self._loss(rows, unit, wide, has_cause=size >= MIN_WIDTH_FOR_CAUSE)),
+        ]
+        runs = fit_line([piece for piece in pieces if piece[1]], size - 2, gap)
+        room = size - width(runs) - 2
+        if is_folded and room >= MIN_BAR and (bar := self._state_bar(cores, room - 1)):
+            return [*runs, ("  ", "text"), *bar, (" ", "text")]
+        return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
+
+    def _clock_runs(
+        self, hz: float, cpus: Ints, cores: Ints, wide: Sequence[Episode], size: int
+    ) -> list[Run]:
+        """Returns the clock of the package's CPUs while they ran; red if an episode lowers the
+        clock of the whole package."""
+        if isnan(hz):
+            return []
+        unit, per_hz, digits = self._clock
+        is_lowered = any(lowered_number(episode) == "busy_hz" for episode in wide)
+        runs: list[Run] = [("clock ", "dim")] if size >= MIN_WIDTH_FOR_CEILING else []
+        runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if is_lowered else "text"))
+        ceilings = self._interval.ceiling_hz[cores]
+        ceiling = mean_ceiling(ceilings, self._interval.values["util"][cpus])
+        if not isnan(ceiling) and size >= MIN_WIDTH_FOR_CEILING:
+            runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
+        return [*runs, (f" {unit}", "dim")]
+
+    def _power_and_memory(self, cpus: Ints) -> Iterator[Piece]:
+        """Yields the power; and the memory traffic, with its share of the highest traffic measured
+        in this run."""
+        cpu = self._session.topology[int(cpus[0])].cpu if len(cpus) else -1
+        keys = "power_w", "power_limit_w", "power_dram_w", OF_BEST_NAME, *MEMORY_COUNTERS
+        power, limit, dram, share, *rates = package_values(
+            self._session, self._interval, cpu, *keys
+        )
+        if not isnan(power):
+            of = "" if isnan(limit) else f" of {limit:.0f}"
+            more: list[Run] = (
+                [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
+            )
+            yield 4, [(f"{power:3.0f}", "text"), (f"{of} W", "dim"), *more]
+        if not isnan(rate := sum(rates)):
+            of = "" if isnan(share) else f" {100 * share:3.0f} % of best"
+            yield 5, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{of}", "dim")]
+
+    def _loss(
+        self, rows: Sequence[int], unit: str, wide: Sequence[Episode], *, has_cause: bool
+    ) -> list[Run]:
+        """Returns the loss of the whole package, or else the number of its cores that lose
+        something to the most frequent cause."""
+        if wide:
+            return [(f"{wide[0].kind} {depth_text(wide[0].kind, wide[0].depth)}".rstrip(), "alarm")]
+        members = set(rows) if self.victims else set()
+        hit = [victim.episode for row, victim in self.victims.items() if row in members]
+        if not hit:
+            return []
+        causes = [e.cause if e.kind == "neighbour" else e.kind for e in hit]
+        cause = max(dict.fromkeys(causes), key=causes.count)
+        count = causes.count(cause)
+        loses = "loses" if count == 1 else "lose"
+        what = (KINDS | NEIGHBOURS).get(cause, UNKNOWN_KIND).loss_text if has_cause else ""
+        text = f"{count} of {count_noun(len(rows), unit)} {loses} {what}".rstrip()
+        return [(text, "text")]
+
+    def _state_bar(self, cores: Ints, size: int) -> list[Run]:
+        """Returns the bar of SMT states, averaged over the cores."""
+        states = self._interval.split.states[cores]
+        known = states[~np.isnan(states[:, 3])]
+        return cells.smt(known.mean(axis=0).tolist(), size) if len(known) else []
