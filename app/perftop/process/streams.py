@@ -348,7 +348,7 @@ async def _closed_after(stream: LinkedStream | ProbeStream) -> AsyncIterator[Non
 class Listener(Protocol):
     """Receives the messages of one machine."""
 
-    def take(self, messages: Sequence[wire.Message]) -> None:
+    def take(self, messages: Sequence[wire.Message]) -> object:
         """Take messages that have arrived. Raises wire.WireError for impossible messages."""
 
     def fail(self, why: str, retry_s: float) -> None:

@@ -18,7 +18,7 @@ import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -32,7 +32,6 @@ from perftop.model.kinds import Episode
 from perftop.recording.codec import TimedMessage
 from perftop.recording.file import UNFINISHED_SUFFIX
 from perftop.recording.writer import Writer, size_text, write_failure
-from perftop.session.session import Session
 
 KEPT_DIRECTORY = "kept"
 KEPT_BY_USER, PREVIOUS_RUN = "by-hand", "before"
@@ -369,24 +368,11 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
         return directory
 
 
-class Triggers:
-    """Selects the spans that a ring keeps: those of episodes of given kinds or causes.
-    `longest_ns`: of a longer episode only its first `longest_ns` and its end are kept."""
-
-    def __init__(self, kinds: Collection[str], longest_ns: int) -> None:
-        self._kinds, self._longest_ns = frozenset(kinds), longest_ns
-        self._cursor = 0
-
-    def take(self, session: Session) -> Iterator[KeepRequest]:
-        """Yields the spans to keep now; a running episode is included in each call."""
-        ended_episodes, self._cursor = session.log.since(self._cursor)
-        for episode in (*ended_episodes, *session.running):
-            if not self._kinds.isdisjoint((episode.kind, episode.cause)):
-                yield from self._keep_requests(episode, session.now_ns)
-
-    def _keep_requests(self, episode: Episode, now_ns: int) -> Iterator[KeepRequest]:
-        end_ns = now_ns if episode.end_ns is None else episode.end_ns
-        last_ns = min(end_ns, episode.start_ns + self._longest_ns)
-        yield episode.kind, episode.start_ns - KEEP_MARGIN_NS, last_ns + KEEP_MARGIN_NS
-        if episode.end_ns is not None and last_ns < end_ns:
-            yield episode.kind, end_ns - KEEP_MARGIN_NS, end_ns + KEEP_MARGIN_NS
+def keep_requests(episode: Episode, now_ns: int, longest_ns: int) -> Iterator[KeepRequest]:
+    """Yields the spans to keep around an episode. Of an episode that is longer than `longest_ns`
+    only its first `longest_ns` and its end are kept."""
+    end_ns = now_ns if episode.end_ns is None else episode.end_ns
+    last_ns = min(end_ns, episode.start_ns + longest_ns)
+    yield episode.kind, episode.start_ns - KEEP_MARGIN_NS, last_ns + KEEP_MARGIN_NS
+    if episode.end_ns is not None and last_ns < end_ns:
+        yield episode.kind, end_ns - KEEP_MARGIN_NS, end_ns + KEEP_MARGIN_NS

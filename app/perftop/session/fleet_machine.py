@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
 
@@ -303,11 +303,16 @@ class Machine:
 class LiveMachine(Follower):
     """Fills a machine from a stream of frames. Each hello starts a new session."""
 
-    def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
-        """`span_s`: seconds that one point of the history covers, but at least one sample."""
+    def __init__(
+        self, machine: Machine, span_s: float = 1.0, clock: Callable[[], float] | None = None
+    ) -> None:
+        """`span_s`: seconds that one point of the history covers, but at least one sample.
+        `clock`: that of the viewer; None: times are by the machine's own clock."""
         super().__init__(round(span_s * 1e9), starts_early=True)
         self.machine = machine
+        self._clock = clock
         self._now: float | None = None
+        """Time at which the newest messages arrived, by that clock."""
         self._offset_s = inf
         """Smallest offset seen between the machine's raw time and the viewer's time, in s: the
         offset of the frame with the least delay."""
@@ -315,11 +320,15 @@ class LiveMachine(Follower):
         self._ended: list[Episode] = []
         """Episodes that have ended since the last interval."""
 
-    def take(self, messages: Iterable[wire.Message], now: float | None = None) -> bool:
-        """Take messages that arrived at `now`; None: use times of the machine's own clock. Raises
-        wire.WireError for impossible messages."""
-        self._now = now
+    def take(self, messages: Iterable[wire.Message]) -> bool:
+        """Takes messages that have arrived. Raises wire.WireError for impossible messages."""
+        self._now = self._clock and self._clock()
         return super().take(messages)
+
+    def fail(self, why: str, retry_s: float) -> None:
+        assert self._clock is not None
+        now = self._clock()
+        self.machine.fall_silent(now, why, now + retry_s)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello, summarises=False)

@@ -401,12 +401,12 @@ class Moments:
 
     def mark(self, time_ns: int, label: str, times: RunTimes) -> None:
         if len(self.marks) < MAX_MARKS:
-            self.marks.append(Moment(time_ns, label, times.job_copy()))
+            self.marks.append(Moment(time_ns, label, times.copy(job_only=True)))
 
     def note(self, time_ns: int, times: RunTimes) -> None:
         if self.periodic and time_ns - self.periodic[-1].time_ns < self._step_ns:
             return
-        self.periodic.append(Moment(time_ns, None, times.job_copy()))
+        self.periodic.append(Moment(time_ns, None, times.copy(job_only=True)))
         if len(self.periodic) > MAX_MOMENTS:
             self.periodic = self.periodic[::2]
             self._step_ns *= 2

@@ -415,7 +415,8 @@ class Session:
     def run_phases(self) -> list[RunPhase]:
         """The phases of the watched job since the start. `account` must have been called then."""
         start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
-        return phases(self._moments, start, Moment(self.now_ns, None, self.run_times.job_copy()))
+        end = Moment(self.now_ns, None, self.run_times.copy(job_only=True))
+        return phases(self._moments, start, end)
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
         """Returns the losses between two raw times, summed up again from history with the episodes

@@ -271,19 +271,15 @@ class RunTimes:
         """The stops by quotas since these times began."""
         return self._quotas.since(self._quotas_before)
 
-    def copy(self) -> RunTimes:
-        """Returns a copy of the times so far, which takes no more records."""
-        return self._derived(
-            self.threads.copy(), self.tasks.copy(), self.quotas, self.seen_s, self.waiting_s,
-            self.wait_snapshots, self.full_s.copy(),
-        )  # fmt: skip
-
-    def job_copy(self) -> RunTimes:
-        """Returns a copy of the times of the job only, which takes no more records."""
-        return self._derived(
-            self.threads.copy(), {}, self.quotas, self.seen_s, self.waiting_s,
-            self.wait_snapshots, {},
-        )  # fmt: skip
+    def copy(self, *, job_only: bool = False) -> RunTimes:
+        """Returns a copy of the times so far, which takes no more records. `job_only`: without the
+        times of other tasks than those of the job."""
+        times = copy(self)
+        times.job, times.threads = copy(self.job), self.threads.copy()
+        times.tasks = {} if job_only else self.tasks.copy()
+        times.full_s = {} if job_only else self.full_s.copy()
+        times._quotas, times._quotas_before = self.quotas, Quotas()  # noqa: SLF001 - our class
+        return times
 
     @property
     def has_waits(self) -> bool:
@@ -292,28 +288,17 @@ class RunTimes:
 
     def since(self, earlier: RunTimes) -> RunTimes:
         """Returns the times after those of `earlier`, without tasks that did nothing since."""
-        later = self._derived(
-            _times_since(self.threads, earlier.threads), _times_since(self.tasks, earlier.tasks),
-            self.quotas.since(earlier.quotas),
-            self.seen_s - earlier.seen_s, self.waiting_s - earlier.waiting_s,
-            self.wait_snapshots - earlier.wait_snapshots,
-            {cpu: s - earlier.full_s.get(cpu, 0.0) for cpu, s in self.full_s.items()},
-        )  # fmt: skip
+        later = self.copy(job_only=True)
+        later.threads = _times_since(self.threads, earlier.threads)
+        later.tasks = _times_since(self.tasks, earlier.tasks)
+        later._quotas = self.quotas.since(earlier.quotas)  # noqa: SLF001 - our class
+        later.seen_s -= earlier.seen_s
+        later.waiting_s -= earlier.waiting_s
+        later.wait_snapshots -= earlier.wait_snapshots
+        later.full_s = {cpu: s - earlier.full_s.get(cpu, 0.0) for cpu, s in self.full_s.items()}
         if later.job.disk_s is not None:
             later.job.disk_s -= earlier.job.disk_s or 0.0
         return later
-
-    def _derived(
-        self, threads: dict[Key, TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
-        quotas: Quotas, seen_s: float, waiting_s: float, wait_snapshots: int,
-        full_s: dict[int, float],
-    ) -> RunTimes:  # fmt: skip
-        times = RunTimes([*self._position])
-        times.job, times.job_has_waits = copy(self.job), self.job_has_waits
-        times.wait_snapshots, times.full_s = wait_snapshots, full_s
-        times.threads, times.tasks, times._quotas = threads, tasks, quotas
-        times.seen_s, times.waiting_s = seen_s, waiting_s
-        return times
 
     def add_job_record(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
         """Add the times of the job's threads in the frame at `time_ns`; returns the seconds that

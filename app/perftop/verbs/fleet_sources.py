@@ -11,7 +11,6 @@ from functools import partial
 from math import isfinite
 from pathlib import Path
 
-from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe_text, time_of_day
 from perftop.process import launch
@@ -63,8 +62,8 @@ class LiveSource:
         self.every_s = every_s
         self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
         self._received = ByteRate(RATE_S)
-        self._feeds = [_HostFeed(host, every_s, remote) for host in hosts]
-        self.fleet = Fleet([feed.machine for feed in self._feeds])
+        self._feeds = [_host_feed(host, every_s, remote) for host in hosts]
+        self.fleet = Fleet([live.machine for _, live in self._feeds])
 
     @property
     def now(self) -> float:
@@ -80,8 +79,8 @@ class LiveSource:
 
     async def run(self) -> None:
         await listen([
-            Member(partial(open_connection, feed.argv, self._received.count), feed, self.every_s)
-            for feed in self._feeds
+            Member(partial(open_connection, argv, self._received.count), live, self.every_s)
+            for argv, live in self._feeds
         ])  # fmt: skip
 
     def travel(self, _: int) -> bool:
@@ -91,29 +90,18 @@ class LiveSource:
         """Does nothing: the screen itself freezes the view."""
 
 
-class _HostFeed:
-    """Updates a machine from the stream of its probe."""
-
-    def __init__(self, host: str, every_s: float, remote: str | None) -> None:
-        simulated = host.startswith(SIMULATED)
-        source = host if simulated else "auto"
-        arguments = ["stream", "--source", source, "--sample", f"{every_s:g}"]
-        if simulated:
-            self.argv = launch.probe_command(*arguments)
-            opens = ["live", "--source", host]
-        else:
-            self.argv = launch.ssh_command(host, arguments, remote=remote or launch.REMOTE_PROBE)
-            opens = ["live", "--host", host]
-            opens += [] if remote is None else ["--remote", remote]
-        self.machine = Machine(host, tuple(opens))
-        self._live = LiveMachine(self.machine, every_s)
-
-    def take(self, messages: Sequence[wire.Message]) -> None:
-        self._live.take(messages, time.time())
-
-    def fail(self, why: str, retry_s: float) -> None:
-        now_s = time.time()
-        self.machine.fall_silent(now_s, why, now_s + retry_s)
+def _host_feed(host: str, every_s: float, remote: str | None) -> tuple[list[str], LiveMachine]:
+    """Returns the command line of a host's probe, and the machine that its stream fills."""
+    is_simulated = host.startswith(SIMULATED)
+    source = host if is_simulated else "auto"
+    arguments = ["stream", "--source", source, "--sample", f"{every_s:g}"]
+    if is_simulated:
+        argv = launch.probe_command(*arguments)
+        opens = ["live", "--source", host]
+    else:
+        argv = launch.ssh_command(host, arguments, remote=remote or launch.REMOTE_PROBE)
+        opens = ["live", "--host", host] + ([] if remote is None else ["--remote", remote])
+    return argv, LiveMachine(Machine(host, tuple(opens)), every_s, time.time)
 
 
 # --- a Prometheus server
@@ -336,7 +324,7 @@ class _Track:
     def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
         self.path, self.recording = path, recording
         self.live = LiveMachine(Machine(path.stem, ("replay", str(path))))
-        self.live.take([recording.hello], 0.0)
+        self.live.take([recording.hello])
         self.first = self._unix(recording.first_ns)
         self.last = self._unix(recording.last_ns) if last is None else last
         self._messages: Iterator[TimedMessage] = recording.messages()

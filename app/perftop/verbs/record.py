@@ -23,6 +23,7 @@ from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire
+    from perftop.model.kinds import Episode
     from perftop.process.command_window import CommandStart, CommandWindow
     from perftop.process.job import Job
     from perftop.process.streams import Stream
@@ -326,10 +327,10 @@ class TriggeredKeeper(Follower):
     Messages are analysed in batches, which costs far less than one at a time."""
 
     def __init__(self, kinds: Sequence[str], length_ns: int) -> None:
-        from perftop.recording.ring import Triggers
-
         super().__init__()
-        self._triggers = Triggers(kinds, length_ns)
+        self._kinds, self._length_ns = frozenset(kinds), length_ns
+        self._ended: list[Episode] = []
+        """Episodes that have ended since the last call of `keep`."""
         self._waiting_messages: list[wire.Frame | wire.Note] = []
         """Messages that have not been analysed yet."""
 
@@ -337,6 +338,9 @@ class TriggeredKeeper(Follower):
         from perftop.session.session import Session
 
         return Session(hello, summarises=False)
+
+    def on_episode(self, episode: Episode) -> None:
+        self._ended.append(episode)
 
     def is_due(self, message: wire.Frame | wire.Note) -> bool:
         """Adds a message; returns whether it is time to analyse those that wait."""
@@ -348,10 +352,15 @@ class TriggeredKeeper(Follower):
 
     def keep(self, ring: Ring) -> None:
         """Analyses the messages that wait, and keeps the requested spans of the ring."""
+        from perftop.recording.ring import keep_requests
+
         self.take(self._waiting_messages)
         self._waiting_messages = []
-        for kind, since_ns, until_ns in self._triggers.take(self.session):
-            ring.keep_around(kind, since_ns, until_ns)
+        for episode in (*self._ended, *self.session.running):
+            if not self._kinds.isdisjoint((episode.kind, episode.cause)):
+                for request in keep_requests(episode, self.session.now_ns, self._length_ns):
+                    ring.keep_around(*request)
+        self._ended = []
 
 
 class CommandSummary(Follower):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import made
 import pytest
@@ -231,13 +229,16 @@ def test_episodes_are_kept_with_some_time_on_both_sides(
     source = open_sim(f"{spec},speed=max", 2 * SAMPLE)
     hello = source.hello
     box, session = Ring(tmp_path / "box", hello, LENGTH, ROOM), Session(hello)
-    wanted = black_box.Triggers(["power-pl1"], LENGTH)
+    cursor = 0
     while session.now_ns < hello.raw_ns + 25 * S:
         for message in source.poll():
             session.apply(message)
             box.write(message)
-            for each in wanted.take(session):
-                box.keep_around(*each)
+            ended, cursor = session.log.since(cursor)
+            for episode in (*ended, *session.running):
+                for request in black_box.keep_requests(episode, session.now_ns, LENGTH):
+                    if episode.cause == "power-pl1":
+                        box.keep_around(*request)
     (path,) = kept(tmp_path / "box")
     assert path.stem.endswith("-turbo-drop")
     first, last = ((time_ns - hello.raw_ns) / S for time_ns in (times(path)[0], times(path)[-1]))
@@ -247,13 +248,7 @@ def test_episodes_are_kept_with_some_time_on_both_sides(
 
 def test_a_long_episode_is_kept_at_both_ends() -> None:
     long = Episode("steal", [0], 100 * S, None, 0.5, "hypervisor")
-    session = SimpleNamespace(
-        log=SimpleNamespace(since=lambda _: ([long] if long.end_ns else [], 0)),
-        running=[] if long.end_ns else [long], now_ns=1000 * S,
-    )  # fmt: skip
-    watched = black_box.Triggers(["steal"], LENGTH)
-    assert [*watched.take(cast("Any", session))] == [("steal", 70 * S, 190 * S)]
+    assert [*black_box.keep_requests(long, 1000 * S, LENGTH)] == [("steal", 70 * S, 190 * S)]
     long.end_ns = 900 * S
-    session.running = []
-    results = [*watched.take(cast("Any", session))]
+    results = [*black_box.keep_requests(long, 1000 * S, LENGTH)]
     assert results == [("steal", 70 * S, 190 * S), ("steal", 870 * S, 930 * S)]

@@ -132,10 +132,12 @@ START = 1_700_000_000.0
 def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
     """A row after so many samples; frame n arrives `late_s` after n samples."""
     row = Row("n1")
-    live = LiveMachine(row, 0.1)
-    live.take([machine.hello], START)
+    arrivals = iter([START] + [START + seq * made.SAMPLE_NS / 1e9 + late_s
+                               for seq in range(samples + 1)])  # fmt: skip
+    live = LiveMachine(row, 0.1, lambda: next(arrivals))
+    live.take([machine.hello])
     for seq in range(samples + 1):
-        live.take([machine.frame(seq)], START + seq * made.SAMPLE_NS / 1e9 + late_s)
+        live.take([machine.frame(seq)])
     return row
 
 
@@ -190,7 +192,7 @@ def test_a_silent_machine_keeps_its_past_and_no_numbers() -> None:
 def test_frames_without_a_hello_are_refused() -> None:
     machine = Machine()
     with pytest.raises(wire.WireError):
-        LiveMachine(Row("n1")).take([machine.frame(0)], START)
+        LiveMachine(Row("n1")).take([machine.frame(0)])
 
 
 def test_the_past_is_bounded_and_evenly_spaced() -> None:
