@@ -14,7 +14,7 @@ from roots import ROOT
 
 SHOWN = "base model detect session output draw tui/shared wire"
 """Modules that views are made from."""
-VIEWS = "tui/overview tui/views tui/core_page"
+VIEWS = "tui/overview tui/views"
 MAY_IMPORT = {
     # --- perftop, from the ground up; a folder's name stands for all below it, and a module's
     # for itself

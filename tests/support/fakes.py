@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
 from perftop.base.errors import Failed
 from perftop.model.delta import Doubt
+from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -217,3 +218,20 @@ class Feed:
 
 def tasks(names: Sequence[str]) -> dict[str, Any]:
     return {"tasks": {str(cpu): [4000 + cpu, name, 0.9] for cpu, name in enumerate(names)}}
+
+
+def played_core(
+    machine: Machine, script: Callable[[Machine, int], None] = lambda _, __: None,
+    samples: int = 50, **more: Any,
+) -> tuple[Session, Interval]:  # fmt: skip
+    """A session with its history after `samples` samples, and its last half second as interval.
+    `script`: changes the machine before each sample."""
+    session = Session(machine.hello, History(machine.hello))
+    frames = []
+    for seq in range(samples + 1):
+        script(machine, seq)
+        frames.append(machine.frame(seq, **more))
+    for seq, _ in enumerate(session.play(frames)):
+        if seq == samples - 5:
+            session.take_interval()
+    return session, session.take_interval()

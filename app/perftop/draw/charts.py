@@ -388,68 +388,6 @@ def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[li
     return new_lines
 
 
-def clock(
-    columns: Floats, ends: tuple[float, float], rows: int, look: Look = "colour"
-) -> list[Column]:
-    """Returns the chart of a clock and its ceiling. `columns`: (columns, 3): the clock, the
-    ceiling, and AWAKE, ASLEEP or LOSING. `ends`: the lowest and highest clock of the scale. `rows`:
-    at least two. The first row shows the ceiling where it is at the highest clock; a lower ceiling
-    is drawn as dots in the rows below. Columns that are LOSING have their own background."""
-    cell_rows, cell_columns = _cell_dots(look)
-    dots, thickness, (low, high) = cell_rows * (rows - 1), 1 if look == "ascii" else 2, ends
-    hz, ceiling, _ = _drawn_columns(columns, look).T
-    dot_row = dot_rows(hz, low, high, dots - thickness + 1)
-    previous_row = np.concatenate([[-1], dot_row[:-1]])
-    lead = np.where((previous_row >= 0) & (dot_row >= 0), previous_row, dot_row)
-    hidden_limit_hz = high - (high - low) / (2 * dots)
-    has_dot = (np.arange(len(hz)) % 2 == 0) & (ceiling < hidden_limit_hz)
-    limit = np.where(has_dot, dot_rows(ceiling, low, high, dots), -1)
-    first, last = np.minimum(dot_row, lead), np.maximum(dot_row, lead) + thickness - 1
-    marks = np.stack([first, last, limit, ceiling >= hidden_limit_hz], axis=1).tolist()
-    kinds = _worst_of_cells(columns[:, 2])
-    return [
-        _clock(*map(tuple, marks[x : x + cell_columns]), kind=kind, rows=rows, look=look)
-        for x, kind in zip(range(0, len(marks), cell_columns), kinds, strict=True)
-    ]
-
-
-@lru_cache(maxsize=_MAX_CACHED)
-def _clock(*marks: tuple[int, int, int, bool], kind: int, rows: int, look: Look) -> Column:
-    """Returns the cells of one column of a clock chart, from the top. `marks`, for each column of
-    dots: the first and last dot of the line, the dot of the ceiling (-1: none), and whether the
-    ceiling is at the top of the scale."""
-    is_losing, (cell_rows, _) = kind == LOSING, _cell_dots(look)
-    lines = [(2 << last) - (1 << first) if first >= 0 else 0 for first, last, *_ in marks]
-    limits = [1 << limit if limit >= 0 else 0 for *_, limit, _ in marks]
-    clear, limit = ("text/drop-back", "faint/drop-back") if is_losing else ("text", "rule")
-    has_top_limit = any(at_top for *_, at_top in marks)
-    cells: list[Run] = [(theme.LIMIT, limit) if has_top_limit else (" ", clear)]
-    for row in range(rows - 1):
-        line, below = (_dots_of_cell(dots, cell_rows * row, cell_rows) for dots in (lines, limits))
-        if look == "ascii":
-            sign = _ascii_sign(line[0]) or ("." if any(below) else " ")
-        else:
-            sign = braille.sign(*(a | b for a, b in zip(line, below, strict=True)))
-        if any(line) or (is_losing and any(below)):
-            cells.append((sign, ("clock", "faint", "alarm/drop-back")[kind]))
-        else:
-            cells.append((sign, limit if any(below) else clear))
-    return Column.of(cells)
-
-
-def _dots_of_cell(columns: Sequence[int], first: int, cell_rows: int) -> list[int]:
-    """Returns the dots of one cell, as bits with bit 0 at the top, for each column of dots.
-    `first`: the cell's top dot; `cell_rows`: its height in dots."""
-    return [column >> first & (1 << cell_rows) - 1 for column in columns]
-
-
-def _ascii_sign(dots: int) -> str:
-    """Returns the ASCII character for a column of dots; '' if there are none."""
-    if dots & dots - 1:
-        return "|"
-    return braille.ASCII_DOTS[dots.bit_length() - 1] if dots else ""
-
-
 def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list[Column]:
     """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
     AWAKE or LOSING. Columns that are LOSING are red."""

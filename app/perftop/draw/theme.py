@@ -234,7 +234,6 @@ _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "clock": ("#153f21", "#2f8a3e"), "gap-power": ("#a8423f",), "gap-heat": ("#a8602a",),
     "gap-licence": ("#6a52a0",), "gap-ramp": ("#2b6a7a",), "gap-policy": ("#565e68",),
     "gap-unknown": ("#565e68",), "over": ("#b06b78",), "over-back": ("#3c252d",),
-    "drop-back": ("#33191d",),
     "ground": ("#0d1117",), "chosen-back": ("#1c242d",),
 }  # fmt: skip
 _LIGHT_AREAS: dict[str, tuple[str, ...]] = {
@@ -245,7 +244,6 @@ _LIGHT_AREAS: dict[str, tuple[str, ...]] = {
     "clock": ("#c3e6cb", "#5fb571"), "gap-power": ("#e08079",), "gap-heat": ("#e0a070",),
     "gap-licence": ("#b8a3e6",), "gap-ramp": ("#93c9d6",), "gap-policy": ("#c4ccd4",),
     "gap-unknown": ("#c4ccd4",), "over": ("#a8606e",), "over-back": ("#f0dde1",),
-    "drop-back": ("#fbe4e2",),
     "ground": ("#ffffff",), "chosen-back": ("#e8eef5",),
 }  # fmt: skip
 _SAFE_AREAS: dict[str, tuple[str, ...]] = _DARK_AREAS | {
@@ -259,7 +257,7 @@ _ANSI_AREAS: dict[str, tuple[str, ...]] = {
     "steal": ("magenta",), "hot": ("bright_red",), "over": ("magenta",), "clock": ("green",),
     "gap-power": ("red",), "gap-heat": ("yellow",), "gap-licence": ("magenta",),
     "gap-ramp": ("cyan",), "gap-policy": ("blue",), "gap-unknown": ("blue",),
-    **dict.fromkeys(("hot-back", "over-back", "drop-back", "ground", "chosen-back"), ("default",)),
+    **dict.fromkeys(("hot-back", "over-back", "ground", "chosen-back"), ("default",)),
 }  # fmt: skip
 _AREA_COLOURS = {
     "perftop-dark": _DARK_AREAS, "perftop-light": _LIGHT_AREAS, "perftop-safe": _SAFE_AREAS,
@@ -361,7 +359,7 @@ key."""
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, STEAL_EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
-CHOSEN_SIGN, RULE, STEP, TAKEN_BY = "▌", "─", "┴", "◂"
+CHOSEN_SIGN, RULE, TAKEN_BY = "▌", "─", "◂"
 CURSOR = "▸", "◂"
 """Marks to the left and right of the selected cell, in views with several cells in a line."""
 LEVELS = " ▁▂▃▄▅▆▇█"

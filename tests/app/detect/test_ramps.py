@@ -8,8 +8,7 @@ from functools import partial
 import made
 import numpy as np
 import pytest
-from cores import played_core
-from fakes import CpuLoad, Machine
+from fakes import CpuLoad, Machine, played_core
 from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS

@@ -143,14 +143,6 @@ LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
 NAN_curves = float("nan")
 
 
-def clock(
-    hz: list[float], ceiling: list[float], how: list[int] | None = None, look: Look = "colour",
-    rows: int = 3, ends: tuple[float, float] = (0.0, 7.0),
-) -> Sequence[list[Run]]:  # fmt: skip
-    columns = [*zip(hz, ceiling, how or [AWAKE] * len(hz), strict=True)]
-    return rows_of(charts.clock(np.array(columns), ends, rows, look))
-
-
 def area(
     hz: list[float], ceiling: list[float], how: list[int], look: Look = "colour"
 ) -> Sequence[list[Run]]:
@@ -163,37 +155,6 @@ def rate(
 ) -> Sequence[list[Run]]:
     columns = np.array([values, how]).T
     return rows_of(charts.rate(columns, high, rows, look))
-
-
-def test_the_clock_is_a_thick_line_below_its_ceiling() -> None:
-    """8 rows of dots for 0 to 7, of which the line takes two: 7 is at the top, 0 at the bottom."""
-    assert clock([7, 7, 0, 0], [7] * 4) == [
-        [("┄┄", "rule")],
-        [("⠛⡇", "clock")],
-        [(" ", "text"), ("⣧", "clock")],
-    ]
-
-
-def test_unknown_has_no_dots_and_no_line_leads_to_it() -> None:
-    assert clock([7, NAN_curves, NAN_curves, 0], [NAN_curves] * 4) == [
-        [("  ", "text")],
-        [("⠃", "clock"), (" ", "text")],
-        [(" ", "text"), ("⢠", "clock")],
-    ]
-
-
-def test_a_lower_ceiling_is_dotted() -> None:
-    lines = clock([0, 0, 0, 0], [7, 7, 5, 5])
-    assert lines[0] == [("┄", "rule"), (" ", "text")]
-    assert strips.text(lines[1]) == " ⠄"
-    assert lines[1][-1][1] == "rule"
-
-
-def test_a_loss_of_clock_is_red_and_sleep_is_faint() -> None:
-    lines = clock([7] * 6, [7] * 6, [AWAKE, AWAKE, ASLEEP, ASLEEP, AWAKE, LOSING])
-    assert lines[0] == [("┄┄", "rule"), ("┄", "faint/drop-back")]
-    assert lines[1] == [("⠛", "clock"), ("⠛", "faint"), ("⠛", "alarm/drop-back")]
-    assert lines[2] == [("  ", "text"), (" ", "text/drop-back")]
 
 
 def test_a_clock_at_its_ceiling_has_no_gap() -> None:
@@ -234,8 +195,6 @@ def test_a_rate_is_an_area_from_zero() -> None:
 
 
 def test_in_ascii_a_cell_is_one_column() -> None:
-    lines = clock([0, 7, 0, 0], [NAN_curves, NAN_curves, NAN_curves, 3], look="ascii")
-    assert [strips.text(line) for line in lines] == ["  ", "'|", " |"]
     result = rate([0.0, 3.0, 0.0, 1.5], [AWAKE] * 4, 3.0, 2, "ascii")
     assert [strips.text(line) for line in result] == ["# ", "##"]
 
@@ -251,11 +210,10 @@ def test_anything_is_drawn(columns: list[tuple[float, float, int]], rows: int, l
     even = columns[: len(columns) // 2 * 2]
     hz, ceiling, how = ([column[i] for column in even] for i in range(3))
     lost = [int(it) for it in how]
-    lines = clock(hz, ceiling, lost, look, rows, ends=(1e9, 4e9))
     for line in area(hz, ceiling, lost, look):
         assert strips.width(line) == len(even) // 2
     known = theme.styles("perftop-dark")
-    for line in [*lines, *rate(hz, lost, 2.0, rows, look)]:
+    for line in rate(hz, lost, 2.0, rows, look):
         assert strips.width(line) == len(even) // 2
         assert all(part in known for _, key in line for part in key.split("/"))
 

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cores import played_core
-from fakes import Machine
+from fakes import Machine, played_core
 from hypothesis import given
 from hypothesis import strategies as st
 from made import SAMPLE_NS

@@ -29,7 +29,7 @@ from perftop.session.episodes import Tally
 from perftop.session.fleet_machine import read_numbers
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page.numbers import NAME_WIDTH, VALUE_WIDTH
+from perftop.tui.overview.core_page import VALUE_WIDTH
 from perftop.tui.shared.verdict import verdict_at
 
 _HEADER = {
@@ -52,6 +52,7 @@ _SELECTED = {
     "steal": ("steal", 100),
 }  # fmt: skip
 """Names in the panel of the selected core."""
+_NAMES_ON_PAGE = {name: key for name, (key, _) in _SELECTED.items()}
 _STATE_NAMES = {"both": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither": "neither"}
 
 
@@ -82,32 +83,30 @@ def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
 
 
 def wrong_on_core_page(lines: list[str], message: Line) -> Iterator[str]:
-    """The numbers beside the charts, at fixed cells behind their names."""
-    head = next(line for line in lines[3:] if re.search(r"CPUs? [\d, ]+ ·", line))
-    names = re.search(r"CPUs? ([\d, off]+?) ·", head)
-    assert names is not None
-    numbers = [int(name) for name in re.findall(r"\d+", names[1])]
+    """The numbers at the right of the page, at fixed cells behind their names."""
+    top = next(i for i, line in enumerate(lines) if re.search(r"CPUs? [\d, ]+ · package", line))
+    at = re.search(r"(core \S+ · )?CPUs? ([\d, ]+) · package", lines[top])
+    assert at is not None
+    numbers = [int(name) for name in re.findall(r"\d+", at[2])]
     mine = [row for row in message["cpus"] if row["cpu"] in numbers]
     core = next(core for core in message["cores"] if core["cpus"] == numbers)
-    title = f"{METRICS['util'].label} %"
-    at = next(line.index(title) for line in lines if f"{title}  " in line)
-    keys = {(m.label + " %" if m.unit == "ratio" else m.label): key for key, m in METRICS.items()}
-    for line in lines:
-        label = line[at : at + NAME_WIDTH].lstrip("─█▀▄· ").rstrip()
-        cells = [
-            line[at + NAME_WIDTH + i * VALUE_WIDTH :][:VALUE_WIDTH].strip()
-            for i in range(len(mine))
-        ]
+    keys = {m.label: key for key, m in METRICS.items()} | _NAMES_ON_PAGE
+    first = at.start() + 2 + 18
+    found = 0
+    for line in lines[top + 2 :]:
+        label = line[at.start() + 2 : first].strip()
+        cells = [line[first + i * VALUE_WIDTH :][:VALUE_WIDTH].strip() for i in range(len(mine))]
         if label in keys:
+            found += 1
             metric = METRICS[keys[label]]
-            scale, _ = metric.scale(GHZ, brief=True)
             for text, row in zip(cells, mine, strict=True):
-                if not agrees(text, row[metric.key], scale):
+                if not agrees(text, row[metric.key], metric.scale(GHZ)[0]):
                     yield f"core page, {label}: {text} is drawn, {row[metric.key]} is said"
-        elif label in _STATE_NAMES and (share := core["smt"][_STATE_NAMES[label]]) is not None:
-            text = line[at + NAME_WIDTH :].split()[0]
-            if not agrees(text, share, 100):
-                yield f"core page, {label}: {text} is drawn, {share} is said"
+        share = core["smt"].get(_STATE_NAMES.get(label, ""))
+        if share is not None and not agrees(cells[0], share, 100):
+            yield f"core page, {label}: {cells[0]} is drawn, {share} is said"
+    if found < 5:
+        yield f"core page: only {found} numbers"
 
 
 def wrong_in_selected(lines: list[str], message: Line) -> Iterator[str]:
@@ -289,7 +288,8 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
                 wrong += [*wrong_in_selected(lines, text), *wrong_in_accounts(lines, text)]
                 wrong += wrong_in_charts(lines, text, losers(episodes))
             wrong += wrong_in_time(await press_until_shown(app, "3", "window 60 s"), text)
-            wrong += wrong_on_core_page(await press_until_shown(app, "enter", "· esc back"), text)
+            page = await press_until_shown(app, "enter", "CPU seconds of")
+            wrong += wrong_on_core_page(page, text)
             wrong += wrong_in_text(session, interval, text)
             return [*wrong, *wrong_in_summary(session)]
 

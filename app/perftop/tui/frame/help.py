@@ -190,7 +190,6 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     ([("12.3", "warn")], "amber: near a limit"),
     ([(DOUBTED_SIGN + "12.3", "dim")], "a sample that cannot be true was left out"),
     ([(MISSING, "faint")], "not known; the reasons are at the end of this page"),
-    ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
 )  # fmt: skip
 SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*shape) for shape in _SHAPES])
 EPISODES = Section(

@@ -105,7 +105,7 @@ def view(name: str, choice: Choice) -> Canvas:
         case "neighbours":
             from perftop.tui.views.neighbours import Neighbours as view_class  # noqa: N813
         case _:
-            from perftop.tui.core_page.core_page import CorePage as view_class  # noqa: N813
+            from perftop.tui.overview.core_page import CorePage as view_class  # noqa: N813
     return view_class(choice, id=name)
 
 

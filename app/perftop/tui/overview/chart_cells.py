@@ -182,13 +182,18 @@ class ChartDrawer:
         """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
         drawn, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
+        first, second = (
+            self.past.series("util")[[self._cpus_of_units[i][at] for i in self._pairs]]
+            for at in (0, 1)
+        )
+        # A lone thread is stored as the first; which it was follows from the busy shares.
+        is_second = np.isnan(first) & np.isfinite(second)
+        lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
         open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.past.axis
         if self._may_be_bounds_only and np.count_nonzero(
             unknown[:, axis.columns - axis.known_columns :]
         ):
-            util = self.past.series("util")
-            first, second = ([self._cpus_of_units[i][at] for i in self._pairs] for at in (0, 1))
-            low, high = bounds(util[first], util[second])
+            low, high = bounds(first, second)
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
                 np.where(unknown, low[..., at], value)

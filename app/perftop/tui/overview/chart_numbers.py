@@ -4,7 +4,7 @@ This module reads the values of a unit in one interval and formats them as text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan, nan
 
 import numpy as np
@@ -135,7 +135,6 @@ class Moment:
         lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
         lowered = None if lowers is None else find_losing_cpu(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
-        offline = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
         util, hz, _ = self._account_of_cpu(row)
         *_, ipc = self._account_of_cpu(rated)
         # The IPC is that of one CPU, so that CPU's tasks come first.
@@ -151,7 +150,7 @@ class Moment:
             self._ceiling_hz[unit.core_index],
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign_run(lowers), any(self._online[row] for row in unit.rows),
-            frozenset(offline if unit.is_pair else ()),
+            self._texts(unit) if unit.is_pair else {},
             util < MIN_AWAKE_UTIL, chosen, self._clock,
         )  # fmt: skip
 
@@ -163,7 +162,20 @@ class Moment:
     def _states(self, unit: Unit) -> Mapping[str, float]:
         states = self._interval.split.states[unit.core].tolist()
         shares = dict(zip(STATES, states, strict=True))
+        if not self._online[unit.rows[0]]:  # a lone thread is stored as the first
+            shares["lp0"], shares["lp1"] = shares["lp1"], shares["lp0"]
         return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
+
+    def _texts(self, unit: Unit) -> Mapping[str, str]:
+        """Returns the texts in place of states that are not known: the lowest and the highest
+        possible share, in per cent, or that a thread is offline."""
+        split, texts = self._interval.split, dict[str, str]()
+        if split.method[unit.core] == "bounds":
+            pairs = zip(STATES, split.low[unit.core], split.high[unit.core], strict=True)
+            for name, *ends in pairs:
+                texts[name] = "–".join(dict.fromkeys(f"{100 * end:.0f}" for end in ends))
+        offline = (f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row])
+        return texts | dict.fromkeys(offline, "off")
 
     def _account(self, row: int) -> Mapping[str, float]:
         numbers = dict(zip(_READ_KEYS, self._numbers[row], strict=True))
@@ -253,8 +265,8 @@ class UnitValues:
     loser: Run = (" ", "text")
     """Mark after the IPC: the sign of the episode that lowers it."""
     is_online: bool = True
-    offline_names: frozenset[str] = frozenset()
-    """Names of the metrics whose CPU is offline."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Texts in place of shares, by name."""
     is_asleep: bool = False
     """Whether the unit is not busy enough for its clock and IPC to be meaningful."""
     is_chosen: bool = False
@@ -380,8 +392,8 @@ def _name(values: UnitValues) -> list[Run]:
 
 def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[Run]:
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
-    if name in values.offline_names:
-        return [(name, key), (f"{'off':>{room}}", "dim")]
+    if name in values.texts:
+        return [(name, key), (f"{values.texts[name]:>{room}}", "dim")]
     value = share_run(
         values.shares[name],
         room,

@@ -119,7 +119,8 @@ class Charts:
             plan.columns, choice.window_s, now_ns, past=is_past(session, interval)
         )
         episodes = time_axis.episodes(past.axis, session)
-        basis = plan, look, self._drawer, [(id(e), e.end_ns) for e in episodes]
+        shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
+        basis = plan, look, self._drawer, shown_episodes
         if has_moved or basis != self._basis:
             self._basis = basis
             rows = plan.area_rows, plan.rows, plan.rate_rows
@@ -267,7 +268,10 @@ class Charts:
             gap: list[Run] = (
                 [(" " * (_GAP if i == 1 else RIGHT_WIDTH + _GAP - 1), "text")] if i else []
             )
-            line += [*gap, *time_axis.tick_line(axis, shown, marks, times_inside=not plan.times)]
+            named = [] if i else self._session.marks
+            line += [*gap, *time_axis.tick_line(
+                axis, shown, marks, times_inside=not plan.times, marks=named
+            )]  # fmt: skip
             if has_times:
                 times += [*gap, *time_axis.times_line(axis, marks)]
         return [line, times] if has_times else [line]

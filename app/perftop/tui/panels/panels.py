@@ -16,19 +16,19 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from perftop.base.text import count_noun, long_duration, time_of_day
+from perftop.base.text import ClockUnit, count_noun, long_duration, time_of_day
 from perftop.draw import columns, theme
 from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
 from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, merge_runs, safe_cells, width
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
-from perftop.model.numbers import NUMBERS
+from perftop.model.numbers import NUMBERS, Number
 from perftop.output.evidence import evidence_text
 from perftop.output.sentences import cause_name, group_episodes, losers, sentence, unique_losses
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import suspect_rows
+from perftop.session.values import cpu_values, suspect_rows
 from perftop.tui.panels import tasks
 from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
@@ -165,16 +165,20 @@ class Groups:
 
 
 def what_happened(
-    session: Session, interval: Interval, choice: Choice, size: int, height: int
-) -> list[PanelLine]:
-    groups = episode_groups(session, interval)
+    session: Session, interval: Interval, choice: Choice, size: int, height: int,
+    cpus: frozenset[int] | None = None,
+) -> list[PanelLine]:  # fmt: skip
+    """`cpus`: only episodes on these CPUs are shown; None: all episodes and the verdict."""
+    groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
-    verdict = verdict_at(session, interval, is_range=choice.range_ns is not None)
+    verdict = None
+    if cpus is None:
+        verdict = verdict_at(session, interval, is_range=choice.range_ns is not None)
     if verdict is not None and (not groups.count or verdict.outweighs(groups.running)):
         lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
     room = max(0, height - len(lines))
@@ -205,9 +209,12 @@ def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
     return [fit_runs(runs, size, style) for runs in lines[: max(0, height)]]
 
 
-def episode_groups(session: Session, interval: Interval) -> Groups:
+def episode_groups(
+    session: Session, interval: Interval, cpus: frozenset[int] | None = None
+) -> Groups:
     """Returns the groups of episodes that run at the end of the interval, and of episodes that have
-    ended by then."""
+    ended by then. `cpus`: only those on these CPUs, and of the ended ones only the newest that are
+    kept."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
     ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
@@ -218,7 +225,14 @@ def episode_groups(session: Session, interval: Interval) -> Groups:
     older_count = ended_count + mark_count - len(past)
     if session.log.recording is None:  # the log has dropped old episodes
         older_count += session.log.since(1 << 62)[1] - len(ended)
-    running_groups = group_episodes(session.episodes(now_ns, now_ns))
+    running = session.episodes(now_ns, now_ns)
+    if cpus is not None:
+        running, past = (
+            [e for e in episodes if e.kind == "mark" or not cpus.isdisjoint(e.cpus)]
+            for episodes in (running, past)
+        )
+        older_count = 0
+    running_groups = group_episodes(running)
     ended_groups = _group_by_start(unique_losses(past))
     count = len(running_groups) + len(ended_groups) + older_count
     return Groups(running_groups, ended_groups, count)
@@ -304,7 +318,7 @@ _NAME_WIDTH, _UNIT_WIDTH = 18, 4
 """Widths of the numbers' names and units, in cells."""
 _VALUE_WIDTHS = 7, 12
 """Minimum and maximum width of a CPU's column, in cells."""
-_NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
+NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
          "involuntary", "steal", "runs")  # fmt: skip
 """Keys of the numbers, from top to bottom."""
 _NUMBER_NAMES = {
@@ -325,43 +339,63 @@ def selected_core(
         cpus = [cpu for cpu in core if cpu == choice.cpu]
     size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
-    lowering = _lowering_episodes(session, interval, cpus)
-    events = session.evaluator.registry.events.items()
-    rows = [(key, _NUMBER_NAMES.get(key, NUMBERS[key].label)) for key in _NUMBER_KEYS]
-    rows += [(key, fit(metric.label, _NAME_WIDTH - 1).rstrip()) for key, metric in events]
+    lowering = lowering_episodes(session, interval, cpus)
+    numbers = [NUMBERS[key] for key in NUMBER_KEYS] + [*session.evaluator.registry.events.values()]
     clock = clock_of(session, choice.units)
     lines: list[list[Run]] = [
         panel_title(_core_name(session, core), "selected", width),
         [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
     ]
-    for key, name in rows:
-        if not _is_counted(session, key):
+    for number in numbers:
+        if not _is_counted(session, number.key):
             continue
-        episode = lowering.get(key)
-        alarm_cpus = set(episode.cpus) if episode is not None else set()
-        sign: Run = (f"{episode_style.sign(episode)} ", "alarm") if episode else ("  ", "text")
-        if key == "runs":
+        episode = lowering.get(number.key)
+        if number.key == "runs":
             # The first CPU's task may begin right after the name.
-            spare_cells = _NAME_WIDTH - len(name)
+            spare_cells = _NAME_WIDTH - len(number.label)
             cells = [
                 _top_task(interval, cpu, size + (0 if i else spare_cells))
                 for i, cpu in enumerate(cpus)
             ]
+            sign, alarm_cpus = _sign_and_cpus(episode)
             cells = [(text, "alarm" if cpu in alarm_cpus and style == "text" else style)
                      for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
-            lines.append([sign, (name, "text"), *cells])
-            continue
-        number = session.evaluator.metrics.get(key)
-        column, unit = Column(key, name, size, digits=2), ""
-        if number is not None:
-            column = number_column_of(number, clock, size)
-            unit = "/s" if number.rate else number.unit_name(clock)
-        cells = [*_cpu_cells(session, interval, column, cpus, alarm_cpus)]
-        lines.append([sign, (f"{name:<{_NAME_WIDTH}}", "text"), *cells, (f" {unit}", "dim")])
+            lines.append([sign, (number.label, "text"), *cells])
+        else:
+            lines.append(number_line(session, interval, number, cpus, size, clock, episode))
     return [(line, None) for line in lines]
 
 
-def _lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
+def _sign_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
+    """Returns the sign of the episode that makes a number worse, and its CPUs."""
+    if episode is None:
+        return ("  ", "text"), set()
+    return (f"{episode_style.sign(episode)} ", "alarm"), set(episode.cpus)
+
+
+def number_line_width(cpus: int, size: int) -> int:
+    """Returns the width of a line with a number of this many CPUs, each in `size` cells."""
+    return INDENT + _NAME_WIDTH + cpus * size + _UNIT_WIDTH
+
+
+def number_line(
+    session: Session, interval: Interval, number: Number, cpus: Sequence[int], size: int,
+    clock: ClockUnit, episode: Episode | None,
+) -> list[Run]:  # fmt: skip
+    """Returns a line with a number of each CPU; a number that the CPUs share is shown once.
+    `episode`: the one that makes it worse."""
+    name = fit(_NUMBER_NAMES.get(number.key, number.label), _NAME_WIDTH)
+    sign, alarm_cpus = _sign_and_cpus(episode)
+    column = number_column_of(number, clock, size)
+    shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
+    cells = [*_cpu_cells(session, interval, column, shown_cpus, alarm_cpus)]
+    unit = number.unit.removeprefix("1") if number.rate else number.unit_name(clock)
+    cells.append((" " * size * (len(cpus) - len(shown_cpus)), "text"))
+    unit_run: Run = (f" {unit:<{_UNIT_WIDTH - 1}}", "dim")
+    return [sign, (name, "text"), *cells, unit_run]
+
+
+def lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
     """Returns the worst running episode on these CPUs, by the key of the number that it makes
     worse."""
     episode_by_key: dict[str, Episode] = {}
@@ -403,24 +437,24 @@ def _top_task(interval: Interval, cpu: int, size: int) -> Run:
 
 
 def _cpu_cells(
-    session: Session, interval: Interval, column: Column, cpus: list[int], alarm_cpus: set[int]
-) -> Iterator[Run]:
+    session: Session, interval: Interval, column: Column, cpus: Sequence[int],
+    alarm_cpus: set[int],
+) -> Iterator[Run]:  # fmt: skip
     """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
     worse."""
     key, number = column.key, column.source
     doubts, shares = suspect_rows(key, session, interval), interval.shares.get(key)
+    values = cpu_values(session, interval, key)
     for cpu in cpus:
         row = session.position[cpu]
-        if number is None:
-            value = _ipc_alone(session, interval, cpu)
-        else:
-            value = float(interval.values[key][row])
-        is_quiet = number is not None and number.unit == "ratio" and value < QUIET_SHARE
+        is_alone = key == "ipc_alone"
+        value = _ipc_alone(session, interval, cpu) if is_alone else float(values[row])
+        is_quiet = number.unit == "ratio" and value < QUIET_SHARE
         text, style = column.cell(
             value,
             "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
             online=bool(interval.online[row]),
-            resting=number is not None and number.while_running and bool(interval.resting[row]),
+            resting=number.while_running and bool(interval.resting[row]),
             doubted=bool(doubts[row]),
             estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
         )
@@ -440,7 +474,9 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 # --- side by side
 
 Kind = Literal["who", "happened", "selected", "losses"]
-PANELS: dict[Kind, Callable[[Session, Interval, Choice, int, int], list[PanelLine]]] = {
+Panel = Callable[[Session, Interval, Choice, int, int], list[PanelLine]]
+"""Draws a panel, given its width and height."""
+PANELS: dict[Kind, Panel] = {
     "who": who_runs, "happened": what_happened, "selected": selected_core, "losses": who_loses,
 }  # fmt: skip
 GAP = 3
@@ -462,7 +498,8 @@ class PanelRow:
     """Panels side by side on a screen of `width` cells. Their widths are proportional to
     `shares`."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind | Panel, ...]
+    """The panels of this module by kind, and panels of a view, which are always drawn anew."""
     shares: tuple[int, ...]
     width: int
     height: int
@@ -472,8 +509,10 @@ class PanelRow:
     """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
 
     def _panel(
-        self, kind: Kind, session: Session, interval: Interval, choice: Choice, size: int
+        self, kind: Kind | Panel, session: Session, interval: Interval, choice: Choice, size: int
     ) -> list[PanelLine]:
+        if callable(kind):
+            return kind(session, interval, choice, size, self.height)
         draw = PANELS[kind]
         if kind == "selected":  # its numbers stand elsewhere on the screen, too
             return draw(session, interval, choice, size, self.height)

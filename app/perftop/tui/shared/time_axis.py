@@ -348,17 +348,15 @@ def axis_rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
 
 def tick_line(
     axis: Axis, episodes: Iterable[Episode], ticks: Iterable[Tick], *, times_inside: bool = False,
-    steps: Iterable[int] = (), marks: Iterable[Episode] = (), since: float | None = None,
+    marks: Iterable[Episode] = (), since: float | None = None,
 ) -> list[Run]:  # fmt: skip
-    """Returns the line of the axis with ticks, the labels of `marks`, and a faint sign at the cells
-    in `steps`. `times_inside`: times are written into this line, because they have no line
-    of their own; they never cover signs or running episodes. `since`: Unix time at which the
-    history begins, shown in the cells before it; None: these cells are blank."""
+    """Returns the line of the axis with ticks and the labels of `marks`. `times_inside`: times are
+    written into this line, because they have no line of their own; they never cover signs or
+    running episodes. `since`: Unix time at which the history begins, shown in the cells before it;
+    None: these cells are blank."""
     line = axis_rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_name(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named
-    for cell in free.intersection(steps):
-        line[cell] = (theme.STEP, "faint")
     if times_inside:
         _draw_times(line, axis, ticks, named)
     else:

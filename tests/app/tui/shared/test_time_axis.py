@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from perftop.base.arrays import Floats
 from perftop.base.text import to_ascii as ascii_text
-from perftop.draw import strips, theme
+from perftop.draw import strips
 from perftop.draw.columns import Run
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.history_chunk import Times
@@ -273,15 +273,6 @@ def test_clock_times_share_the_line_of_episodes_in_low_charts() -> None:
     output = line(0, drop(10, 31), inside=True)
     assert output == "─" * 10 + "▼" + "━" * 14 + " 22:14:30 ───── 22:14:45 ──────────"
     assert len(line(0, inside=True)) == 60
-
-
-def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
-    a = replace(made(), first_ns=11 * S // 2)
-    runs = time_axis.tick_line(
-        a, [drop(10, 13.5)], time_axis.ticks(a, unix), steps=[4, 8, 10, 12, 40]
-    )
-    assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━─┬"
-    assert strips.text(runs).count(theme.STEP) == 2
 
 
 # --- cells of several columns

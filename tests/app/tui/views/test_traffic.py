@@ -20,10 +20,6 @@ from perftop.process.streams import Stream
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
-from perftop.tui.core_page import numbers
-from perftop.tui.core_page.charts import CoreHistory
-from perftop.tui.shared import time_axis
-from perftop.tui.shared.places import Places
 from perftop.tui.stream import LiveSource
 from perftop.tui.views.timeline import Timeline
 
@@ -85,16 +81,3 @@ async def test_machines_that_count_none_have_no_such_line() -> None:
     async with looking(watched("guest,cpus=2", 30), "topology") as view:
         assert not any(" mem " in text(view.line(y)[0]) for y in range(view.count))
         assert len(view.heads) == 2
-
-
-def test_a_core_has_the_past_of_its_package() -> None:
-    session = watched("memory,cpus=4,packages=2", 60)
-    places = Places(session).places
-    known = numbers.capabilities(session, places[-1], tasks=False)
-    assert known.shared == (numbers.TRAFFIC,)
-    track = CoreHistory(session, places[-1])
-    track.move_to(axis := time_axis.fit_axis(session.now_ns, 5, 20))
-    past = session.history
-    assert past is not None
-    read, write = (past.shared_counter(key, axis.edges)[:, 1] for key in TRAFFIC_KEYS)
-    assert track.traffic().tolist() == pytest.approx((read + write).tolist(), nan_ok=True)

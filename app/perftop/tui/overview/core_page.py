@@ -1,0 +1,401 @@
+"""The page of one core: its charts, drawn as in the overview, the tasks that used its CPUs, all its
+numbers with their past, and what happened on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isfinite, isnan
+from typing import ClassVar
+
+import numpy as np
+from textual import events
+from textual.binding import BindingType
+
+from perftop.base.arrays import Floats
+from perftop.base.text import ClockUnit, round_number, short_duration, time_of_day
+from perftop.draw import charts, columns, theme
+from perftop.draw.charts import Look
+from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
+from perftop.draw.strips import Line, safe_cells
+from perftop.model.counters import MIN_COUNTED_SHARE
+from perftop.model.kinds import Episode
+from perftop.model.numbers import L3, NUMBERS, Number
+from perftop.model.smt import STATES
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.values import (
+    PACKAGE,
+    SOUGHT_NAMES,
+    CpuColumns,
+    doubt_texts,
+    lasting_reasons,
+    names_by_reason,
+)
+from perftop.tui.overview.chart_cells import ColumnHistory
+from perftop.tui.overview.charts import ChartedView, Charts
+from perftop.tui.overview.task_lanes import TaskLanes, TaskTimes
+from perftop.tui.panels.panels import (
+    MIN_HEIGHT,
+    NUMBER_KEYS,
+    PanelLine,
+    PanelRow,
+    lowering_episodes,
+    number_line,
+    number_line_width,
+    panel_title,
+    what_happened,
+    wrapped_lines,
+)
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.places import Place
+from perftop.tui.shared.sheet import arranged_rows, busiest_rows, clock_of, core_values
+from perftop.tui.shared.verdict import is_past
+
+VALUE_WIDTH = 8
+"""Width of a number, in cells."""
+MIN_PAST_WIDTH, MAX_PAST_WIDTH, SCALE_WIDTH = 12, 60, 6
+"""Widths of the past of a number, and the width of the upper end of its scale, in cells."""
+MIN_TABLE_HEIGHT = 6
+"""Minimum height of a table of tasks with what happened below it."""
+MIN_WAIT = 0.1
+"""Minimum share of the time of a cell for which a task waited that is shown."""
+MIN_UNSEEN = 0.2
+"""Minimum share of the time of a cell of which no task is known that is shown."""
+_SMALL_SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Upper ends of the scales of shares of which a few per cent are a lot."""
+_WAIT_SIGN = "▒"
+_LEGEND: list[Run] = [
+    (theme.LEVELS[8], "task0"), (" runs ", "dim"), (_WAIT_SIGN, "over"), (" waits ", "dim"),
+]  # fmt: skip
+
+
+class CorePage(ChartedView):
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("core")]
+    HINTS: ClassVar[tuple[str, ...]] = ("back", "core_down", "wider", "units")
+
+    _row: int | None = None
+    """Index of the shown core among the rows; None if no core matches the filter."""
+    _lines: Sequence[list[Run]] = ()
+    _numbers: Sequence[Number]
+    _past: ColumnHistory
+    _tops: dict[str, float]
+    """Upper ends of the scales of pasts at the last refresh, by key."""
+
+    @property
+    def _place(self) -> Place:
+        assert self._row is not None
+        return self.places.places[self._row]
+
+    def is_outdated(self) -> bool:
+        return self._row is None or self.choice.cpu not in self._place.cpus
+
+    def make_layout(self) -> None:
+        places = enumerate(self.places.places)
+        self._row = next((row for row, place in places if self.choice.cpu in place.cpus), None)
+        self.shown_charts = None
+        if self._row is None:
+            return
+        session, place, height = self.session, self._place, self.size.height
+        page_charts = Charts(session, self.places, [place.core_index])
+        if page_charts.fit(height - MIN_HEIGHT, self.size.width):
+            self.shown_charts = page_charts
+        self._numbers, self._tops = _counted_numbers(session, self.interval), {}
+        metrics = session.evaluator.metrics
+        keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
+        cores = [place.cpus]
+        self._past = ColumnHistory(
+            session, list(dict.fromkeys(keys)), place.rows,
+            {"core": lambda history, at: history.cores(cores, at)},
+        )  # fmt: skip
+
+    def make_lines(self) -> None:
+        self._lines, self.feet = [], []
+        page_charts = self.shown_charts
+        if self._row is not None and page_charts is not None:
+            page_charts.read(self.interval, [self._row], self.choice, self.look)
+            self._lines = [*page_charts.lines, []]
+        self.count = len(self._lines)
+        width, room = self.size.width, self.size.height - self.count
+        if self._row is None or room < MIN_HEIGHT:
+            return
+        if page_charts is None:
+            row = PanelRow((self._draw_numbers,), (1,), width, room)
+        else:
+            row = PanelRow((self._draw_tasks_and_events, self._draw_numbers), (3, 2), width, room)
+        self.feet = self.panel_lines(row)
+
+    def line(self, y: int) -> Line:
+        return self._lines[y], "calm"
+
+    def on_click(self, event: events.Click) -> None:
+        self.pick(event)
+
+    def action_neighbour(self, by: int) -> None:
+        """Moves to the core that is `by` cores away, in the row order of other views."""
+        if self._row is None:
+            return
+        rows = arranged_rows(self.places, self.choice, self.session, self.interval)
+        index = max(0, min(len(rows) - 1, rows.index(self._row) + by))
+        self.choice.cpu = self.places.places[rows[index]].cpus[0]
+        self.lay_out()
+
+    # --- panels
+
+    def _draw_tasks_and_events(
+        self, session: Session, interval: Interval, choice: Choice, width: int, height: int
+    ) -> list[PanelLine]:
+        """Returns the table of tasks. Where there is room, what happened on the core is below it,
+        with notes on the core's numbers."""
+        assert self.shown_charts is not None
+        table_height = height * 3 // 5 if height >= 2 * MIN_TABLE_HEIGHT else height
+        table = task_table(session, self.shown_charts.lanes, width, table_height, self.look)
+        lines: list[PanelLine] = [(line, None) for line in table]
+        if table_height == height:
+            return lines
+        lines += [([], None)] * (table_height - len(lines) + 1)
+        cpus, height = frozenset(self._place.cpus), height - table_height - 1
+        notes = _notes(session, interval, self._place, self._numbers)
+        note_lines = [line for note in notes for line in wrapped_lines(safe_cells(note), width)]
+        note_lines = note_lines[: height // 2]
+        height -= len(note_lines) + bool(note_lines)
+        lines += [*what_happened(session, interval, choice, width, height, cpus), ([], None)]
+        return lines + [([(line, "dim")], None) for line in note_lines]
+
+    def _draw_numbers(
+        self, session: Session, interval: Interval, choice: Choice, width: int, height: int
+    ) -> list[PanelLine]:
+        """Returns all numbers of the core's CPUs, with their past and their origin where there is
+        room."""
+        place, cpus = self._place, [*self._place.cpus]
+        if number_line_width(len(cpus), VALUE_WIDTH) > width:
+            cpus = [cpu for cpu in cpus if cpu == choice.cpu]
+        room = width - number_line_width(len(cpus), VALUE_WIDTH)
+        past_width = min(room - SCALE_WIDTH - 1, MAX_PAST_WIDTH)
+        pasts = self._read_past(past_width) if past_width >= MIN_PAST_WIDTH else {}
+        origin_width = room - past_width - SCALE_WIDTH - 1 if pasts else room
+        clock = clock_of(session, choice.units, known=True)
+        lowering = lowering_episodes(session, interval, cpus)
+        lines = [panel_title(_core_name(place), "", width)]
+        names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
+        lines.append([(f"{names:>{number_line_width(len(cpus), VALUE_WIDTH) - 4}}", "dim")])
+        for number in self._numbers[: max(0, height - len(lines))]:
+            key, episode = number.key, lowering.get(number.key)
+            line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
+            if key in pasts:
+                line += self._past_strip(number, clock, pasts[key], episode)
+            elif pasts:
+                line.append((" " * (past_width + SCALE_WIDTH + 1), "text"))
+            if origin_width >= MIN_PAST_WIDTH:
+                origin = session.evaluator.origin(key) if number.scope == "cpu" else ""
+                line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
+            lines.append(line)
+        return [(line, None) for line in lines]
+
+    def _read_past(self, columns: int) -> dict[str, Floats]:
+        """Returns the values of the numbers over the window, by key, for those with a history. A
+        value is that of the busiest CPU, or for halts and steal the highest."""
+        session, interval, choice, place = self.session, self.interval, self.choice, self._place
+        now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
+        past = self._past
+        past.read(columns, choice.window_s, now_ns, past=is_past(session, interval))
+        lead = busiest_rows(past.series("util").T, past.series("busy_hz").T)
+        pasts = {key: core_values(key, past.series(key).T, lead) for key in past.metrics}
+        pasts |= dict(zip((*STATES, "turbo_ceiling_hz"), past.series("core")[0], strict=True))
+        for number in self._numbers:
+            if number.scope in {"package", "l3"}:
+                series = session.past.shared_counter(number.counter, past.axis.edges)
+                index = _shared_index(session, number, place)
+                if index is not None and index < series.shape[1]:
+                    pasts[number.key] = series[:, index]
+        return pasts
+
+    def _past_strip(
+        self, number: Number, clock: ClockUnit, values: Floats, episode: Episode | None
+    ) -> list[Run]:
+        """Returns the past of a number, from 0 to the upper end of its scale, and this end."""
+        ends: Sequence[float] = charts.SCALE_ENDS
+        if number.unit == "ratio":
+            ends = _SMALL_SHARES if number.is_small else (1.0,)
+        top = self._tops[number.key] = charts.axis_top(values, ends, self._tops.get(number.key))
+        style = "ipc" if episode is None else "loss"
+        area = charts.area(values / top, 1, style, ascii_=self.look == "ascii")
+        end = round_number(top if number.rate else top * number.scale(clock)[0])
+        return [(" ", "text"), *area.lines()[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
+
+
+def _core_name(place: Place) -> str:
+    """Returns the name of the core and its place in the topology, as far as it is known."""
+    parts = [
+        "" if place.core is None or len(place.cpus) == 1 else f"core {place.core}",
+        f"CPU{'s' * (len(place.cpus) > 1)} {', '.join(map(str, place.cpus))}",
+        "" if place.package is None else f"package {place.package}",
+        "" if place.l3 is None else f"L3 {place.l3}",
+        f"{place.type}-core" if place.type else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _counted_numbers(session: Session, interval: Interval) -> list[Number]:
+    """Returns the numbers that this stream counts: those of CPUs and cores, the most important
+    first, and those of packages and L3s."""
+    numbers = [number for number in CpuColumns(session).columns() if number.unit]
+    order = {key: i for i, key in enumerate(NUMBER_KEYS)}
+    numbers.sort(key=lambda number: order.get(number.key, len(order)))
+    numbers += [NUMBERS[key] for key, name in PACKAGE.items() if name in interval.packages]
+    return numbers + [number for key, number in L3.items() if key in interval.caches]
+
+
+def _shared_index(session: Session, number: Number, place: Place) -> int | None:
+    """Returns the position of the core's package or L3 among those that are counted; None if it is
+    not counted."""
+    if number.scope == "package":
+        packages = enumerate(session.hello.packages)
+        return next((i for i, cpus in packages if not {*place.cpus}.isdisjoint(cpus)), None)
+    column = session.counters.columns.get(number.counter)
+    counted_cpus = {*(column.counter.cpus or ())} if column else set[int]()
+    caches = [row.l3 for row in session.topology if row.cpu in counted_cpus]
+    return caches.index(place.l3) if place.l3 in caches else None
+
+
+def _notes(
+    session: Session, interval: Interval, place: Place, numbers: Sequence[Number]
+) -> Iterator[str]:
+    """Yields texts on the core's numbers: which are doubtful or estimated, how the SMT states were
+    measured, and which are unknown here, but not on all CPUs."""
+    for cpu, row in zip(place.cpus, place.rows, strict=True):
+        if reasons := doubt_texts(interval, row):
+            yield f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"
+    for number in numbers:
+        shares = interval.shares.get(number.key)
+        share = 1.0 if shares is None else float(np.fmin.reduce(shares[[*place.rows]]))
+        if share < MIN_COUNTED_SHARE:
+            yield f"{number.plain_name} was counted for {100 * share:.0f} % of the time"
+    method = interval.split.method[place.core_index]
+    if len(place.cpus) > 1 and method is not None:
+        calibration = session.calibrations.get(method.replace("-", "_"))
+        state = ""
+        if calibration is not None:
+            word = "calibrated" if calibration.state == "settled" else calibration.state
+            state = f" ×{calibration.factor:g} {word}"
+        yield f"SMT states by {method}{state}"
+    cpus = {*place.cpus}
+    reasons_here = [m for m in lasting_reasons(session) if not cpus.isdisjoint(m.cpus or ())]
+    by_reason = names_by_reason(reasons_here, lambda missing: SOUGHT_NAMES.get(missing.what))
+    order = [*dict.fromkeys(SOUGHT_NAMES.values())]
+    for (reason, fix), names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        listed = ", ".join(sorted(names, key=order.index))
+        yield f"{listed} unknown: {reason}" + (f" · {fix}" if fix else "")
+
+
+# --- the table of tasks
+
+
+def task_table(
+    session: Session, lanes: TaskLanes, width: int, height: int, look: Look
+) -> list[list[Run]]:
+    """Returns a table of the tasks on the CPUs of the lanes: how long each ran and waited, and when
+    it ran last. The seconds that it ran add up to the window, with those of unknown tasks and idle
+    ones."""
+    *all_tasks, unseen = lanes.task_times()
+    window_s = unseen.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
+    room = max(0, height - 4)
+    shown_tasks = all_tasks[:room]
+    if rest := all_tasks[room:]:
+        shown_tasks = all_tasks[: max(0, room - 1)]
+        rest = all_tasks[max(0, room - 1) :]
+        shown_tasks.append(_joined(rest))
+    shown = columns.fit_columns([
+        Column("sign", "", 2, is_left=True, gap=0),
+        Column("task", "task", 12, is_left=True, gap=0, max_width=20),
+        Column("pid", "pid", 8),
+        Column("run", "CPU s", 8, digits=1),
+        Column("wait", "waited", 8, rank=2, digits=1),
+        Column("longest", "longest", 9, rank=3),
+        Column("when", "", 26, is_left=True, gap=2, rank=4, max_width=62, growth_turn=1),
+        Column("last", "last ran", 10, is_left=True, rank=1),
+        Column("command", "command", 20, is_left=True, rank=5, max_width=60, growth_turn=2),
+    ], width)  # fmt: skip
+    lines = [panel_title("tasks", f"CPU seconds of {window_s:.1f} s", width)]
+    heads: list[Cell] = [
+        _LEGEND if column.key == "when" else (column.heading, "dim") for column in shown
+    ]
+    lines.append(columns.columns_line(shown, heads))
+    newest_ns = max((task.last_ns for task in all_tasks), default=0)
+    for task in (*shown_tasks, unseen):
+        cells = [_task_cell(session, task, column, newest_ns, look) for column in shown]
+        lines.append(columns.columns_line(shown, cells))
+    idle = "idle", "dim"
+    cells = [(theme.NEITHER, "faint"), idle, ("", "dim"), (f"{lanes.idle_s:.1f}", "dim")]
+    lines.append(columns.columns_line(shown[:4], cells))
+    return lines
+
+
+def _joined(tasks: Sequence[TaskTimes]) -> TaskTimes:
+    """Returns the times of several tasks together."""
+    return TaskTimes(
+        f"{len(tasks)} others", None, charts.NAMED_TAKERS,
+        sum(task.run_s for task in tasks), float(np.nansum([task.wait_s for task in tasks])),
+        float(np.fmax.reduce([task.longest_wait_s for task in tasks])),
+        np.sum([task.ran for task in tasks], axis=0),
+        np.sum([task.waited for task in tasks], axis=0),
+        max(task.last_ns for task in tasks),
+    )  # fmt: skip
+
+
+def _task_cell(
+    session: Session, task: TaskTimes, column: Column, newest_ns: int, look: Look
+) -> Cell:
+    is_unseen = task.part > charts.NAMED_TAKERS
+    match column.key:
+        case "sign" if look != "colour":
+            return charts.TAKER_LETTERS[task.part], "text"
+        case "sign":
+            sign = (charts.UNSEEN, "dim/rule") if is_unseen else (theme.LEVELS[8], _style(task))
+            return [sign, (" ", "text")]
+        case "task":
+            return fit(safe_cells(task.comm), column.room), "text" if task.pid else "dim"
+        case "pid":
+            return "" if task.pid is None else str(task.pid), "dim"
+        case "run":
+            return column.cell(task.run_s, "bright")
+        case "wait":
+            return column.cell(task.wait_s)
+        case "longest":
+            is_known = isfinite(task.longest_wait_s)
+            return short_duration(task.longest_wait_s) if is_known else "–", "dim"
+        case "when":
+            return _when(task, column.room, look)
+        case "last" if is_unseen:
+            return "", "dim"
+        case "command" if is_unseen:
+            return "not in any scan of the tasks", "dim"
+        case "last":
+            is_running = task.last_ns == newest_ns
+            return "now" if is_running else time_of_day(session.unix(task.last_ns)), "dim"
+    command = session.details.get(str(task.pid), {}).get("command")
+    return safe_cells(command[:400]) if isinstance(command, str) else "", "dim"
+
+
+def _style(task: TaskTimes) -> str:
+    return f"task{task.part}"
+
+
+def _when(task: TaskTimes, cells: int, look: Look) -> list[Run]:
+    """Returns when the task ran and waited, as a strip."""
+    edges = np.linspace(0, len(task.ran), cells + 1).round().astype(int)
+    runs, is_unseen = list[Run](), task.part > charts.NAMED_TAKERS
+    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        ran, waited = (values[first : max(last, first + 1)] for values in (task.ran, task.waited))
+        share, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
+                       for v in (ran, waited))  # fmt: skip
+        if isnan(share):
+            runs.append((" ", "text"))
+        elif wait >= MIN_WAIT and wait > share:
+            runs.append(("w" if look == "ascii" else _WAIT_SIGN, "over"))
+        elif share >= (MIN_UNSEEN if is_unseen else 1 / 16):
+            level = theme.LEVELS[max(1, min(8, round(8 * share)))]
+            runs.append((charts.UNSEEN, "dim/rule") if is_unseen else (level, _style(task)))
+        else:
+            runs.append((theme.NEITHER, "neither"))
+    return runs

@@ -1,0 +1,274 @@
+"""The page of a core: its charts, the table of its tasks, its numbers, and what happened on it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import simulated
+from fakes import CpuLoad, Machine, guest, tasks
+from played import session_of
+from playing import Run, running_app
+
+from perfprobe.wire import Missing, Note
+from perftop.draw import strips
+from perftop.draw.columns import DOUBTED_SIGN
+from perftop.model.kinds import Episode
+from perftop.session.history import History
+from perftop.session.session import Session
+from perftop.tui.overview.chart_numbers import units
+from perftop.tui.overview.core_page import CorePage, task_table
+from perftop.tui.overview.task_lanes import TaskLanes
+from perftop.tui.shared.places import Places
+from perftop.tui.shared.time_axis import Axis
+
+S = 1_000_000_000
+BIG = (160, 50)
+
+
+def page(run: Run) -> CorePage:
+    return run.app.screen_stack[0].query_one(CorePage)
+
+
+def shown(run: Run) -> list[str]:
+    view = page(run)
+    return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
+
+
+def line(lines: Sequence[str], text: str) -> str:
+    return next(line for line in lines if text in line)
+
+
+async def opened(machine: Machine, size: tuple[int, int] = BIG, samples: int = 20) -> list[str]:
+    async with running_app(machine, size) as run:
+        await run.intervals(samples)
+        await run.pilot.press("enter")
+        await run.pilot.pause()
+        return shown(run)
+
+
+# --- the table of tasks
+
+
+def lanes_of(records: Sequence[tuple[list[list[object]], list[list[float]]]]) -> TaskLanes:
+    """The lanes of CPU 0, which is busy throughout. Each second has a record of its tasks, and of
+    how each waited and switched."""
+    machine = guest()
+    session = Session(machine.hello, History(machine.hello))
+    for seq in range(10 * len(records) + 1):
+        record = {}
+        if seq % 10 == 0 and seq:
+            ran, waits = records[seq // 10 - 1]
+            record = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}}
+        session.apply(machine.frame(seq, records=record))
+    places = Places(session)
+    lanes = TaskLanes(session, units(places, [0], counted=False))
+    axis = Axis(session.now_ns, S // 2, 2 * len(records), session.now_ns)
+    lanes.read(axis, np.ones((1, 2 * len(records))))
+    table_session.append(session)
+    return lanes
+
+
+table_session: list[Session] = []
+
+
+def table(lanes: TaskLanes, width: int = 140, height: int = 12) -> list[str]:
+    lines = task_table(table_session[-1], lanes, width, height, "shapes")
+    assert len(lines) <= height
+    assert {strips.width(line) for line in lines[:-1]} <= {*range(width + 1)}
+    return [strips.text(line).rstrip() for line in lines]
+
+
+HOG, SHELL = [7, "hogZ", 0.9], [8, "sh", 0.1]
+
+
+def test_a_task_has_a_row_with_when_it_ran_and_waited() -> None:
+    lanes = lanes_of([([HOG, SHELL], [[0.0, 10.0], [0.8, 9.0]])] * 10
+                     + [([SHELL], [[0.0, 9.0]])] * 20)  # fmt: skip
+    lines = table(lanes)
+    hog, shell = line(lines, "hogZ"), line(lines, " sh ")
+    assert float(hog.split()[3]) == pytest.approx(9.5, abs=1.0)
+    assert "now" in shell
+    assert "now" not in hog
+    assert "22:13:30" in hog  # it ended then
+    assert float(shell.split()[4]) == pytest.approx(8.0, abs=1.0)
+    assert "80 ms" in shell  # 0.8 s in ten waits
+    assert hog.count("▇") >= 8
+    assert "▒" in shell
+    assert "▒" not in hog
+
+
+@pytest.mark.parametrize("height", [6, 8, 12, 30])
+def test_the_seconds_add_up_to_the_window(height: int) -> None:
+    tasks = [[[100 + i, f"task{i}", 0.3] for i in range(j, j + 3)] for j in range(12)]
+    lanes = lanes_of([(ran, [[0.0, 1.0]] * 3) for ran in tasks])
+    lines = table(lanes, height=height)
+    assert "12.0 s" in lines[0]
+    end = lines[1].index("CPU s") + len("CPU s")
+    seconds = [float(text[end - 6 : end]) for text in lines[2:]]
+    assert sum(seconds) == pytest.approx(12.0, abs=0.05 * len(seconds))
+
+
+@pytest.mark.parametrize("width", [30, 44, 60, 80, 100, 140, 200])
+def test_a_table_has_any_width(width: int) -> None:
+    table(lanes_of([([HOG], [[0.0, 10.0]])] * 3), width)
+
+
+# --- on the screen
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+async def test_any_size_is_drawn(threads: int) -> None:
+    machine = Machine(cores=2, threads=threads, counted=threads > 1)
+    async with running_app(machine) as run:
+        await run.intervals(3)
+        await run.pilot.press("enter")
+        for size in ((160, 50), (20, 5), (80, 24), (240, 70), (61, 20), (120, 30), (40, 12)):
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+            view = page(run)
+            widths = {view.render_line(y).cell_length for y in range(view.size.height)}
+            assert widths == {size[0]}
+
+
+async def test_up_and_down_lead_to_other_cores() -> None:
+    async with running_app(Machine(cores=4)) as run:
+        await run.pilot.press("enter")
+        names = []
+        for key in ("down", "j", "up", "up", "up"):
+            await run.pilot.press(key)
+            names.append(line(shown(run), "CPUs").partition("core ")[2][0])
+    assert names == ["1", "2", "1", "0", "0"]
+
+
+async def test_brackets_zoom_and_a_click_in_a_chart_stops_there() -> None:
+    async with running_app(guest(), BIG) as run:
+        await run.intervals(150)
+        await run.pilot.press("enter", *["left_square_bracket"] * 3)
+        assert "of 5.0 s" in line(shown(run), "tasks")
+        await run.pilot.press(*["right_square_bracket"] * 2)
+        assert "of 30.3 s" in line(shown(run), "tasks")  # whole bins
+        await run.pilot.click(page(run), offset=(60, 4))
+        assert run.source.paused
+        assert "│" in shown(run)[4]
+
+
+async def test_only_what_happened_on_the_core_is_listed_and_a_click_opens_it() -> None:
+    async with running_app(Machine(cores=2, ceiling_hz=3.0e9)) as run:
+        await run.intervals(5)
+        episodes = [
+            Episode("license", [1], S // 10, S // 2, cause="elsewhere"),
+            Episode("turbo-drop", [0, 2], S // 10, None, 6e8, "power-pl1", {"power_w": 150}),
+        ]
+        run.session.ended[:] = episodes[:1]
+        run.session.detector.running[:] = episodes[1:]
+        await run.pilot.press("enter")
+        await run.intervals(1)
+        lines = shown(run)
+        assert "1 in" in line(lines, "what happened")
+        assert not any("licence" in text for text in lines)
+        (y,) = (y for y, text in enumerate(lines) if "evidence" in text)
+        assert "150 W" in lines[y]
+        await run.pilot.click(page(run), offset=(20, y))
+        await run.pilot.pause()
+        assert run.monitor.view.id == "episodes"
+
+
+# --- numbers and notes
+
+
+async def test_bounds_are_a_range_and_a_suspect_counter_is_named() -> None:
+    does = {cpu: CpuLoad(0.75) for cpu in range(4)}
+    lines = await opened(Machine(cores=2, split=False, does=does))
+    assert "50–75" in line(lines[::-1], " both ").split()
+    assert any("SMT states by bounds" in text for text in lines)
+    lines = await opened(Machine(cores=1, broken={0}))
+    assert DOUBTED_SIGN in line(lines, "  busy ")
+    assert any(f"{DOUBTED_SIGN} CPU 0: " in text for text in lines)
+
+
+async def test_a_thread_that_is_off_and_what_a_core_lacks_are_said() -> None:
+    missing = [Missing("cycles", "E cores have no such counter", None, [1])]
+    machine = Machine(cores=2, threads=1, changes={"missing": missing})
+    counters = machine.hello.blocks[0].counters
+    counters[:] = [dataclasses.replace(counter, cpus=[0]) if counter.key == "cycles" else counter
+                   for counter in counters]  # fmt: skip
+    async with running_app(machine) as run:
+        await run.intervals(3)
+        await run.pilot.press("enter")
+        assert not any("E cores" in text for text in shown(run))
+        await run.pilot.press("down")
+        text = " ".join(shown(run))
+        assert "clock, IPC, kernel cycles unknown: E cores have no such counter" in " ".join(
+            text.split()
+        )
+
+
+async def test_events_and_traffic_have_numbers_with_their_past() -> None:
+    hello, messages = simulated.messages_lasting(
+        "sim:memory,cpus=2", 12, events="branches,page-faults"
+    )
+    session = session_of(Session(hello, History(hello)), messages)
+    interval = session.interval_at(session.now_ns, 500_000_000)
+    assert interval is not None
+    machine = Machine(cores=1)
+    async with running_app(machine, (200, 60)) as run:
+        await run.pilot.press("enter")
+        view = page(run)
+        view.choice.cpu = 0
+        view.set(session, interval)
+        lines = shown(run)
+    assert any(sign in line(lines, "branches") for sign in "▁▂▃▄▅▆▇█")
+    moved = float(interval.packages["memory_read_bytes_per_s"][0])
+    assert f"{moved / 1e9:.1f}G" in line(lines, "mem rd")
+    assert any(sign in line(lines, "mem rd") for sign in "▁▂▃▄▅▆▇█")
+
+
+@pytest.mark.parametrize("record", [None, [], ["x"], {"a": 1}, [4000, "a", float("nan")], 7])
+async def test_malformed_task_records_are_drawn(record: object) -> None:
+    records = {"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}}
+    async with running_app(Machine(cores=1)) as run:
+        await run.intervals(3, records=records)
+        await run.pilot.press("enter")
+        assert "tasks" in line(shown(run), "CPU seconds of")
+
+
+async def test_names_from_outside_are_made_safe() -> None:
+    records = tasks(["evil\x1b[31m\n漢"]) | {"details": {"4000": {"command": "\x1b]0;x\x07"}}}
+    async with running_app(Machine(cores=1), (240, 70)) as run:
+        await run.intervals(10, records=records)
+        await run.pilot.press("enter")
+        lines = shown(run)
+    assert "evil?[31m??" in line(lines, "evil")
+    assert all(text.isprintable() for text in lines)
+
+
+async def test_lines_that_stay_the_same_are_not_made_again() -> None:
+    async with running_app(Machine(cores=2)) as run:
+        await run.intervals(3)
+        await run.pilot.press("enter")
+        await run.intervals(1)
+        view = page(run)
+        before = view.built
+        view.set(view.session, view.interval)
+        assert view.built == before
+
+
+async def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
+    machine = Machine(
+        cores=1, does={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, gone={0}
+    )
+    session = Session(machine.hello, History(machine.hello))
+    session.apply(Note("hotplug", 0, data={"cpu": 0, "online": False}))
+    session_of(session, [machine.frame(seq) for seq in range(51)])
+    interval = session.take_interval()
+    async with running_app(Machine(cores=1)) as run:
+        await run.pilot.press("enter")
+        view = page(run)
+        view.set(session, interval)
+        lines = shown(run)
+    assert line(lines[1:], " lp0  ").split()[:2] == ["lp0", "off"]
+    assert line(lines[1:], " lp1  ").split()[:2] == ["lp1", "100.0"]
+    assert line(lines, "  busy ").split("busy")[1].split()[:2] == ["off", "100.0"]
