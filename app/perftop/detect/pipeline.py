@@ -78,9 +78,12 @@ class Detection:
         ended."""
         if batch is not self._batch:
             self._batch, self._next = batch, [0 for _ in self._detectors]
-        for number, detector in enumerate(self._detectors):
-            if isinstance(detector, Throttles):  # a drop may have started in the last sample
-                self._next[number] = min(self._next[number], first)
+        if self._episodes.running:  # a drop may have started in the last sample
+            for number, detector in enumerate(self._detectors):
+                if isinstance(detector, Throttles):
+                    self._next[number] = min(self._next[number], first)
+        if min(self._next) >= last:  # all have looked ahead
+            return last, []
         gaps = batch.cached(self._gaps)
         at = first
         while at < last:

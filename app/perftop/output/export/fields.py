@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, any_by_sample
+from perftop.base.arrays import Bools, Codes, Floats, Ints, any_by_sample
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import machine_totals, numbers
@@ -49,6 +49,7 @@ class IntervalRows:
     def __init__(self, session: Session) -> None:
         self.session, self.rows = session, session.shown
         self._index: Ints = np.array(self.rows, int)
+        self._has_all = self.rows == [*range(len(session.topology))]
         self._packages: Ints = packages(session.hello)[self._index]
         self._places: dict[str, Floats] = {}
         self._snapshot: TaskSnapshot | None = None
@@ -79,7 +80,9 @@ class IntervalRows:
         return np.array([value], float) if math.isfinite(value) else UNKNOWN
 
     def of_cpu(self, values: Floats | None) -> Floats:
-        return UNKNOWN if values is None else np.asarray(values.take(self._index))
+        if values is None or self._has_all:
+            return UNKNOWN if values is None else values
+        return np.asarray(values.take(self._index))
 
     def of_core(self, values: Floats) -> Floats:
         return np.asarray(with_extra_column(values, np.nan)[self.cores])
@@ -305,58 +308,118 @@ def with_events(
     return (*measures, *_named_fields(events, names))
 
 
-# --- columns as text: the same results as one number at a time, in a third of the time
+# --- columns as cells: rows of bytes, of which NUL bytes are left out when they are written
+#
+# Digits come from tables, four at a time.
 
-_FORMATS = np.array(["%.7g\n", "%.1f\n", "%.0s\n"], object)
-"""Formats by kind of number: seven digits for a fraction, one decimal for a number that is whole
-after rounding, and an empty text for an unknown number."""
-_FRACTION, _WHOLE, _UNKNOWN = range(3)
-_POWERS_OF_TEN = 10.0 ** np.arange(23)
-"""The powers of ten that a float represents exactly."""
 _MAX_SAFE_DISTANCE = 0.4999
 """Distance in units from the nearest whole number, above which rounding may go wrong: nearly half a
 unit."""
-_MIN_MAGNITUDE, _MAX_MAGNITUDE = 1e-300, 1e15
-"""Range of magnitudes in which a product with a power of ten is precise enough."""
+_MIN_EXPONENT, _MAX_EXPONENT = -16, 14
+"""Powers of ten of the first digit of numbers whose product with a power of ten is precise
+enough."""
+_EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
+_UNIT = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
+"""By exponent, the power of ten of the seventh digit as it is printed: numbers below 1e-4 are
+printed with an exponent."""
+_SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
+    10.0 ** np.maximum(powers, 0)
+    for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_UNIT, _UNIT, 12 + _UNIT)
+)
+"""By exponent: factor and divisor that make the seventh digit of a number the last before the
+point; number of these units in one; number of ones in a unit, and of the last printed decimals."""
+_PRINTED_EXPONENTS = np.array(
+    [b"e-%02d" % -e if e < -4 else b"" for e in _EXPONENTS.tolist()], "S4"
+).view(np.uint32)
+_FOURS, _PLACE_VALUES = np.arange(10_000)[:, None], np.array([1000, 100, 10, 1])
+_ALL_DIGITS = _FOURS // _PLACE_VALUES % 10 + ord("0")
+_HIGHEST_DIGITS = np.where(_FOURS < _PLACE_VALUES, 0, _ALL_DIGITS)
+_LOWEST_DIGITS = np.where(_FOURS % (10 * _PLACE_VALUES) == 0, 0, _ALL_DIGITS)
 
 
-def number_texts(values: Floats) -> list[str]:
-    """Returns `repr(json_number(value))` of each value; an empty text where it
-    is not finite."""
-    is_finite = np.isfinite(values)
-    values = np.where(is_finite, values, 0.0) + 0.0  # not -0.0
-    magnitude = np.abs(values)
-    # Power of ten of the seventh digit. Below 1 it only matters that no number but 0 is whole.
-    digit = np.floor(np.log10(np.maximum(magnitude, 0.1))).astype(np.int64) - 6
-    factor = _POWERS_OF_TEN.take(np.maximum(-digit, 0))
-    unit = _POWERS_OF_TEN.take(np.clip(digit, 0, len(_POWERS_OF_TEN) - 1))
-    scaled = values * factor / unit
+def _table(*digits: Ints) -> np.ndarray:
+    return np.concatenate(digits).astype(np.uint8).view(np.uint32).ravel()
+
+
+_ZERO = np.array([[ord("0"), 0, 0, 0]])
+_WHOLE_TABLES = (
+    *[_table(_ALL_DIGITS, _HIGHEST_DIGITS)] * 3,
+    _table(_ALL_DIGITS, _ZERO, _HIGHEST_DIGITS[1:]),
+)
+"""For each four digits of a whole number below 10**16: all four, then without leading zeros."""
+_DECIMAL_TABLES = (
+    _table(_ALL_DIGITS, _ZERO, _LOWEST_DIGITS[1:]),
+    *[_table(_ALL_DIGITS, _LOWEST_DIGITS)] * 2,
+)
+"""For each four of twelve decimals: all four, then without trailing zeros."""
+
+
+def _write_whole(cells: np.ndarray, values: Floats) -> None:
+    rest, above = values.astype(np.int64), np.zeros(len(values), np.int64)
+    for index, table in enumerate(_WHOLE_TABLES):
+        digits = rest // 10 ** (12 - 4 * index)
+        cells[:, index] = table.take(digits - 10_000 * above + 10_000 * (above == 0))
+        above = digits
+
+
+def _write_decimals(cells: np.ndarray, values: Floats) -> None:
+    rest = values.astype(np.int64)
+    for index, table in enumerate(_DECIMAL_TABLES):
+        unit = 10 ** (8 - 4 * index)
+        digits = rest // unit
+        rest -= digits * unit
+        cells[:, index] = table.take(digits + 10_000 * (rest == 0))
+
+
+def number_cells(values: Floats) -> Codes:
+    """Returns `repr(json_number(value))` of each value; an empty cell where it is not finite."""
+    is_finite, magnitude = np.isfinite(values), np.abs(values)
+    is_plain = (magnitude >= 10.0**_MIN_EXPONENT) & (magnitude < 10.0 ** (_MAX_EXPONENT + 1))
+    magnitude = np.where(is_plain, magnitude, 1.0)
+    exponent = np.floor(np.log10(magnitude)).astype(np.intp) - _MIN_EXPONENT
+    scaled = magnitude * _SCALE_UP.take(exponent) / _SCALE_DOWN.take(exponent)
     units = np.rint(scaled)
-    rounded = units / factor * unit
-    is_whole = (np.rint(rounded) == rounded) & (magnitude < 10 * _MAX_MAGNITUDE)
-    is_whole &= (rounded != 0) | (magnitude == 0)
-    kinds = np.where(is_finite, np.where(is_whole, _WHOLE, _FRACTION), _UNKNOWN)
-    printed = np.where(is_whole, rounded, values)
-    texts = ("".join(_FORMATS.take(kinds).tolist()) % tuple(printed.tolist())).split("\n")
-    is_unsure = (np.abs(scaled - units) > _MAX_SAFE_DISTANCE) | (magnitude >= _MAX_MAGNITUDE)
-    is_unsure = is_whole & is_unsure | (magnitude > 0) & (magnitude < _MIN_MAGNITUDE)
-    for index in np.flatnonzero(is_unsure & is_finite).tolist():
-        texts[index] = repr(float(f"{values[index]:.7g}"))
-    return texts[:-1]
+    is_plain &= (np.abs(scaled - units) <= _MAX_SAFE_DISTANCE) & (units < 1e7)
+    units *= is_plain
+    units_of_one = _UNITS_OF_ONE.take(exponent)
+    whole = np.floor(units / units_of_one)
+    decimals = (units - whole * units_of_one) * _DECIMALS_OF_UNIT.take(exponent)
+    cells = np.zeros((len(values), 10), np.uint32)
+    cells[:, 0], cells[:, 5] = np.where(values < 0, ord("-"), 0), ord(".")
+    _write_whole(cells[:, 1:5], whole * _ONES_OF_UNIT.take(exponent))
+    _write_decimals(cells[:, 6:9], decimals)
+    cells[:, 9] = _PRINTED_EXPONENTS.take(exponent)
+    cells[(cells[:, 9] != 0) & (decimals == 0), 5:7] = 0
+    cells[~is_finite] = 0
+    result = cells.view(np.uint8)
+    for index in np.flatnonzero(is_finite & ~is_plain & (values != 0)).tolist():
+        text = repr(float(f"{values[index]:.7g}")).encode()
+        result[index] = 0
+        result[index, : len(text)] = [*text]
+    return result
 
 
-def whole_texts(values: Floats) -> list[str]:
-    """Returns the text of each integer; an empty text where it is unknown."""
-    is_finite = np.isfinite(values)
-    if np.count_nonzero(is_finite) == is_finite.size:
-        return ("%d\n" * len(values) % tuple(values.tolist())).split("\n")[:-1]
-    return [f"{int(v)}" if known else "" for v, known in zip(values, is_finite, strict=True)]
+def whole_cells(values: Floats) -> Codes:
+    """Returns the text of each integer; an empty cell where it is unknown."""
+    is_known = np.isfinite(values)
+    known_values = np.where(is_known, values, 0.0)
+    if not np.logical_and.reduce((known_values >= 0) & (known_values < 1e16)):
+        return text_cells(f"{int(v)}" if v == v else "" for v in values.tolist())  # noqa: PLR0124
+    cells = np.zeros((len(values), 4), np.uint32)
+    _write_whole(cells, known_values)
+    cells[~is_known] = 0
+    return cells.view(np.uint8)
 
 
-def exact_texts(values: Floats) -> list[str]:
-    """Returns the shortest text from which each number can be read back exactly; an empty text
+def exact_cells(values: Floats) -> Codes:
+    """Returns the shortest text from which each number can be read back exactly; an empty cell
     where it is unknown."""
-    return ["" if value != value else repr(value) for value in values.tolist()]  # noqa: PLR0124
+    return text_cells("" if v != v else repr(v) for v in values.tolist())  # noqa: PLR0124
+
+
+def text_cells(texts: Iterable[str]) -> Codes:
+    cells = np.array([text.encode() for text in texts], np.bytes_)
+    return cells.view(np.uint8).reshape(len(cells), cells.itemsize)
 
 
 def rounded_numbers(values: Floats) -> Floats:

@@ -32,10 +32,11 @@ from perftop.output.export.fields import (
     Column,
     Field,
     IntervalRows,
-    exact_texts,
-    number_texts,
+    exact_cells,
+    number_cells,
     rounded_numbers,
-    whole_texts,
+    text_cells,
+    whole_cells,
 )
 from perftop.output.run_summary import run_times
 from perftop.output.stat_lines import Line
@@ -51,7 +52,7 @@ EpisodeCounts = dict[str, dict[str, int]]
 
 
 class Output(Protocol):
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: bytes | bytearray, /) -> object: ...
 
 
 class ExportFormat(Protocol):
@@ -240,18 +241,18 @@ class ExportTable:
             *(_constant(name, text) for name, text in named.items()),
             Field("suspect", "Why samples were left out.", self._suspects, "suspect", "text",
                   explained=False),
-            Field("why", "Why values are not there.", self._whys, "why", "text", explained=False),
+            Field("why", "Why values are not there.", self._missing_reasons, "why", "text",
+                  explained=False),
         )  # fmt: skip
         """The fields in the order of the columns. `why` is last: it explains the other columns."""
         self._columns: list[Column] = []
         self._kept_whys: dict[tuple[int, bytes], str] = {}
         """Texts of `why` by row and the state that they depend on, because the same values are
         missing in most intervals."""
+        self._whys: list[str] = []
+        """The texts of `why` of the previous interval, and the state that they depend on."""
+        self._state = b""
         self._cores: object = None
-        self.first_of_core: list[int] = []
-        """The index of the first row of each core ..."""
-        self.core_of_row: list[int] = []
-        """... and, by row, the index of its core in that list."""
 
     @property
     def rows(self) -> list[int]:
@@ -262,11 +263,7 @@ class ExportTable:
         """Returns the columns in the order of `fields`, for the CPUs shown."""
         rows = self._rows.of(interval)
         if self._cores is not self._session.reader.cores:
-            self._cores, self._kept_whys = self._session.reader.cores, {}
-            owners = [core if core >= 0 else -1 - i for i, core in enumerate(rows.cores.tolist())]
-            places = {owner: place for place, owner in enumerate(dict.fromkeys(owners))}
-            self.first_of_core = [*map(owners.index, places)]
-            self.core_of_row = [places[owner] for owner in owners]
+            self._cores, self._kept_whys, self._state = self._session.reader.cores, {}, b""
         self._columns = []
         for field in self.fields:
             self._columns.append(field.values(rows))
@@ -280,11 +277,14 @@ class ExportTable:
             for row, doubted in zip(rows.rows, rows.is_doubted(), strict=True)
         ]
 
-    def _whys(self, rows: IntervalRows) -> Sequence[str]:
+    def _missing_reasons(self, rows: IntervalRows) -> Sequence[str]:
         """Returns the reasons for missing values by CPU, each after the names of the fields that it
-        applies to."""
-        missing = self._is_missing(rows)
-        states = _states(self._session, rows.interval)[rows.rows]
+        applies to. The same list means that they have not changed."""
+        missing, states = self._is_missing(rows), _states(self._session, rows.interval)
+        state = missing.tobytes() + states.tobytes()
+        if state == self._state:  # the usual case
+            return self._whys
+        states = self._with_siblings(states)[rows.rows]
         keys = np.concatenate([missing.T, states], axis=1)
         if len(self._kept_whys) > MAX_REASON_TEXTS:
             self._kept_whys = {}
@@ -295,7 +295,15 @@ class ExportTable:
             if why is None:
                 why = kept[key] = self._reason_text(rows, rows.rows[key[0]], missing[:, key[0]])
             whys.append(why)
+        self._state, self._whys = state, whys
         return whys
+
+    def _with_siblings(self, states: Codes) -> Codes:
+        """Returns, by position of the CPU, its state and those of the CPUs of its core."""
+        cores = self._session.reader.cores
+        padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
+        siblings = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])[cores.of_cpu]
+        return np.concatenate([states, padded[siblings].reshape(len(states), -1)], axis=1)
 
     def _is_missing(self, rows: IntervalRows) -> Bools:
         """Returns (fields, rows): which values of the fields that are explained are missing."""
@@ -343,27 +351,24 @@ def _constant(name: str, text: str) -> Field:
 
 
 def _states(session: Session, interval: Interval) -> Codes:
-    """Returns, by position of the CPU, the state of the CPU and its siblings on which the reasons
-    for missing values depend."""
-    util, cores = interval.values["util"], session.reader.cores
+    """Returns, by position of the CPU, its state and that of its core, on which the reasons for
+    missing values depend."""
+    util = interval.values["util"]
     parts = [interval.online, util == 0, np.isnan(util)]
     shares = [] if interval.counted is None else [interval.counted]
     for share in (*shares, *interval.shares.values()):
         parts += [share < MIN_COUNTED_SHARE, share == 0, np.isnan(share)]
-    how = np.append(interval.split.method_codes, 0)[cores.of_cpu]
-    own = np.column_stack([*parts, how, interval.doubts]).astype(np.uint8)
-    padded = np.concatenate([own, np.zeros((1, own.shape[1]), np.uint8)])
-    siblings = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])[cores.of_cpu]
-    return np.concatenate([own, padded[siblings].reshape(len(own), -1)], axis=1)
+    how = np.append(interval.split.method_codes, 0)[session.reader.cores.of_cpu]
+    return np.column_stack([*parts, how, interval.doubts]).astype(np.uint8)
 
 
 NOTHING_MISSING = "-"
 """Value of `why` in the first row of a CPU in which no value is missing any more."""
-_TEXTS_OF_KIND: dict[str, Callable[[Floats], list[str]]] = {
-    "number": number_texts, "exact": exact_texts, "whole": whole_texts, "count": whole_texts,
-    "total": whole_texts,
+_CELLS_OF_KIND: dict[str, Callable[[Floats], Codes]] = {
+    "number": number_cells, "exact": exact_cells, "whole": whole_cells, "count": whole_cells,
+    "total": whole_cells,
 }  # fmt: skip
-_BOOL_TEXTS = {True: "true", False: "false"}
+_TRUTH_CELLS = text_cells(["false", "true"])
 
 
 class Delimited(ExportFormat):
@@ -372,56 +377,76 @@ class Delimited(ExportFormat):
     of the file."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
-        self._out, self._table, self._rows = out, ExportTable(session, measures), len(session.shown)
+        self._out, self._table = out, ExportTable(session, measures)
         self._whys: Sequence[str] = ()
         """The values of `why` in the previous interval."""
-        self._values: list[bytes | Sequence[str | None]] = [b"" for _ in self._table.fields]
+        fields = self._table.fields
+        self._contents: list[bytes | Sequence[str | None]] = [b""] * len(fields)
         """The columns of the previous interval, numbers as bytes, ..."""
-        self._cells: list[list[str]] = [[] for _ in self._table.fields]
-        """... and their cells."""
-        self._write([[_cell(field.name)] for field in self._table.fields])
+        self._cells = [text_cells([""])] * len(fields)
+        """... and their cells; a column with the same value in all rows has a single cell."""
+        self._ends = np.zeros(len(fields), int)
+        """Where the cells of each column end in the lines, without the comma."""
+        self._rows, self._bytes = len(session.shown), bytearray()
+        """The number of lines and their bytes, with the room that the widest cells took."""
+        out.write(f"{','.join(_cell(field.name) for field in fields)}\n".encode())
 
     def interval(self, interval: Interval) -> None:
         columns, cells = self._table.columns(interval), self._cells
         columns[-1] = self._changed_reasons(cast("Sequence[str]", columns[-1]))
         # Numbers of one kind are formatted together.
-        new_numbers: dict[Callable[[Floats], list[str]], dict[int, Floats]] = {}
+        new_numbers: dict[Callable[[Floats], Codes], dict[int, Floats]] = {}
+        new_columns: list[int] = []
         for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=True)):
-            values = column.tobytes() if isinstance(column, np.ndarray) else column
-            if values is self._values[index] or values == self._values[index]:
+            content = column.tobytes() if isinstance(column, np.ndarray) else column
+            if content == self._contents[index]:
                 continue
-            self._values[index] = values
-            if not isinstance(column, np.ndarray):
-                cells[index] = [_cell(text) if text else "" for text in column]
-            elif field.kind == "truth":
-                cells[index] = [*map(_BOOL_TEXTS.__getitem__, column.tolist())]
+            self._contents[index] = content
+            new_columns.append(index)
+            if field.kind == "truth":
+                cells[index] = _TRUTH_CELLS[np.asarray(column, int)]
+            elif isinstance(column, np.ndarray):
+                of_kind = new_numbers.setdefault(_CELLS_OF_KIND[field.kind], {})
+                of_kind[index] = np.asarray(column, float)
             else:
-                is_of_core = field.scope == "core" and len(column) > 1
-                of_kind = new_numbers.setdefault(_TEXTS_OF_KIND[field.kind], {})
-                of_owners = column[self._table.first_of_core] if is_of_core else column
-                of_kind[index] = np.asarray(of_owners, float)
-        for texts_of, numbers in new_numbers.items():
-            texts, first = texts_of(np.concatenate([*numbers.values()])), 0
-            for index, of_owners in numbers.items():
-                cells[index] = texts[first : first + len(of_owners)]
-                first += len(of_owners)
-                if len(of_owners) < len(columns[index]):
-                    cells[index] = [*map(cells[index].__getitem__, self._table.core_of_row)]
-        self._write([part if len(part) > 1 else part * self._rows for part in cells])
+                cells[index] = text_cells(_cell(text) if text else "" for text in column)
+        for cells_of, numbers in new_numbers.items():
+            all_cells, first = cells_of(np.concatenate([*numbers.values()])), 0
+            for index, values in numbers.items():
+                part = all_cells[first : first + len(values)]
+                cells[index] = part[:, part[0] != 0] if len(part) == 1 else part
+                first += len(values)
+        self._place_cells(new_columns)
+        self._out.write(self._bytes.translate(None, b"\0"))
+
+    def _place_cells(self, new_columns: Sequence[int]) -> None:
+        """Puts the cells of these columns into the lines. All columns have new places if a cell is
+        wider than any before in its column."""
+        starts = np.concatenate([[0], self._ends[:-1] + 1])
+        room, widths = self._ends - starts, np.array([cells.shape[1] for cells in self._cells])
+        if (widths > room).any():
+            widths = np.maximum(widths, room)
+            self._ends = np.cumsum(widths + 1) - 1
+            starts, new_columns = self._ends - widths, range(len(widths))
+            self._bytes = bytearray(self._rows * int(self._ends[-1] + 1))
+        lines = np.frombuffer(self._bytes, np.uint8).reshape(self._rows, -1)
+        lines[:, self._ends], lines[:, -1] = ord(","), ord("\n")
+        firsts, ends = starts.tolist(), self._ends.tolist()
+        for index in new_columns:
+            cells = self._cells[index]
+            end = firsts[index] + cells.shape[1]
+            lines[:, firsts[index] : end] = cells
+            lines[:, end : ends[index]] = 0
 
     def _changed_reasons(self, whys: Sequence[str]) -> Sequence[str]:
         """Returns the values of `why` that differ from those of the previous interval."""
         before, self._whys = self._whys, whys
-        if whys == before:
+        if whys is before:
             return [""]
         if len(before) != len(whys):
             return whys
         pairs = zip(whys, before, strict=True)
         return ["" if why == why_before else why or NOTHING_MISSING for why, why_before in pairs]
-
-    def _write(self, columns: Sequence[Sequence[str]]) -> None:
-        lines = "\n".join(map(",".join, zip(*columns, strict=True)))
-        self._out.write(f"{lines}\n".encode())
 
 
 @lru_cache(maxsize=1 << 12)

@@ -20,10 +20,10 @@ from perfprobe import wire
 from perftop.model.delta import Doubt
 from perftop.output.export.fields import (
     MEASURES,
-    exact_texts,
-    number_texts,
+    exact_cells,
+    number_cells,
     rounded_numbers,
-    whole_texts,
+    whole_cells,
 )
 from perftop.output.export.forms import Delimited
 from perftop.output.stat_lines import json_number
@@ -42,6 +42,10 @@ edges = st.sampled_from([0.0, 1.0, math.nan, math.inf, -math.inf, 5e-324, 1e-5, 
 numbers = st.one_of(st.floats(), decimals, halves, edges)
 
 
+def texts(cells: np.ndarray) -> list[str]:
+    return [row.tobytes().replace(b"\0", b"").decode() for row in cells]
+
+
 @given(st.lists(st.tuples(numbers, st.booleans()), max_size=60))
 def test_a_column_has_the_texts_of_its_numbers(signed: list[tuple[float, bool]]) -> None:
     values = [-value if negative else value for value, negative in signed]
@@ -49,7 +53,7 @@ def test_a_column_has_the_texts_of_its_numbers(signed: list[tuple[float, bool]])
     column = np.array(values, float)
 
     expected = ["" if value is None else repr(value + 0.0) for value in each]
-    assert number_texts(column) == expected
+    assert texts(number_cells(column)) == expected
     assert np.array_equal(
         rounded_numbers(column),
         [math.nan if value is None else value for value in each],
@@ -59,9 +63,9 @@ def test_a_column_has_the_texts_of_its_numbers(signed: list[tuple[float, bool]])
 
 def test_integers_and_exact_numbers() -> None:
     values = np.array([0.0, 3.0, 1e17, math.nan])
-    assert whole_texts(values) == ["0", "3", "100000000000000000", ""]
-    assert whole_texts(values[:3]) == ["0", "3", "100000000000000000"]
-    assert exact_texts(np.array([1700000000.1, math.nan, 0.1 + 0.2])) == [
+    assert texts(whole_cells(values)) == ["0", "3", "100000000000000000", ""]
+    assert texts(whole_cells(values[:3])) == ["0", "3", "100000000000000000"]
+    assert texts(exact_cells(np.array([1700000000.1, math.nan, 0.1 + 0.2]))) == [
         "1700000000.1", "", "0.30000000000000004",
     ]  # fmt: skip
 
@@ -70,8 +74,8 @@ class Forgetful(Delimited):
     """Makes each line from nothing."""
 
     def interval(self, interval: object) -> None:
-        self._values = [b"" for _ in self._values]
-        self._table._kept_whys = {}
+        self._contents = [b""] * len(self._contents)
+        self._table._kept_whys, self._table._state = {}, b""
         super().interval(interval)  # type: ignore[arg-type]
 
 
