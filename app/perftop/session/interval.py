@@ -86,6 +86,10 @@ class Interval:
         return self.ceilings.hz
 
 
+MIN_GOOD_SHARE = 0.9
+"""Share of the samples in which a metric must be known for its mean over them to stand for all."""
+
+
 @dataclass(slots=True)
 class Span:
     """Sums over samples. Samples with suspect counters need two more sums: of the metrics of good
@@ -100,6 +104,8 @@ class Span:
     _good_sums: Floats | None = None
     """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
     known."""
+    _good_counts: Ints | None = None
+    """(metrics, CPUs): number of these samples."""
     _whole_delta: Delta | None = None
     _only_sample: tuple[SampleBatch, int, bytes] | None = None
     """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
@@ -120,10 +126,12 @@ class Span:
         if len(doubted) and self._good_sums is None:
             sums = reader.evaluator.evaluate(self.delta)
             self._good_sums = _known_sums(sums.top, sums.bottom)
+            self._good_counts = self.sample_count * _is_known(sums.top, sums.bottom).astype(int)
             self._whole_delta = self.delta.copy()
         if self._good_sums is not None and self._whole_delta is not None:
-            good_sums = _known_sums(values.top[part], values.bottom[part]).swapaxes(0, 1)
-            self._good_sums = add_samples(self._good_sums, good_sums)
+            top, bottom = values.top[part], values.bottom[part]
+            self._good_sums = add_samples(self._good_sums, _known_sums(top, bottom).swapaxes(0, 1))
+            self._good_counts = self._good_counts + _is_known(top, bottom).sum(axis=0)
             self._whole_delta.add(batch.whole[part], doubted)
         lost_sums = batch.cached(_lost_sums)[part]
         self._lost_sums = add_samples(
@@ -135,13 +143,16 @@ class Span:
         self._only_sample = (batch, first, reader.online.tobytes()) if is_single else None
 
     def values(self, reader: SampleReader) -> Values:
-        """Metrics over all samples; a metric that is suspect in some samples is over the others."""
+        """Metrics over all samples; a metric that is suspect in some samples is over the others,
+        if these are most of them."""
         values = reader.evaluator.evaluate(self.delta)
         if self._lost_sums is None:
             return values
         parts = np.array([values.top, values.bottom])
         if self._good_sums is not None:
-            parts = np.where(np.isfinite(parts).all(axis=0), parts, self._good_sums)
+            is_enough = self._good_counts >= MIN_GOOD_SHARE * self.sample_count
+            good_sums = np.where(is_enough, self._good_sums, np.nan)
+            parts = np.where(np.isfinite(parts).all(axis=0), parts, good_sums)
         parts[:, INDEX[LOST_RATIO]] = self._lost_sums
         top, bottom = parts
         return Values(top, bottom, registry=values.registry)
@@ -208,7 +219,11 @@ def _lost_sums(batch: SampleBatch) -> Floats:
 
 def _known_sums(top: Floats, bottom: Floats) -> Floats:
     """Returns numerators and denominators as one array, 0 where one of the two is unknown."""
-    return np.where(np.isfinite(top) & np.isfinite(bottom), [top, bottom], 0.0)
+    return np.where(_is_known(top, bottom), [top, bottom], 0.0)
+
+
+def _is_known(top: Floats, bottom: Floats) -> Bools:
+    return np.asarray(np.isfinite(top) & np.isfinite(bottom))
 
 
 # --- Minimum, maximum, percentiles and mean SMT states over the samples of a run, in bounded

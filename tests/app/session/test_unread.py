@@ -1,4 +1,4 @@
-"""A value that could not be read in one of many samples."""
+"""A value that could not be read in some of many samples."""
 
 from __future__ import annotations
 
@@ -15,24 +15,41 @@ SAMPLES, UNREAD = 40, 17
 
 
 class Unread(Machine):
-    """A machine on which the cycles of CPU 1 cannot be read in one sample."""
+    """A machine on which the cycles of CPU 1 cannot be read in some samples."""
+
+    unread = range(UNREAD, UNREAD + 1)
 
     def _advance(self, cpu: int, samples: int) -> dict[str, Any]:
         cells: dict[str, Any] = super()._advance(cpu, samples)
-        if cpu == 1 and self._seq == UNREAD:
+        if cpu == 1 and self._seq in self.unread:
             cells["cycles"] = None
         return cells
 
 
-@pytest.mark.parametrize("at_once", [1, SAMPLES])
-def test_one_unread_value_does_not_make_a_run_unknown(at_once: int) -> None:
-    machine = Unread(cores=2)
+def run_of(machine: Machine, at_once: int) -> Session:
     machine.does = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
     session = Session(machine.hello)
     frames = [machine.frame(seq) for seq in range(SAMPLES)]
     for first in range(0, SAMPLES, at_once):
         session_of(session, frames[first : first + at_once])
+    return session
+
+
+@pytest.mark.parametrize("at_once", [1, SAMPLES])
+def test_one_unread_value_does_not_make_a_run_unknown(at_once: int) -> None:
+    session = run_of(Unread(cores=2), at_once)
     whole = session.run_interval().values
     assert whole["busy_hz"] == pytest.approx([3e9, 2e9, 3e9, 3e9], rel=1e-3)
     assert np.isfinite(whole["ipc"]).all()
     assert whole.mean("busy_hz", session.shown) == pytest.approx(2.75e9, rel=0.02)
+
+
+@pytest.mark.parametrize("at_once", [1, SAMPLES])
+@pytest.mark.parametrize(("unread", "is_known"), [(2, True), (3, False)])
+def test_a_mean_needs_nine_tenths_of_the_samples(unread: int, is_known: bool, at_once: int) -> None:
+    """There are 39 differences, and an unread value is missing in two of them."""
+    machine = Unread(cores=2)
+    machine.unread = range(UNREAD, UNREAD + unread)
+    whole = run_of(machine, at_once).run_interval().values
+    assert np.isfinite(whole["busy_hz"]).tolist() == [True, is_known, True, True]
+    assert np.isfinite(whole["util"]).all(), "which needs no cycles"
