@@ -40,8 +40,8 @@ MAX_PHASES = 1000
 class Phase:
     line: Line
     """The phase as `summary --json` prints it: the summary of `stat --json` with `label`, `start`,
-    `answer`, `lost_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the machine's
-    measures."""
+    `answer`, `lost_to_causes_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the
+    machine's measures."""
     report: Report
     both: float
     """Mean share of time, over the cores, with both threads active; NaN if unknown."""
@@ -89,7 +89,8 @@ def phase(session: Session, label: str) -> Phase:
     line = {
         "type": "phase", "label": label, "start": session.unix(first_ns),
         "answer": answer(session, why), **rest, "machine": machine,
-        "lost_ratio": json_number(why.sums.lost_ratio), "samples": why.totals.sample_count,
+        "lost_to_causes_ratio": json_number(why.sums.lost_ratio),
+        "samples": why.totals.sample_count,
     }  # fmt: skip
     return Phase(line, why, session.run_interval().split.mean("both"), worst)
 

@@ -104,7 +104,7 @@ class Span:
     _good_sums: Floats | None = None
     """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
     known."""
-    _good_counts: Ints | None = None
+    _good_counts: Ints | int = 0
     """(metrics, CPUs): number of these samples."""
     _whole_delta: Delta | None = None
     _only_sample: tuple[SampleBatch, int, bytes] | None = None

@@ -50,11 +50,10 @@ def phases(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> dict[s
 def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = phases(capsys, recording, *BY_MARK)
     assert [*result] == ["load", "solve", "store", "whole"]
-    assert [result[name]["lost_ratio"] for name in ("load", "solve", "store")] == pytest.approx(
-        [0, SHARE * 4.1 / 4.2, 0], abs=0.01
-    )
+    lost = [result[name]["lost_to_causes_ratio"] for name in ("load", "solve", "store")]
+    assert lost == pytest.approx([0, SHARE * 4.1 / 4.2, 0], abs=0.01)
     assert result["solve"]["elapsed_s"] == pytest.approx(4.2, abs=0.11)
-    assert result["whole"]["lost_ratio"] == pytest.approx(SHARE * 4.1 / 20, abs=0.003)
+    assert result["whole"]["lost_to_causes_ratio"] == pytest.approx(SHARE * 4.1 / 20, abs=0.003)
     (cause, *_) = result["solve"]["causes"]
     assert (cause["kind"], cause["cause"]) == ("turbo-drop", "power-pl1")
     clocks = {name: line["machine"]["busy_hz"]["mean"] for name, line in result.items()}
@@ -66,7 +65,8 @@ def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[
 def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = phases(capsys, recording, "--from", "9s", "--to", "11s")["whole"]
     assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
-    assert line["lost_ratio"] == pytest.approx(SHARE, rel=0.02)
+    assert line["lost_to_causes_ratio"] == pytest.approx(SHARE, rel=0.02)
+    assert "lost_ratio" not in line, "that of `machine` is without waits of tasks"
 
 
 def test_marks_before_the_part_begin_no_phase(

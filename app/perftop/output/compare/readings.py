@@ -443,7 +443,9 @@ class RecordingReader(Phases):
                 # What a job loses is known for the whole only: it waits while CPUs are busy.
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
-                line["machine"] = line["machine"] | {"lost_ratio": {"mean": line["lost_ratio"]}}
+                line["machine"] = line["machine"] | {
+                    "lost_ratio": {"mean": line["lost_to_causes_ratio"]}
+                }
                 courses.pop("lost_ratio", None)
                 samples.pop("lost_ratio", None)
             self.readings.append(replace(reading(line, label), courses=courses, samples=samples))
