@@ -121,11 +121,11 @@ class _Reason:
 
 
 def waiting_loss(
-    session: Session, job: str | None, totals: Totals, whole: Interval, *, past: bool
+    session: Session, job: str | None, totals: Totals, whole: Interval, *, over: bool
 ) -> WaitingLoss | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
     None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
-    `whole` and `past` as in `report`."""
+    `whole` as in `report`; `over`: use the past tense."""
     times, span_s = totals.times, totals.elapsed_s
     everywhere_tasks = _without_quotas(times, times.tasks)
     tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != UNKNOWN_CPU}
@@ -140,7 +140,7 @@ def waiting_loss(
     whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
     who = f"{count_noun(len(members), waiters.what)} of {whose}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
-    verb = "waited" if past else "waits" if len(waiting) == 1 else "wait"
+    verb = "waited" if over else "waits" if len(waiting) == 1 else "wait"
     after = f"{reason.preposition} "
     place = short_place_text(session.topology, cpus, cpus[0])
 
@@ -170,7 +170,7 @@ def waiting_loss(
              for end in ends] or [f"{headline} for {place}"]  # fmt: skip
     is_one = job is None and len(cpus) == 1
     if is_one and (pair := _named_neighbours(tasks, cpus[0], reason.neighbours, waiters.pids)):
-        shared, waited = ("shared", "waited") if past else ("share", "waits")
+        shared, waited = ("shared", "waited") if over else ("share", "waits")
         tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
     return WaitingLoss(

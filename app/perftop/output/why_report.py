@@ -162,16 +162,17 @@ def report(
     totals: Totals | None = None, whole: Interval | None = None,
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on a part of it. `first_ns`: raw time of the first frame.
-    `name`: name of the command that perftop ran. `past`: true if the span is over. `totals`: sums
-    of the part, whose numbers are `whole`."""
+    `name`: name of the command that perftop ran, which has ended. `past`: true if the span is over,
+    so that no cause is still running. `totals`: sums of the part, whose numbers are `whole`."""
     is_whole_run = totals is None
+    over = past or name is not None
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.run_interval()
     job = name or _job_text(session, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = [
-        _finding(session, totals, whole, cause, episodes, job, past=past)
+        _finding(session, totals, whole, cause, episodes, job, past=past, over=over)
         for cause, share in totals.losses.shares().items() if share > 0
     ]  # fmt: skip
     reasons = names_by_reason(
@@ -198,7 +199,7 @@ def report(
         hides = "No turbo table is known: clocks are compared with the base clock."
     checked = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
     hints = clues(session, whole, totals.losses)
-    return Report(job, totals, findings, checked, hints, unseen, whole, spent, hides, past)
+    return Report(job, totals, findings, checked, hints, unseen, whole, spent, hides, over)
 
 
 _EPISODE_NAMES = {
@@ -229,8 +230,9 @@ def _job_text(session: Session, times: RunTimes) -> str | None:
 
 def _finding(
     session: Session, totals: Totals, whole: Interval, cause: Cause, episodes: Sequence[Episode],
-    job: str | None, *, past: bool,
+    job: str | None, *, past: bool, over: bool,
 ) -> Finding:  # fmt: skip
+    """`over`: use the past tense."""
     now_ns, sums, times = totals.end_ns, totals.losses, totals.times
     span_ns = now_ns - totals.start_ns
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
@@ -251,7 +253,7 @@ def _finding(
         mean_depth = sum(e.lost_s(now_ns) for e in alike) / ran_s if ran_s > 0 else 0.0
         known = [replace(worst, cpus=cpus, depth=mean_depth)]
     names = [job] if job else losers(session, known, whole.tasks)
-    words = text(sentence(session.topology, known, names, over=not running))
+    words = text(sentence(session.topology, known, names, over=over or not running))
     # The sentence already contains the clocks.
     drop = (
         {"busy_hz", "ceiling_hz"} if kind is not None and kind.costs_cycles else {"owner", "line"}
@@ -278,12 +280,12 @@ def _finding(
         evidence = [f"steal {stolen}, in {long_duration(span_ns)}"]
         return replace(finding, confidence=how, evidence=evidence)
     if cause == QUOTA_CAUSE:
-        return _quota_finding(finding, times, job, totals.elapsed_s, past=past)
+        return _quota_finding(finding, times, job, totals.elapsed_s, over=over)
     if cause == STOPPED_CAUSE and times.threads:
         return _stopped_finding(finding, times, job)
     if (
         cause == WAIT_CAUSE
-        and (waits := waiting_loss(session, job, totals, whole, past=past)) is not None
+        and (waits := waiting_loss(session, job, totals, whole, over=over)) is not None
     ):
         for_s = finding.active_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
@@ -297,7 +299,7 @@ def _finding(
 
 
 def _quota_finding(
-    finding: Finding, times: RunTimes, job: str | None, span_s: float, *, past: bool
+    finding: Finding, times: RunTimes, job: str | None, span_s: float, *, over: bool
 ) -> Finding:
     """Returns the finding on CPU quotas. Its text names the group that lost most."""
     tasks = times.threads if job is not None else times.tasks
@@ -325,7 +327,7 @@ def _quota_finding(
         finding, text=f"{who} may use no more than {allowed}{whose}",
         culprit=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence=confidence(*QUOTA_CAUSE), details=details,
-        headline=f"{who} {'lost' if past else 'loses'} {percent_of(worst.wait_s, worst.wanted_s)} "
+        headline=f"{who} {'lost' if over else 'loses'} {percent_of(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, span_s),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from perftop.base.text import (
     long_duration,
     percent,
     printable,
+    short_duration,
     terminal_text,
     time_of_day,
     two_decimals,
@@ -89,7 +90,10 @@ def answer(session: Session, report: Report) -> str:
         return _first_fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
     wanted_s, elapsed_s = report.sums.whole_s, report.totals.elapsed_s
     if report.job and wanted_s < MIN_WANTED_SHARE * elapsed_s:
-        wanted, elapsed = (long_duration(round(seconds * 1e9)) for seconds in (wanted_s, elapsed_s))
+        wanted, elapsed = (
+            long_duration(round(seconds * 1e9)) if seconds >= 1 else short_duration(seconds)
+            for seconds in (wanted_s, elapsed_s)
+        )
         text = (
             f"{who} {'wanted' if report.is_over else 'wants'} a CPU for only {wanted} of {elapsed}"
         )

@@ -49,7 +49,7 @@ def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
     """What tasks of the whole run waited for."""
     losses = LossSums(np.zeros(2), np.zeros(2), {})
     totals = Totals(session.run.start_ns, session.now_ns, losses, session.run_times, 0, 0)
-    return waiting_loss(session, job, totals, session.run_interval(), past=False)
+    return waiting_loss(session, job, totals, session.run_interval(), over=False)
 
 
 def seen(
@@ -330,8 +330,8 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
 
 @pytest.mark.parametrize(
     ("wait_s", "words"),
-    [(0.13, "job wants a CPU for only 0.1 s of 0.5 s, and loses 93 % of that to hog."),
-     (0.43, "job loses 98 % of its time to hog on CPU 0.")],
+    [(0.13, "job wanted a CPU for only 140 ms of 500 ms, and lost 93 % of that to hog."),
+     (0.43, "job lost 98 % of its time to hog on CPU 0.")],
 )  # fmt: skip
 def test_a_job_that_mostly_sleeps_hears_how_little_it_wanted(wait_s: float, words: str) -> None:
     """A convoy at a lock hardly runs, so a share of the rest would look like a share of its run."""
