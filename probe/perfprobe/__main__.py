@@ -62,7 +62,7 @@ def _discard_stdout() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = stream_options.Parser(
+    parser = argparse.ArgumentParser(
         prog="perfprobe", description="Raw counters of this machine; perftop draws them."
     )
     parser.add_argument("--version", action="version", version=f"perfprobe {__version__}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,6 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose help has a fixed width. To ask for the terminal's width, argparse loads shutil
-    and three compression libraries at each start of perfprobe."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=partial(argparse.HelpFormatter, width=98), **options)
-
-
 def forwarded_options(options: argparse.Namespace) -> list[str]:
     """Returns these options as arguments of perfprobe, without the source, the sample time and the
     watched job."""
@@ -39,9 +30,9 @@ def forwarded_options(options: argparse.Namespace) -> list[str]:
     return [*only, *(["--no-multiplex"] if options.no_multiplex else [])]
 
 
-def sysroot() -> Parser:
+def sysroot() -> argparse.ArgumentParser:
     """Returns the parent parser of every verb that reads the machine's files."""
-    parser = Parser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
         help="read /proc, /sys and /dev below DIR and nothing else",
