@@ -10,7 +10,7 @@ from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.cpu.files import CPU_DIRECTORY
-from perfprobe.kernel import access, settings
+from perfprobe.kernel import access, clues
 from perfprobe.kernel.cgroups import Quotas
 
 WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
@@ -52,7 +52,7 @@ def governor(root: Path, cpus: Iterable[int] | None = None) -> ConditionItem:
     numbers = files.numbered_entries(f"{root}/{CPU_DIRECTORY}", "cpu") if cpus is None else cpus
     cpus_by_governor: dict[str, list[int]] = {}
     for cpu in numbers:
-        if name := settings.governor(root, cpu):
+        if name := clues.governor(root, cpu):
             cpus_by_governor.setdefault(name, []).append(cpu)
     if not cpus_by_governor:
         return ConditionItem("governor", "unknown", _unknown_reason(root))
@@ -77,7 +77,7 @@ def _unknown_reason(root: Path) -> str:
 
 
 def turbo(root: Path) -> ConditionItem:
-    on = settings.turbo_on(root)
+    on = clues.turbo_on(root)
     if on is None:
         return ConditionItem("turbo", "unknown", _unknown_reason(root))
     if not on:

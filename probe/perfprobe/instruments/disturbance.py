@@ -16,8 +16,8 @@ from typing import Any
 from perfprobe.cpu import files
 from perfprobe.instruments import conditions
 from perfprobe.instruments.conditions import ConditionItem
-from perfprobe.polled import procstat
-from perfprobe.polled.procstat import TICK_S
+from perfprobe.polled import proc_counts
+from perfprobe.polled.proc_counts import TICK_S
 
 MAX_BYTES = 1 << 24
 """Upper bound on the bytes read from /proc/stat and /proc/interrupts. The latter has a line for
@@ -61,7 +61,7 @@ def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
 
 
 def ticks(root: Path = Path("/")) -> Ticks:
-    return procstat.parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES) or "")
+    return proc_counts.parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES) or "")
 
 
 def interrupts(text: str, cpu: int) -> dict[str, int]:
@@ -109,7 +109,7 @@ def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int
 def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
     """The fields' share of the CPU's time; None if the CPU is not listed or no tick passed."""
     part = seconds_of_ticks(before, after, cpu, fields)
-    whole = seconds_of_ticks(before, after, cpu, range(len(procstat.FIELDS)))
+    whole = seconds_of_ticks(before, after, cpu, range(len(proc_counts.FIELDS)))
     return part / whole if part is not None and whole is not None and whole > 0 else None
 
 
@@ -119,17 +119,17 @@ def changes_during(
     """Seconds and counts between two readings. A value is None where the kernel does not count it,
     or where there are no `siblings` (other threads of the core, whose idle times are summed)."""
     idle = [
-        seconds_of_ticks(before.ticks, after.ticks, sibling, procstat.IDLE_FIELDS)
+        seconds_of_ticks(before.ticks, after.ticks, sibling, proc_counts.IDLE_FIELDS)
         for sibling in siblings
     ]
     of_siblings = [seconds for seconds in idle if seconds is not None]
-    idle_s = seconds_of_ticks(before.ticks, after.ticks, cpu, procstat.IDLE_FIELDS)
+    idle_s = seconds_of_ticks(before.ticks, after.ticks, cpu, proc_counts.IDLE_FIELDS)
     if before.idle_s is not None and after.idle_s is not None:
         idle_s = after.idle_s - before.idle_s
     served = sum(after.interrupts.values()) - sum(before.interrupts.values())
     amounts = {
         "idle_s": idle_s,
-        "steal_s": seconds_of_ticks(before.ticks, after.ticks, cpu, procstat.STEAL_FIELDS),
+        "steal_s": seconds_of_ticks(before.ticks, after.ticks, cpu, proc_counts.STEAL_FIELDS),
         "interrupts": served if before.interrupts and after.interrupts else None,
         "siblings_idle_s": sum(of_siblings)
         if of_siblings and len(of_siblings) == len(idle)
@@ -173,7 +173,7 @@ def _disturbances(
 ) -> Iterator[Disturbance]:
     """Work of siblings, interrupts, and time that other tasks or the hypervisor took."""
     for sibling in siblings:
-        asleep = share_of_ticks(before.ticks, after.ticks, sibling, procstat.IDLE_FIELDS)
+        asleep = share_of_ticks(before.ticks, after.ticks, sibling, proc_counts.IDLE_FIELDS)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
             result = f"{100 * (1 - asleep):.0f} % busy"
             yield Disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
@@ -187,6 +187,6 @@ def _disturbances(
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
         yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")
-    if stolen := share_of_ticks(before.ticks, after.ticks, cpu, procstat.STEAL_FIELDS):
+    if stolen := share_of_ticks(before.ticks, after.ticks, cpu, proc_counts.STEAL_FIELDS):
         result = f"{100 * stolen:.0f} % of CPU {cpu}"
         yield Disturbance("steal", result, "the hypervisor ran others on it")

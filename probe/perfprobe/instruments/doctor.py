@@ -14,10 +14,10 @@ from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.instruments import conditions
-from perfprobe.kernel import access, idle_trace, settings
+from perfprobe.kernel import access, clues, idle_trace
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.perf import perf_pmus, uncore
-from perfprobe.polled import procstat
+from perfprobe.polled import proc_counts
 from perfprobe.programming import journal
 from perfprobe.registers import msr
 from perfprobe.wire import Missing
@@ -81,7 +81,7 @@ def _proc(root: Path) -> Iterator[Check]:
     except OSError as error:
         why = f"/proc/stat cannot be read: {error.strerror}"
         lost = "utilisation, steal, tasks, waits; what this machine is, and whether it is a guest"
-        yield Check("/proc", "not usable", why, lost, procstat.proc_mount(root))
+        yield Check("/proc", "not usable", why, lost, proc_counts.proc_mount(root))
 
 
 def _perf(root: Path) -> Check:
@@ -200,7 +200,7 @@ def _drivers(root: Path) -> Iterator[Check]:
         why = "no cpufreq driver (usual in a guest)"
         yield Check("cpufreq", "not usable", why, "clocks and limits as the system reports them")
     else:
-        governor = settings.governor(root, 0) or "unknown"
+        governor = clues.governor(root, 0) or "unknown"
         yield Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 

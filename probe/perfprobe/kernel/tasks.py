@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfprobe.cpu import files
 from perfprobe.kernel.cgroups import Quotas, hierarchy, read_cpuset
+from perfprobe.kernel.clues import KernelLog
 from perfprobe.kernel.interrupts import Interrupts
-from perfprobe.kernel.kernel_log import KernelLog
 from perfprobe.kernel.memory_stalls import MemoryStalls
 from perfprobe.kernel.task_files import (
     BATCH_ENTRIES,

@@ -21,7 +21,7 @@ from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import access, departures
-from perfprobe.kernel.settings import settings
+from perfprobe.kernel.clues import settings
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.machine import cpu_files, idle
 from perfprobe.machine.parts import Part, RowReaders, drop_served_keys, keep_first_part_of_key
@@ -30,10 +30,9 @@ from perfprobe.native.batches import Batches
 from perfprobe.native.sampler import DrainedRound, Sampler
 from perfprobe.polled import polling
 from perfprobe.polled.firmware_limits import Hsmp, HsmpTable, LimitStatus
-from perfprobe.polled.machine_counts import MachineCounts
 from perfprobe.polled.polling import Polling
 from perfprobe.polled.powercap import Powercap
-from perfprobe.polled.procstat import STAT_BLOCK, ProcStat
+from perfprobe.polled.proc_counts import STAT_BLOCK, MachineCounts, ProcStat
 from perfprobe.polled.resctrl import Resctrl
 from perfprobe.wire import Block, Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
 

@@ -36,7 +36,7 @@ from perfprobe.instruments.measurement import (
 )
 from perfprobe.instruments.timer_runs import METHODS, Method
 from perfprobe.native import affinity
-from perfprobe.polled import procstat
+from perfprobe.polled import proc_counts
 from perfprobe.wire import Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
@@ -300,9 +300,9 @@ def test_a_new_interrupt_source_counts_from_zero() -> None:
 
 @pytest.mark.parametrize(("busy", "told"), [(1, []), (3, ["3 % busy"])])
 def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, told: list[str]) -> None:
-    idle = [0] * len(procstat.FIELDS)
+    idle = [0] * len(proc_counts.FIELDS)
     after = idle.copy()
-    after[0], after[procstat.IDLE_FIELDS[0]] = busy, 100 - busy
+    after[0], after[proc_counts.IDLE_FIELDS[0]] = busy, 100 - busy
     then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
     rows = disturbance.disturbances_during(0, [1], then, now, Path("/nothing"))
     assert [row["found"] for row in rows] == told

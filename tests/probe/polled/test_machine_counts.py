@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.native import sampler
-from perfprobe.polled.machine_counts import (
+from perfprobe.polled.polling import write_row
+from perfprobe.polled.proc_counts import (
     MAX_CPUS_FOR_TOTALS,
     MachineCounts,
     parse_loads,
     parse_totals,
     read_some,
 )
-from perfprobe.polled.polling import write_row
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 

@@ -18,8 +18,8 @@ from perfprobe._native import lib
 from perfprobe.machine.source import Machine
 from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
 from perfprobe.opening import open_os
-from perfprobe.polled import procstat
-from perfprobe.polled.procstat import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount
+from perfprobe.polled import proc_counts
+from perfprobe.polled.proc_counts import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -162,7 +162,7 @@ def test_the_text_is_as_long_as_its_cpus_need(root: Path, monkeypatch: pytest.Mo
         sizes.append((cpus, size))
         return ProcStatText(fd, cpus, size)
 
-    monkeypatch.setattr(procstat, "ProcStatText", noted)
+    monkeypatch.setattr(proc_counts, "ProcStatText", noted)
     for cpus in ([0, 1], range(1024), [0, 65_535]):
         ProcStat(root, cpus).close()
     assert sizes == [(2, 65_536), (1024, 262_400), (65_536, MAX_BYTES)]
@@ -189,7 +189,7 @@ def test_this_machine() -> None:
     """Each frame of a batch lies between two readings of the test's own."""
 
     def own() -> dict[int, tuple[int, ...]]:
-        return procstat.parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))
+        return proc_counts.parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))
 
     before = own()
     with closing(open_os(Path("/"), SAMPLE_NS, None)) as source:

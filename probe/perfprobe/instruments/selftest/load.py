@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from perfprobe._native import ffi, lib
 from perfprobe.errors import REMEDIES, Unavailable, check_result
 from perfprobe.instruments import disturbance
-from perfprobe.polled import procstat
-from perfprobe.polled.procstat import TICK_S
+from perfprobe.polled import proc_counts
+from perfprobe.polled.proc_counts import TICK_S
 
 FREE_LOOP, ADD_LOOP, IMUL_LOOP, ENTER_LOOP = (
     lib.PP_KNOWN_FREE,
@@ -146,7 +146,7 @@ PERIOD_NS, TIMES = 100_000_000, 9
 ON_NS = (40_000_000, 50_000_000)
 SHIFT_NS = (0, 20_000_000)
 """Delays of the first and the second CPU of a core; they differ so that swapped CPUs show."""
-BUSY_FIELDS = tuple(set(range(len(procstat.FIELDS))) - set(procstat.IDLE_FIELDS))
+BUSY_FIELDS = tuple(set(range(len(proc_counts.FIELDS))) - set(proc_counts.IDLE_FIELDS))
 MAX_OTHERS_SHARE = 0.2
 """Maximum share of the time that other tasks may keep a CPU busy. If they were as busy as the
 pattern, a counter that shows half of the true count would seem right."""

@@ -10,7 +10,7 @@ from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
 from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times, WorkSpan
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import read_factors
-from perfprobe.polled.procstat import TICK_S
+from perfprobe.polled.proc_counts import TICK_S
 
 WAKING_IS_WORK = "interrupts, samples and waking up are work too"
 SPAN_S = TIMES * PERIOD_NS / 1e9

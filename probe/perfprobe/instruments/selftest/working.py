@@ -14,7 +14,7 @@ from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.frame_log import FrameLog, Instant, Movement
 from perfprobe.instruments.selftest.load import Chain
 from perfprobe.instruments.selftest.verdict import Check, Outcome
-from perfprobe.polled.procstat import TICK_S
+from perfprobe.polled.proc_counts import TICK_S
 from perfprobe.wire import Hello
 
 SAME_CHECK = Check("tsc", "the same on all CPUs", "s", 1.0,
