@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -206,15 +208,28 @@ def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
     return Trouble(why, "sysctl kernel.nmi_watchdog=0")
 
 
+_MEDIATED = re.compile(
+    r"^[^#\n]*\bkvm(?:_intel|_amd)?(?:\.|\b[^#\n]*\s)enable_mediated_pmu=[Yy1]", re.MULTILINE
+)
+"""The parameter on the kernel's command line, or as an option in a file of modprobe."""
+
+
+@lru_cache
 def is_pmu_mediated(root: Path) -> bool:
-    """Whether KVM lends the PMU to guests as a whole. It then starts no guest with a PMU while an
-    event of the host includes guests. The existence of /dev/kvm does not decide: nearly every
-    machine has it, and a KVM that does not lend the PMU is not disturbed by such events. Without
-    guests' cycles, halts would be unknown."""
-    modules = (root / "sys/module" / name for name in ("kvm", "kvm_intel", "kvm_amd"))
-    return any(
-        files.read_word(f"{m}/parameters/enable_mediated_pmu") in {"Y", "1"} for m in modules
-    )
+    """Whether KVM lends the PMU to guests as a whole, or will when its module is loaded. It then
+    starts no guest with a PMU while an event of the host includes guests. The existence of /dev/kvm
+    does not decide: nearly every machine has it, and a KVM that does not lend the PMU is not
+    disturbed by such events. Without guests' cycles, halts would be unknown."""
+    names, yes = ("kvm", "kvm_intel", "kvm_amd"), {"Y", "y", "1"}
+    modules = root / "sys/module"
+    values = {files.read_word(f"{modules / name}/parameters/enable_mediated_pmu") for name in names}
+    if any((modules / name).exists() for name in names[1:]):
+        return not values.isdisjoint(yes)
+    texts = [files.read_text(f"{root}/proc/cmdline") or ""]
+    with suppress(OSError):
+        texts += [files.read_text(str(path)) or ""
+                  for path in sorted((root / "etc/modprobe.d").glob("*.conf"))]  # fmt: skip
+    return any(_MEDIATED.search(text) for text in texts)
 
 
 # --- opening groups -------------------------------------------------------------------------------

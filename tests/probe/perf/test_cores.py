@@ -277,6 +277,34 @@ def test_a_mediated_pmu_is_left_to_guests_from_the_start(
     assert [m.what for m in core.missing] == ["guests"] * host_only
 
 
+@pytest.mark.parametrize(("path", "text", "host_only"), [
+    ("proc/cmdline", "root=/dev/sda1 kvm_amd.enable_mediated_pmu=1 quiet\n", True),
+    ("proc/cmdline", "root=/dev/sda1 kvm_amd.enable_mediated_pmu=0 quiet\n", False),
+    ("etc/modprobe.d/kvm.conf", "options kvm_intel nested=1 enable_mediated_pmu=Y\n", True),
+    ("etc/modprobe.d/kvm.conf", "# options kvm_intel enable_mediated_pmu=Y\n", False),
+    ("etc/modprobe.d/kvm.conf", "options kvm_intel nested=1\n", False),
+    ("etc/modprobe.d/other.conf", "options other enable_mediated_pmu=Y\n", False),
+])  # fmt: skip
+def test_a_module_that_will_lend_the_pmu_counts_before_it_is_loaded(
+    path: str, text: str, host_only: bool, tmp_path: Path
+) -> None:
+    """A recorder that runs when the first guest is started must not keep it from starting."""
+    planner = skylake(tmp_path)
+    trees.put(tmp_path, path, text)
+    kernel = fakeperf.Kernel()
+    opened_parts(tmp_path, planner, kernel)
+    assert {host for _, _, _, host in kernel.opened.values()} == {host_only}
+
+
+def test_a_loaded_module_has_the_last_word(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    trees.put(tmp_path, "etc/modprobe.d/kvm.conf", "options kvm_intel enable_mediated_pmu=Y\n")
+    trees.put(tmp_path, "sys/module/kvm_intel/parameters/enable_mediated_pmu", "N\n")
+    kernel = fakeperf.Kernel()
+    opened_parts(tmp_path, planner, kernel)
+    assert {host for _, _, _, host in kernel.opened.values()} == {False}
+
+
 def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     trees.lists(tmp_path, "0-3", "0-2")
