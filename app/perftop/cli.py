@@ -22,7 +22,6 @@ from perftop.verbs import (
     diff,
     doctor,
     export,
-    exporter,
     fleet,
     instruments,
     live,
@@ -33,14 +32,14 @@ from perftop.verbs import (
     serve,
     stat,
     why,
-)  # fmt: skip
+)
 from perftop.verbs import help as help_pages
 
 VERBS = {
     **dict.fromkeys(("live", "replay", "demo", "attach"), live.add), "stat": stat.add,
     "record": record.add, "mark": record.add_mark, "fleet": fleet.add, "export": export.add,
-    "exporter": exporter.add, "serve": serve.add, "summary": why.add_summary, "why": why.add,
-    "diff": diff.add, "topology": machine.add_topology, "doctor": doctor.add,
+    "exporter": serve.add_exporter, "serve": serve.add, "summary": why.add_summary,
+    "why": why.add, "diff": diff.add, "topology": machine.add_topology, "doctor": doctor.add,
     "events": machine.add_events, "timers": instruments.add_timers, "ramp": ramp.add,
     "wake": instruments.add_wake, "selftest": instruments.add_selftest, "help": help_pages.add,
 }  # fmt: skip

@@ -28,7 +28,7 @@ from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
 from perftop.tui.app import PerfTopApp, Source
 from perftop.verbs import headless
-from perftop.verbs.exporter import FILE_PERIOD_S, Exporter
+from perftop.verbs.serve import FILE_PERIOD_S, Exporter
 
 WHY_NOT = capabilities.cannot_be_another_user()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "two users can be acted")

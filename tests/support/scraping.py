@@ -18,7 +18,7 @@ from typing import Any
 from command import argv, running_command
 from waiting import MAX_WAIT_S
 
-from perftop.verbs.exporter import shipped_text
+from perftop.verbs.serve import shipped_text
 
 READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
 

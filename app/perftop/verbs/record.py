@@ -98,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
     """Records one machine, or several machines concurrently, with a file for each. A failure on one
     machine does not stop the others. Returns the exit status."""
     if args.print_unit:
-        from perftop.verbs import exporter
+        from perftop.verbs import serve
 
-        return exporter.print_shipped("recorder")
+        return serve.print_shipped("recorder")
     if args.output is None:
         raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
     _, sample_ns = options.interval_and_sample(args)

@@ -1,22 +1,33 @@
-"""`perftop serve`: shares one probe among many readers on this machine. The probe itself may have
-more rights, so it neither listens nor reads. It only writes to perftop, as for a single reader."""
+"""Verbs that serve what is measured to other programs. `perftop serve` shares one probe among many
+readers on this machine. The probe itself may have more rights, so it neither listens nor reads. It
+only writes to perftop, as for a single reader. `perftop exporter` serves counters to Prometheus.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import struct
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.errors import USAGE, Failed, print_error
+from perfprobe import stream_options
+from perftop.base.errors import USAGE, Failed, cannot_write, print_error
+from perftop.session.follow import Follower
 from perftop.verbs import options
 
 if TYPE_CHECKING:
+    import os
     import socket
 
+    from perfprobe import wire
+    from perftop.output.exporter.page import Detail
     from perftop.process.sockets import Readers
+    from perftop.process.streams import Stream
+    from perftop.session.session import Session
 
 IDLE_S = 10.0
 """Seconds without a reader after which the probe is ended."""
@@ -144,3 +155,262 @@ async def _wait_for_no_readers(readers: Readers) -> None:
             if not readers:
                 readers.end_stream()
                 return
+
+
+# --- `perftop exporter`: serves the counters of this machine to Prometheus.
+
+SAMPLE_NS = 1_000_000_000
+"""Length of a sample in ns, long because the exporter runs permanently in the background."""
+DEFAULT_ADDRESS, UNIX = "127.0.0.1:9917", "unix:"
+"""Default address to listen on, and the prefix that marks the path of a unix socket."""
+FILE_PERIOD_S, FILE_MODE = 10.0, 0o644
+"""Seconds between two versions of the text file, and its mode. The file is readable by all because
+node_exporter reads it as another user, and it contains no secrets."""
+STALE_S, STALE_SAMPLES = 10.0, 5
+"""Maximum seconds and maximum sample lengths without a new sample. After the longer of both, the
+page is not served, because counters that do not change would look like an idle machine."""
+SHIPPED = {
+    "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
+    "rules": "rules.yml", "dashboard": "dashboard.json",
+}  # fmt: skip
+"""Files that come with the exporter, by the name of their option."""
+HOMES = "/home", "/root", "/run/user"
+"""Directories that the service cannot see."""
+EXPORTER_EPILOG = (
+    "A scrape returns the latest numbers and measures nothing. Process names and command lines are "
+    "never exported. A longer --sample (1s by default) costs less."
+)
+
+
+def add_exporter(verbs: Any) -> None:
+    text = "counters of this machine for Prometheus"
+    parser = options.add_verb(
+        verbs, "exporter", run_exporter, text, machine=True, epilog=EXPORTER_EPILOG
+    )
+    stream_options.add_options(parser, options.span_ns, events=False)
+    text = "where to listen (default: the sockets of systemd, else 127.0.0.1:9917)"
+    parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
+    text = "series for each package (default), SMT states for each core, all for each CPU"
+    parser.add_argument(
+        "--detail", choices=("package", "core", "cpu"), default="package", help=text
+    )
+    text = "CPU time by unit, container, pod or Slurm job, too; these names become labels"
+    parser.add_argument("--owners", action="store_true", help=text)
+    text = "write this file for node_exporter; it listens only if --listen is given, too"
+    parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help=text)
+    printed_group = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("unit", "the systemd service"), ("socket", "the systemd socket"),
+        ("rules", "recording and alerting rules"), ("dashboard", "the Grafana board"),
+    ):  # fmt: skip
+        printed_group.add_argument(
+            f"--print-{name}", dest="printed", action="store_const", const=name,
+            help=f"print {text}",
+        )  # fmt: skip
+
+
+def run_exporter(args: argparse.Namespace) -> int:
+    """Runs the exporter until a signal. It listens on the sockets of the service manager, else on
+    the given or default address. If only a text file is requested, it does not listen."""
+    if args.printed is not None:
+        return print_shipped(args.printed)
+    from perftop.process.signals import run_loop
+    from perftop.verbs.headless import run_work
+
+    sample_ns: int = args.sample or SAMPLE_NS
+    argv = options.stream_command(args, sample_ns, sample_ns)
+    path: Path | None = args.textfile
+    if path is not None and path.is_dir():
+        text = f"cannot write {path}: it is a directory; name a file in it, such as perftop.prom"
+        raise Failed(text)
+    with contextlib.ExitStack() as stack:
+        only_file = path is not None and args.listen is None
+        sockets = [] if only_file else stack.enter_context(listening_sockets(args.listen))
+        run_loop(run_work, Exporter(sockets, args.detail, path, owners=args.owners), argv)
+    return 0
+
+
+def shipped_text(name: str) -> str:
+    from importlib import resources
+
+    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
+    return place.read_text(encoding="utf-8")
+
+
+def print_shipped(name: str) -> int:
+    """Prints one of the files that come with the exporter. The printed service runs this
+    installation."""
+    program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
+    program = Path(program_path or "/usr/bin/perftop").absolute()
+    if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
+        text = f"{program} is in a home directory, which the service cannot see: install perftop"
+        print_error(f"{text} elsewhere, for instance in /opt")
+    sys.stdout.write(shipped_text(name).replace("@PERFTOP@", str(program)))
+    return 0
+
+
+class Exporter(Follower):
+    """Serves the counters of one stream. Connections wait in their sockets until the first
+    sample."""
+
+    bracket = None
+    each_sample = True
+
+    def __init__(
+        self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",
+        text_file: Path | None = None, *, owners: bool = False,
+    ) -> None:  # fmt: skip
+        from perftop.output.exporter.http import Server
+
+        super().__init__()
+        self._sockets, self._detail, self._file = sockets, detail, text_file
+        self._shows_owners = owners
+        self._server = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
+        self._since_ns: int | None = None
+        """Raw time of the newest sample."""
+        self._has_sample = False
+        """Whether the current batch contained a sample."""
+        self._sampled_s = self._written_s = -FILE_PERIOD_S
+        """Event loop times of the newest sample and of the newest text file, in s."""
+        self._serves = False
+        self._file_status: os.stat_result | None = None
+        """File status of the text file that was written last."""
+
+    async def consume(self, stream: Stream) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as servers:
+            async for messages in stream:
+                self._has_sample = False
+                self.take(messages)
+                if self._has_sample:
+                    self._sampled_s = loop.time()
+                    await self._serve(servers)
+                    self._write_file(loop.time())
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.output.exporter.page import Page
+        from perftop.session.session import Session
+
+        session = Session(hello, summarises=False)
+        self._page = Page(session, self._detail, owners=self._shows_owners)
+        return session
+
+    def on_warning(self, text: str) -> None:
+        print_error(text)
+
+    def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+
+        if isinstance(message, wire.Frame):
+            if self._since_ns is not None:
+                self._page.take(self._since_ns)
+                self._has_sample = True
+            self._since_ns = self.session.now_ns
+        return False
+
+    def on_end(self) -> None:
+        from perftop.base import files
+
+        self._server.close()
+        if self._file is not None and self._file_status is not None:
+            files.remove(self._file, self._file_status)
+
+    def page(self, *, openmetrics: bool) -> bytes | None:
+        """Returns the page to serve; None while the probe sends no samples."""
+        import asyncio
+
+        stale_s = max(STALE_S, STALE_SAMPLES * self.session.hello.sample_ns / 1e9)
+        if asyncio.get_running_loop().time() - self._sampled_s > stale_s:
+            return None
+        return self._page.text(openmetrics=openmetrics)
+
+    async def _serve(self, servers: contextlib.AsyncExitStack) -> None:
+        """Starts to accept connections; later calls do nothing."""
+        import asyncio
+
+        if self._serves:
+            return
+        self._serves, loop = True, asyncio.get_running_loop()
+        for listener in self._sockets:
+            unix = isinstance(listener.getsockname(), str)
+            serve = loop.create_unix_server if unix else loop.create_server
+            await servers.enter_async_context(
+                await serve(self._server.new_connection, sock=listener)
+            )
+            warning = "; whoever can reach it can read it" if is_public(listener) else ""
+            print_error(f"{address(listener)}: {self._page.series} series{warning}")
+
+    def _write_file(self, now_s: float) -> None:
+        from perftop.base import files
+
+        if self._file is not None and now_s - self._written_s >= FILE_PERIOD_S:
+            try:
+                text = self._page.text(openmetrics=False)
+                self._file_status = files.replace(self._file, text, FILE_MODE)
+            except OSError as error:
+                raise cannot_write(str(self._file), error) from None
+            self._written_s = now_s
+
+
+# --- sockets: from the service manager, or opened at an address
+
+
+@contextlib.contextmanager
+def listening_sockets(asked_address: str | None) -> Iterator[list[socket.socket]]:
+    """Provides the listening sockets: those of the service manager if no address was given, else
+    one at the address. Connections wait in the sockets until they are accepted. A unix socket is
+    removed at the end."""
+    from perftop.process.sockets import inherited_sockets, listening_socket
+
+    with contextlib.ExitStack() as stack:
+        sockets = inherited_sockets() if asked_address is None else []
+        if not sockets:
+            where = DEFAULT_ADDRESS if asked_address is None else asked_address
+            if where.startswith(UNIX):
+                path = Path(where.removeprefix(UNIX))
+                sockets = [stack.enter_context(listening_socket(path))]
+            else:
+                sockets = [_bound_socket(where)]
+        for listener in sockets:
+            stack.enter_context(listener)
+        yield sockets
+
+
+def address(listener: socket.socket) -> str:
+    """Returns the URL or path at which clients reach a socket."""
+    name = listener.getsockname()
+    if isinstance(name, str):
+        return f"{UNIX}{name}"
+    host, port = name[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+
+
+def is_public(listener: socket.socket) -> bool:
+    """Whether other machines can reach this socket."""
+    name = listener.getsockname()
+    return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
+
+
+def _bound_socket(address_text: str) -> socket.socket:
+    import socket
+
+    from perftop.process.sockets import cannot_listen, start_listening
+
+    host, colon, port = address_text.rpartition(":")
+    is_valid = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16
+    if not is_valid or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        hint = f"try {DEFAULT_ADDRESS}, [::1]:9917, unix:PATH"
+        raise Failed(f"--listen: invalid address {address_text!r} ({hint})", USAGE)
+    try:
+        addresses = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, bind_to = addresses[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise cannot_listen(address_text, error) from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    start_listening(listener, bind_to, address_text)
+    return listener

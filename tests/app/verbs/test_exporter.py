@@ -23,8 +23,8 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.output.exporter.http import OPENMETRICS, TEXT
 from perftop.process.sockets import inherited_sockets
-from perftop.verbs import exporter as verb
-from perftop.verbs.exporter import address, is_public, listening_sockets
+from perftop.verbs import serve
+from perftop.verbs.serve import address, is_public, listening_sockets
 
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
@@ -85,17 +85,17 @@ def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After some seconds without a sample the page is not served any more."""
-    assert verb.STALE_S >= 10
+    assert serve.STALE_S >= 10
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield messages("steady,cpus=4", 2)
 
     async def heard() -> tuple[bytes | None, bytes | None]:
-        one = verb.Exporter()
+        one = serve.Exporter()
         await one.consume(stream())
         before = one.page(openmetrics=True)
-        monkeypatch.setattr(verb, "STALE_S", -1.0)
-        monkeypatch.setattr(verb, "STALE_SAMPLES", -1)
+        monkeypatch.setattr(serve, "STALE_S", -1.0)
+        monkeypatch.setattr(serve, "STALE_SAMPLES", -1)
         return before, one.page(openmetrics=True)
 
     before, after = asyncio.run(heard())

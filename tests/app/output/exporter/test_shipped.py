@@ -20,7 +20,7 @@ from waiting import MAX_WAIT_S
 from perftop import cli
 from perftop.output.exporter.page import DETAILS, Detail
 from perftop.verbs import record
-from perftop.verbs.exporter import SHIPPED, shipped_text
+from perftop.verbs.serve import SHIPPED, shipped_text
 
 WORDS = re.compile(r"\bperftop_[a-z_]+")
 INTERVAL = "$__rate_interval"
