@@ -65,6 +65,9 @@ class MeasuredWork(Follower):
     """Follows a stream for a limited time or around a command. Samples from before the measurement
     are left out."""
 
+    summarises = True
+    """Whether the distribution of the samples is read."""
+
     def __init__(
         self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
         *, rest_s: float, duration_ns: int | None = None, count: int | None = None,
@@ -98,7 +101,7 @@ class MeasuredWork(Follower):
         from perftop.session.session import Session
 
         self.measurement.begin(hello)
-        return Session(hello)
+        return Session(hello, summarises=self.summarises)
 
     def admits(self, message: wire.Message) -> bool:
         return self.measurement.admit(message)

@@ -98,6 +98,7 @@ def _hint(path: Path) -> str:
 class Why(MeasuredWork):
     """Follows a stream and prints the report at its end."""
 
+    summarises = False
     out: TextIO
 
     def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
