@@ -398,9 +398,10 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             *[(("line", top + y), line) for y, line in enumerate(lines)],
             *[(("foot", y), line) for y, line in enumerate(self.feet)],
         ]
+        line_width = self.width  # Textual computes it at each access
         for y, side in enumerate(self.side[: len(visible_lines)]):
             key, (runs, mood) = visible_lines[y]
-            gap = " " * (self.width - width(runs)), "text"
+            gap = " " * (line_width - width(runs)), "text"
             visible_lines[y] = key, ([*runs, gap, *side], mood)
         if self.choice.stale:
             visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]

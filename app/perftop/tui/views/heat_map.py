@@ -537,11 +537,12 @@ class HeatMap(PaneledView):
         levels, width, gap = heat.levels, cell.wide, (" ", "text")
         before, after = self._before, self._after
         closing_run: Run = gap
+        is_of_core = heat.field.of_core
         for row in part.cells:
             runs.append(before.get(row, closing_run))
             closing_run = after.get(row, gap)
             cpus = self.places.places[row].rows
-            is_single = heat.field.of_core or len(cpus) == 1
+            is_single = is_of_core or len(cpus) == 1
             if cell.has_halves and not is_single:
                 pair = [levels[cpu_row] for cpu_row in cpus[2 * part.line : 2 * part.line + 2]]
                 runs += half_cells(*pair, *[OFF] * (2 - len(pair)), width, ascii_)
