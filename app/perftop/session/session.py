@@ -427,7 +427,7 @@ class Session:
         if session.frames < 2:
             return None
         session.log = self.log
-        return session.totals()
+        return replace(session.totals(), start_ns=max(start_ns, self.past.begin_ns or 0))
 
     def lost_time(self) -> LossSums:
         """Losses of busy CPUs, or of the watched job, since the start, by cause. `account` must

@@ -222,6 +222,11 @@ class ReplaySource(StreamSource):
         self._playing.clear()
         self.head_for(time_ns)
 
+    def select(self, first_ns: int, last_ns: int) -> None:
+        self._playing.clear()
+        self._cancel_seek()
+        super().select(first_ns, last_ns)
+
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         self._playing.clear()
         self.start_seek(partial(self._find_episode, by, cpus))

@@ -225,9 +225,8 @@ class StreamSource(Source, Follower, Controls):
     def go(self, time_ns: int) -> None:
         self.head_for(time_ns)
 
-    def select(self, first_ns: int, last_ns: int) -> None:  # noqa: ARG002 - for overrides
-        """Shows the numbers between these moments, if this source can; else the last of them."""
-        self.go(last_ns)
+    def select(self, first_ns: int, last_ns: int) -> None:
+        self.show_moment(last_ns, last_ns - first_ns)
 
     def leap(self, by: int) -> None:
         """Moves by this many seconds."""
@@ -340,9 +339,6 @@ class LiveSource(StreamSource):
 
     def head_for(self, time_ns: int) -> None:
         self.show_moment(time_ns)
-
-    def select(self, first_ns: int, last_ns: int) -> None:
-        self.show_moment(last_ns, last_ns - first_ns)
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:

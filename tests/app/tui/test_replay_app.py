@@ -338,3 +338,15 @@ def test_without_a_sample_there_is_nothing_to_show(
     with pytest.raises(Failed, match=why) as failed:
         replay.run(path, INTERVAL_NS, Config())
     assert failed.value.status == status
+
+
+async def test_a_range_of_a_recording_has_its_numbers_and_its_verdict(path: Path) -> None:
+    async with viewing(path) as viewer:
+        await viewer.press("space", "J", *"+30s", "enter", to_s=30.1)
+        start_ns = viewer.source.reach_ns[0]
+        viewer.source.select(start_ns + 24 * S, start_ns + 28 * S)
+        await viewer.pilot.pause()
+        assert viewer.interval.elapsed_s == pytest.approx(4.0)
+        assert ", 4.0 s" in viewer.header
+        await viewer.press("escape")
+        assert ", 4.0 s" not in viewer.header

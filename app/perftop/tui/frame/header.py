@@ -224,16 +224,15 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
         badge(1, f" REC {status.recording} ", "paused")
     elif status.recording is not None:
         badge(1, " NOT RECORDING ", "lost")
-    if (replay := status.replay) is not None:
+    if status.is_range and interval is not None:
+        ends = [clock_time(time) for time in (interval.time - interval.elapsed_s, interval.time)]
+        badge(0, f" {' to '.join(ends)}, {interval.elapsed_s:.1f} s ", "paused")
+    elif (replay := status.replay) is not None:
         if interval is not None:
             style = "lost" if replay.is_over and replay.damage else "paused"
             badge(0, _replay_text(replay, interval, " · " if with_words else " "), style)
     elif status.paused is not None:
-        text = f"PAUSED {clock_time(status.paused)}"
-        if status.is_range and interval is not None:
-            begin = clock_time(interval.time - interval.elapsed_s)
-            text = f"{begin} to {clock_time(interval.time)}, {interval.elapsed_s:.1f} s"
-        badge(0, f" {text} ", "paused")
+        badge(0, f" PAUSED {clock_time(status.paused)} ", "paused")
     elif status.link is not None and status.link.broken_why:
         badge(0, f" NO LINK FOR {status.link.down_s:.0f} s ", "lost")
     elif status.silent_s is not None:

@@ -186,6 +186,7 @@ class Monitor(DirectScreen):
         choice, interval, status = self.choice, self.last.interval, self.last.status
         if status.paused is None or interval is None:
             choice.pinned_ns = choice.cursor_ns = choice.range_ns = self._range_start_ns = None
+            choice.held = None
             return
         choice.cursor_ns = time_ns = interval.time_ns
         choice.range_ns = None
@@ -217,6 +218,17 @@ class Monitor(DirectScreen):
             self._controls.say(f"{self._captions['range_start']} starts a range, then move")
         else:
             self._controls.select(*sorted((self._range_start_ns, interval.time_ns)))
+
+    def action_hold(self) -> None:
+        """Holds the selected range as B. The range that is selected next, A, is compared with
+        it."""
+        choice, interval = self.choice, self.last.interval
+        if choice.range_ns is None or interval is None:
+            self._controls.say("select a range first: drag in a chart")
+            return
+        choice.held = interval, self._top.verdict
+        self._controls.say("range held as B: select A, which is compared with it")
+        self.refresh_view()
 
     def refresh_view(self) -> None:
         """Lays out and shows the view again, after a choice or after earlier samples were added to
@@ -316,6 +328,9 @@ class Monitor(DirectScreen):
             await self.action_view(self._previous)
         elif self.choice.filter is not None:
             self.action_clear()
+        elif self.choice.held is not None:
+            self.choice.held = None
+            self.refresh_view()
         elif self.last.status.paused is not None:
             if self.choice.range_ns is not None:
                 self._controls.go(self.choice.range_ns[1])

@@ -135,8 +135,9 @@ class Top(PageWidget):
             basis = verdict, width, status.is_range, status.paused is None
             if self._loss is None or self._loss[0] != basis:
                 colour = not (self._ascii or self.app.no_color)
-                keys = [("try", "copy range" if status.is_range else "try")]
-                keys = keys if verdict.remedy or status.is_range else []
+                keys = [("try", "try")] if verdict.remedy else []
+                if status.is_range:
+                    keys = [("hold", "compare"), ("try", "copy range")]
                 keys += [("pause", "live")] if status.paused is not None else []
                 keys += [("report", "why")] if verdict.report is not None else []
                 parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]

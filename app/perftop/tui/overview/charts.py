@@ -194,13 +194,16 @@ class Charts:
         assert self._drawer is not None
         axis = self._drawer.past.axis
         for first, cells, cell_columns in reversed(self.chart_cells()):
-            if choice.range_ns is not None:
+            faded_from = first
+            for range_ns in sorted(choice.ranges_ns.values()):
                 begin, end = (
                     first + max(0, min(cells, (axis.bin(ns) + 1) // cell_columns))
-                    for ns in choice.range_ns
+                    for ns in range_ns
                 )
-                lines = [restyle_cells(line, first, begin, FADED) for line in lines]
-                lines = [restyle_cells(line, end, first + cells, FADED) for line in lines]
+                lines = [restyle_cells(line, faded_from, begin, FADED) for line in lines]
+                faded_from = max(faded_from, end)
+            if choice.ranges_ns:
+                lines = [restyle_cells(line, faded_from, first + cells, FADED) for line in lines]
             if choice.cursor_ns is not None:
                 at = first + axis.bin(choice.cursor_ns) // cell_columns
                 if first <= at < first + cells:
@@ -208,13 +211,25 @@ class Charts:
         return lines
 
     def _draw_label(self, line: list[Run], choice: Choice) -> list[Run]:
-        """Returns the line of times with the time of the cursor, which replaces other times."""
-        if choice.cursor_ns is None or self._drawer is None:
+        """Returns the line of times with the selected ranges and the time of the cursor, which
+        replace other times."""
+        if choice.cursor_ns is None or self._drawer is None or self._plan is None:
             return line
         axis = self._drawer.past.axis
-        text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
         first, cells, _ = self.chart_cells()[0]
+        text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
         at = first + axis.bin(choice.cursor_ns) - len(text) // 2
+        for name, (start_ns, end_ns) in choice.ranges_ns.items() if self._plan.times else ():
+            begin, end = (max(0, min(cells, axis.bin(ns) + 1)) for ns in (start_ns, end_ns))
+            words = f" {name} {(end_ns - start_ns) / 1e9:.1f} s "
+            size = max(end - begin, len(words) + 2)
+            bracket = f"├{words:─^{size - 2}}┤"
+            begin = min(begin, cells - size)
+            style = "key" if name == "A" else "dim"
+            line = overlaid(line, first + begin, [(bracket, style)], whole_words=True)
+            if end_ns == choice.cursor_ns:  # the time stands beside the bracket
+                is_right = begin + size + 1 + len(text) <= cells
+                at = first + begin + (size + 1 if is_right else -len(text) - 1)
         at = max(first, min(first + cells - len(text), at))
         return overlaid(line, at, [(text, "label")], whole_words=True)
 

@@ -30,6 +30,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import cpu_values, suspect_rows
 from perftop.tui.panels import tasks
+from perftop.tui.panels.compare import comparison_lines
 from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Canvas
@@ -473,6 +474,18 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 
 # --- side by side
 
+
+def a_against_b(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int
+) -> list[PanelLine]:
+    """Returns the comparison of the selected range with the one held before, which takes the place
+    of the tasks."""
+    lengths = [interval.elapsed_s] + ([choice.held[0].elapsed_s] if choice.held else [])
+    heading = panel_title("A against B", " and ".join(f"{s:.1f} s" for s in lengths), width)
+    lines = comparison_lines(session, interval, choice, width, height - 1)
+    return [(heading, None), *((line, None) for line in lines)]
+
+
 Kind = Literal["who", "happened", "selected", "losses"]
 Panel = Callable[[Session, Interval, Choice, int, int], list[PanelLine]]
 """Draws a panel, given its width and height."""
@@ -584,6 +597,8 @@ class PaneledView(Canvas):
 
     def panel_lines(self, row: PanelRow) -> list[Line]:
         """Returns the lines of these panels. Clicks are looked up in these panels from now on."""
+        if self.choice.is_comparing:
+            row.kinds = tuple(a_against_b if k in {"who", "losses"} else k for k in row.kinds)
         if self._drawn is not None:
             row.texts = self._drawn.texts
         self._drawn = row

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.selection import Filter
     from perftop.session.session import Session
+    from perftop.tui.shared.verdict import Verdict
 
 Units = Literal["GHz", "MHz", "base"]
 UNITS: tuple[Units, ...] = ("GHz", "MHz", "base")
@@ -51,11 +52,30 @@ class Choice(Sorting):
     """Raw time of the cursor in charts; None while the newest numbers are shown."""
     range_ns: tuple[int, int] | None = None
     """Raw times of the start and the end of the selected range; None if there is none."""
+    held: tuple[Interval, Verdict | None] | None = None
+    """The numbers of the range B, which was held, and the verdict on it; None if there is none."""
     stale: bool = False
     """Whether the stream has ended, so that the shown numbers are its last numbers."""
     ascii: bool = False
     _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
     """The filter, session and topology from which the mask was made."""
+
+    @property
+    def is_comparing(self) -> bool:
+        """Whether a range is selected that is not the one held."""
+        ranges = self.ranges_ns
+        return self.range_ns is not None and "B" in ranges and ranges["B"] != self.range_ns
+
+    @property
+    def ranges_ns(self) -> dict[str, tuple[int, int]]:
+        """Raw times of the starts and the ends of the held range, B, and of the selected one, A."""
+        ranges = {}
+        if self.held is not None:
+            end_ns = self.held[0].time_ns
+            ranges["B"] = end_ns - round(self.held[0].elapsed_s * 1e9), end_ns
+        if self.range_ns is not None and self.range_ns != ranges.get("B"):
+            ranges["A"] = self.range_ns
+        return ranges
 
     def set_filter(self, text: str, cpu: int | None) -> None:
         """Sets the filter to this text, and selects the core of this CPU. If the text is not a

@@ -114,6 +114,8 @@ KEYS: tuple[Key, ...] = (
         "Start a range at the shown moment"),
     Key("range_end", "monitor", "greater_than_sign", "range(True)", "range to",
         "End the range at the shown moment: all numbers are then of the range"),
+    Key("hold", "monitor", "d", "hold", "compare",
+        "Hold the selected range as B; the range selected next, A, is compared with it"),
     Key("output", "monitor", "O", "output", "output",
         "Output of the command: full screen, hidden, below the view"),
 
@@ -272,7 +274,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "time": (
         "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",
         "finish", "jump", "next_episode", "previous_episode", "report", "why", "try", "narrower",
-        "wider", "range_start", "range_end", "longer", "shorter", "usual",
+        "wider", "range_start", "range_end", "hold", "longer", "shorter", "usual",
     ),
     "find": (
         "filter", "clear", "sort", "sort_next", "sort_before", "order", "reverse",

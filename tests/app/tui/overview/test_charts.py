@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes import CpuLoad, Machine, guest
+from fakes import CpuLoad, Machine, guest, tasks
 from hypothesis import given
 from hypothesis import strategies as st
 from painted import messages
@@ -280,3 +280,32 @@ async def test_a_click_in_a_chart_stops_there_and_a_drag_selects_a_range() -> No
         assert run.source.paused
         await run.pilot.press("escape")
         assert not run.source.paused
+
+
+async def test_a_held_range_is_compared_with_the_next_one_and_esc_drops_one_after_the_other() -> (
+    None
+):
+    m = guest({0: CpuLoad(0.2), 1: CpuLoad(0.2)})
+    async with running_app(m, (120, 40)) as run:
+        await run.intervals(60, records=tasks(["lmp", "cc1"]))
+        middle_ns = run.interval.time_ns
+        m.does = {0: CpuLoad(0.8), 1: CpuLoad(0.8)}
+        await run.intervals(60, records=tasks(["lmp", "cc1"]))
+        run.source.select(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
+        await run.pilot.press("d")
+        assert run.has(" B 4.0 s ")
+        assert not run.has("A against B")
+        run.source.select(middle_ns + 2 * 10**9, middle_ns + 5 * 10**9)
+        await run.pilot.pause()
+        assert run.has("A against B  3.0 s and 4.0 s")
+        assert not run.has("who runs")
+        (busy,) = (line for line in run.text() if line.startswith("  busy  "))
+        assert busy.split()[1:5] == ["80.0", "20.0", "+60.0", "%"]
+        assert run.has(" A 3.0 s ")
+        await run.pilot.press("escape")
+        assert run.has("who runs")
+        assert run.has(", 3.0 s")
+        await run.pilot.press("escape", "escape")
+        assert not run.source.paused
+        await run.pilot.press("d")
+        assert run.has("select a range first")
