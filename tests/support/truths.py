@@ -32,9 +32,11 @@ def _found(*asked: Any) -> Found:
     return play_episodes(*asked)
 
 
-def play_episodes(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
+def play_episodes(
+    spec: str, sample_ns: int, seconds: float, watch: str | None = None, events: str = ""
+) -> Found:
     """Like `found_episodes`, without the cache."""
-    source = open_sim(f"{spec},speed=max", sample_ns, None, watch)
+    source = open_sim(f"{spec},speed=max", sample_ns, None, watch, events or None)
     session = Session(source.hello)
     session.start_accounts()
     over: list[Episode] = []

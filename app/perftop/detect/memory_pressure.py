@@ -1,9 +1,10 @@
-"""Detects losses of a CPU to others that saturate the memory of its package, by comparing
-instructions per cycle before and since.
+"""Detects losses of a CPU to others that saturate the memory of its package, or that displace its
+data from the L3, by comparing instructions per cycle before and since.
 
 Traffic is not counted by CPU, so three conditions must hold together: the program runs slower than
 with less traffic, the traffic is near the highest of this run, and other programs of the package
-work more than before. If a program saturates memory by itself, no other program is blamed.
+work more than before. If a program saturates memory by itself, no other program is blamed. For an
+L3, misses per instruction take the place of traffic, where the user chose to count misses.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import L3Groups
+from perftop.model.numbers import EVENT
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
@@ -90,6 +92,8 @@ class _MemoryWork(NamedTuple):
 class Memory:
     """Detects losses to the memory traffic of others."""
 
+    cause, min_growth = "memory", MIN_GROWTH
+
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints,
         l3_groups: L3Groups,
@@ -97,24 +101,27 @@ class Memory:
         self._reader, self._running, self._package = reader, running, groups
         self._l3_groups = l3_groups
         self._names = reader.single_cpus
-        self.known = all(key in reader.counters.columns for key in machine_totals.TRAFFIC_KEYS)
+        self.known = self._is_counted()
         """Whether the stream counts traffic."""
+        self._members = [
+            [cpu for (cpu,), group in zip(self._names, groups.tolist(), strict=True) if group == n]
+            for n in range(int(groups.max(initial=-1)) + 1)
+        ]
+        """The CPUs of each package."""
         self.losses = NeighbourLosses(
-            episodes, "memory", groups, reader.hello.sample_ns, start=START, end=END
+            episodes, self.cause, groups, reader.hello.sample_ns, start=START, end=END
         )
         self._programs = UndisturbedPrograms(self.losses, self._names, running, learned=7, lost=5)
         """Sums of a loss: instructions, cycles, cycles times the earlier IPC, seconds run, and
         bytes per second times the seconds run."""
         self._inside: Bools = groups >= 0
-        self._packages = len(reader.hello.packages)
+        self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
         self._tasks: list[tuple[int, str] | None] = []
         """The task that ran most on each CPU, by position, in the last record ..."""
-        self._now: list[set[tuple[int, str]]] = [set() for _ in reader.hello.packages]
+        self._now: list[set[tuple[int, str]]] = [set() for _ in self._members]
         """... and the tasks of each package."""
-        self._before: list[list[set[tuple[int, str]]]] = [
-            [set()] * 2 for _ in reader.hello.packages
-        ]
+        self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
         """Tasks of each package while none of its CPUs lost anything, from the last two records.
         The newer record may already include newcomers."""
 
@@ -139,7 +146,7 @@ class Memory:
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
         # Traffic is far below the traffic that was learned as quiet: learn again.
-        stale = quiet & (work.rate * MIN_GROWTH < before[0])
+        stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
         parts = self._parts(work.sums[None], others_work[None], run_s[None])
         self._programs.learned = self._programs.learned_by_sample(quiet[None], run_s[None], parts)[
@@ -151,8 +158,33 @@ class Memory:
             sound = self._programs.is_same_program(learned[_TIME])
             begun = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
-                self._describe(loss, self._best(data), own or set(), who=news or loss in begun)
+                self._describe(loss, data, own or set(), who=news or loss in begun)
         return over
+
+    def _is_counted(self) -> bool:
+        return all(key in self._reader.counters.columns for key in machine_totals.TRAFFIC_KEYS)
+
+    def _rate(self, delta: Delta) -> Floats:
+        """Returns, by position, the traffic of the package in bytes per second."""
+        traffic = machine_totals.traffic(self._reader.counters, delta)
+        assert traffic is not None
+        return with_extra_column(traffic[0] / traffic[1], np.nan).take(self._package, axis=-1)
+
+    def _is_near_limit(self, data: DetectorInput, rate: Floats) -> Bools:
+        """Returns, by position, whether traffic is as high as the memory can carry."""
+        best = with_extra_column(self._best(data), np.nan)[self._package]
+        return np.asarray(~(rate < MIN_SATURATED_SHARE * best))
+
+    def _rate_evidence(
+        self, loss: NeighbourLoss, rate: float, data: DetectorInput
+    ) -> dict[str, Any]:
+        """Returns the mean rate of a loss as evidence."""
+        evidence: dict[str, Any] = {"memory_bytes_per_s": round(rate)}
+        if (best := float(self._best(data)[loss.group])) > 0:
+            evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
+        if took := self._l3_groups.traffic(self._members[loss.group]):
+            evidence["l3_groups"] = took
+        return evidence
 
     def _best(self, data: DetectorInput) -> Floats:
         """Returns the highest traffic of each package until the sample, in bytes per second."""
@@ -192,7 +224,7 @@ class Memory:
                 unlike = ~(np.abs(work.both[rest] - usual[:, 2]) <= MAX_SIBLING_CHANGE)
             signs: Bools = crowded & near[rest] & ~unlike
             signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
-            signs |= work.known[rest] & ~crowded & (work.rate[rest] * MIN_GROWTH < usual[:, 0])
+            signs |= work.known[rest] & ~crowded & (work.rate[rest] * self.min_growth < usual[:, 0])
             due, valid = first_true(signs), first_true(crowded != assumed)
             self._programs.learned = learned[min(due, valid)].copy()
             at += min(due, valid)
@@ -204,7 +236,7 @@ class Memory:
         """Returns where traffic has grown, and the work of others. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             before = learned[..., _BYTES:_BOTH, :] / learned[..., None, _TIME, :]
-        grown = rate > MIN_GROWTH * before[..., 0, :]
+        grown = rate > self.min_growth * before[..., 0, :]
         return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
 
     def _parts(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
@@ -222,11 +254,9 @@ class Memory:
     def _work(
         self, delta: Delta, values: Values, split: Split, cores: Cores, counts: CpuWork
     ) -> _MemoryWork:
-        traffic, every = machine_totals.traffic(self._reader.counters, delta), values["util"]
-        assert traffic is not None
-        util, counted, cycles, ipc, sums = counts
+        every, (util, counted, cycles, ipc, sums) = values["util"], counts
         with np.errstate(invalid="ignore", divide="ignore"):
-            rate = with_extra_column(traffic[0] / traffic[1], np.nan).take(self._package, axis=-1)
+            rate = self._rate(delta)
             both = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
         both = np.where(cores.alone, 0.0, both)
         read = np.isfinite(rate)
@@ -273,9 +303,8 @@ class Memory:
                  crowded: Bools) -> list[Episode]:  # fmt: skip
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
-        best = with_extra_column(self._best(data), np.nan)[self._package]
         before, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
-        near = ~(rate < MIN_SATURATED_SHARE * best)
+        near = self._is_near_limit(data, rate)
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.hidden & ~crowded)
         unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
@@ -309,7 +338,7 @@ class Memory:
             programs = [numbers[task[1]] if task else 0 for task in tasks]
             self._set_programs(np.array(programs, np.int64))
             self._now = [{task for task in self._running.top_tasks(cpus) if task}
-                         for cpus in self._reader.hello.packages]  # fmt: skip
+                         for cpus in self._members]  # fmt: skip
         self._programs.note_programs(busy)
         losing = {*self._package[self.losses.may_lose].tolist()}
         for package, tasks_now in enumerate(self._now):
@@ -317,22 +346,16 @@ class Memory:
                 self._before[package] = [self._before[package][1], tasks_now]
 
     def _describe(
-        self, loss: NeighbourLoss, best_traffic: Floats, own: set[int], *, who: bool
+        self, loss: NeighbourLoss, data: DetectorInput, own: set[int], *, who: bool
     ) -> None:
         episode, members = loss.episode, loss.members
         instructions, cycles, expected, run_s, moved = self._programs.lost[:, members].sum(axis=1)
-        best = float(best_traffic[loss.group])
-        episode.confidence = confidence("neighbour", "memory")
+        episode.confidence = confidence("neighbour", self.cause)
         if cycles > 0:
             episode.evidence["ipc"] = round(float(instructions / cycles), 2)
             episode.evidence["ipc_alone"] = round(float(expected / cycles), 2)
         if run_s > 0:
-            rate = float(moved / run_s)
-            episode.evidence["memory_bytes_per_s"] = round(rate)
-            if best > 0:
-                episode.evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
-        if took := self._l3_groups.traffic(self._reader.hello.packages[loss.group]):
-            episode.evidence["l3_groups"] = took
+            episode.evidence |= self._rate_evidence(loss, float(moved / run_s), data)
         if who and "who" not in episode.evidence:
             episode.evidence |= blamed_tasks(self._suspects(loss, own), own)
 
@@ -342,9 +365,59 @@ class Memory:
         names = {task[1] for task in self._running.top_tasks(loss.episode.cpus) if task}
         suspects = [
             (task, cpu)
-            for cpu in self._reader.hello.packages[loss.group]
+            for cpu in self._members[loss.group]
             for task in self._running.tasks_on(cpu)[:1]
             if task.comm not in names and task.pid not in own
             and (task.pid, task.comm) not in self._before[loss.group][0]
         ]  # fmt: skip
         return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]
+
+
+# --- the share of an L3
+
+MISS_KEYS = tuple(EVENT + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
+"""Keys of the chosen events that count misses of the last cache, on Intel; `cache-misses` of AMD
+are misses of the L2."""
+MIN_MISS_GROWTH = 1.5
+"""Factor by which misses per instruction must grow to count."""
+
+
+class Cache(Memory):
+    """Detects losses to others whose data displace those of a CPU from their L3. Its rates are
+    misses per instruction of each CPU, and its groups are the CPUs of an L3."""
+
+    cause, min_growth = "cache", MIN_MISS_GROWTH
+
+    def __init__(
+        self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks,
+        memory: Memory, l3_groups: L3Groups,
+    ) -> None:  # fmt: skip
+        hello, columns = reader.hello, reader.counters.columns
+        l3s = sorted({row.l3 for row in hello.topology if row.l3 is not None})
+        groups = [-1 if row.l3 is None else l3s.index(row.l3) for row in hello.topology]
+        is_intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
+        keys = [key for key in MISS_KEYS if key in columns and "instructions" in columns]
+        self._memory, self._miss_key = memory, keys[0] if keys and is_intel else ""
+        super().__init__(reader, episodes, running, np.array(groups, np.int64), l3_groups)
+
+    def _is_counted(self) -> bool:
+        return bool(self._miss_key)
+
+    def _rate(self, delta: Delta) -> Floats:
+        misses, instructions = (
+            self._reader.counters.increments(delta, key) for key in (self._miss_key, "instructions")
+        )
+        assert misses is not None
+        assert instructions is not None
+        return np.asarray(np.where(instructions > 0, misses / instructions, np.nan))
+
+    def _is_near_limit(self, data: DetectorInput, rate: Floats) -> Bools:  # noqa: ARG002
+        """Returns where saturated memory does not explain the loss."""
+        return ~self._memory.losses.may_lose
+
+    def _rate_evidence(
+        self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002
+    ) -> dict[str, Any]:  # fmt: skip
+        misses, run_s = self._programs.learned[[_BYTES, _TIME]][:, loss.members].sum(axis=1)
+        before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
+        return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}

@@ -13,7 +13,7 @@ from perftop.base.arrays import Bools, Ints, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes, highest_values, max_gap_ns
 from perftop.detect.interrupts import InterruptStorms
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
-from perftop.detect.memory_pressure import Memory
+from perftop.detect.memory_pressure import Cache, Memory
 from perftop.detect.memory_stalls import MemoryStalls
 from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import Siblings
@@ -261,6 +261,7 @@ class Neighbours:
         self.hypervisor = Hypervisor(reader, episodes, groups)
         self.l3_groups = L3Groups(hello.topology)
         self.memory = Memory(reader, episodes, self.running_tasks, groups, self.l3_groups)
+        self.cache = Cache(reader, episodes, self.running_tasks, self.memory, self.l3_groups)
         self.scheduler = JobWaits(
             reader, episodes, self.running_tasks, self.watched_job, groups, quotas
         )
@@ -269,7 +270,8 @@ class Neighbours:
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         is_losing = not (self.siblings.losses.is_quiet and self.hypervisor.losses.is_quiet)
-        if self.watched_job.name is not None or is_losing or not self.memory.losses.is_quiet:
+        is_losing |= self.cache.known or not self.memory.losses.is_quiet
+        if self.watched_job.name is not None or is_losing:
             return first
         self.siblings.regroup(batch.cores)
         last = self.hypervisor.calm(batch, first, last)
@@ -337,6 +339,7 @@ class Neighbours:
         ended = self.siblings.sample(data, busy, own)
         ended += self.hypervisor.sample(data, busy)
         ended += self.memory.sample(data, busy, own)
+        ended += self.cache.sample(data, busy, own)
         if own is not None:
             ended += self.scheduler.sample(data, own)
             ended += self.budget.sample(data, busy, own)
@@ -347,7 +350,7 @@ class Neighbours:
         """Returns the share that this CPU has lost so far in a running episode; None if it is not
         known by CPU."""
         at = self._position.get(cpu, -1)
-        for detector in (self.siblings, self.hypervisor, self.memory, self.scheduler):
+        for detector in (self.siblings, self.hypervisor, self.memory, self.cache, self.scheduler):
             losses = detector.losses
             if any(loss.episode is episode for loss in losses.running):
                 return losses.lost_share(at) if at >= 0 and losses.is_in_episode[at] else None

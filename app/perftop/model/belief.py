@@ -51,6 +51,7 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ("neighbour", "scheduler"): Counted("time in run queues, and who ran there"),
     ("neighbour", "package"): Counted("active cores, and the ceiling that they allow"),
     ("neighbour", "memory"): Counted("traffic of the package, of all programs together", False),
+    ("neighbour", "cache"): Counted("misses of the last cache", False),
     ("neighbour", "hypervisor"): Counted("steal"),
     ("quota", "quota"): Counted("the kernel's account of the group's stops"),
     ("stopped", "stopped"): Counted("the states of threads"),

@@ -229,6 +229,15 @@ NEIGHBOURS: dict[str, Kind] = {
             "Others saturate|saturated memory bandwidth: {lost} of the IPC is|was lost on {where}",
             "Memory bandwidth is|was saturated: {lost} of the IPC lost on {where}",
         ),
+        _neighbour(
+            "cache", "ipc", "to a crowded L3",
+            "{who} displaces|displaced {loser}'s data from the L3: {lost} of its IPC lost on"
+            " {where}",
+            "{who} displaces|displaced data from the L3: {lost} of the IPC lost on {where}",
+            "Others displace|displaced {loser}'s data from the L3: {lost} of its IPC lost on"
+            " {where}",
+            "Others displace|displaced data from the L3: {lost} of the IPC lost on {where}",
+        ),
         _neighbour("hypervisor", "steal", "to the hypervisor", *_STEAL_CAUSES),
     )
 }  # fmt: skip
@@ -368,6 +377,7 @@ CAUSES: dict[str, Cause] = {
         Cause("scheduler", "scheduler", "", "waits"),
         Cause("package", "package", "", "others"),
         Cause("memory", "memory", "", "memory"),
+        Cause("cache", "L3 cache", "", "L3"),
         Cause("unknown", "cause unknown", "An unknown cause"),
         Cause("-", ""),
     )

@@ -160,6 +160,7 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
 """By detector key: the JSON key, and a function that formats the value as text; None: the value is
 unchanged."""
 _LABELS = {
+    "misses_per_ki": "misses per 1000 instructions:", "misses_per_ki_before": "before:",
     "came_per_s": "it came", "memory_limit_mb": "limit", "at_limit": "times at it:",
     "busy_hz": "clock", "sibling_active_share": "both busy",
     "rests on": "from",

@@ -5,7 +5,7 @@ detectors are elsewhere."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import Any, NamedTuple
@@ -175,8 +175,10 @@ def report(
         _finding(session, totals, whole, cause, episodes, job, past=past, over=over)
         for cause, share in totals.losses.shares().items() if share > 0
     ]  # fmt: skip
+    hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
     reasons = names_by_reason(
-        lasting_reasons(session), lambda missing: _EPISODE_NAMES.get(missing.what)
+        lasting_reasons(session),
+        lambda missing: None if missing.what in hidden else _EPISODE_NAMES.get(missing.what),
     )
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     spent, chosen = totals.times.job_time(), session.evaluator.chosen
@@ -189,8 +191,9 @@ def report(
         if not np.isfinite(run.values.mean("involuntary", session.shown)):
             unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
     unseen = unseen or [OWN_WAITS if spent is None else SLEEP]
-    if chosen["ipc"]:
-        unseen.append(L3_CAPACITY)
+    if chosen["ipc"] and not session.neighbours.cache.known:
+        is_intel = session.hello.identity.vendor == "GenuineIntel"
+        unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
     hides = ""
     if not chosen["busy_hz"]:
         outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
@@ -205,12 +208,12 @@ def report(
 _EPISODE_NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST_NAME: "memory bandwidth",
-    "pressure": "waiting for memory",
+    "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
 """By key, names of the numbers without which a cause can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
 SLEEP = ("why it slept", "locks, network and timers are not told apart", None)
-L3_CAPACITY = ("the share of the L3", "misses of single programs are not counted", None)
+L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
 """Losses that no counter shows; reported if everything else was measured."""
 
 
@@ -358,7 +361,8 @@ def _blamed(cause: Cause, worst: Episode | None) -> str:
     if worst is not None and (who := culprits(worst)):
         return who[0].comm
     if kind == "neighbour":
-        return f"others that {'saturate memory bandwidth' if name == 'memory' else 'share cores'}"
+        act = {"memory": "saturate memory bandwidth", "cache": "fill the L3"}
+        return f"others that {act.get(name, 'share cores')}"
     if name == UNEXPLAINED:
         return "halts" if kind == "involuntary-halt" else "a low clock"
     if kind == "ramp":
@@ -386,8 +390,9 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
         taken = {cpu for core in cores for cpu in core}
         free = [row.cpu for row in session.topology if row.online and row.cpu not in taken]
         return f"taskset -acp {ranges(free)} {who[0].pid}" if free else ""
-    if who and cause[1] == "memory":
-        return f"run {who[0].comm}[{who[0].pid}] at another time or on another package"
+    if who and cause[1] in {"memory", "cache"}:
+        place = "package" if cause[1] == "memory" else "L3"
+        return f"run {who[0].comm}[{who[0].pid}] at another time or on another {place}"
     return cause_of(cause[1]).remedy
 
 
@@ -431,7 +436,43 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
                 f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.kernel_only
             )
             result.append(Clue(setting.key, share + setting.text.format(value), setting.remedy))
-    return result
+    return [*result, *_memory_clues(session, whole, sums)]
+
+
+MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
+"""Minimum share of the memory traffic that other nodes serve, and minimum traffic, of a clue."""
+MAX_UNCORE_SHARE = 0.9
+"""Clock of an uncore as a share of its highest, up to which it is a clue. An idle package lowers
+it, so its CPUs must work for at least half of the time."""
+
+
+def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
+    """Yields why memory may be slow: another node serves it, or the uncore's clock is low in the
+    run so far."""
+    keys = "memory_bytes_per_s", "local_bytes_per_s"
+    moved, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
+                    for key in keys)  # fmt: skip
+    if moved >= MIN_REMOTE_BYTES_PER_S and (remote := 1 - local / moved) >= MIN_REMOTE_SHARE:
+        yield Clue(
+            "remote-memory",
+            f"{whole_percent(remote)} of {moved / 1e9:.1f} GB/s of memory traffic is with another"
+            " node, which takes longer",
+            "numactl --cpunodebind=N --membind=N; numastat -p PID shows where its memory is",
+        )
+    clock, highest = (
+        session.counters.rates(session.run.delta, key) for key in ("uncore_hz", "uncore_max_hz")
+    )
+    is_busy = _mean_of_job(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
+    if is_busy and clock is not None and highest is not None:
+        for package, (hz, max_hz) in enumerate(zip(clock, highest, strict=True)):
+            if hz <= MAX_UNCORE_SHARE * max_hz:
+                yield Clue(
+                    "uncore",
+                    f"the uncore of package {package} runs at {hz / 1e9:.2f} of"
+                    f" {max_hz / 1e9:.2f} GHz, and with it L3 and memory",
+                    "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the energy"
+                    " policy of the firmware",
+                )
 
 
 # --- possible losses
@@ -496,6 +537,9 @@ def other_checks(
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
         add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
+    if session.neighbours.cache.known:
+        add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
+            ("neighbour", "cache"))  # fmt: skip
     stolen = whole.values.mean("steal", session.shown)
     if chosen["steal"] and isfinite(stolen):
         small = _small_share_text(stolen)

@@ -49,7 +49,7 @@ _NAMING_KINDS: dict[str, tuple[str, ...]] = {
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
-_SHARED_RESOURCES = frozenset({"sibling", "package", "memory"})
+_SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
 """Kinds whose episodes have the lost share of the time that is not lost otherwise."""
 JOB_SPREAD_NS = 1_000_000_000

@@ -31,7 +31,7 @@ from perfprobe.native.sampler import DrainedRound, Sampler
 from perfprobe.polled import polling
 from perfprobe.polled.firmware_limits import Hsmp, HsmpTable, LimitStatus
 from perfprobe.polled.polling import Polling
-from perfprobe.polled.powercap import Powercap
+from perfprobe.polled.powercap import Powercap, UncoreClock
 from perfprobe.polled.proc_counts import STAT_BLOCK, MachineCounts, ProcStat
 from perfprobe.polled.resctrl import Resctrl
 from perfprobe.wire import Block, Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
@@ -136,6 +136,7 @@ class Machine:
             [
                 MachineCounts(root, len(rows)),
                 Powercap(root, rows, served),
+                UncoreClock(root, rows),
                 Hsmp(root, rows),
                 HsmpTable(root, rows),
                 LimitStatus(root, rows),

@@ -1,4 +1,5 @@
-"""Reads power limits and energy of packages from powercap's zones of intel-rapl."""
+"""Reads power limits and energy of packages from powercap's zones of intel-rapl, and the clock of
+their uncore."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.polled.polling import Values, package_ids, parse_natural, read_content
+from perfprobe.polled.polling import Values, open_file, package_ids, parse_natural, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"
@@ -134,3 +135,41 @@ def _close_zone(zone: Zone) -> None:
     if zone.memory is not None:
         _close_zone(zone.memory)
     zone.files.clear()
+
+
+# --- the clock of the uncore: mesh, L3 and memory controllers -------------------------------------
+
+UNCORE = f"{files.CPU_DIRECTORY}/intel_uncore_frequency"
+UNCORE_COUNTERS = (
+    Counter("uncore_hz", "clock of the uncore", "Hz", "intel_uncore_frequency", "gauge", scale=1e3),
+    Counter("uncore_max_hz", "highest clock of the uncore", "Hz", "intel_uncore_frequency", "gauge",
+            scale=1e3),
+)  # fmt: skip
+
+
+class UncoreClock:
+    """The clock of each package's uncore, that of its first die. Where only root may read it, its
+    limit is read, which is an upper bound."""
+
+    missing: Sequence[Missing] = ()
+
+    def __init__(self, root: Path, rows: Sequence[Cpu]) -> None:
+        self._files: list[list[int | None]] = []
+        """By package: files of the clock, and of the highest clock that the hardware has."""
+        for package in package_ids(rows):
+            die = root / UNCORE / f"package_{package or 0:02d}_die_00"
+            clock = open_file(die / "current_freq_khz")
+            clock = open_file(die / "max_freq_khz") if clock is None else clock
+            self._files.append([clock, open_file(die / "initial_max_freq_khz")])
+        self.rows = len(self._files)
+        is_known = any(None not in fds for fds in self._files)
+        self.block = wire.Block("uncore", "package", [*UNCORE_COUNTERS] if is_known else [])
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        for row, fds in enumerate(self._files):
+            yield row, [None if fd is None else parse_natural(read_content(fd)) for fd in fds]
+
+    def close(self) -> None:
+        for fd in (fd for fds in self._files for fd in fds if fd is not None):
+            os.close(fd)
+        self._files.clear()

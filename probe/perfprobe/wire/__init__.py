@@ -131,6 +131,7 @@ are words for people.
 | energy_core_j | core | counter | J | energy of the core (AMD) |
 | memory_read_bytes, memory_write_bytes | package | counter | B | from memory, and to it |
 | power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
+| uncore_hz, uncore_max_hz | package | gauge | Hz | clock of mesh and L3, and its highest |
 | temperature_c | package | gauge | °C | temperature |
 | ceiling_hz, e_ceiling_hz | package | gauge | Hz | highest clock of P and E cores now |
 | turbo_disabled | package | gauge | 1 | 1: firmware has switched turbo off |

@@ -12,7 +12,7 @@ from truths import SECOND
 
 from perfprobe import wire
 from perfprobe.sources.sim import scenarios
-from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
+from perfprobe.sources.sim.script import LAMMPS, STREAM, Load, Script, Stage
 from perftop.detect.losses import CYCLES_ROW
 from perftop.model.kinds import Episode, GroupTraffic, TaskOnCpu
 from perftop.model.machine_totals import L3Groups
@@ -20,6 +20,7 @@ from perftop.session.session import Session
 
 JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)
 Play = Callable[[Script], None]
+EVENTS = "cache-misses"
 
 
 def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
@@ -90,6 +91,64 @@ def test_similar_patterns_are_no_memory_pressure(
 ) -> None:
     result = losses(monkeypatch, play)
     assert [e for e in result if e.cause == "memory"] == []
+
+
+# --- the share of an L3
+
+FRIENDLY = dataclasses.replace(LAMMPS, traffic=200)
+MISSING = dataclasses.replace(FRIENDLY, ipc=1300, misses=4)
+INTRUDER = dataclasses.replace(scenarios.HPL, comm="scan", traffic=300)
+
+
+def l3_losses(
+    monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str = EVENTS
+) -> list[Episode]:
+    """What a job on cores 0 and 4 loses, 8 s before and 6 s after others start. The memory has
+    moved far more before."""
+
+    def script(script: Script) -> None:
+        script.stage(2).run([1, 2, 3], STREAM)
+        alone = script.stage(8)
+        alone.run([0, 4], FRIENDLY)
+        loud = script.stage(6, like=alone)
+        loud.run([0, 4], victim)
+        if intruder is not None:
+            loud.run([1, 2, 3], intruder)
+        script.stage(60, like=alone)
+
+    monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
+    session, episodes = truths.play_episodes("memory,cpus=16", SECOND // 10, 20, events=events)
+    assert session.neighbours.cache.known == bool(events)
+    return [e for e in episodes if e.kind == "neighbour"]
+
+
+def test_others_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    (episode,) = l3_losses(monkeypatch, MISSING, INTRUDER)
+    assert (episode.cause, episode.cpus, episode.confidence) == ("cache", [0, 4], "inferred")
+    assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)
+    assert episode.evidence["misses_per_ki"] == pytest.approx(5.0, rel=0.02)
+    assert episode.evidence["misses_per_ki_before"] == pytest.approx(1.25, rel=0.02)
+    assert [task.comm for task in episode.evidence["who"]] == ["scan"] * 3
+
+
+@pytest.mark.parametrize(
+    ("victim", "intruder", "events"),
+    [
+        (MISSING, None, EVENTS),  # a phase of its own
+        (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),  # not by misses
+        (dataclasses.replace(FRIENDLY, misses=4), INTRUDER, EVENTS),  # without a loss
+        (MISSING, INTRUDER, ""),  # misses are not counted
+    ],
+)
+def test_similar_patterns_are_no_fight_for_an_l3(
+    monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str
+) -> None:
+    assert l3_losses(monkeypatch, victim, intruder, events) == []
+
+
+def test_a_saturated_memory_explains_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    (episode,) = l3_losses(monkeypatch, MISSING, STREAM)
+    assert episode.cause == "memory"
 
 
 def test_unknown_traffic_teaches_nothing() -> None:

@@ -13,9 +13,18 @@ from nights import cases_by_day
 from played import session_of
 from truths import PLAYED_S, SMALL, found_episodes, play_episodes
 
+from perftop.model.counters import Counters
 from perftop.model.kinds import Episode, cause_of
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
-from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Report, _active_s, other_checks, report
+from perftop.output.why_report import (
+    MAX_CAUSES,
+    MIN_SHARE,
+    Report,
+    _active_s,
+    _memory_clues,
+    other_checks,
+    report,
+)
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
     QUOTA_CAUSE,
@@ -578,6 +587,38 @@ def test_what_the_log_of_the_kernel_names_is_a_clue(
         f"the kernel's log names {name}" for name in clues
     ]
     assert session.hints.managers == managers
+
+
+@pytest.mark.parametrize(
+    ("util", "caches_gb", "uncore_ghz", "words"),
+    [
+        (0.9, (8.0, 3.0), None, ["62 % of 8.0 GB/s of memory traffic is with another node"]),
+        (0.9, (8.0, 7.9), None, []),
+        (0.9, (0.5, 0.1), None, []),
+        (0.9, None, (1.2, 2.4), ["the uncore of package 0 runs at 1.20 of 2.40 GHz"]),
+        (0.9, None, (2.3, 2.4), []),
+        (0.9, None, (float("nan"), 2.4), []),
+        (0.2, None, (1.2, 2.4), []),
+    ],
+)
+def test_slow_memory_is_a_clue(
+    monkeypatch: pytest.MonkeyPatch, util: float, caches_gb: tuple[float, float] | None,
+    uncore_ghz: tuple[float, float] | None, words: list[str],
+) -> None:  # fmt: skip
+    machine = Machine(cores=2)
+    machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
+    session: Session = sampled(machine)[0]
+    keys = "memory_bytes_per_s", "local_bytes_per_s"
+    caches = {k: np.array([gb * 1e9]) for k, gb in zip(keys, caches_gb or (), strict=False)}
+    whole = replace(session.run_interval(), caches=caches)
+    sums = LossSums(np.zeros(4), np.zeros(4), {})
+    clocks = dict(zip(("uncore_hz", "uncore_max_hz"), uncore_ghz or (), strict=False))
+    monkeypatch.setattr(
+        Counters, "rates",
+        lambda _, __, key: np.array([clocks[key] * 1e9]) if key in clocks else None,
+    )  # fmt: skip
+    found = [clue.text.split(",")[0] for clue in _memory_clues(session, whole, sums)]
+    assert found == words
 
 
 def test_whoever_manages_power_here_is_asked_about_a_lowered_limit() -> None:

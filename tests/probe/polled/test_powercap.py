@@ -9,7 +9,7 @@ import pytest
 import trees
 
 from perfprobe.cpu import topology
-from perfprobe.polled.powercap import Powercap
+from perfprobe.polled.powercap import UNCORE, Powercap, UncoreClock
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -135,3 +135,33 @@ def test_the_memory_has_a_zone_within_its_package(two: Path) -> None:
     served = Powercap(two, topology.read(two), {"energy_ram_j"})
     assert "energy_ram_j" not in {counter.key for counter in served.block.counters}
     served.close()
+
+
+# --- the uncore
+
+
+@pytest.mark.parametrize(
+    ("files", "clocks"),
+    [
+        ({"current_freq_khz": 1200000, "initial_max_freq_khz": 2400000}, [1200000, 2400000]),
+        ({"max_freq_khz": 1600000, "initial_max_freq_khz": 2400000}, [1600000, 2400000]),
+        ({"max_freq_khz": 1600000}, None),
+        ({}, None),
+    ],
+)
+def test_the_clock_of_the_uncore_or_its_limit(
+    tmp_path: Path, files: dict[str, int], clocks: list[int] | None
+) -> None:
+    trees.lists(tmp_path, "0")
+    trees.cpu(tmp_path, 0, 0, 0, "0")
+    die = tmp_path / UNCORE / "package_00_die_00"
+    die.mkdir(parents=True)
+    for name, khz in files.items():
+        (die / name).write_text(f"{khz}\n")
+    source = UncoreClock(tmp_path, topology.read(tmp_path))
+    assert [c.key for c in source.block.counters] == (
+        ["uncore_hz", "uncore_max_hz"] if clocks else []
+    )
+    if clocks:
+        assert list(source.read()) == [(0, clocks)]
+    source.close()

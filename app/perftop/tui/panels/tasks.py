@@ -311,7 +311,7 @@ def _pair(
     share = session.neighbours.share(episode, cpu) if interval.seq else None
     lost_share = (nan if episode.depth is None else episode.depth) if share is None else share
     row, ipc, alone = session.position[cpu], nan, nan
-    if episode.cause in {"sibling", "memory"}:
+    if episode.cause in {"sibling", "memory", "cache"}:
         ipc = float(interval.values["ipc"][row])
         alone = ipc_alone(session, interval, row) if episode.cause == "sibling" else nan
         alone = _float_or_nan(episode.evidence.get("ipc_alone")) if isnan(alone) else alone

@@ -202,6 +202,7 @@ CAUSES = {
     "scheduler": "one runs while the other waits for the CPU",
     "package": "both share the clock of one package",
     "memory": "both use the memory of one package, which is saturated",
+    "cache": "both keep their data in one L3, and it misses more often than before",
     "hypervisor": "the hypervisor runs others, or enforces a cap on this VM",
     "": "losses that are small one by one",
 }  # fmt: skip

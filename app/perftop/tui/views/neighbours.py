@@ -55,7 +55,8 @@ NAME_WIDTH = 26
 """Width of the names on each side of the ribbons, in cells."""
 _COLOURS = {
     "sibling": ("lp1-4", "lp1-7"), "scheduler": ("loss-11", "loss-8"), "hypervisor": ("steal",),
-    "memory": ("both-3", "both-1"), "package": ("gap-heat",), "": ("rule",),
+    "memory": ("both-3", "both-1"), "package": ("gap-heat",),
+    "cache": ("both-2", "both-4"), "": ("rule",),
 }  # fmt: skip
 """Colours of ribbons by cause; several alternate, a stripe for each pair of tasks."""
 

@@ -246,7 +246,7 @@ EVENTS = (
     SimEvent("branches", "branches retired", Row.INSTRUCTIONS, 1, 5_000),
     SimEvent("branch-misses", "branches predicted wrongly", Row.INSTRUCTIONS, 1, 400_000),
     SimEvent("cache-references", "accesses to the last cache", Row.INSTRUCTIONS, 1, 50_000),
-    SimEvent("cache-misses", "misses of the last cache", Row.INSTRUCTIONS, 1, 800_000),
+    SimEvent("cache-misses", "misses of the last cache", Row.MISSES, 1, 800_000),
     SimEvent("dTLB-load-misses", "dTLB: loads that missed", Row.INSTRUCTIONS, 1, 2_000_000),
     SimEvent("stalled-cycles-backend", "cycles that waited for data", Row.CYCLES, 3, 8_000),
 )  # fmt: skip

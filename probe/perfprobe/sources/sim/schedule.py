@@ -46,6 +46,7 @@ class Row(IntEnum):
     SMI = 15
     ONLINE = 16
     TRAFFIC = 17  # bytes x 1000 to and from memory
+    MISSES = 18  # instructions x 1000, times the load's misses
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class Cells:
     license: Ints
     traffic: Ints
     """MB/s to and from memory while the CPU runs."""
+    misses: Ints
+    """`mips`, times the load's misses."""
     # Per core (thread axis of length 1).
     halt_period: Ints
     halt_phase: Ints
@@ -124,6 +127,7 @@ def measure(cells: Cells, x: Any) -> Ints:
     out[Row.SMI] = (x >= cells.smi) & (cells.online > 0)
     out[Row.ONLINE] = x * cells.online
     np.multiply(run, cells.traffic, out=out[Row.TRAFFIC])
+    np.multiply(run, cells.misses, out=out[Row.MISSES])
     return out
 
 
@@ -207,6 +211,7 @@ class Schedule:
             "iowait": slot["iowait"],
             "license": slot["license"],
             "traffic": slot["traffic"],
+            "misses": mips * slot["misses"],
         }
         shape = (count, *self._shape)
         cube = {

@@ -45,6 +45,8 @@ class Load:
     license: int = 0
     traffic: int = 800
     """MB/s to and from memory that the CPU demands while it runs."""
+    misses: int = 1
+    """Misses of the last cache, in units of 1.25 per 1000 instructions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ def one(
         out[Row.KERNEL_CYCLES] += ns * kernel_mhz
         out[Row.KERNEL_INSTRUCTIONS] += ns * kernel_mips
         out[Row.TRAFFIC] += ns * int(cells.traffic[where])
+        out[Row.MISSES] += ns * int(cells.misses[where])
         if level := int(cells.license[where]):
             out[(Row.LICENSE_1, Row.LICENSE_2)[level - 1]] += ns * mhz
     out[Row.SMT] += ns * (any(runs) if len(runs) > 2 else run and sum(runs) == 1)
