@@ -24,6 +24,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import task
 from perftop.session.follow import Follower
 from perftop.session.interval import Interval
+from perftop.session.losses import LossSums
 from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
@@ -55,7 +56,7 @@ Numbers = Mapping[str, float]
 FIELDS: dict[str, Number] = {
     entry.key: entry
     for entry in (
-        Number("lost", "lost", "ratio", "share of the time that working CPUs did not get"),
+        Number("lost", "lost", "ratio", "share of the wanted time that tasks did not get"),
         Number("busy", "busy", "ratio", "share of the time in which CPUs were not halted"),
         Number("clock_hz", "clock", "Hz", "clock of the CPUs at work"),
         Number("ceiling_hz", "ceiling", "Hz", "what turbo allows the cores at work"),
@@ -300,6 +301,11 @@ class Machine:
         return ("", "") if worst is None else worst.group
 
 
+def _lost(losses: LossSums, earlier: LossSums) -> float:
+    """Returns the share of the time wanted since `earlier` that was lost, as in a verdict."""
+    return losses.since(earlier).lost_ratio
+
+
 class LiveMachine(Follower):
     """Fills a machine from a stream of frames. Each hello starts a new session."""
 
@@ -319,6 +325,9 @@ class LiveMachine(Follower):
         self._suspects = 0
         self._ended: list[Episode] = []
         """Episodes that have ended since the last interval."""
+        self._losses: deque[tuple[float, LossSums]] = deque()
+        """Losses since the start of the session, by the time of the interval, from the start of a
+        row's span on."""
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
         """Takes messages that have arrived. Raises wire.WireError for impossible messages."""
@@ -332,7 +341,9 @@ class LiveMachine(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello, summarises=False)
+        session.start_accounts(losses_only=True)
         self._offset_s, self._suspects, self._ended = inf, 0, []
+        self._losses = deque([(-inf, session.lost_time())])
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
         machine.cpu_count, machine.core_count = len(session.shown), len(session.shown_cores())
@@ -357,7 +368,13 @@ class LiveMachine(Follower):
         suspects = session.suspect_samples - self._suspects
         self._suspects = session.suspect_samples
         now = interval.time if self._now is None else self._now
-        machine.add_numbers(now, read_numbers(session, interval), suspects)
+        losses, earlier = session.lost_time(), self._losses
+        numbers = {**read_numbers(session, interval), "lost": _lost(losses, earlier[-1][1])}
+        machine.add_numbers(now, numbers, suspects)
+        earlier.append((now, losses))
+        while len(earlier) > 2 and earlier[1][0] <= now - ROW_SPAN_S:
+            earlier.popleft()
+        machine.numbers = {**machine.numbers, "lost": _lost(losses, earlier[0][1])}
         machine.frames_lost = session.lost
         probe_s = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9

@@ -284,7 +284,7 @@ def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
 
 
 NUMBERS = (
-    ("lost %", "share of the time that working CPUs did not get: clock, halts, steal"),
+    ("lost %", "share of the time that tasks wanted and did not get: waits, clock, halts, steal"),
     *((FIELDS[key].name(GHZ), FIELDS[key].help) for key in ("below", "both", "involuntary")),
     ("▼ ≁", "running episodes; samples in which a counter was doubted"),
     ("age s", "since the newest numbers came; all times are of their arrival here"),

@@ -20,6 +20,8 @@ from perftop.session.fleet_machine import (
     mean_numbers,
 )
 from perftop.session.fleet_machine import Machine as Row
+from perftop.session.history import History
+from perftop.session.session import Session
 
 NOW = 1_700_000_000.0
 
@@ -204,3 +206,23 @@ def test_the_past_is_bounded_and_evenly_spaced() -> None:
     assert result == sorted(result)
     assert result[-1] == pytest.approx(0.975, abs=0.03)
     assert isnan(past.series("busy", 6, START + 2500)[-1])
+
+
+def test_lost_is_that_of_the_verdict_over_the_last_ten_seconds() -> None:
+    """For 15 s nothing waits, then two tasks share a CPU; the other CPU is idle."""
+    machine = guest({0: CpuLoad(util=1.0, system=0.0), 1: CpuLoad(util=0.0, system=0.0)})
+    row = Row("n1")
+    live, session = LiveMachine(row, 1.0), Session(machine.hello, History(machine.hello))
+    session.start_accounts()
+    live.take([machine.hello])
+    for seq in range(301):
+        waits = [[0.5, 10.0]] * 2 if seq > 150 else [[0.0, 10.0]] * 2
+        ran = [[1, "a", 0.5], [2, "b", 0.5]]
+        records = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}}
+        frame = machine.frame(seq, records={} if seq % 10 else records)
+        live.take([frame])
+        session.apply(frame)
+    totals = session.totals_between(session.now_ns - 10 * 10**9, session.now_ns)
+    assert totals is not None
+    assert row.numbers["lost"] == pytest.approx(totals.losses.lost_ratio, abs=0.06)
+    assert row.numbers["lost"] == pytest.approx(0.5, abs=0.06)
