@@ -306,21 +306,28 @@ class Losses:
 # history.
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+@dataclass(frozen=True)
+class TimesSpan:
+    """A span of time with what tasks did in it: a run, its last seconds, or a phase of a job."""
+
     start_ns: int
     end_ns: int
     """Raw times."""
-    losses: LossSums
     times: RunTimes
-    """Times of tasks and threads. In the totals of a session they keep growing; see `copy`."""
-    sample_count: int
-    suspect_count: int
-    """Number of samples of CPUs with suspect counters."""
 
     @property
     def elapsed_s(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class Totals(TimesSpan):
+    """The times in the totals of a session keep growing; see `copy`."""
+
+    losses: LossSums
+    sample_count: int
+    suspect_count: int
+    """Number of samples of CPUs with suspect counters."""
 
     def copy(self) -> Totals:
         """Returns these totals as they are now."""
@@ -329,8 +336,8 @@ class Totals:
     def since(self, earlier: Totals) -> Totals:
         """Returns the totals after the end of `earlier`, which has the same start."""
         return Totals(
-            earlier.end_ns, self.end_ns, self.losses.since(earlier.losses),
-            self.times.since(earlier.times), self.sample_count - earlier.sample_count,
+            earlier.end_ns, self.end_ns, self.times.since(earlier.times),
+            self.losses.since(earlier.losses), self.sample_count - earlier.sample_count,
             self.suspect_count - earlier.suspect_count,
         )  # fmt: skip
 
@@ -413,16 +420,10 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class RunPhase:
-    label: str
-    start_ns: int
-    end_ns: int
-    times: RunTimes
-    """Times of the job's threads in this phase."""
+class RunPhase(TimesSpan):
+    """A phase of a job, with the times of the job's threads only."""
 
-    @property
-    def elapsed_s(self) -> float:
-        return (self.end_ns - self.start_ns) / 1e9
+    label: str
 
     def largest(self) -> tuple[str, float]:
         """Returns the program that ran most, and the seconds that it ran; '' if none did."""
@@ -455,7 +456,7 @@ def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
 
 def _phases_between(moments: Sequence[Moment]) -> list[RunPhase]:
     return [
-        RunPhase(first.label or "", first.time_ns, last.time_ns, last.times.since(first.times))
+        RunPhase(first.time_ns, last.time_ns, last.times.since(first.times), first.label or "")
         for first, last in pairwise(moments)
         if last.time_ns > first.time_ns
     ]

@@ -408,7 +408,7 @@ class Session:
     def totals(self) -> Totals:
         """Returns the losses since the start. `account` must have been called at the start."""
         return Totals(
-            self.run.start_ns, self.now_ns, self.lost_time(), self.run_times,
+            self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
             max(0, self.frames - 1), self.suspect_samples,
         )  # fmt: skip
 

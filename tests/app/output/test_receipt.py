@@ -99,7 +99,7 @@ def phase(label: str, seconds: float, **parts: float) -> RunPhase:
     result.threads = {
         (1, 1): TaskTimes(label, run_s, wait_s, {0: run_s}, elapsed_s, run_s + wait_s, by_state)
     }
-    return RunPhase(label, 0, round(seconds * S), result)
+    return RunPhase(0, round(seconds * S), result, label)
 
 
 def test_a_receipt_shows_each_phase_to_scale_and_splits_it() -> None:

@@ -57,7 +57,7 @@ EVERY = [*((s, w, t) for s, w, t, _ in SICK), *((s, None, PLAYED_S) for s in WEL
 def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
     """What tasks of the whole run waited for."""
     losses = LossSums(np.zeros(2), np.zeros(2), {})
-    totals = Totals(session.run.start_ns, session.now_ns, losses, session.run_times, 0, 0)
+    totals = Totals(session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0)
     return waiting_loss(session, job, totals, session.run_interval(), over=False)
 
 
