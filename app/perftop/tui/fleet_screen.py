@@ -21,8 +21,9 @@ from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, Machine
 from perftop.tui.app import PerfTopApp, Source, show
 from perftop.tui.config import Config
 from perftop.tui.fleet import views
-from perftop.tui.fleet.page import NUMBERS, grid_of, half_widths, key_at, page
+from perftop.tui.fleet.page import NUMBERS, grid_of, half_widths, page
 from perftop.tui.fleet.words import FleetState
+from perftop.tui.frame.key_line import Piece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
@@ -30,6 +31,16 @@ from perftop.tui.shared.paint import DirectScreen
 
 if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt
+
+_VIEWS = "machines", "heat", "time", "fleet_episodes"
+"""Ids of the keys that open the views."""
+_VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
+"""Ids of these keys by view, where they differ from the view's name."""
+_HINTS = "open", "why", "next_episode", "filter", "sort_next", "metric", "pause"
+MIN_HINTS = 1
+"""Ids of further keys in the last line, the most important first; the first MIN_HINTS are always
+shown."""
+_LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
 
 Opener = Callable[[Sequence[str]], Awaitable[None]]
 """Runs a perftop with the given arguments, which shows one machine; returns when that perftop
@@ -96,6 +107,8 @@ class FleetPage(PageWidget, can_focus=True):
         """Unix time at which that was, and the place of each machine, by name."""
         self._has_drawn = False
         """Whether any machine has been drawn so far."""
+        self.key_pieces: list[Piece] = []
+        """The last line of the screen."""
 
     def page(self, width: int, height: int) -> list[Line]:
         state = self.state
@@ -118,7 +131,11 @@ class FleetPage(PageWidget, can_focus=True):
                 else state.view
             )
         state.click_targets.clear()
-        return page(state)
+        view = _VIEW_KEYS.get(state.view, state.view)
+        self.key_pieces = key_pieces(
+            view, _HINTS, state.captions, _LABELS, width, urgent=MIN_HINTS, views=_VIEWS
+        )
+        return [*page(state), ([(piece.text, piece.style) for piece in self.key_pieces], "calm")]
 
     def _ordered_rows(self, state: FleetState) -> list[Machine]:
         """Returns the machines in order. Rows move only every SORT_PERIOD_S, when the order or the
@@ -257,7 +274,7 @@ class FleetScreen(DirectScreen):
     async def on_click(self, event: events.Click) -> None:
         state = self.page.state
         if event.y == state.height - 1:
-            if key := key_at(state, event.x):
+            if key := key_at(self.page.key_pieces, event.x):
                 await self._press(key)
             return
         if (name := state.click_targets.get(event.y)) is None:

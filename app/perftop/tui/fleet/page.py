@@ -13,7 +13,6 @@ from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.fleet import detail, views, words
 from perftop.tui.fleet.words import FleetState, plain_line
-from perftop.tui.shared.keys import BY_ID
 
 MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
 """Minimum width of a screen that has a right side, and the minimum width of that side, in cells."""
@@ -31,7 +30,8 @@ all fit."""
 
 
 def page(state: FleetState) -> list[Line]:
-    """Returns the whole screen, in `state.height` lines. Also fills `state.click_targets`."""
+    """Returns the screen without its last line, which has the keys. Also fills
+    `state.click_targets`."""
     state.running = state.fleet.running()
     height = state.height
     room = 3 if height >= 40 else 2 if height >= 30 else 1
@@ -44,7 +44,7 @@ def page(state: FleetState) -> list[Line]:
         "episodes": _episode_lines,
     }
     lines += draw[state.view](state, height - len(lines) - 1, len(lines))
-    return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines)), _key_line(state)]
+    return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines))]
 
 
 # --- the top
@@ -292,50 +292,6 @@ NUMBERS = (
     ("numbers", "cover ten seconds, or what the server was asked for"),
 )
 """Numbers and signs, with their meaning, for the help."""
-
-
-# --- keys
-
-_HINTS = ("machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "filter",
-          "sort_next", "metric", "pause", "help", "quit")  # fmt: skip
-"""Ids of the keys in the last line, in their order; those that do not fit are left out, except the
-last two."""
-_LABELS = {"open": "open", "metric": "number"}
-"""Labels of the keys that have another label on the screen of a stream."""
-_VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
-"""IDs of the keys that open a view, by view, where they differ from the view's name."""
-
-
-def _fitting_keys(state: FleetState) -> list[tuple[str, str, str]]:
-    """Returns caption, label and ID of the keys that fit into the last line. Help and quit are
-    always included, at the end."""
-    *other_keys, help_, quit_key = [
-        (state.captions[name], _LABELS.get(name, BY_ID[name].label), name) for name in _HINTS
-    ]
-    kept_keys: list[tuple[str, str, str]] = []
-    for key in other_keys:
-        line = [*kept_keys, key, help_, quit_key]
-        if sum(len(caption) + len(label) + 3 for caption, label, _ in line) <= state.width:
-            kept_keys.append(key)
-    return [*kept_keys, help_, quit_key]
-
-
-def _key_line(state: FleetState) -> Line:
-    runs: list[Run] = []
-    for caption, label, name in _fitting_keys(state):
-        style = "bright" if name == _VIEW_KEYS.get(state.view, state.view) else "dim"
-        runs += [(" ", "text"), (caption, "key"), (f" {label} ", style)]
-    return plain_line(*runs)
-
-
-def key_at(state: FleetState, x: int) -> str:
-    """Returns the ID of the key at cell `x` of the last line; '' if there is none."""
-    end = 0
-    for caption, label, name in _fitting_keys(state):
-        end += len(caption) + len(label) + 3
-        if x < end:
-            return name
-    return ""
 
 
 def grid_of(state: FleetState) -> views.Grid:

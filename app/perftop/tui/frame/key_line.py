@@ -3,7 +3,7 @@ of the screen with the views, keys of the visible view in groups, help and quit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,12 +25,12 @@ Entry = tuple[str, ...]
 """The id of a key, or the ids of two keys with opposite effects, which share a label."""
 _GROUPS: tuple[tuple[Entry, ...], ...] = (
     (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("heat_zoom",), ("fold",),
-     ("try",), ("output",)),
+     ("try",), ("why",), ("output",)),
     (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
      ("previous_episode",), ("narrower", "wider"), ("jump",), ("shorter", "longer"),
      ("begin", "finish")),
-    (("clear",), ("filter",), ("sort",), ("metric",), ("columns",), ("order",), ("reverse",),
-     ("units",)),
+    (("clear",), ("filter",), ("sort",), ("sort_next",), ("metric",), ("columns",), ("order",),
+     ("reverse",), ("units",)),
     (("mark",), ("record",), ("theme",)),
 )  # fmt: skip
 """Groups of keys, in display order: to move, for time, to find, to keep."""
@@ -98,22 +98,28 @@ class KeyLine(PageWidget):
         return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
     def on_click(self, event: events.Click) -> None:
-        end = 0
-        for piece in self._pieces:
-            end += len(piece.text)
-            if event.x < end:
-                if piece.key:
-                    self.post_message(self.Clicked(piece.key))
-                return
+        if key := key_at(self._pieces, event.x):
+            self.post_message(self.Clicked(key))
+
+
+def key_at(pieces: Iterable[Piece], x: int) -> str:
+    """Returns the id of the key at cell `x` of the line; '' if there is none."""
+    end = 0
+    for piece in pieces:
+        end += len(piece.text)
+        if x < end:
+            return piece.key
+    return ""
 
 
 def key_pieces(
     view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
-    width: int, *, urgent: int = 0, replay: bool = False,
+    width: int, *, urgent: int = 0, replay: bool = False, views: Sequence[str] = TURN_ORDER,
 ) -> list[Piece]:  # fmt: skip
     """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
     one of the first `urgent` hints, the key back, or in a recording the key that plays it, would
-    not fit otherwise."""
+    not fit otherwise. `views`: ids of their keys; those of a fleet have only the keys in `hints`,
+    those of a stream also have common ones."""
     pair_labels = {**labels, **_PAIR_LABELS}
 
     def pieces(entry: Entry) -> list[Piece]:
@@ -126,6 +132,7 @@ def key_pieces(
     by_key = {key: entry for group in _GROUPS for entry in group for key in entry}
     order = _REPLAY_ORDER if replay else _LIVE_ORDER
     common = [key for key in order if view in TURN_ORDER or key not in _ROW_KEYS]
+    common = common if views is TURN_ORDER else []
     first = 0 if replay else max(urgent, MAX_FIRST_HINTS)
     importance = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common]
     entries = dict.fromkeys(by_key[key] for key in importance)
@@ -133,13 +140,13 @@ def key_pieces(
     required = {entry for entry in entries if entry[-1] in required_keys}
 
     ends, rule = _join([pieces(("help",)), pieces(("quit",))], GAP), [Piece("│", "rule")]
-    all_views = _join([pieces((name,)) for name in TURN_ORDER], GAP)
-    numbers = f"{captions[TURN_ORDER[0]]}-{captions[TURN_ORDER[-1]]}"
+    all_views = _join([pieces((name,)) for name in views], GAP)
+    numbers = f"{captions[views[0]]}-{captions[views[-1]]}"
     merged_views = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
     line = ends
-    for views in (all_views, merged_views):
+    for view_pieces in (all_views, merged_views):
         shown: set[Entry] = set()
-        line = _join([views, ends], GAP)
+        line = _join([view_pieces, ends], GAP)
         if _size(line) > width - 2:
             line = ends  # not even the views fit
             continue
@@ -147,7 +154,7 @@ def key_pieces(
             wanted = {*shown, entry}
             groups = [[pieces(e) for e in group if e in wanted] for group in _GROUPS]
             middle = _join([_join(group, GAP) for group in groups if group], GROUP_GAP)
-            longer = _join([views, rule, middle, rule, ends], GAP)
+            longer = _join([view_pieces, rule, middle, rule, ends], GAP)
             if _size(longer) <= width - 2:
                 line, shown = longer, wanted
         if required <= shown:
