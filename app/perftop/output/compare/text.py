@@ -44,17 +44,8 @@ STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "op
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
 """Words for verdicts on certain differences."""
-FIRST_EQUAL_STATES = (
-    "host",
-    "model",
-    "microcode",
-    "kernel",
-    "governor",
-    "turbo",
-    "smt",
-    "cpus",
-    "command",
-)
+FIRST_EQUAL_STATES = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus",
+                      "command")  # fmt: skip
 """States that are listed first if both sides have the same value."""
 MAX_EQUAL_STATES = 8
 """Maximum number of equal states that are listed; the others are only counted."""
