@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
@@ -349,6 +350,9 @@ static int real_group(void)
     }
     CHECK(pp_perf_group_new(fds, 0, 1, 1, &group) == -EINVAL);
     CHECK(pp_perf_group_new(fds, PP_PERF_EVENTS + 1, 1, 1, &group) == -EINVAL);
+    CHECK(pp_perf_group_new(fds, 3, 0, 0, &group) == 0);
+    CHECK(pp_perf_columns(group) == 3); /* without times */
+    free(group);
     CHECK(pp_perf_group_new(fds, 3, 1, 1, &group) == 0);
     CHECK(!pp_perf_is_direct(group)); /* no software event is on a counter */
     CHECK(pp_perf_columns(group) == 5);

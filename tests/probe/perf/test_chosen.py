@@ -107,6 +107,7 @@ def test_a_hybrid_has_an_event_of_one_core_type_there_only(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("text", "told"), [
     ("contxt-switches", "no event of that name is known here; nearest: context-switches"),
+    ("sched:sched_swtch", "no event of that name is known here"),
     ("cpu/evnt=1/", "the PMU has no term 'evnt'"),
     ("cpu/event=0x100/", "event=0x100 does not fit into its 8 bits"),
     ("cpux/event=1/", "there is no PMU 'cpux'; there are: cpu, uncore_imc_0"),

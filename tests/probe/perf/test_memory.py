@@ -105,14 +105,18 @@ def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:
 
 def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:
     two_packages(tmp_path, model=0xAD)
-    for i in range(12):
-        controller(
-            tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT,
-            cas_count_read_sch0="event=0x05,umask=0xcf",
-            cas_count_read_sch1="event=0x06,umask=0xcf",
-            cas_count_write_sch0="event=0x05,umask=0xf0",
-            cas_count_write_sch1="event=0x06,umask=0xf0",
-        )  # fmt: skip
+
+    def add_controllers(first: int, end: int) -> None:
+        for i in range(first, end):
+            controller(
+                tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT,
+                cas_count_read_sch0="event=0x05,umask=0xcf",
+                cas_count_read_sch1="event=0x06,umask=0xcf",
+                cas_count_write_sch0="event=0x05,umask=0xf0",
+                cas_count_write_sch1="event=0x06,umask=0xf0",
+            )  # fmt: skip
+
+    add_controllers(0, 12)
     kernel = fakeperf.Kernel()
     part = of_memory(tmp_path, kernel)
     assert [c.columns for c in part.counters] == [24, 24]
@@ -122,6 +126,9 @@ def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:
     assert codes(kernel, kernel.groups[-1]) == [
         (51, code) for code in (0xCF05, 0xCF06, 0xF005, 0xF006)
     ]
+    add_controllers(12, 32)
+    (missing, _) = of_memory(tmp_path, kernel).missing
+    assert missing.why == "a package has more than 63 memory channels"
 
 
 def test_clients_have_free_running_counters(tmp_path: Path) -> None:
