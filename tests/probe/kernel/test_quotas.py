@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import trees
+from waiting import wait_for
 
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
 from perfprobe.kernel.tasks import CHECK_NS, CHECKS_NS, Tasks
@@ -142,18 +142,18 @@ def test_a_loop_with_a_fifth_of_a_cpu_is_throttled_by_the_kernel(group: Path) ->
             assert process.stdout is not None
             process.stdout.readline()
             quotas = Quotas(Path("/"))
-            start = quotas.record([process.pid])["groups"]
-            time.sleep(1.0)
-            end = quotas.record([process.pid])["groups"]
+
+            def account() -> Any:
+                ((name, result),) = quotas.record([process.pid])["groups"].items()
+                assert name == f"/{group.name}"
+                return result
+
+            before = account()
+            assert before[0] == 0.2
+            wait_for(lambda: account()[2] > before[2], "the group is throttled")
+            assert account()[3] > before[3]
         finally:
             process.kill()
-    (before,), (after,) = ([*result.values()] for result in (start, end))
-    assert isinstance(before, list)
-    assert isinstance(after, list)
-    assert [*start] == [f"/{group.name}"]
-    assert after[0] == 0.2
-    assert after[2] > before[2]
-    assert after[3] > before[3]
 
 
 @pytest.mark.parametrize(
