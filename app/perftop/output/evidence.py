@@ -28,12 +28,9 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     """Returns the pieces of the evidence as text, the most convincing first."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
-    keys = [key for key in evidence if key not in limits and key != cause]
-    keys.sort(
-        key=lambda key: (
-            _MOST_CONVINCING.index(key) if key in _MOST_CONVINCING else len(_MOST_CONVINCING)
-        )
-    )
+    first_keys = [key for key in _MOST_CONVINCING if key in evidence]
+    keys = [key for key in dict.fromkeys([*first_keys, *evidence])
+            if key not in limits and key != cause]  # fmt: skip
     texts = []
     for key in keys:
         piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")

@@ -43,8 +43,6 @@ class Phase:
     `answer`, `lost_to_causes_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the
     machine's measures."""
     report: Report
-    both: float
-    """Mean share of time, over the cores, with both threads active; NaN if unknown."""
     worst: list[tuple[Finding, Episode | None]]
     """The costliest causes, each with its costliest episode; None if the cause has no episode."""
 
@@ -56,7 +54,8 @@ class Phase:
         """Returns a number of the phase, or one of its percentiles; NaN if it is unknown."""
         energy_j, elapsed_s = self.line["energy_j"], self.report.totals.elapsed_s
         totals = {
-            "length_s": elapsed_s, "lost_ratio": self.report.sums.lost_ratio, "both": self.both,
+            "length_s": elapsed_s, "lost_ratio": self.report.sums.lost_ratio,
+            "both": self.report.interval.split.mean("both"),
             "energy_j": energy_j,
             "power_w": energy_j / elapsed_s if energy_j and elapsed_s > 0 else None,
         }  # fmt: skip
@@ -92,7 +91,7 @@ def phase(session: Session, label: str) -> Phase:
         "lost_to_causes_ratio": json_number(why.sums.lost_ratio),
         "samples": why.totals.sample_count,
     }  # fmt: skip
-    return Phase(line, why, session.run_interval().split.mean("both"), worst)
+    return Phase(line, why, worst)
 
 
 class Phases(Follower):

@@ -107,11 +107,13 @@ class Probe:
         the terminal's signals reach only us. It ends when its stdin closes, so it never outlives
         us."""
         pipe, self._stderr = subprocess.PIPE, b""
-        with _start_errors(self._argv):
+        try:
             self.process = subprocess.Popen(
                 self._argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
                 env=os.environ | ENVIRONMENT,
             )  # fmt: skip
+        except OSError as error:
+            raise cannot(f"run the probe: {self._argv[0]}", error) from None
         stderr = self.process.stderr
         assert stderr is not None
         self._reader = threading.Thread(target=self._read, args=(stderr,), daemon=True)
@@ -332,14 +334,6 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
             text = f"{probe.host}: no answer of perfprobe comes from there; {fix}"
             raise Failed(text, UNAVAILABLE)
         raise probe.end_failure()
-
-
-@contextmanager
-def _start_errors(argv: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise cannot(f"run the probe: {argv[0]}", error) from None
 
 
 # --- The probe of a remote machine: the ssh command that runs it, and the reasons of failures when
