@@ -67,6 +67,22 @@ def work():
 threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.start() for thread in threads]
 """
+SPLIT = """\
+import os, sys, time
+name = open("/proc/self/comm").read().strip()
+message = "x86/split lock detection: #AC: {}/{} took a split_lock trap at address: 0x1\\n"
+slept, end = 0, time.time() + 6
+sent = False
+while (now := time.time()) < end:
+    if not sent and now > end - 4.5:
+        open("/dev/kmsg", "w").write(message.format(name, os.getpid()))
+        sent = True
+    while time.time() < now + 0.005: pass
+    start = time.time()
+    time.sleep(0.01)
+    slept += time.time() - start
+print(slept, file=open(sys.argv[1], "w"))
+"""
 FAULTS = """\
 import mmap, time
 end = time.time() + 3
@@ -352,6 +368,19 @@ def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> 
     line = stage.why(f"dd if=/dev/zero of={file} bs=64k count=2000 oflag=sync 2> /dev/null")
     file.unlink()
     assert {*causes(line, 0.2)} <= {"scheduler"}  # what the machine's other load takes
+
+
+@nightly
+def test_sleeps_after_split_locks_are_given_to_them(stage: Stage) -> None:
+    """The log gets the kernel's message; the victim sleeps as the kernel would make it sleep."""
+    log = Path("/dev/kmsg")
+    if not os.access(log, os.W_OK):
+        pytest.skip("the kernel's log cannot be written here")
+    line = stage.why(f"exec {stage.program(SPLIT, 'split')} {stage.directory / 'slept'}")
+    slept_s = float((stage.directory / "slept").read_text())
+    found = causes(line)["split-lock"]
+    assert 0.6 * slept_s <= found["lost_s"] <= slept_s + 0.1  # the log is read once a second
+    assert found["confidence"] == "inferred"
 
 
 # --- nothing from outside

@@ -338,6 +338,10 @@ CAUSES: dict[str, Cause] = {
             "kill -CONT PID; detach the debugger; thaw the control group",
         ),
         Cause(
+            "split-lock", "split locks", "The kernel, after each split lock,", "split",
+            "align its atomic variables; sysctl kernel.split_lock_mitigate=0",
+        ),
+        Cause(
             "irq", "interrupts", "Interrupt work", "irq",
             "move the line: /proc/irq/NUMBER/smp_affinity_list, irqbalance",
         ),
@@ -392,7 +396,7 @@ LINE_REMEDIES = {
 LOG_CLUES = {
     "split-lock": (
         "it took a split lock, and waits 10 ms for each",
-        "align its atomic variables; sysctl kernel.split_lock_mitigate=0",
+        CAUSES["split-lock"].remedy,
     ),
     "memory-errors": (
         "this memory reports errors that were corrected, each an interrupt",

@@ -256,8 +256,6 @@ def _find_reason(
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
-        if owner := process_owner(session.details.get(str(pid), {})):
-            evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
     limit, allowed = _allowed_cpus(session, stuck)
     spare = _spare_seconds(session, whole, allowed if limit else cpus)
@@ -269,6 +267,9 @@ def _find_reason(
         ]
     evidence += [f"children of {storm.parent} ran {storm.run_s:.2f} s"] if storm else []
     evidence += [] if for_whom else [UNKNOWN_NEIGHBOUR]
+    for pid, comm in neighbours[:1]:
+        if owner := process_owner(session.details.get(str(pid), {})):
+            evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
     has_room = any(share > MIN_ROOM for share in spare.values())
     hint = ""
     if limit == "cpuset" and spare:

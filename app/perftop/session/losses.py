@@ -42,6 +42,7 @@ STEAL_CAUSE: Cause = ("steal", "hypervisor")
 WAIT_CAUSE: Cause = ("neighbour", "scheduler")
 QUOTA_CAUSE: Cause = ("quota", "quota")
 STOPPED_CAUSE: Cause = ("stopped", "stopped")
+SPLIT_LOCK_CAUSE: Cause = ("stopped", "split-lock")
 UNEXPLAINED = "other"
 """Cause of a loss that no episode explains."""
 _NAMING_KINDS: dict[str, tuple[str, ...]] = {
@@ -111,11 +112,11 @@ class LossSums(NamedTuple):
         by_cause = {**self.by_cause, QUOTA_CAUSE: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
-    def with_stops(self, stopped_s: Floats) -> LossSums:
+    def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
         """Returns the sums with the time for which tasks were stopped, which they wanted, too."""
         if not stopped_s.any():
             return self
-        by_cause = {**self.by_cause, STOPPED_CAUSE: stopped_s}
+        by_cause = {**self.by_cause, cause: stopped_s}
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
     def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
@@ -356,6 +357,11 @@ class RecordHints:
         """How often messages of the kernel's log named something, by kind and name."""
         self.managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
+
+    def split_lockers(self) -> set[int]:
+        """Returns the threads that took a split lock."""
+        names = [name for kind, name in self.messages if kind == "split-lock"]
+        return {int(match[1]) for name in names if (match := re.search(r"\[(\d{1,10})\]$", name))}
 
     def take(self, records: Mapping[str, object]) -> None:
         """Reads the records of a frame."""

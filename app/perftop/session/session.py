@@ -29,6 +29,7 @@ from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Distribution, Interval, Span, Tasks
 from perftop.session.losses import (
+    SPLIT_LOCK_CAUSE,
     Cause,
     Losses,
     LossSums,
@@ -437,6 +438,8 @@ class Session:
         times = self.run_times
         sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
         sums = sums.with_stops(times.stopped_by_cpu())
+        split_s = times.split_locks_by_cpu(self.hints.split_lockers())
+        sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
         blocked_s = times.blocked_by_cpu()
         if not blocked_s.any():
             return sums

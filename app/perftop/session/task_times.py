@@ -8,7 +8,7 @@ thread ran last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import isnan
@@ -50,6 +50,9 @@ MIN_CPU_SHARE = 0.01
 briefly, so they would lower the mean of the CPUs that did the work."""
 HALF_A_CPU = 0.5
 """Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
+MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
+"""Bounds of the sleep for each switch, in s, of a thread that takes split locks: the kernel lets it
+sleep for 10 ms, and wait for others. Some switches are preemptions."""
 MAX_NAMES = 256
 UNKNOWN_CPU = -1
 """Replaces the CPU number where the CPUs of a task are unknown."""
@@ -391,14 +394,26 @@ class RunTimes:
         CPU on which each ran most."""
         return self._by_cpu(lambda times: times.stop_loss_s)
 
+    def split_locks_by_cpu(self, tids: Collection[int]) -> Floats:
+        """Returns the seconds that those of the threads `tids` slept whose sleeps are as long as
+        those that the kernel puts after a split lock, by the CPU on which each ran most."""
+        named = {
+            (pid, tid): times for (pid, tid), times in self.threads.items()
+            if tid in tids and times.switches
+            and MIN_SPLIT_S <= times.rest_s / times.switches <= MAX_SPLIT_S
+        }  # fmt: skip
+        return self._by_cpu(lambda times: times.rest_s, named)
+
     def blocked_by_cpu(self) -> Floats:
         """Returns the seconds in which threads of the watched job could not be woken up, by the CPU
         on which each ran most."""
         return self._by_cpu(lambda times: times.blocked_s)
 
-    def _by_cpu(self, seconds: Callable[[TaskTimes], float]) -> Floats:
+    def _by_cpu(
+        self, seconds: Callable[[TaskTimes], float], threads: Mapping[Key, TaskTimes] | None = None
+    ) -> Floats:
         sums = np.zeros(len(self._position))
-        for times in self.threads.values():
+        for times in (self.threads if threads is None else threads).values():
             cpu = max(times.by_cpu, key=lambda cpu: times.by_cpu[cpu], default=-1)
             if (index := self._position.get(cpu)) is not None:
                 sums[index] += seconds(times)

@@ -472,6 +472,26 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
     assert next(check for check in result.checks if check.key == "wait").result.startswith("0.0 s")
 
 
+@pytest.mark.parametrize(
+    ("switches", "name", "lost_s"),
+    [(30, "job[1]", 0.4), (4, "job[1]", 0.0), (400, "job[1]", 0.0), (30, "job[2]", 0.0)],
+)
+def test_sleeps_after_split_locks_have_a_size(switches: int, name: str, lost_s: float) -> None:
+    """The log names a thread, and its sleeps are as long as those after split locks."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.start_accounts()
+    job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches)
+    session.run_times.threads, session.run_times.job_has_waits = {(1, 1): job}, True
+    session.hints.take({"kernel_log": [["split-lock", name, 1]]})
+    result = report(session, session.run.start_ns, "job")
+    found = {finding.cause: finding for finding in result.findings}
+    finding = found.get(("stopped", "split-lock"))
+    assert (finding.lost_s if finding else 0.0) == pytest.approx(lost_s)
+    if finding is not None:
+        assert finding.confidence == "inferred"
+        assert finding.text == "The kernel, after each split lock, kept job from running"
+
+
 # --- CPU quotas
 
 
