@@ -3,6 +3,7 @@ a line."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -204,3 +205,32 @@ def join_with_gaps(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
 
 QUIET_SHARE = 0.01
 """Shares below this are drawn dim, so that idle rows recede."""
+
+
+def panel_title(word: str, count_text: str, size: int, after_runs: Sequence[Run] = ()) -> list[Run]:
+    """Returns the first line of a panel: the bold title `word`, the dim text `count_text`, and a
+    thin rule up to the end of the line or up to the runs `after_runs`."""
+    title_runs: list[Run] = [(fit(word, min(len(word), size)), "bright")]
+    room = size - width(title_runs) - width(after_runs)
+    if count_text and len(count_text) + 2 <= room:
+        title_runs.append((f"  {count_text}", "dim"))
+        room -= len(count_text) + 2
+    gap = " " if after_runs else ""
+    rule = theme.RULE * max(0, room - 1 - len(gap))
+    return merge_runs([*title_runs, (f" {rule}{gap}", "rule"), *after_runs], size)
+
+
+def wrapped_lines(text: str, room: int) -> list[str]:
+    """Returns the text in lines of at most `room` characters. Lines are broken between pieces of
+    evidence if possible, else between words, else within a word."""
+    lines: list[str] = []
+    open_line = ""
+    for piece in text.split(" · "):
+        joined_line = f"{open_line} · {piece}" if open_line else piece
+        if len(joined_line) <= room:
+            open_line = joined_line
+            continue
+        lines += [open_line] if open_line else []
+        *full_lines, open_line = textwrap.wrap(piece, room, break_on_hyphens=False) or [""]
+        lines += full_lines
+    return [*lines, open_line] if open_line else lines

@@ -16,7 +16,7 @@ from perftop.base.text import ClockUnit, round_number, short_duration, time_of_d
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
-from perftop.draw.strips import Line, safe_cells
+from perftop.draw.strips import Line, panel_title, safe_cells, wrapped_lines
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import L3, NUMBERS, Number
@@ -37,15 +37,13 @@ from perftop.tui.overview.task_lanes import TaskLanes, TaskTimes
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
     NUMBER_KEYS,
-    PanelLine,
     PanelRow,
     lowering_episodes,
     number_line,
     number_line_width,
-    panel_title,
     what_happened,
-    wrapped_lines,
 )
+from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place

@@ -8,7 +8,6 @@ line exactly as wide as its panel, and adds margins and gaps.
 
 from __future__ import annotations
 
-import textwrap
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,20 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from perftop.base.text import ClockUnit, count_noun, long_duration, time_of_day
-from perftop.draw import columns, theme
+from perftop.base.text import ClockUnit, long_duration, time_of_day
+from perftop.detect.losses import NEIGHBOUR
+from perftop.draw import columns
 from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
-from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, merge_runs, safe_cells, width
+from perftop.draw.strips import (
+    BLANK,
+    QUIET_SHARE,
+    Line,
+    fit_runs,
+    merge_runs,
+    panel_title,
+    safe_cells,
+    wrapped_lines,
+)
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
@@ -32,16 +41,13 @@ from perftop.session.values import cpu_values, suspect_rows
 from perftop.tui.panels import tasks
 from perftop.tui.panels.compare import comparison_lines
 from perftop.tui.panels.tasks import INDENT
+from perftop.tui.panels.worst import losing_cores
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.canvas import Canvas, PanelLine, Target
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
-
-Target = Episode | int | None
-"""What a click opens or selects: an episode, or a CPU by its number; None: nothing."""
-PanelLine = tuple[list[Run], Target]
 
 MIN_HEIGHT = 4
 """Minimum height of a panel in lines: a title and three lines."""
@@ -49,36 +55,7 @@ MIN_HEIGHT_FOR_HEADINGS = 8
 """Minimum height of a panel, in lines, for a separate line of column headings."""
 
 
-def panel_title(word: str, count_text: str, size: int, after_runs: Sequence[Run] = ()) -> list[Run]:
-    """Returns the first line of a panel: the bold title `word`, the dim text `count_text`, and a
-    thin rule up to the end of the line or up to the runs `after_runs`."""
-    title_runs: list[Run] = [(fit(word, min(len(word), size)), "bright")]
-    room = size - width(title_runs) - width(after_runs)
-    if count_text and len(count_text) + 2 <= room:
-        title_runs.append((f"  {count_text}", "dim"))
-        room -= len(count_text) + 2
-    gap = " " if after_runs else ""
-    rule = theme.RULE * max(0, room - 1 - len(gap))
-    return merge_runs([*title_runs, (f" {rule}{gap}", "rule"), *after_runs], size)
-
-
-def wrapped_lines(text: str, room: int) -> list[str]:
-    """Returns the text in lines of at most `room` characters. Lines are broken between pieces of
-    evidence if possible, else between words, else within a word."""
-    lines: list[str] = []
-    open_line = ""
-    for piece in text.split(" · "):
-        joined_line = f"{open_line} · {piece}" if open_line else piece
-        if len(joined_line) <= room:
-            open_line = joined_line
-            continue
-        lines += [open_line] if open_line else []
-        *full_lines, open_line = textwrap.wrap(piece, room, break_on_hyphens=False) or [""]
-        lines += full_lines
-    return [*lines, open_line] if open_line else lines
-
-
-# --- who runs, and who loses to whom
+# --- who runs
 
 
 def who_runs(
@@ -115,24 +92,6 @@ def who_runs(
             )
             for task in runners
         ),
-    ]
-
-
-def who_loses(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
-) -> list[PanelLine]:  # fmt: skip
-    watched_job = session.neighbours.watched_job
-    losses = tasks.running_pairs(session, interval, watched_job, frozenset(session.shown))
-    if not losses:
-        no_loss_line: list[Run] = [(f"{' ' * INDENT}{tasks.NO_LOSS_TEXT}", "dim")]
-        return [(panel_title("who loses to whom", "", width), None), (no_loss_line, None)]
-    count = min(len(losses), max(0, height - 1))
-    count_text = f"{count} of " * (count < len(losses)) + count_noun(len(losses), "pair")
-    link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
-    columns_shown = tasks.pair_columns(width)
-    return [
-        (panel_title("who loses to whom", count_text, width, link), None),
-        *((tasks.pair_line(pair, columns_shown), pair.cpu) for pair in losses[:count]),
     ]
 
 
@@ -490,7 +449,7 @@ Kind = Literal["who", "happened", "selected", "losses"]
 Panel = Callable[[Session, Interval, Choice, int, int], list[PanelLine]]
 """Draws a panel, given its width and height."""
 PANELS: dict[Kind, Panel] = {
-    "who": who_runs, "happened": what_happened, "selected": selected_core, "losses": who_loses,
+    "who": who_runs, "happened": what_happened, "selected": selected_core, "losses": losing_cores,
 }  # fmt: skip
 GAP = 3
 """Cells between two panels."""
@@ -587,7 +546,8 @@ class PaneledView(Canvas):
         first: Kind = "who"
         # In a row with few lines, losses, if any, replace the tasks.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
-            first = "losses" if tasks.any_pair(self.session, self.interval) else "who"
+            running = episode_style.episodes_during(self.session, self.interval)
+            first = "losses" if any(e.kind == NEIGHBOUR for e in running) else "who"
         every: tuple[Kind, ...] = (first, "happened", "selected")
         count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
         kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]

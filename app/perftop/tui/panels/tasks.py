@@ -1,25 +1,20 @@
-"""The tasks that run, ranked by their share of CPU time, and who loses to whom: a pair of tasks for
-each CPU that loses time or IPC to a neighbour; with the tables of both, for panels and views."""
+"""The tasks that run, ranked by their share of CPU time, with their table, for panels and
+views."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from math import isnan, nan
-from typing import Any
 from weakref import WeakKeyDictionary
 
-from perftop.base.text import whole_percent
-from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, fit, fit_columns, total_width
+from perftop.draw.columns import Cell, Column, Run, fit_columns, total_width
 from perftop.draw.strips import safe_cells
-from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
-from perftop.model.tasks import Task, TaskSnapshot, WatchedJob, process_owner
+from perftop.model.tasks import Task, TaskSnapshot, process_owner
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared import episode_style
 
 MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs for which each CPU has a column."""
@@ -235,170 +230,7 @@ def ranking(session: Session, interval: Interval, *, by_owner: bool = False) -> 
     return last
 
 
-# --- Who loses to whom: a pair of tasks for each CPU that loses time or IPC to a neighbour, and the
-# table of such pairs.
-
-NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
-MIN_WIDTH_FOR_WORDS = 72
-"""Minimum width for words between the names, such as "takes 30 % from"."""
-MIN_NAME_WIDTH, MAX_NAME_WIDTH = 12, 22
-
-
-@dataclass(frozen=True, slots=True)
-class LossSide:
-    """One side of a pair: a task on a CPU."""
-
-    name: str
-    """Name and pid of the task, without control characters; '' if unknown."""
-    cpu: int | None = None
-    """Number of the CPU; None: this side has no CPU of its own, like the hypervisor."""
-
-
-@dataclass(frozen=True, slots=True)
-class LossPair:
-    sign: str
-    taker: LossSide
-    loser: LossSide
-    """The task on the CPU that loses."""
-    cpu: int
-    """Number of the CPU that loses."""
-    lost: float
-    """The share that the CPU loses, from 0 to 1; NaN if unknown."""
-    ipc: float
-    """IPC of the losing CPU; NaN if unknown, or if the CPU loses time instead of IPC."""
-    alone: float
-    """IPC of the losing CPU without the taker; NaN like `ipc`."""
-    since_ns: int
-
-
-# --- pairs at a single point in time
-
-
-def running_pairs(
-    session: Session, interval: Interval, watched_job: WatchedJob, shown_rows: frozenset[int]
-) -> list[LossPair]:
-    """Returns the pairs whose losing CPU has a position in `shown_rows`, the greatest loss first;
-    of equal losses, the oldest first. `watched_job`: the job at the moment of the interval."""
-    position = session.position
-    pairs = [
-        _pair(session, interval, watched_job, episode, cpu)
-        for episode in _neighbour_episodes(session, interval)
-        for cpu in episode.cpus
-        if position.get(cpu) in shown_rows
-    ]
-    return sorted(pairs, key=lambda pair: (-round(pair.lost, 3), pair.since_ns, pair.cpu))
-
-
-def any_pair(session: Session, interval: Interval) -> bool:
-    """Returns whether any CPU loses to a neighbour."""
-    return any(True for _ in _neighbour_episodes(session, interval))
-
-
-def _neighbour_episodes(session: Session, interval: Interval) -> Iterator[Episode]:
-    """Yields the neighbour episodes that ran at the end of the interval."""
-    for episode in (*session.running, *session.ended):
-        if episode.kind == NEIGHBOUR and episode_style.is_running_at(episode, interval.time_ns):
-            yield episode
-
-
-def _pair(
-    session: Session, interval: Interval, watched_job: WatchedJob, episode: Episode, cpu: int
-) -> LossPair:
-    def task(cpu: int) -> str:
-        activity = interval.snapshot.activity_on(str(cpu))
-        return safe_cells(f"{activity[0].task.comm} {activity[0].task.pid}") if activity else ""
-
-    share = session.neighbours.share(episode, cpu) if interval.seq else None
-    lost_share = (nan if episode.depth is None else episode.depth) if share is None else share
-    row, ipc, alone = session.position[cpu], nan, nan
-    if episode.cause in {"sibling", "memory", "cache"}:
-        ipc = float(interval.values["ipc"][row])
-        alone = ipc_alone(session, interval, row) if episode.cause == "sibling" else nan
-        alone = _float_or_nan(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
-    taker = _taker(episode.evidence, cpu)
-    if episode.cause == "sibling":
-        core_index = int(session.reader.cores.of_cpu[row])
-        core = session.cores[core_index] if core_index >= 0 else []
-        siblings = (LossSide(task(sibling), sibling) for sibling in core if sibling != cpu)
-        taker = next((side for side in siblings if side.name), taker)
-    threads = [thread for thread in watched_job.threads.values() if thread.cpu == cpu]
-    loser = f"{len(threads)} threads" if len(threads) > 1 else task(cpu)
-    if len(threads) == 1:
-        loser = safe_cells(f"{threads[0].comm} {threads[0].tid}")
-    return LossPair(
-        episode_style.sign(episode), taker, LossSide(loser, cpu), cpu, lost_share, ipc, alone,
-        episode.start_ns,
-    )  # fmt: skip
-
-
 def ipc_alone(session: Session, interval: Interval, row: int) -> float:
     """Returns the IPC of the CPU at this position without its sibling; NaN if unknown, or
     if the interval is in the past."""
     return session.neighbours.siblings.ipc_alone(row) if interval.seq else nan
-
-
-def _taker(evidence: Mapping[str, Any], cpu: int) -> LossSide:
-    """Returns the taker that the evidence names: the taker on this CPU, else the first taker."""
-    who_tasks, own_tasks = evidence.get("who"), evidence.get("self")
-    if isinstance(who_tasks, Host):
-        return LossSide("hypervisor")
-    takers = [
-        task for task in who_tasks or own_tasks or () if isinstance(task, TaskOnCpu | CrowdedCpu)
-    ]
-    takers = [task for task in takers if task.cpu == cpu] or takers
-    if not takers:
-        return LossSide("")
-    first = takers[0]
-    if isinstance(first, CrowdedCpu):
-        return LossSide(f"itself: {first.threads} threads", first.cpu)
-    return LossSide(safe_cells(f"{first.comm} {first.pid}{_more_text(takers)}"), first.cpu)
-
-
-def _more_text(items: Sequence[object]) -> str:
-    return f" (+{len(items) - 1})" if len(items) > 1 else ""
-
-
-def _float_or_nan(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else nan
-
-
-# --- lines
-
-
-def pair_columns(width: int) -> list[Column]:
-    """Returns the columns that fit. Spare cells go to the names."""
-    words = width >= MIN_WIDTH_FOR_WORDS
-
-    def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
-        return Column(key, heading, size, is_left=True, gap=0, rank=rank)
-
-    columns = fit_columns([
-        column("sign", "", INDENT),
-        column("taker", "who takes", MIN_NAME_WIDTH), column("taker cpu", "", 8, rank=1),
-        *([column("takes", "lost", 12), column("from", "", 6)] if words else
-          [column("lost", "lost", 6)]),
-        column("loser", "who loses", MIN_NAME_WIDTH), column("loser cpu", "", 8, rank=1),
-        column("ipc", "IPC", 22, rank=3),
-    ], width)  # fmt: skip
-    # Both columns of names are equally wide.
-    name = min(MAX_NAME_WIDTH, MIN_NAME_WIDTH + max(0, width - total_width(columns)) // 2)
-    return [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in columns]
-
-
-def pair_line(pair: LossPair, shown: Sequence[Column]) -> list[Run]:
-    """Returns the line of a pair: the taker, the share in red, and the loser."""
-    share = "" if isnan(pair.lost) else whole_percent(pair.lost)
-    ipc: list[Run] = [("IPC ", "dim"), (f"{pair.ipc:.2f}", "text"), (", alone ", "dim"),
-                      (f"{pair.alone:.2f}", "text")]  # fmt: skip
-    cells: dict[str, Cell] = {
-        "sign": (pair.sign, "alarm"),
-        "takes": [("takes ", "dim"), (share, "alarm")],
-        "lost": (share, "alarm"),
-        "from": ("from", "dim"),
-        "ipc": [] if isnan(pair.ipc) or isnan(pair.alone) else ipc,
-    }
-    names = {column.key: column.width - 1 for column in shown}
-    for key, side, style in (("taker", pair.taker, "text"), ("loser", pair.loser, "bright")):
-        cells[key] = (fit(side.name, names[key]), style) if side.name else ("–", "faint")
-        cells[f"{key} cpu"] = ("" if side.cpu is None else f"CPU {side.cpu}", "dim")
-    return columns.columns_line(shown, [cells[column.key] for column in shown])

@@ -12,15 +12,16 @@ import numpy as np
 
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import join_cells, safe_cells
+from perftop.draw.strips import join_cells, panel_title, safe_cells, wrapped_lines
 from perftop.model.kinds import Episode
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import losers as names_of_losers
 from perftop.output.sentences import sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panels import PanelLine, panel_title
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.canvas import PanelLine
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.places import Places
 
@@ -90,6 +91,18 @@ def losers(
     return sorted([*running, *recent.values()], key=rank)
 
 
+def losing_cores(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int
+) -> list[PanelLine]:
+    """Returns the list as a panel."""
+    places, episodes = Places(session, choice.mask), RowEpisodes(session)
+    episodes.read(interval)
+    victims = {row: worst for row, worst in episodes.by_place(places).items() if worst.victim}
+    listed = losers(session, interval, places, episodes, victims)
+    selected = places.row_of_cpu.get(-1 if choice.cpu is None else choice.cpu)
+    return worst_cores(session, interval, places, listed, selected, width, height)
+
+
 def worst_cores(
     session: Session, interval: Interval, places: Places, listed: Sequence[Loser],
     selected: int | None, width: int, height: int,
@@ -104,7 +117,7 @@ def worst_cores(
     if not listed:
         text = "no core loses anything, nor did within a minute"
         return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
-    lines_each = min(4, (height - 1) // count)
+    lines_each = min(4, (height - 1) // max(1, count))
     strip_width = min(MAX_STRIP, max(0, width // 2 - 4))
     name_width = width - strip_width - SHARE_WIDTH - 7
     past = session.episodes(interval.time_ns - STRIP_NS, interval.time_ns)
@@ -131,7 +144,8 @@ def worst_cores(
         styles = {"lost": loser.style}
         what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]
         evidence = " · ".join(evidence_pieces(loser.episode.cause, loser.episode.evidence))
-        below: list[list[Run]] = [what, [(fit(safe_cells(evidence), width - 4), "dim")]]
+        evidence, *_ = wrapped_lines(safe_cells(evidence), width - 4) or [""]
+        below: list[list[Run]] = [what, [(evidence, "dim")]]
         entry = [head, *([mark, ("   ", "text"), *runs] for runs in below)]
         lines += [(runs, cpu) for runs in entry[: min(3, max(2, lines_each - 1))]]
         lines += [([], None)] if lines_each > 2 else []

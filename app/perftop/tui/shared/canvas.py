@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from perftop.draw.charts import Look
 
 
+Target = Episode | int | None
+"""What a click opens or selects: an episode, or a CPU by its number; None: nothing."""
+PanelLine = tuple[list[Run], Target]
+"""A line of a panel, and the target of a click on it."""
+
+
 class AbstractMeta(_MessagePumpMeta, ABCMeta):
     """The metaclass of widgets and screens with abstract methods."""
 

@@ -15,7 +15,7 @@ from perftop.base.text import clock_time, count_noun, long_duration
 from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
 from perftop.draw.columns import ELLIPSIS, FALLING, RISING, Cell, Column, Run, fit, total_width
-from perftop.draw.strips import Line, fit_runs, safe_cells
+from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells, wrapped_lines
 from perftop.model.kinds import KINDS, Episode
 from perftop.output.sentences import (
     STEAL_CAUSE,
@@ -31,7 +31,7 @@ from perftop.output.sentences import (
 from perftop.session.selection import is_reachable, moment_of
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
-from perftop.tui.panels.panels import PaneledView, cause_lines, panel_title, wrapped_lines
+from perftop.tui.panels.panels import PaneledView, cause_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice, Sorting

@@ -163,7 +163,7 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
     """Returns the layout with the largest cells that shows everything. If even the smallest cells
     do not fit, labels are dropped, then headings; if they still do not fit, the map scrolls.
     `folded`: indices of the packages that are drawn as their heading only."""
-    small_cell = Cell(2, ceil(threads / 2), 0, has_halves=threads > 1)
+    *_, small_cell = _cell_sizes(threads, ascii_=ascii_)
     if not packages:
         return HeatLayout(small_cell, [])
     single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)

@@ -27,9 +27,10 @@ from perftop.session.values import (
     doubt_texts,
     suspect_rows,
 )
-from perftop.tui.panels.panels import PaneledView, PanelLine, Target, selected_core
+from perftop.tui.panels.panels import PaneledView, selected_core
 from perftop.tui.panels.worst import Loser, losers, worst_cores
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.canvas import PanelLine, Target
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings

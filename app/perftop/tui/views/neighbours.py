@@ -18,23 +18,25 @@ from perftop.draw.strips import (
     join_cells,
     merge_runs,
     overlaid,
+    panel_title,
     safe_cells,
     width,
+    wrapped_lines,
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import DIFFERENCE_NS, Thread, WatchedJob
 from perftop.output.why_report import Report
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import panels
 from perftop.tui.panels.panels import PaneledView
-from perftop.tui.panels.tasks import INDENT, MIN_BOLD_WAIT, NO_LOSS_TEXT, task_bar
+from perftop.tui.panels.tasks import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of
 from perftop.tui.shared.verdict import Verdict, verdict_at
 from perftop.tui.views.flows import Flow, details, flows, join_flows
 
+NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_SPAN_NS = 1_000_000_000
 """Minimum time, in ns, that the numbers of threads cover, because threads run in slices and sleep
 between them."""
@@ -248,7 +250,7 @@ def job_line(
 
 def labelled_lines(label: str, text: str, size: int, style: str = "text") -> list[list[Run]]:
     """Returns the text in lines of `size` cells beside its label."""
-    lines = panels.wrapped_lines(text, max(1, size - _LABEL_WIDTH - 3))
+    lines = wrapped_lines(text, max(1, size - _LABEL_WIDTH - 3))
     return [[(f"   {'' if i else label:<{_LABEL_WIDTH}}", "dim"), (line, style)]
             for i, line in enumerate(lines)]  # fmt: skip
 
@@ -354,7 +356,7 @@ class Neighbours(PaneledView, Cursor):
             text += "; equal names are one"
         return [
             (" ", "text"),
-            *panels.panel_title("who takes from whom", text, max(1, self.width - 2)),
+            *panel_title("who takes from whom", text, max(1, self.width - 2)),
         ]
 
     def _detail_lines(
@@ -366,7 +368,7 @@ class Neighbours(PaneledView, Cursor):
         if selected is not None:
             taker, loser = selected.names
             count = f"{shown.index(selected) + 1} of {len(shown)}"
-            title = panels.panel_title(f"{taker} takes from {loser}", count, size)
+            title = panel_title(f"{taker} takes from {loser}", count, size)
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")

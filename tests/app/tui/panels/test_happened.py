@@ -10,11 +10,11 @@ from made import hello
 
 from perftop.base.text import time_of_day
 from perftop.draw import strips
+from perftop.draw.strips import wrapped_lines
 from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels
-from perftop.tui.panels.panels import wrapped_lines
 from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000

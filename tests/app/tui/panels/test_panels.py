@@ -6,12 +6,9 @@ import pytest
 from fakes import CpuLoad, Machine, guest, observe, tasks
 
 from perftop.draw import strips
-from perftop.draw.columns import total_width
 from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import panels
-from perftop.tui.panels import tasks as panel_tasks
 from perftop.tui.panels.panels import PANELS, Kind, PanelRow
 from perftop.tui.shared.choice import Choice
 
@@ -83,38 +80,32 @@ def lost(*episodes: Episode, machine: Machine | None = None) -> tuple[Session, I
 
 
 def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    return [
-        strips.text(line).rstrip() for line, _ in panels.who_loses(*of, Choice(), width, height)
-    ]
+    lines = PANELS["losses"](*of, Choice(), width, height)
+    return [strips.text(line).rstrip() for line, _ in lines]
 
 
-def test_a_pair_is_who_takes_how_much_from_whom() -> None:
+def test_a_core_that_loses_is_listed_with_what_it_loses_to_whom() -> None:
     result = text(lost(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4)
-    assert result[0].startswith("who loses to whom  1 pair ─────")
-    assert result[0].endswith(" 6 all pairs")
-    assert result[1].split() == [
-        "◐", "stream?", "4002", "CPU", "2", "takes", "25", "%", "from", "lmp", "4000", "CPU", "0",
-        "IPC", "1.50,", "alone", "2.00",
-    ]  # fmt: skip
-    assert result[2:] == []
+    assert result[0].startswith("ten worst  lost %, 10 min ─────")
+    assert result[1].split()[:3] == ["◐", "core", "0"]
+    assert " 25 %" in result[1]
+    assert "stream takes 25 % of lmp's IPC on CPU 0" in result[2]
 
 
-def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
-    each = [
-        Episode("neighbour", [cpu], 0, None, (cpu + 1) / 10, "sibling", SIBLING) for cpu in range(4)
-    ]
-    of = lost(*each)
-    result = text(of, 94, 4)
-    assert "3 of 4 pairs" in result[0]
-    assert [line.partition("takes ")[2][:4] for line in result[1:]] == ["40 %", "30 %", "20 %"]
-    assert [target for _, target in panels.who_loses(*of, Choice(), 94, 7)] == [None, 3, 2, 1, 0]
+def test_the_greatest_loss_comes_first_and_more_cores_are_counted() -> None:
+    machine = Machine(cores=4, threads=1, does={c: CpuLoad(1.0, ipc=1.5) for c in range(4)})
+    of = lost(
+        *(Episode("neighbour", [c], 0, None, (c + 1) / 10, "memory", SIBLING) for c in range(4)),
+        machine=machine,
+    )
+    result = text(of, 94, 7)
+    assert "3 of 4" in result[0]
+    assert [line.split()[1:3] for line in result[1::2]] == [["CPU", str(c)] for c in (3, 2, 1)]
+    assert [cpu for _, cpu in PANELS["losses"](*of, Choice(), 94, 5)] == [None, 3, 3, 2, 2]
 
 
-def test_no_pair_is_reported() -> None:
-    of = lost()
-    assert text(of, 60, 3)[1:] == ["  No CPU is losing time to a neighbour"]
-    assert not panel_tasks.any_pair(*of)
-    assert panel_tasks.any_pair(*lost(Episode("neighbour", [0], 0, None, 0.2, "sibling", SIBLING)))
+def test_a_machine_without_losses_says_so() -> None:
+    assert text(lost(), 60, 4)[1:] == ["  no core loses anything, nor did within a minute"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
@@ -125,4 +116,3 @@ def test_exact_sizes_at_any_width(count: int) -> None:
         for height in (1, 4, 9):
             lines = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
             assert [strips.width(line) for line in lines] == [width] * height
-        assert width < 34 or total_width(panel_tasks.pair_columns(width)) <= width

@@ -13,10 +13,9 @@ from waiting import until_true
 from perftop.draw.strips import cut, text
 from perftop.output.why_report import Report
 from perftop.output.why_text import why_json
-from perftop.tui.panels.tasks import NO_LOSS_TEXT
 from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.views.flows import Flow, details, flows
-from perftop.tui.views.neighbours import Neighbours, ribbons
+from perftop.tui.views.neighbours import NO_LOSS_TEXT, Neighbours, ribbons
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 REST = CpuLoad(util=0.01, system=0.0)
