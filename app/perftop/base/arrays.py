@@ -38,7 +38,8 @@ def latest_known(before: np.ndarray, values: np.ndarray, known: Bools) -> np.nda
     samples = np.arange(1, len(values) + 1)[:, None]
     source = np.maximum.accumulate(np.where(known, samples, 0))
     every = np.concatenate([before[None], values])
-    after = every[source, np.arange(len(before))]
+    columns = np.arange(len(before))  # take() needs half of the time of indexing
+    after = every.take(source * len(before) + columns)
     return np.concatenate([before[None], after])
 
 

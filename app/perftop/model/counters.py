@@ -254,7 +254,7 @@ class Counters:
         self._differences.forget(cpu_row)
 
 
-class Quantities:
+class Quantities(dict[str, Floats]):
     """Inputs of formulas over a span: elapsed time, and how far each counter advanced, by key and
     then by CPU."""
 
@@ -263,16 +263,13 @@ class Quantities:
         self.base_hz = base_hz
         rate = counters.hello.tsc_hz
         self.tsc_hz = rate.hz if rate else float("nan")
-        self._increments: dict[str, Floats] = {}
         self._seconds: dict[str, Floats] = {}
         """Elapsed seconds by block."""
 
-    def __getitem__(self, key: str) -> Floats:
-        increments = self._increments.get(key)
-        if increments is None:
-            increments = self._counters.increments(self._delta, key)
-            assert increments is not None, key
-            self._increments[key] = increments
+    def __missing__(self, key: str) -> Floats:
+        increments = self._counters.increments(self._delta, key)
+        assert increments is not None, key
+        self[key] = increments
         return increments
 
     @cached_property

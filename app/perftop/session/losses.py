@@ -177,9 +177,11 @@ class Losses:
     def add(self, lost: Lost, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None) -> None:
         """Adds samples. `run_s`: seconds that the watched job ran, from the records in these
         samples; None: no job is watched."""
-        is_known = np.isfinite(lost.parts_s).all(axis=1) & np.isfinite(lost.wanted_s)
-        wanted_s = np.where(is_known, lost.wanted_s, 0.0)
-        parts_s = np.where(is_known[:, None], lost.parts_s, 0.0)
+        wanted_s, parts_s = lost.wanted_s, lost.parts_s
+        is_known = np.isfinite(parts_s.sum(axis=1) + wanted_s)
+        if np.count_nonzero(is_known) < is_known.size:
+            wanted_s = np.where(is_known, wanted_s, 0.0)
+            parts_s = np.where(is_known[:, None], parts_s, 0.0)
         samples = _Samples(since_ns, until_ns, wanted_s, parts_s)
         if run_s is None:
             self._open.append(samples)
