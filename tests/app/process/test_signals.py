@@ -69,7 +69,11 @@ sys.exit(42 if lines < at else status)
 """
 PAST = 42
 """Status of a run that has fewer lines."""
-STRIDES = [pytest.param(97, id="by day"), pytest.param(1, id="by night", marks=pytest.mark.nightly)]
+LINES = [
+    pytest.param(1, 97, id="by day"),
+    *(pytest.param(n, 8, id=f"by night, {n}", marks=pytest.mark.nightly) for n in range(1, 9)),
+]
+"""First line with a signal, and distance of the next. Each case has its own time limit."""
 
 
 def _run(directory: Path, block: str, at: int, number: int) -> int:
@@ -79,14 +83,14 @@ def _run(directory: Path, block: str, at: int, number: int) -> int:
     return subprocess.run(command, cwd=directory, check=False, stderr=subprocess.DEVNULL).returncode
 
 
-@pytest.mark.parametrize("stride", STRIDES)
+@pytest.mark.parametrize(("first", "stride"), LINES)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("block", [SHOWN, UNSEEN], ids=["shown", "unseen"])
 def test_a_signal_at_any_line_leaves_no_probe_behind(
-    tmp_path: Path, block: str, number: int, stride: int
+    tmp_path: Path, block: str, number: int, first: int, stride: int
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a shell in front has it
-    at, bad, statuses = 1, [], set()
+    at, bad, statuses = first, [], set()
     while (status := _run(tmp_path / str(at), block, at, number)) != PAST:
         statuses.add(status)
         # Python ends by the signal itself after a KeyboardInterrupt that nobody caught.
