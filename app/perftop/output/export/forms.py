@@ -8,6 +8,8 @@ import shlex
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate
+from operator import gt
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -385,8 +387,8 @@ class Delimited(ExportFormat):
         """The columns of the previous interval, numbers as bytes, ..."""
         self._cells = [text_cells([""])] * len(fields)
         """... and their cells; a column with the same value in all rows has a single cell."""
-        self._ends = np.zeros(len(fields), int)
-        """Where the cells of each column end in the lines, without the comma."""
+        self._places = [(0, -1)] * len(fields)
+        """Where the cells of each column start and end in a line, without the comma."""
         self._rows, self._bytes = len(session.shown), bytearray()
         """The number of lines and their bytes, with the room that the widest cells took."""
         out.write(f"{','.join(_cell(field.name) for field in fields)}\n".encode())
@@ -422,21 +424,21 @@ class Delimited(ExportFormat):
     def _place_cells(self, new_columns: Sequence[int]) -> None:
         """Puts the cells of these columns into the lines. All columns have new places if a cell is
         wider than any before in its column."""
-        starts = np.concatenate([[0], self._ends[:-1] + 1])
-        room, widths = self._ends - starts, np.array([cells.shape[1] for cells in self._cells])
-        if (widths > room).any():
-            widths = np.maximum(widths, room)
-            self._ends = np.cumsum(widths + 1) - 1
-            starts, new_columns = self._ends - widths, range(len(widths))
-            self._bytes = bytearray(self._rows * int(self._ends[-1] + 1))
+        widths = [cells.shape[1] for cells in self._cells]
+        rooms = [end - start for start, end in self._places]
+        is_new = any(map(gt, widths, rooms))
+        if is_new:
+            widths = [*map(max, widths, rooms)]
+            ends = [*accumulate(width + 1 for width in widths)]
+            self._places = [(e - 1 - width, e - 1) for e, width in zip(ends, widths, strict=True)]
+            self._bytes, new_columns = bytearray(self._rows * ends[-1]), range(len(ends))
         lines = np.frombuffer(self._bytes, np.uint8).reshape(self._rows, -1)
-        lines[:, self._ends], lines[:, -1] = ord(","), ord("\n")
-        firsts, ends = starts.tolist(), self._ends.tolist()
+        if is_new:
+            lines[:, [end for _, end in self._places]], lines[:, -1] = ord(","), ord("\n")
         for index in new_columns:
-            cells = self._cells[index]
-            end = firsts[index] + cells.shape[1]
-            lines[:, firsts[index] : end] = cells
-            lines[:, end : ends[index]] = 0
+            cells, (start, end) = self._cells[index], self._places[index]
+            lines[:, start : start + cells.shape[1]] = cells
+            lines[:, start + cells.shape[1] : end] = 0
 
     def _changed_reasons(self, whys: Sequence[str]) -> Sequence[str]:
         """Returns the values of `why` that differ from those of the previous interval."""
