@@ -133,7 +133,8 @@ class Charts:
                 if plan.axes or unit is last_unit else []
                 for unit in self._units
             ]  # fmt: skip
-        if plan.lane_rows or self._cores is not None:
+        has_lanes = plan.lane_rows or self._cores is not None
+        if has_lanes and self.lanes.basis != (past.axis, choice.range_ns):
             self.lanes.read(past.axis, self._drawer.busy_shares(), choice.range_ns)
         clock = clock_of(session, choice.units, known=True)
         moment = Moment(self._reader.read(interval), self._units, clock)

@@ -3,7 +3,7 @@ numbers with their past, and what happened on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite, isnan
 from typing import ClassVar
 
@@ -79,6 +79,10 @@ class CorePage(ChartedView):
     _past: ColumnHistory
     _tops: dict[str, float]
     """Upper ends of the scales of pasts at the last refresh, by key."""
+    _pasts: tuple[object, dict[str, list[Run]]]
+    """What the pasts of the numbers were drawn from, and the pasts by key."""
+    _tasks_and_events: tuple[object, list[PanelLine]]
+    """What these lines were drawn from, and the lines."""
 
     @property
     def _place(self) -> Place:
@@ -99,6 +103,7 @@ class CorePage(ChartedView):
         if page_charts.fit(height - MIN_HEIGHT, self.size.width):
             self.shown_charts = page_charts
         self._numbers, self._tops = _counted_numbers(session, self.interval), {}
+        self._pasts, self._tasks_and_events = (None, {}), (None, [])
         metrics = session.evaluator.metrics
         keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
         cores = [place.cpus]
@@ -146,9 +151,16 @@ class CorePage(ChartedView):
         """Returns the table of tasks. Where there is room, what happened on the core is below it,
         with notes on the core's numbers."""
         assert self.shown_charts is not None
+        lanes = self.shown_charts.lanes
+        episodes = [len(of) for of in (session.running, session.ended, session.marks)]
+        moment_ns = interval.time_ns if is_past(session, interval) else None
+        basis = lanes.basis, moment_ns, session, episodes, width, height
+        if basis == self._tasks_and_events[0]:
+            return self._tasks_and_events[1]
         table_height = height * 3 // 5 if height >= 2 * MIN_TABLE_HEIGHT else height
-        table = task_table(session, self.shown_charts.lanes, width, table_height, self.look)
+        table = task_table(session, lanes, width, table_height, self.look)
         lines: list[PanelLine] = [(line, None) for line in table]
+        self._tasks_and_events = basis, lines
         if table_height == height:
             return lines
         lines += [([], None)] * (table_height - len(lines) + 1)
@@ -158,7 +170,8 @@ class CorePage(ChartedView):
         note_lines = note_lines[: height // 2]
         height -= len(note_lines) + bool(note_lines)
         lines += [*what_happened(session, interval, choice, width, height, cpus), ([], None)]
-        return lines + [([(line, "dim")], None) for line in note_lines]
+        lines += [([(line, "dim")], None) for line in note_lines]
+        return lines
 
     def _draw_numbers(
         self, session: Session, interval: Interval, choice: Choice, width: int, height: int
@@ -170,33 +183,51 @@ class CorePage(ChartedView):
             cpus = [cpu for cpu in cpus if cpu == choice.cpu]
         room = width - number_line_width(len(cpus), VALUE_WIDTH)
         past_width = min(room - SCALE_WIDTH - 1, MAX_PAST_WIDTH)
-        pasts = self._read_past(past_width) if past_width >= MIN_PAST_WIDTH else {}
-        origin_width = room - past_width - SCALE_WIDTH - 1 if pasts else room
         clock = clock_of(session, choice.units, known=True)
         lowering = lowering_episodes(session, interval, cpus)
+        has_pasts = past_width >= MIN_PAST_WIDTH
+        strips = self._past_strips(past_width, clock, lowering) if has_pasts else {}
+        origin_width = room - past_width - SCALE_WIDTH - 1 if has_pasts else room
         lines = [panel_title(_core_name(place), "", width)]
         names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
         lines.append([(f"{names:>{number_line_width(len(cpus), VALUE_WIDTH) - 4}}", "dim")])
         for number in self._numbers[: max(0, height - len(lines))]:
             key, episode = number.key, lowering.get(number.key)
             line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
-            if key in pasts:
-                line += self._past_strip(number, clock, pasts[key], episode)
-            elif pasts:
-                line.append((" " * (past_width + SCALE_WIDTH + 1), "text"))
+            if has_pasts:
+                line += strips.get(key, [(" " * (past_width + SCALE_WIDTH + 1), "text")])
             if origin_width >= MIN_PAST_WIDTH:
                 origin = session.evaluator.origin(key) if number.scope == "cpu" else ""
                 line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
             lines.append(line)
         return [(line, None) for line in lines]
 
-    def _read_past(self, columns: int) -> dict[str, Floats]:
-        """Returns the values of the numbers over the window, by key, for those with a history. A
-        value is that of the busiest CPU, or for halts and steal the highest."""
-        session, interval, choice, place = self.session, self.interval, self.choice, self._place
+    def _past_strips(
+        self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
+    ) -> dict[str, list[Run]]:
+        """Returns the pasts of the numbers that have a history, by key."""
+        session, interval, choice, past = self.session, self.interval, self.choice, self._past
         now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
-        past = self._past
         past.read(columns, choice.window_s, now_ns, past=is_past(session, interval))
+        basis = past.axis, clock, [*lowering]
+        if basis != self._pasts[0]:
+            pasts = self._read_past()
+            self._pasts = (
+                basis,
+                {
+                    number.key: self._past_strip(
+                        number, clock, pasts[number.key], lowering.get(number.key)
+                    )
+                    for number in self._numbers
+                    if number.key in pasts
+                },
+            )
+        return self._pasts[1]
+
+    def _read_past(self) -> dict[str, Floats]:
+        """Returns the values of the numbers over the window, by key. A value is that of the busiest
+        CPU, or for halts and steal the highest."""
+        session, place, past = self.session, self._place, self._past
         lead = busiest_rows(past.series("util").T, past.series("busy_hz").T)
         pasts = {key: core_values(key, past.series(key).T, lead) for key in past.metrics}
         pasts |= dict(zip((*STATES, "turbo_ceiling_hz"), past.series("core")[0], strict=True))

@@ -86,17 +86,15 @@ class TaskLanes:
         self._lanes: dict[tuple[int, Look], list[list[list[Run]]]] = {}
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
-        self._basis: object = None
+        self.basis: object = None
+        """The axis and the range that were read last."""
         self._sum_lines: dict[tuple[int, int, Look], list[list[Run]]] = {}
 
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
         `range_ns`: raw times between which seconds are summed; None: over all columns. Lanes and
         sums change with the axis."""
-        basis = axis, range_ns
-        if basis == self._basis:
-            return
-        self._basis = basis
+        self.basis = axis, range_ns
         if self._read_records(axis.start_ns, axis.now_ns):
             self._add_up()
         self._lanes.clear()
