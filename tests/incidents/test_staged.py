@@ -247,7 +247,7 @@ def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> 
     line = stage.why(f"{enter}; {LOOP} & {LOOP}; wait")
     found = causes(line)["scheduler"]
     assert found["lost_ratio"] == pytest.approx(0.5, abs=0.15)
-    assert "wait for each other" in found["text"]
+    assert "waited for each other" in found["text"]
     assert any(f"may use 1 of {count} CPUs ({by})" in piece for piece in found["evidence"])
 
 
@@ -256,7 +256,7 @@ def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
     several = 2 * len(os.sched_getaffinity(0))
     found = causes(stage.why(f"{' & '.join([LOOP] * several)}; wait"))["scheduler"]
     assert found["lost_ratio"] == pytest.approx(0.5, abs=0.1)
-    assert "wait for each other" in found["text"]
+    assert "waited for each other" in found["text"]
 
 
 # --- others on the CPU
