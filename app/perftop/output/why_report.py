@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import count_noun, long_duration, percent, ranges, safe_text, whole_percent
+from perftop.base.text import (
+    count_noun,
+    long_duration,
+    percent,
+    ranges,
+    safe_text,
+    short_duration,
+    whole_percent,
+)
 from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
@@ -478,6 +486,9 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
 # --- possible losses
 
 
+MIN_LONG_WAIT_S = 1e-3
+"""Minimum length, in s, of a single wait of the watched job that is reported beside the sum: noise
+that costs little on each CPU costs much if thousands wait for the slowest."""
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
 
 
@@ -506,6 +517,8 @@ def other_checks(
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
         brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
         waited = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
+        if (longest_s := totals.times.longest_wait_s) >= MIN_LONG_WAIT_S:
+            waited += f", once {short_duration(longest_s)} or longer"
         add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
     taken = (

@@ -352,6 +352,17 @@ def test_a_job_that_mostly_sleeps_hears_how_little_it_wanted(wait_s: float, word
     assert answer(session, report(session, session.run.start_ns, "job")) == words
 
 
+@pytest.mark.parametrize(("wait_s", "words"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
+def test_a_small_wait_has_its_longest_part_beside_the_sum(wait_s: float, words: str) -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.start_accounts()
+    session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
+    session.run_times.job_has_waits = True
+    result = report(session, session.run.start_ns, "job")
+    found = next(check.result for check in result.checks if check.key == "wait")
+    assert found.partition(" s of 0 s")[2] == words
+
+
 def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     """What a VM waits for a CPU of its host is the steal of its guest."""
     session: Session = sampled(Machine(cores=2))[0]
