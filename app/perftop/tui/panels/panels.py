@@ -55,6 +55,15 @@ MIN_HEIGHT_FOR_HEADINGS = 8
 """Minimum height of a panel, in lines, for a separate line of column headings."""
 
 
+MIN_WIDTH_FOR_KEY = 60
+"""Minimum width of a panel, in cells, whose title has a key at its end."""
+
+
+def _title_key(key: str, label: str, width: int) -> list[Run]:
+    """Returns the key that shows more of what a panel shows, for the end of its title."""
+    return [(key, "key"), (f" {label}", "dim")] if width >= MIN_WIDTH_FOR_KEY else []
+
+
 # --- who runs
 
 
@@ -81,7 +90,8 @@ def who_runs(
         after.append((" " * max(0, width - total_width(shown)), "dim"))
         heads = [panel_title("who runs", "", width, after)]
     else:
-        heads = [panel_title("who runs", "% of a CPU", width), tasks.task_headings(shown)]
+        key = _title_key("i", "tasks" if choice.by_owner else "owners", width)
+        heads = [panel_title("who runs", "% of a CPU", width, key), tasks.task_headings(shown)]
     runners = ranking.first(max(0, height - len(heads)))
     return [
         *((head, None) for head in heads),
@@ -132,7 +142,8 @@ def what_happened(
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
-    lines: list[PanelLine] = [(panel_title("what happened", count_text, size), None)]
+    key = _title_key("5", "all", size)
+    lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))

@@ -278,6 +278,8 @@ class Neighbours(PaneledView, Cursor):
         self._picture: tuple[object, list[list[Run]], float] = None, [], 0.0
         """What the ribbons were drawn from, their lines, and the seconds for each row."""
         self._details: list[tuple[str, str]] = []
+        self._detailed_flow: object = None
+        """The flows and the selected one, of which the details were made."""
         self._first: dict[int, int] = {}
         """The first CPU of each CPU's core, by CPU."""
 
@@ -318,8 +320,11 @@ class Neighbours(PaneledView, Cursor):
         self._add_job()
         self.count = len(self._rows)
         row = self._rows[self._cursor_line()]
-        selected, self._details = row if isinstance(row, Flow) else None, []
-        if selected is not None and verdict is not None and verdict.report is not None:
+        selected = row if isinstance(row, Flow) else None
+        if selected is None or verdict is None or verdict.report is None:
+            self._details, self._detailed_flow = [], None
+        elif self._detailed_flow != (self._flows[0], selected):
+            self._detailed_flow = self._flows[0], selected
             largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
             lasting = verdict.duration_text if verdict.cause[1] == selected.cause else ""
             self._details = details(
