@@ -223,6 +223,7 @@ def test_of_many_values_the_dense_places_have_two_dots() -> None:
 
 @pytest.mark.parametrize(("change", "interval", "certain", "shape"), [
     (0.1, (0.05, 0.15), True, "·······│·──●─··"),
+    (0.07, (0.011, 0.12), True, "·······│─●──···"),
     (0.0, (-0.1, 0.3), False, "···────●──────▸"),
     (0.1, (-0.9, 1.1), False, "◂──────┼───●──▸"),
     (0.9, (0.5, 1.3), False, "·······│······▸"),
