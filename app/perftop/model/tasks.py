@@ -107,19 +107,27 @@ class TaskSnapshot:
         """Returns the tasks that ran most on this CPU, in descending order."""
         return [activity.task for activity in self.activity_on(cpu)]
 
+    def first_task(self, cpu: str) -> Task | None:
+        """Returns the task that ran most on this CPU; None if it is unknown."""
+        return next((ran for record in self._records(cpu) if (ran := task(record))), None)
+
     def activity_on(self, cpu: str) -> list[TaskActivity]:
         """Returns the tasks that ran most on this CPU, with their waits and switches."""
         activities = self._activity_by_cpu.get(cpu)
         if activities is None:
-            records, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
-            if type(records) is not list or not records:
-                records = [self.tasks.get(cpu)]
+            waits = self.waits.get(cpu) if self.waits else None
             wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
             activities = self._activity_by_cpu[cpu] = []
-            for record, wait in zip_longest(records[:MAX_TASKS_PER_CPU], wait_records):
+            for record, wait in zip_longest(self._records(cpu), wait_records):
                 if (ran := task(record)) is not None:
                     activities.append(TaskActivity(ran, *_wait_fields(wait)))
         return activities
+
+    def _records(self, cpu: str) -> list[object]:
+        records = self.top_tasks.get(cpu)
+        if type(records) is not list or not records:
+            return [self.tasks.get(cpu)]
+        return records[:MAX_TASKS_PER_CPU]
 
 
 class TaskActivity(NamedTuple):

@@ -116,8 +116,7 @@ class IntervalRows:
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             cpus = (self.session.topology[row].cpu for row in self.rows)
-            activities = (snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
-            tasks = [activity[0].task if activity else _NO_TASK for activity in activities]
+            tasks = [snapshot.first_task(str(cpu)) or _NO_TASK for cpu in cpus]
             self._tasks: dict[str, Column] = {
                 "comm": [task.comm or None for task in tasks],
                 "pid": np.array([task.pid for task in tasks], float),
