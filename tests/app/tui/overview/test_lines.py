@@ -16,7 +16,7 @@ from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
-from perftop.tui.overview.rows import Grid, row_lines, selected_line
+from perftop.tui.overview.rows import Grid, _loser_and_taker, row_lines, selected_line
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.places import Places
@@ -278,3 +278,9 @@ def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
     assert bar.endswith(theme.NEITHER)
     narrow = columns.grid_columns(session, Places(session), 120)
     assert all(column.key != "slots" for column in narrow)
+
+
+def test_names_too_long_for_both_share_the_room_without_their_pids() -> None:
+    loser, sign, taker = _loser_and_taker("a" * 30 + " 1", "b" * 30 + " 2", 20)
+    assert (len(loser[0]), len(sign[0]), len(taker[0])) == (9, 3, 8)
+    assert _loser_and_taker("cc 1", "ld 2", 20)[0][0] == "cc 1"
