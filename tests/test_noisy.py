@@ -36,7 +36,9 @@ class Fight:
             watch = str(self.victim) if by == "pid" else "pt-victim"
             begun_ns, before = time.monotonic_ns(), self._ran_and_waited()
             arguments = ["--source", "os", "--watch", watch, "-n", "3"]
-            self.told = command.lines(command.run("stat", "--json", *arguments).stdout, "episode")
+            self.episodes = command.lines(
+                command.run("stat", "--json", *arguments).stdout, "episode"
+            )
             took_ns = time.monotonic_ns() - begun_ns
             ran, self.waited, noisy_ran, _ = (
                 b - a for a, b in zip(before, self._ran_and_waited(), strict=True)
@@ -45,8 +47,8 @@ class Fight:
         self.others = 1 - (ran + noisy_ran) / took_ns
 
     def longest(self) -> command.Line:
-        own = [e for e in self.told if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
-        assert own, self.told
+        own = [e for e in self.episodes if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
+        assert own, self.episodes
         return max(own, key=lambda e: (e["end"] or 1e12) - e["start"])
 
     def _ran_and_waited(self) -> list[int]:

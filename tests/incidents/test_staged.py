@@ -1,6 +1,6 @@
 """Faults that are staged on this machine: what `why -- CMD` says of them, against a truth that is
-known without perftop: the signals that were sent, the mask, the counts of the kernel, and what the
-victim itself was told by its schedstat.
+known without perftop: the signals that were sent, the mask, the counts of the kernel, and the
+schedstat of the victim.
 
 The job runs in a control group with so many shares that other load can hardly disturb it. Some
 cases run each day, beside other tests; all the others run at night, alone.
@@ -172,7 +172,7 @@ class Stage:
         return answer
 
     def why_victim(self) -> tuple[dict[str, Any], Truth]:
-        """The answer on a victim that wants one CPU, and what it was told itself."""
+        """The answer on a victim that wants one CPU, and what its schedstat said."""
         path = self.directory / "truth"
         answer = self.why(f"exec {self.program(VICTIM, 'victim')} {self.cpu} {path}")
         return answer, Truth(*(int(word) / 1e9 for word in path.read_text().split()))
@@ -291,16 +291,16 @@ def test_a_hog_takes_what_the_victim_waited(stage: Stage, kind: str, least: floa
 
 
 @nightly
-def test_the_longest_wait_is_told_beside_the_sum(stage: Stage) -> None:
+def test_the_longest_wait_is_reported_beside_the_sum(stage: Stage) -> None:
     pulses = PULSES.replace("0.03", "0.4").replace("0.07", "1.2")
     command = f"chrt -f 10 {stage.program(pulses, 'hog')} {stage.cpu}"
     stage.disturb(command, at_home=False)  # groups need a budget of their own for that
     line, truth = stage.why_victim()
     (found,) = causes(line).values()
-    told = re.search(r"once for (\d+) ms or longer", " ".join(found["evidence"]))
-    assert told is not None
+    longest_wait = re.search(r"once for (\d+) ms or longer", " ".join(found["evidence"]))
+    assert longest_wait is not None
     assert truth.longest_s > 0.2
-    assert 0.2 * truth.longest_s <= int(told[1]) / 1e3 <= truth.longest_s + 0.02
+    assert 0.2 * truth.longest_s <= int(longest_wait[1]) / 1e3 <= truth.longest_s + 0.02
 
 
 @nightly

@@ -190,7 +190,7 @@ static void two_cpus_answer_each_other(void)
     }
 }
 
-static void a_thread_that_was_moved_is_told(void)
+static void a_thread_that_was_moved_is_an_error(void)
 {
     lie_to_caller = 2; /* at its end */
     CHECK(pp_exchange_stamps(cpus[0], N, 200000000, got) == -EXDEV);
@@ -229,7 +229,7 @@ int main(void)
     one_clock_orders_all_stamps();
     if (n_cpus == 2)
         two_cpus_answer_each_other();
-    a_thread_that_was_moved_is_told();
+    a_thread_that_was_moved_is_an_error();
     no_exchange_with_a_cpu_that_is_not_there();
     return 0;
 }
