@@ -113,18 +113,18 @@ class Heat:
         return _value_text(value, self.clock, self.clock.digits)
 
     def cpu_cells(
-        self, size: int, letters: Sequence[str], *, ascii_: bool
+        self, cell: Cell, letters: Sequence[str], *, ascii_: bool
     ) -> list[tuple[Run, ...]]:
-        """Returns the cell of each CPU, `size` columns wide. `letters`: styles of numbers, by
-        level."""
+        """Returns the cell of each CPU. `letters`: styles of numbers, by level."""
+        size, has_halves = cell.wide, cell.has_halves and not self.field.of_core
         coloured_cells = [full_cell(level, size, ascii_) for level in self.levels]
-        if size != NUMBER_WIDTH:
+        if size != NUMBER_WIDTH or has_halves:
             return coloured_cells
         digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
         return [
             ((f"{_value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip('.'):>3} "
-              [:NUMBER_WIDTH], letters[level]),) if level >= 0 else cell
-            for value, level, cell in zip(self.values, self.levels, coloured_cells, strict=True)
+              [:NUMBER_WIDTH], letters[level]),) if level >= 0 else coloured
+            for value, level, coloured in zip(self.values, self.levels, coloured_cells, strict=True)
         ]  # fmt: skip
 
     # --- the lines above the map
@@ -426,7 +426,7 @@ class HeatMap(PaneledView):
         if not self._folded.isdisjoint(places[loser.row].package for loser in self._losers):
             self.make_layout()  # a core in a folded package loses something now
         self._cpu_cells = heat.cpu_cells(
-            self._plan.cell.wide, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
+            self._plan.cell, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
         )
         self._make_marks(heat)
         cell = self._plan.cell
