@@ -28,7 +28,7 @@ from perfprobe.wire.outbox import EndedError, Outbox
 
 BATCH_ORDER, ECHO_ORDER = b"batch ", b"echo "
 MAX_ORDER_BYTES = 32
-"""Upper bound on the bytes of an order; a longer line is no order."""
+"""Maximum number of bytes of an order; a longer line is no order."""
 MAX_DIGITS = 12
 
 

@@ -81,8 +81,8 @@ class _MemoryWork(NamedTuple):
     both: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The sums to learn, without the work of others. Rows that are weighted by running time are
-    still per unit of running time."""
+    """Sums from which the baseline is learned, without the work of others. Rows that are weighted
+    by running time are not multiplied by it yet."""
 
     def samples(self, samples: int | slice) -> _MemoryWork:
         parts: list[Any] = [part[samples] for part in self]

@@ -33,7 +33,7 @@ sibling neither started nor stopped; of these, the IPC fell or rose."""
 
 
 class SiblingChanges(NamedTuple):
-    """The comparisons of some samples; arrays are (1 + samples, ..., CPUs)."""
+    """Comparisons before the first sample and after each, (1 + samples, ..., CPUs)."""
 
     counts: Ints
     """(1 + samples, 4, CPUs): `SiblingHistory.counts` before the first sample and after each."""

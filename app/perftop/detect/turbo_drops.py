@@ -191,7 +191,7 @@ class Drops:
         """Variance of the clock's share of its ceiling from one sample to the next, and its mean,
         while no drop runs ..."""
         self._last_share = np.full(count, np.nan)
-        """... and that share in the last sample."""
+        """... and the clock's share of its ceiling in the last sample."""
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():

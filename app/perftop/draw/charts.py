@@ -182,11 +182,13 @@ def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
         parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TAKEN_SHARE)
     ends = parts.cumsum(axis=1)
     ends[~np.isfinite(columns).all(axis=1)] = 0.0
-    return [_takers(tuple(column), rows, look) for column in _eighths(ends, rows).tolist()]
+    return [
+        _time_shares_column(tuple(column), rows, look) for column in _eighths(ends, rows).tolist()
+    ]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _takers(ends: tuple[int, ...], rows: int, look: Look) -> Column:
+def _time_shares_column(ends: tuple[int, ...], rows: int, look: Look) -> Column:
     return Column.of(
         _taker_cell(_eighths_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
     )

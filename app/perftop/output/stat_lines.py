@@ -111,7 +111,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
             _package_line(session, interval, package)
             for package in range(len(session.hello.packages))
         ],
-        **_cache_lines(session, interval),
+        **_cache_record(session, interval),
         "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core_line(session, interval, core) for core in session.shown_cores()],
         "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
@@ -151,7 +151,7 @@ def _package_line(session: Session, interval: Interval, index: int) -> Line:
     return line
 
 
-def _cache_lines(session: Session, interval: Interval) -> Line:
+def _cache_record(session: Session, interval: Interval) -> Line:
     """Returns a row for each L3 cache for which the stream has counters."""
     columns = [session.counters.columns.get(key) for key in machine_totals.L3_COUNTERS.values()]
     cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})

@@ -62,7 +62,7 @@ tasks."""
 
 
 def heading(session: Session) -> list[str]:
-    """Returns lines on the machine, and on what cannot be measured there, with the reasons."""
+    """Returns lines that describe the machine, and what cannot be measured on it and why."""
     hello = session.hello
     cores = count_noun(len(session.shown_cores()), "core")
     cpus = count_noun(len(session.shown), "CPU")

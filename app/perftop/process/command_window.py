@@ -27,11 +27,11 @@ from perftop.base.arrays import Bools, Floats
 from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import Link
 
-ANSWER_TIMEOUT_S = 20
+MIN_WAIT_FRAMES = 20
 """Minimum number of frames to wait for a read of each CPU, before the run and again after it. Under
 load several reads in a row may be interrupted; a CPU that fails more often must not delay all
 others."""
-ANSWER_TIMEOUT_NS = 1_000_000_000
+MIN_WAIT_NS = 1_000_000_000
 """Minimum time to wait as well, in ns: under load a CPU may miss many short samples."""
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """Signals that only we get, and pass on to the command. The terminal sends the others to the
@@ -270,7 +270,7 @@ class CommandWindow:
         is_awaited = self._wanted & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
         return not is_awaited.any() or (
-            self._frames >= ANSWER_TIMEOUT_S and waited_ns >= ANSWER_TIMEOUT_NS
+            self._frames >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
         )
 
     def _usable_rows(self, flags: np.ndarray, off: Bools) -> Bools:

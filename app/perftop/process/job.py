@@ -39,7 +39,7 @@ CHECK_S = 1.0
 """Seconds between two checks whether we were stopped ourselves, and may have noticed the end
 late."""
 POLL_S = 0.01
-"""Seconds between two checks for the command's end where no descriptor of it can be had."""
+"""Seconds between two checks for the command's end where pidfd_open is not available."""
 _START_MESSAGE = struct.Struct("=q2d3q")
 """Format of the message that the fork writes just before it becomes the command: raw time, and its
 resource use so far, in the order of `_usage_numbers`."""

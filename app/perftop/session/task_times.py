@@ -420,9 +420,10 @@ class RunTimes:
         return sums
 
     def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:
-        """Returns the tasks that a quota kept from running, those that it cost most first. `times`:
+        """Returns the tasks that a quota kept from running, the most affected first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
-        the number of tasks that share one; a quota never gets more time than the tasks waited."""
+        the number of tasks that share one; a quota is never charged with more time than the tasks
+        waited."""
         members: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         for key, task in times.items():

@@ -254,7 +254,7 @@ class PerfTopApp(App[None]):
         self._handle_exception(error)
 
 
-def show(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
+def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show. `on_start` is called when no signal can end perftop any more without the app, which
     restores the terminal."""

@@ -18,7 +18,7 @@ from perftop.base.text import duration, safe_text, utf8
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, Machine
-from perftop.tui.app import PerfTopApp, Source, show
+from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import views
 from perftop.tui.fleet.page import NUMBERS, grid_of, half_widths, page
@@ -389,4 +389,4 @@ class FleetSource(Source):
 
 def run(feed: FleetFeed, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the feed or the app failed."""
-    return show(PerfTopApp(FleetSource(feed), config, ascii_=not utf8()), mouse=mouse)
+    return run_app(PerfTopApp(FleetSource(feed), config, ascii_=not utf8()), mouse=mouse)

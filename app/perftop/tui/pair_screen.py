@@ -43,7 +43,7 @@ from perftop.output.run_summary import (
 from perftop.recording.file import Recording
 from perftop.session.history_chunk import Times
 from perftop.session.session import MAX_BATCH, Session
-from perftop.tui.app import PerfTopApp, Source, show
+from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PageWidget
@@ -458,4 +458,4 @@ def run(paths: tuple[Path, Path], alignment: Alignment, config: Config, *, mouse
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise Failed("the screen needs a terminal; for pipes and files: perftop diff", USAGE)
         source = PairSource((a, b), alignment)
-        return show(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)
+        return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)

@@ -38,7 +38,7 @@ from perftop.recording.player import (
 )
 from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
-from perftop.tui.app import PerfTopApp, show
+from perftop.tui.app import PerfTopApp, run_app
 from perftop.tui.config import Config
 from perftop.tui.frame.header import Cost, Replay, Status
 from perftop.tui.stream import StreamSource
@@ -339,4 +339,4 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
-        return show(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)
+        return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)

@@ -24,7 +24,7 @@ from perftop.session.interval import Interval
 from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
 from perftop.tui import first_picture
-from perftop.tui.app import PerfTopApp, Source, show
+from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.frame.header import Cost, Status
 from perftop.tui.frame.monitor import Controls, Monitor, State
@@ -174,8 +174,8 @@ class StreamSource(Source, Follower, Controls):
 
     def _watch_later(self, seconds: float) -> None:
         """Schedules a check in this many seconds. A batch of messages that arrives earlier
-        postpones the check, because the source checks with the batch: waking up only for the check
-        would cost a twentieth of a refresh a second."""
+        postpones the check, because each batch includes one: waking up only for the check would
+        cost 5 % of a refresh a second."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -374,9 +374,9 @@ def run(
     mouse: bool = True,
 ) -> int:  # fmt: skip
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed.
-    `on_start`: see `show`."""
+    `on_start`: see `run_app`."""
     source = LiveSource(
         lambda: open_stream(probe, restarts=True), interval_ns, pace=probe.pace,
         link=lambda: probe.link, tour=first_picture.is_first_start(),
     )  # fmt: skip
-    return show(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse, on_start=on_start)
+    return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse, on_start=on_start)

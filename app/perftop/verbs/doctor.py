@@ -31,7 +31,7 @@ others."""
 BY_ROOT_TEXT = "perftop --sudo"
 """Text that occurs in each fix that requires root's rights."""
 SUDO = "sudo "
-UNUSABLE_STATES = "not usable"
+UNUSABLE_STATE = "not usable"
 RULES = {
     "governor": "governor", "turbo": "turbo", "smt": "SMT", "quota": "CPU quota",
     "mask": "CPU mask", "load": "other load", "isolated": "isolated CPUs",
@@ -218,9 +218,7 @@ def sentences(answer: Answer, asked: AskedMachine) -> list[str]:
     """Returns sentences on what perftop can read, the best next step, and the command for it."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in RIGHT_EFFECTS}
     lacking = [
-        what
-        for what in RIGHT_EFFECTS
-        if what in checks and checks[what]["state"] == UNUSABLE_STATES
+        what for what in RIGHT_EFFECTS if what in checks and checks[what]["state"] == UNUSABLE_STATE
     ]
     usable, lost = list[str](), list[str]()
     for what, given in RIGHT_EFFECTS.items():

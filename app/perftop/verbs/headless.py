@@ -130,8 +130,8 @@ async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
 async def run_works(
     works: Sequence[tuple[Work, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """Runs works concurrently, each on its own stream; a failure does not stop the others. Returns
-    a status as `run_work` does, and the failure of each work or None, in the order of the works."""
+    """Runs several pieces of work concurrently, each on its own stream; a failure does not stop the
+    others. Returns a status as `run_work` does, and for each piece its failure or None."""
     failed, caught_signals = await _run_side_by_side(works, max_s)
     return _status_of(works[0][0]) or caught_signals, failed
 

@@ -9,7 +9,7 @@ from perfprobe.errors import UsageError
 from perfprobe.wire import Cpu
 
 MAX_CPU = 1 << 16
-"""Upper bound of CPU numbers and of CPUs in a list: a wrong list cannot exhaust memory."""
+"""Maximum CPU number, and maximum number of CPUs in a list: a wrong list cannot exhaust memory."""
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")

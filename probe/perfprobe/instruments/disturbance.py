@@ -20,7 +20,7 @@ from perfprobe.polled import proc_counts
 from perfprobe.polled.proc_counts import TICK_S
 
 MAX_BYTES = 1 << 24
-"""Upper bound on the bytes read from /proc/stat and /proc/interrupts. The latter has a line for
+"""Maximum number of bytes read from /proc/stat and /proc/interrupts. The latter has a line for
 each interrupt vector, with 11 bytes for each CPU."""
 MAX_INTERRUPT_NAMES = 3
 """Number of interrupt sources that are named; the others are only in the sum."""

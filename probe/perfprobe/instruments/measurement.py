@@ -31,7 +31,7 @@ class Spread:
     """Mean of the trimmed samples; `sigma` is their standard deviation."""
     sigma: float
     mean_all: float
-    far: float
+    far_share: float
     """Share of samples beyond DISTURBED_FACTOR times the median."""
 
 
@@ -84,7 +84,7 @@ class Histogram:
     """Lower edge of the first bin."""
     width: int
     counts: list[int]
-    beyond: int
+    outlier_count: int
     """Number of samples above the last bin."""
 
 

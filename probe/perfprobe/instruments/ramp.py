@@ -161,7 +161,7 @@ def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, An
 
 
 def _block_count(tsc_hz: float) -> int:
-    """Number of blocks of steps in a piece."""
+    """Number of blocks of steps that run in PIECE_S."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
 
 

@@ -235,12 +235,12 @@ def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> 
         "note": run.timer.note,
         "samples": samples.count,
         "settled": whole.settled,
-        "far": samples.far,
+        "far": samples.far_share,
         "histogram": {
             "first_ticks": _round_scaled((drawn.first - stamps.mean) / calls),
             "width_ticks": _round_scaled(drawn.width / calls),
             "counts": drawn.counts,
-            "beyond": drawn.beyond,
+            "beyond": drawn.outlier_count,
         },
     }
 

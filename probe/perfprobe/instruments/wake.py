@@ -146,7 +146,7 @@ def _measure_row(
         "mean_us": round(sum(ordered) / len(ordered) / 1000, 2),
         "histogram": {
             "first_us": drawn.first, "width_us": drawn.width, "counts": drawn.counts,
-            "beyond": drawn.beyond,
+            "beyond": drawn.outlier_count,
         },
     }  # fmt: skip
 

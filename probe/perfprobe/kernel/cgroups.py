@@ -97,7 +97,7 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
 
 UNIT_SUFFIXES = (".service", ".slice", ".scope")
 MAX_SEARCHED = 4096
-"""Upper bound of the groups that are searched for a unit, and of the subgroups of a group."""
+"""Maximum number of groups that are searched for a unit, and of the subgroups of a group."""
 MAX_PROCS_BYTES = 1 << 20
 
 
@@ -156,7 +156,7 @@ def _unescape(text: str) -> str:
 # its tasks are stopped until the next period. The quotas of its ancestors apply as well.
 
 MAX_GROUPS = 128
-"""Upper bound of the groups that are read in a scan; a read takes some 15 us."""
+"""Maximum number of groups that are read in a scan; a read takes some 15 us."""
 MAX_DEPTH = 16
 """Upper bound of a group and its ancestors, whose quotas are read."""
 REREAD_SCANS = 5

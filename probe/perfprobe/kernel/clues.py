@@ -20,7 +20,7 @@ from perfprobe.cpu.files import (
 
 RESCTRL = "sys/fs/resctrl"
 MAX_VALUE = 200
-"""Upper bound of a value's length in characters."""
+"""Maximum length of a value, in characters."""
 FILES = {
     "frequency_driver": f"{CPU_DIRECTORY}/cpu0/cpufreq/scaling_driver",
     "pstate_status": f"{CPU_DIRECTORY}/intel_pstate/status",
@@ -141,7 +141,7 @@ def _memory_setting(root: Path) -> str:
 # --- the kernel's log
 
 MAX_MESSAGES, MAX_MESSAGE_BYTES = 64, 1 << 13
-"""Upper bounds of the messages that are read at once, and of the length of a message."""
+"""Maximum number of messages that are read at once, and of the length of a message."""
 MAX_NAME = 64
 # Linux, arch/x86/kernel/cpu/bus_lock.c, which logs each task once; drivers/edac/edac_mc.c.
 _MESSAGES = {

@@ -20,7 +20,7 @@ KERNEL_PORT, GROUP = 0, 1
 group."""
 NETLINK_KOBJECT_UEVENT = 15
 MAX_EVENT_BYTES = 4096
-"""Upper bound of an event's length in bytes; the kernel's own limit is 2048."""
+"""Maximum length of an event, in bytes; the kernel's own limit is 2048."""
 _OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
 
 

@@ -18,7 +18,7 @@ from perfprobe.kernel.task_files import TICK_NS
 MIN_SHARE = 0.03
 """Minimum share of a CPU's time in interrupts and softirqs for which they are recorded."""
 MAX_LINES = 4
-"""Upper bound of the lines of /proc/interrupts, and of the kinds of softirqs, that are recorded for
+"""Maximum number of lines of /proc/interrupts, and of the kinds of softirqs, that are recorded for
 a CPU. The most frequent are recorded."""
 MAX_NAME = 40
 MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22

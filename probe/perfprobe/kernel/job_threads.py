@@ -50,7 +50,7 @@ from perfprobe.kernel.task_files import (
 from perfprobe.wire import Missing
 
 MAX_THREADS = 256
-"""Upper bound of the threads that are followed; further threads are only counted."""
+"""Maximum number of threads that are followed; further threads are only counted."""
 READ_INTERVAL_NS = 3_125_000
 """Minimum time in ns between the reads of two threads. A read takes some 20 us, so all reads cost
 0.6 % of a CPU. 32 threads are reported every 100 ms, and the largest number within a second."""
@@ -147,7 +147,7 @@ class Watch:
 
     def _job(self, processes: Iterable[tuple[str, Stat]]) -> Iterable[tuple[str, Stat]]:
         if self._family is not None:
-            return self._family.among(processes)
+            return self._family.members_among(processes)
         if self._is_group:
             pids = member_pids(group_directories(self._root, self.text))
             return ((pid, stat) for pid, stat in processes if pid in pids)
@@ -237,7 +237,7 @@ class ProcessFamily:
     def __init__(self, pid: str, start: int) -> None:
         self._known = {pid: start}
 
-    def among(self, processes: Iterable[tuple[str, Stat]]) -> list[tuple[str, Stat]]:
+    def members_among(self, processes: Iterable[tuple[str, Stat]]) -> list[tuple[str, Stat]]:
         """Returns the members among these processes, ancestors first."""
         processes_by_pid = dict(processes)
         children: dict[str, list[str]] = {}

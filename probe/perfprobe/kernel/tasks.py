@@ -59,12 +59,12 @@ TASKS_PER_CPU = 3
 """Number of tasks that are reported for each CPU, if so many ran. If tasks ran on few CPUs, as many
 more are as MAX_WAITS allows: tasks in a queue take turns, and those that ran most waited least."""
 MAX_PARENTS = 8
-"""Upper bound of the processes whose ended children are reported; those with the most time are."""
+"""Maximum number of processes whose ended children are reported; those with the most time are."""
 CHECKS_NS, CHECK_NS = 3_000_000_000, 100_000_000
 """Time in ns after the first scan that finds a watched process, in which checks whether it was
 moved to another control group are made, and time between two checks."""
 MAX_CHECKED = 8
-"""Upper bound of the watched processes that are checked: each takes some 15 us."""
+"""Maximum number of watched processes that are checked: each takes some 15 us."""
 MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
 """Names of programs that may lower limits of power and clock while the machine runs."""
 MAX_WAITS = 64
@@ -166,7 +166,7 @@ class Tasks:
         self._proc = f"{root}/proc"
         self._cpus, self._watch = cpus, watch
         self._now_ns, self._spent_ns = now_ns, spent_ns
-        # In a container /proc may show another PID namespace, whose numbers system calls lack.
+        # In a container /proc may show another PID namespace, whose PIDs system calls do not know.
         self._ours = root == Path("/") and Path("/proc/self").resolve().name == str(os.getpid())
         self._births = Births(self._proc) if self._ours else None
         self._seen: dict[str, _TaskReading] = {}
@@ -288,8 +288,8 @@ class Tasks:
                 self._ready["quotas"] = quotas
 
     def _processes(self) -> Iterator[list[str]]:
-        """Yields the PIDs in batches. The directory is read only if a task was born: with cold
-        caches the kernel needs 3 us for an entry, more than for the clock of the process."""
+        """Yields the PIDs in batches. The directory is read only if a task was created: with cold
+        caches an entry costs the kernel 3 us, more than the clock of its process."""
         born = self._births is None or self._births.has_births()
         if born or not self._seen:
             return numbered_batches(self._proc)

@@ -40,13 +40,13 @@ class Files:
         self._fds.setdefault(cpu, []).extend(slot.fd for slot in slots)
         return slots
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         for fd in self._fds.pop(cpu, []):
             os.close(fd)
 
     def close(self) -> None:
         for cpu in list(self._fds):
-            self.shut(cpu)
+            self.close_cpu(cpu)
 
 
 def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
@@ -91,7 +91,7 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
 # --- cpufreq --------------------------------------------------------------------------------------
 
 MAX_READ_NS = 500_000
-"""Upper bound of the time of a read; a slower file is left out, because on some models a read
+"""Maximum time of a read; a slower file is left out, because on some models a read
 interrupts the core."""
 COUNTERS = {
     "scaling_cur_freq": Counter(

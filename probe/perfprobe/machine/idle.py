@@ -86,7 +86,7 @@ class TracedPart:
         self._off: set[int] = set()
         """CPUs that are counted as idle because they are offline."""
         for cpu in offline:
-            self.shut(cpu)
+            self.close_cpu(cpu)
 
     def open(self, cpu: int) -> list[Slot]:
         if self._trace is not None and cpu in self._off:
@@ -94,7 +94,7 @@ class TracedPart:
             self._trace.settle([cpu])  # a CPU that stays busy has no transition to report
         return self._slots.get(cpu, [])
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
             self._off.add(cpu)
             self._trace.offline(cpu)  # the kernel reports no transition of an offline CPU

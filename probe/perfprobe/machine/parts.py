@@ -35,7 +35,7 @@ class Part(Protocol):
         """Returns what this CPU can read; columns are relative to the part's first column. A
         counter that the CPU lacks is left out, and its column stays invalid."""
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         """Releases what `open` acquired; called after the CPU's thread has ended."""
 
     def close(self) -> None:
@@ -98,8 +98,8 @@ class ReducedPart:
         to = self._column
         return [replace(slot, column=to[slot.column]) for slot in slots if slot.column in to]
 
-    def shut(self, cpu: int) -> None:
-        self._part.shut(cpu)
+    def close_cpu(self, cpu: int) -> None:
+        self._part.close_cpu(cpu)
 
     def close(self) -> None:
         self._part.close()
@@ -147,11 +147,11 @@ class RowReaders:
             self._plans[cpu].append(self._places[name].plan(row, part.open(cpu)))
         return self._with_shared(cpu)
 
-    def shut(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
+    def close_cpu(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
         """Releases the rows of a CPU whose thread has ended. Returns the CPUs whose threads must be
         restarted, with their rows: they take over the shared rows of this CPU."""
         for part in (*self._parts, *self._chosen.values()):
-            part.shut(cpu)
+            part.close_cpu(cpu)
         self._plans.pop(cpu, None)
         heirs: dict[int, None] = {}
         for scope in SHARED:

@@ -273,7 +273,7 @@ class Machine:
     def _detach(self, cpu: int, time_ns: int) -> Note:
         self._sampler.detach(cpu)
         self._attached.discard(cpu)
-        for heir, plans in self._reading.shut(cpu):
+        for heir, plans in self._reading.close_cpu(cpu):
             self._sampler.detach(heir)
             self._sampler.attach(heir, plans, rebased=True)
         return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})

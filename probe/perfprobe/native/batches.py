@@ -10,9 +10,9 @@ MAX_BATCH_NS = 1_000_000_000
 """Upper bound of a batch in time: frames that are not written yet are lost if the probe is
 killed."""
 MAX_BATCH_FRAMES = 256
-"""Upper bound of frames in a batch; with samples of 1 ms it makes four wake-ups a second."""
+"""Maximum number of frames in a batch; with samples of 1 ms it makes four wake-ups a second."""
 MAX_BATCH_BYTES = 4 << 20
-"""Upper bound of the bytes of a batch: half of the queue for a slow reader (outbox.QUEUE_BYTES)."""
+"""Maximum size in bytes of a batch: half of the queue for a slow reader (outbox.QUEUE_BYTES)."""
 EARLY_BATCHES = 2
 """Number of rounds at the start that are batches of their own: two rounds give the first
 numbers."""
@@ -25,7 +25,7 @@ def sample_count(span_ns: int, sample_ns: int) -> int:
 
 
 def max_frames(sample_ns: int) -> int:
-    """Upper bound of the number of frames in a batch with this sample time."""
+    """Maximum number of frames in a batch with this sample time."""
     return max(1, min(sample_count(MAX_BATCH_NS, sample_ns), MAX_BATCH_FRAMES))
 
 
@@ -50,7 +50,7 @@ class Batches:
 
     @property
     def at_once(self) -> int:
-        """Upper bound of rounds that are taken together, even if more rounds are waiting."""
+        """Maximum number of rounds that are taken together, even if more rounds are waiting."""
         return 1 if self._early else self._rounds
 
     def end(self, first: int) -> int:

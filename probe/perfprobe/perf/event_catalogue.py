@@ -119,7 +119,7 @@ class Catalogue:
         """Returns the event with this name. Raises ValueError with a line for the user if the name
         is unknown."""
         if asked.pmu:
-            return self._of_pmu(asked)
+            return self._from_pmu(asked)
         word = ALIASES.get(asked.word, asked.word)
         for known, kind in GENERIC:
             if known.name == word:
@@ -130,7 +130,7 @@ class Catalogue:
                 pmu.name: _event(asked, pmu, code) for pmu in self.cores
             }
             return self._chosen_event(asked, f"code 0x{match[1]}", EVENTS, 1.0, raw)
-        return self._of_sysfs(asked, word)
+        return self._from_sysfs(asked, word)
 
     def names(self) -> list[str]:
         """Returns all names that `find` accepts on this machine."""
@@ -156,7 +156,7 @@ class Catalogue:
         none = None if events else access.no_pmu_trouble(self._root)
         return ChosenEvent(asked, about, unit, scale, events, none)
 
-    def _of_sysfs(self, asked: EventName, word: str) -> ChosenEvent:
+    def _from_sysfs(self, asked: EventName, word: str) -> ChosenEvent:
         events: dict[str | None, Event] = {}
         unit, scale = EVENTS, 1.0
         for pmu in self.cores:
@@ -169,12 +169,12 @@ class Catalogue:
                 unit, scale = unit_and_scale(pmu, name)
         about = word
         if not events and self.cores:
-            about, events = self._of_perf(asked, word)
+            about, events = self._from_perf(asked, word)
         if not events:
             raise UsageError(self._unknown(asked))
         return ChosenEvent(asked, about, unit, scale, events)
 
-    def _of_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
+    def _from_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
         """Returns what perf lists under a name: a description, and the events of core PMUs."""
         about, result = word, dict[str | None, Event]()
         for named in self.of_perf.get(word.lower(), []):
@@ -185,7 +185,7 @@ class Catalogue:
                 about = named.about or word
         return about, result
 
-    def _of_pmu(self, asked: EventName) -> ChosenEvent:
+    def _from_pmu(self, asked: EventName) -> ChosenEvent:
         pmu = perf_pmus.find_pmu(self._root, asked.pmu)
         if pmu is None:
             names = ", ".join(files.file_names(f"{self._root}/{DEVICES}")) or "none"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from perfprobe.errors import UsageError
 
 MAX_EVENTS = 32
-"""Upper bound of the events of a list; a larger number would each be counted too rarely."""
+"""Maximum number of events of a list; a larger number would each be counted too rarely."""
 KEY_PREFIX = "e."
 """Prefix of the keys of chosen events on the wire."""
 _PMU = re.compile(r"([A-Za-z0-9_-]+)/([^/]*)/(?::?([A-Za-z]+))?")

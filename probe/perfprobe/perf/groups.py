@@ -56,13 +56,13 @@ class Groups:
         self._open[cpu] = [group for _, group in result]
         return [Slot(lib.PP_PERF, at, -1, one.address, one.columns) for at, one in result]
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         for group in self._open.pop(cpu, []):
             group.close()
 
     def close(self) -> None:
         for cpu in list(self._open):
-            self.shut(cpu)
+            self.close_cpu(cpu)
         for group in self._ready.values():
             group.close()
         self._ready.clear()
@@ -99,8 +99,8 @@ def cpu_part(
     mapped: bool = True,
     missing: Sequence[Missing] = (),
 ) -> Groups:
-    """Makes a part of these counters of CPUs, with the groups that are open. `wanted` returns the
-    events of any CPU. A CPU that was offline is assumed to have the same counters as an opened CPU
+    """Builds the part of these counters of CPUs from the opened groups. `wanted` returns the events
+    for a CPU. A CPU that was offline is assumed to have the same counters as an opened CPU
     with the same events."""
     alike: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():

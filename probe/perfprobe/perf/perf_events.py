@@ -567,7 +567,7 @@ def _unserved_keys(
 T = TypeVar("T")
 R = TypeVar("R")
 MAX_THREADS = 32
-"""Upper bound of the threads that try counters on CPUs: most of a trial is spinning on its CPU for
+"""Maximum number of threads that try counters on CPUs: most of a trial is spinning on its CPU for
 2 ms."""
 
 

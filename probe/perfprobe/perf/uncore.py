@@ -160,8 +160,8 @@ def _part(
     members = {cpu: group for group in groups for cpu in group}
 
     def dies(cpu: int) -> list[int]:
-        """The CPUs to ask for this CPU's whole core or package. The PMU names them, several for a
-        package of several dies; otherwise it is the CPU itself."""
+        """The CPUs on which to open events of this CPU's whole core or package: those that the PMU
+        names, several for a package of several dies; otherwise the CPU itself."""
         named = pmu.cpus_now or frozenset()
         chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]

@@ -37,7 +37,7 @@ MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
 """Names of the next bits on models 50h to 5Fh of family 1Ah: AMD's E-SMI library."""
 PASSING_ERRNOS = {errno.EBUSY, errno.EINTR}
 SLOW_NS = 3_000_000
-"""Upper bound of the time of a message's quickest answer. A slower message would delay the frames
+"""Maximum time of a message's quickest answer. A slower message would delay the frames
 and is left out."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
@@ -120,7 +120,7 @@ class Hsmp:
             return None
         except OSError as error:
             why = f"/dev/hsmp cannot be opened: {error.strerror}"
-            self._lacks(COUNTERS, why, "perftop --sudo")
+            self._note_missing(COUNTERS, why, "perftop --sudo")
             return None
         return self._mailbox
 
@@ -132,11 +132,13 @@ class Hsmp:
             if self._answer(socket, message) is not None:
                 took_ns.append(time.monotonic_ns() - start_ns)
         if not took_ns:
-            self._lacks([message], f"the firmware does not answer HSMP message {message:02X}h")
+            self._note_missing(
+                [message], f"the firmware does not answer HSMP message {message:02X}h"
+            )
             return False
         if min(took_ns) > SLOW_NS:
             why = f"HSMP message {message:02X}h takes {min(took_ns) // 1000} us: too slow to repeat"
-            self._lacks([message], why)
+            self._note_missing([message], why)
             return False
         return True
 
@@ -162,7 +164,7 @@ class Hsmp:
             seen[1 + bit] += answer >> bit & 1
         return [answer >> 16, *seen]
 
-    def _lacks(self, messages: Iterable[int], why: str, fix: str | None = None) -> None:
+    def _note_missing(self, messages: Iterable[int], why: str, fix: str | None = None) -> None:
         keys = [counter.key for message in messages for counter in COUNTERS[message]]
         self.missing += [Missing(key, why, fix) for key in keys]
 
@@ -300,7 +302,7 @@ PERIOD_S, COST = 1.0, 100
 """Time between reads in s, and the least pause after a read in lengths of that read: the driver
 asks the power unit for each CPU through a mailbox."""
 MAX_STATUS_BYTES = 1 << 17
-"""Upper bound of the text: a line for each of a thousand CPUs, with some reasons."""
+"""Maximum length of the text, in bytes: a line for each of a thousand CPUs, with reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 CLEAR_COMMAND = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
 

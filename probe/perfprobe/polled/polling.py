@@ -17,7 +17,7 @@ from perfprobe.native import sampler
 from perfprobe.wire import Cpu, Missing
 
 MAX_BYTES = 4096
-"""Upper bound of the bytes of a small file."""
+"""Maximum size in bytes of a small file."""
 
 
 Values = Sequence[int | None]

@@ -85,7 +85,9 @@ class Powercap:
             path = f"{base}/intel-rapl:{number}"
             name = _ZONE.fullmatch(files.read_word(f"{path}/name"))
             if name and name["die"]:
-                self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
+                self._note_missing(
+                    "power_limit_w", "powercap has limits of dies, and none of packages"
+                )
             elif name:
                 zones[int(name["package"])] = zone = self._zone(path, wanted)
                 inner = (
@@ -118,12 +120,14 @@ class Powercap:
             try:
                 opened["energy_j"] = os.open(f"{path}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
             except PermissionError:
-                self._lacks("energy_j", "powercap shows energy to root alone", "perftop --sudo")
+                self._note_missing(
+                    "energy_j", "powercap shows energy to root alone", "perftop --sudo"
+                )
             except OSError:
                 pass
         return opened
 
-    def _lacks(self, key: str, why: str, fix: str | None = None) -> None:
+    def _note_missing(self, key: str, why: str, fix: str | None = None) -> None:
         missing = Missing(key, why, fix)
         if missing not in self.missing:
             self.missing.append(missing)

@@ -25,7 +25,7 @@ MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
 """Bounds of the bytes that are read. The CPU lines come first; the interrupts after them are not
 needed."""
 LINE_BYTES = 256
-"""Upper bound of a CPU's line: ten numbers of 20 digits."""
+"""Maximum length of a CPU's line: ten numbers of 20 digits."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(
     "stat",
@@ -95,7 +95,7 @@ LOADS = (1, 5, 15)
 TOTALS = {b"intr": "interrupts", b"ctxt": "context_switches"}
 """Lines of /proc/stat, and the counter key of each."""
 MAX_CPUS_FOR_TOTALS = 64
-"""Upper bound of the CPUs with which /proc/stat is read once more for TOTALS: for its text the
+"""Maximum number of CPUs with which /proc/stat is read once more for TOTALS: for its text the
 kernel adds up the interrupts of all CPUs, which takes a millisecond on the largest machines."""
 STAT_BYTES = 1 << 16
 Read = Callable[[int], int | None]

@@ -34,7 +34,7 @@ REASON_BY_WORD = {
     "Error": "the hardware reports an error",
 }
 MAX_GROUPS = 64
-"""Upper bound of control groups; hardware has 16 classes of service at most."""
+"""Maximum number of control groups; hardware has 16 classes of service at most."""
 TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
 """The file whose numbers are reported by group, and the name of the record with them."""
 ONE_GROUP_TEXT = "only the default group exists, so all tasks share its monitor"
@@ -87,7 +87,7 @@ class Resctrl:
         """The traffic of each group since its first read, by path and L3."""
         self._record: dict[str, list[list[int | None]]] = {}
         if not self._domains:
-            self._lacks(root)
+            self._note_missing(root)
         elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
             self.missing.append(Missing(GROUPS, ONE_GROUP_TEXT))
 
@@ -186,7 +186,7 @@ class Resctrl:
         self.missing.append(Missing(FILES[name].key, why))
         return False
 
-    def _lacks(self, root: Path) -> None:
+    def _note_missing(self, root: Path) -> None:
         """Reports why resctrl is missing, if the CPU supports it."""
         if "cqm_mbm_total" in (identity.cpu_flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"

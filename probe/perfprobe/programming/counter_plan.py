@@ -19,13 +19,13 @@ FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PM
 
 FIXED_COUNTER = 0x309
 MAX_GENERAL = 8
-"""Upper bound of general counters: other registers follow after eight selects."""
+"""Maximum number of general counters: other registers follow after eight selects."""
 
 FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
 MAX_FIXED = 16
-"""Upper bound of fixed counters: the nibbles of FIXED_CTR_CTRL."""
+"""Maximum number of fixed counters: the nibbles of FIXED_CTR_CTRL."""
 SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
 SHARED_REGISTERS = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers that have bits of many counters."""
@@ -235,7 +235,7 @@ def values_to_restore(result: Changes, now: Mapping[int, int]) -> dict[int, int]
             own = (before ^ ours) & ~theirs[register]
             values[register] = value & ~own | before & own
         else:
-            values[register] = value if taken & is_enabling(register) else before
+            values[register] = value if taken & enable_bit(register) else before
     return values
 
 
@@ -249,7 +249,7 @@ def _still_ours(result: Changes, now: Mapping[int, int]) -> int:
                 expected = {control_nibble(before, n), control_nibble(ours, n)}
                 bits |= (control_nibble(value, n) not in expected) << 32 + n
         elif register in SELECTS and value not in {before, ours} and value & EN:
-            bits |= is_enabling(register)
+            bits |= enable_bit(register)
     return bits
 
 
@@ -258,7 +258,7 @@ def control_nibble(control: int, n: int) -> int:
     return control >> NIBBLE * n & 0xF
 
 
-def is_enabling(select: int) -> int:
+def enable_bit(select: int) -> int:
     """The bit of GLOBAL_CTRL that enables the counter of this select."""
     return 1 << (select - 0x186 if select < 0xC0010200 else (select - 0xC0010200) // 2)
 
@@ -291,7 +291,7 @@ def _expected_values(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int
     """Yields registers with the bits that the plan sets and their values, and for each counter its
     enabling bit and its part of the register."""
     for register, value in plan.selects.items():
-        yield register, -1, value, [(is_enabling(register), -1)]
+        yield register, -1, value, [(enable_bit(register), -1)]
     fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed, n)]
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:

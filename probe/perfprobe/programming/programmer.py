@@ -94,7 +94,7 @@ class Programmer:
                 if used is not None:
                     raise _in_use(cpu, used + counter_plan.register_evidence(device))
             except MsrError as error:
-                self.shut(cpu)
+                self.close_cpu(cpu)
                 self.refused[cpu] = error
             else:
                 self._changes[cpu] = counter_plan.planned_changes(plan, values)
@@ -159,7 +159,7 @@ class Programmer:
             try:
                 self._reprogram(cpu)
             except (MsrError, OSError) as error:
-                self.shut(cpu)
+                self.close_cpu(cpu)
                 why = error.why if isinstance(error, MsrError) else error_sentence(error)
                 fix = f"; {error.fix}" if isinstance(error, MsrError) and error.fix else ""
                 self.notes.append(
@@ -215,7 +215,7 @@ class Programmer:
                 troubles[cpu] = next(iter(failed.values()))
         self._changes = left
         for cpu in list(self._devices):
-            self.shut(cpu)
+            self.close_cpu(cpu)
         with contextlib.suppress(OSError):  # the old journal, which has more registers, stays valid
             self._save()
         if troubles:
@@ -245,7 +245,7 @@ class Programmer:
         else:
             self._journal.remove()
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         """Closes the device of a CPU that went offline; its old values are kept."""
         device = self._devices.pop(cpu, None)
         if device is not None:

@@ -29,7 +29,7 @@ from perfprobe.programming.programmer import InUseError, Programmer
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.opening import Survey
-from perfprobe.registers.parts import CpuKind, Reading, RegisterPart, register_counter
+from perfprobe.registers.parts import CpuKind, Reading, RegisterPart, msr_counter
 from perfprobe.wire import Frame, Hello, Missing, Note, Rate, with_columns
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class ProgrammedPart(RegisterPart):
     def _device(self, cpu: int) -> Registers | None:
         return self.programmer.device(cpu)
 
-    def shut(self, cpu: int) -> None:
-        self.programmer.shut(cpu)
+    def close_cpu(self, cpu: int) -> None:
+        self.programmer.close_cpu(cpu)
 
     def close(self) -> None:
         self.programmer.end()
@@ -77,7 +77,7 @@ def _readings(plan: Plan) -> list[Reading]:
     """The registers of the programmed counters, in the order of reading."""
     rank = {key: i for i, key in enumerate(READ_ORDER)}
     counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
-    return [Reading(register_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
+    return [Reading(msr_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
 
 
 def _replacement_readings(kind: CpuKind, counted: set[str]) -> list[Reading]:
@@ -87,7 +87,7 @@ def _replacement_readings(kind: CpuKind, counted: set[str]) -> list[Reading]:
         return []
     scale = float(1 << clocks.shift)
     return [
-        Reading(register_counter(key, f"{name}, {msr.register_name(r)}", scale=scale), r)
+        Reading(msr_counter(key, f"{name}, {msr.register_name(r)}", scale=scale), r)
         for key, name, r in (("ref", "MPERF", clocks.mperf), ("cycles", "APERF", clocks.aperf))
         if key not in counted
     ]

@@ -210,7 +210,7 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
 # licence 0 only; no register has the tables of wider SIMD code.
 
 Steps = Iterable[tuple[int, int]]
-"""Upper bound of active cores, and the ratio of their clock to the bus clock."""
+"""Maximum number of active cores, and the ratio of their clock to the bus clock."""
 
 SEMAPHORE = 0x80
 """Bit 63 of the last register on Ivy Bridge-EP and Haswell-EP; as a ratio it would be 12.8 GHz."""

@@ -108,7 +108,7 @@ class RegisterPart:
                 self._open[cpu] = Registers(self._root, cpu)
         return self._open.get(cpu)
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         self._polled.pop(cpu, None)
         device = self._open.pop(cpu, None)
         if device is not None:
@@ -116,7 +116,7 @@ class RegisterPart:
 
     def close(self) -> None:
         for cpu in list(self._open):
-            self.shut(cpu)
+            self.close_cpu(cpu)
 
 
 def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
@@ -149,7 +149,7 @@ _UNITS = {
 }
 
 
-def register_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) -> Counter:
+def msr_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) -> Counter:
     name = _NAMES.get(key, key.replace("_", " "))
     return Counter(key, name, _UNITS.get(key, "1"), origin, bits=bits, scale=scale)
 
@@ -167,7 +167,7 @@ def clock_readings(uarch: Uarch) -> list[Reading]:
         return []
     return [
         Reading(
-            register_counter(key, msr.register_name(register), scale=float(1 << clock.shift)),
+            msr_counter(key, msr.register_name(register), scale=float(1 << clock.shift)),
             register,
         )
         for key, register in (("mperf", clock.mperf), ("aperf", clock.aperf))
@@ -177,7 +177,7 @@ def clock_readings(uarch: Uarch) -> list[Reading]:
 def smi_readings(uarch: Uarch) -> list[Reading]:
     if uarch.vendor != INTEL or not uarch.clocks:
         return []
-    return [Reading(register_counter("smi", msr.register_name(SMI_COUNT), bits=32), SMI_COUNT)]
+    return [Reading(msr_counter("smi", msr.register_name(SMI_COUNT), bits=32), SMI_COUNT)]
 
 
 def residency_readings(uarch: Uarch, scope: Scope) -> list[Reading]:

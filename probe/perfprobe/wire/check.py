@@ -23,7 +23,7 @@ MAX_DEPTH = 32
 
 
 MAX_ERROR_LENGTH = 160
-"""Upper bound on the characters of an error."""
+"""Maximum number of characters of an error."""
 
 
 class WireError(Exception):

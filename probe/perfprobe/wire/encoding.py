@@ -25,19 +25,19 @@ from perfprobe.wire.check import (
 from perfprobe.wire.messages import VERSION, Bye, Bytes, Frame, Hello, Message, Note, Packed
 
 MAX_ELEMENTS = 1 << 15
-"""Upper bound on the elements of one array or map."""
+"""Maximum number of elements of one array or map."""
 MAX_HELLO = 1 << 19
-"""Upper bound on the elements of a hello; 8192 CPUs need half of it. An element takes up to 120
+"""Maximum number of elements of a hello; 8192 CPUs need half of it. An element takes up to 120
 bytes of memory."""
 MAX_SHORT = 1 << 12
 """Messages of at most this many bytes are not counted: an element takes at least one byte."""
 MAX_TEXT = 1 << 22
-"""Upper bound on the bytes of all texts of a message. In memory a text may be four times as long,
+"""Maximum number of bytes of all texts of a message. In memory a text may be four times as long,
 because one wide character makes all of its characters take four bytes."""
 
 
 def max_elements(cpus: int) -> int:
-    """Upper bound on the elements of a message after the hello. A CPU may have four tasks in a
+    """Maximum number of elements of a message after the hello. A CPU may have four tasks in a
     frame's records, each with details."""
     return (1 << 13) + 64 * cpus
 

@@ -107,7 +107,7 @@ class Step:
     """A step of a turbo table."""
 
     cores: int
-    """Upper bound of active cores."""
+    """Maximum number of active cores."""
     hz: float
 
 

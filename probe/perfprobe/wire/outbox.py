@@ -21,7 +21,7 @@ PIPE_BYTES = 1 << 20
 MAX_LOST = 1 << 62
 """Upper bound of the count of lost frames: the source's own count plus the frames dropped here."""
 MAX_PARTS = 512
-"""Upper bound on the messages of one write; Linux allows 1024."""
+"""Maximum number of messages of one write; Linux allows 1024."""
 
 
 class EndedError(Exception):

@@ -15,9 +15,9 @@ from waiting import until_quiet, until_true
 
 from perfprobe import wire
 from perftop.process.command_window import (
-    ANSWER_TIMEOUT_NS,
-    ANSWER_TIMEOUT_S,
     ECHO_NS,
+    MIN_WAIT_FRAMES,
+    MIN_WAIT_NS,
     CommandStart,
     CommandWindow,
 )
@@ -106,14 +106,14 @@ async def test_an_unreadable_cpu_delays_the_command_for_a_while_only() -> None:
 
     async with around(["true"]) as (bracket, _job):
         begin_ns = raw_ns()
-        times_ns = [*(begin_ns + i for i in range(ANSWER_TIMEOUT_S)), begin_ns + ANSWER_TIMEOUT_NS]
+        times_ns = [*(begin_ns + i for i in range(MIN_WAIT_FRAMES)), begin_ns + MIN_WAIT_NS]
         for time_ns in times_ns:
             assert not bracket.on_signal(2)
             bracket.take(sample(flags, time_ns))
         await bracket.wait_for_end()
         for time_ns in times_ns:
             assert not bracket.is_closed
-            bracket.take(sample(flags, time_ns + ANSWER_TIMEOUT_NS))
+            bracket.take(sample(flags, time_ns + MIN_WAIT_NS))
         assert bracket.is_closed
     assert bracket.missed_cpus == [1, 3], "its sibling's differences wait for it"
     assert bracket.bounds is not None
@@ -147,8 +147,8 @@ async def test_samples_queued_in_the_pipe_do_not_count_as_patience() -> None:
         bracket.take(sample(GOOD))
         run = await bracket.wait_for_end()
         assert run is not None
-        step_ns = ANSWER_TIMEOUT_NS // ANSWER_TIMEOUT_S
-        for n in range(2 * ANSWER_TIMEOUT_S, 0, -1):
+        step_ns = MIN_WAIT_NS // MIN_WAIT_FRAMES
+        for n in range(2 * MIN_WAIT_FRAMES, 0, -1):
             assert not bracket.take(sample(GOOD, run.end_ns - n * step_ns))
         assert bracket.take(sample(GOOD, run.end_ns + 5))
     assert bracket.missed_cpus == []

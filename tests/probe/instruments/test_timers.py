@@ -64,19 +64,19 @@ def test_an_interrupt_does_not_move_the_mean() -> None:
     assert result.mean == pytest.approx(21, abs=0.01)
     assert result.sigma == pytest.approx(1, abs=0.01)
     assert result.mean_all > 1000
-    assert result.far == 0.001
+    assert result.far_share == 0.001
 
 
 @given(samples, st.sampled_from([None, 2.0, 24.5]))
 def test_a_histogram_loses_no_sample(values: list[int], grid: float | None) -> None:
     result = histogram(Counter(values), grid)
-    assert sum(result.counts) + result.beyond == len(values)
-    assert result.beyond <= HISTOGRAM_TAIL * len(values)
+    assert sum(result.counts) + result.outlier_count == len(values)
+    assert result.outlier_count <= HISTOGRAM_TAIL * len(values)
     assert result.first == min(values)
     assert result.counts[0] > 0
     assert len(result.counts) <= 24
     end = result.first + result.width * len(result.counts)
-    assert result.beyond == sum(value >= end for value in values)
+    assert result.outlier_count == sum(value >= end for value in values)
 
 
 def test_a_histogram_has_no_gaps_from_the_clock_step() -> None:

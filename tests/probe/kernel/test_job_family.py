@@ -26,7 +26,10 @@ def stat(parent: int, start: int) -> Stat:
 
 def pids(family: ProcessFamily, **there: tuple[int, int]) -> list[str]:
     """`p12=(parent, start)`: who there is."""
-    return [pid for pid, _ in family.among((p[1:], stat(*report)) for p, report in there.items())]
+    return [
+        pid
+        for pid, _ in family.members_among((p[1:], stat(*report)) for p, report in there.items())
+    ]
 
 
 def test_children_and_grandchildren() -> None:

@@ -81,7 +81,7 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
     try:
         with burning_cpu(cpu):
             if shut_first:
-                part.shut(cpu)
+                part.close_cpu(cpu)
             assert part.open(cpu)
             before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
             time.sleep(0.1)

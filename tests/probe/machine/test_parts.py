@@ -24,7 +24,7 @@ class Made:
     def open(self, _cpu: int) -> list[Slot]:
         return [Slot(lib.PP_FILE, i, i) for i in range(sum(c.columns for c in self.counters))]
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         self.shuts.append(cpu)
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ def test_the_first_part_keeps_a_counter() -> None:
     assert kept is first
     assert [c.key for c in thinned.counters] == ["c", "d", "e"]
     assert [(slot.column, slot.fd) for slot in thinned.open(0)] == [(0, 0), (1, 3), (2, 5)]
-    thinned.shut(4)
+    thinned.close_cpu(4)
     thinned.close()
     assert (second.shuts, second.closed) == ([4], True)
 

@@ -45,7 +45,7 @@ class Numbers:
         self._fds[cpu] = os.open(self._path, os.O_RDONLY)
         return [Slot(lib.PP_FILE, 0, self._fds[cpu])]
 
-    def shut(self, cpu: int) -> None:
+    def close_cpu(self, cpu: int) -> None:
         if cpu in self.readers:
             self.readers.remove(cpu)
         if cpu in self._fds:

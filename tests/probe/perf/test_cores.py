@@ -77,7 +77,7 @@ def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
     before = len(kernel.groups)
     addresses = [core.open(cpu)[0].arg for cpu in range(4)]
     assert len(kernel.groups) == before == len(set(addresses))
-    core.shut(2)
+    core.close_cpu(2)
     (again,) = core.open(2)
     assert again.arg not in addresses
     assert len(kernel.groups) == before + 1
@@ -237,7 +237,7 @@ def test_a_gap_in_the_columns(tmp_path: Path) -> None:
         group = next(g for g in kernel.groups if g.address == slot.arg)
         assert group.at == [0, 2, 3, 4, 5, 6, 7, 8]
         assert slot.count == 11
-        core.shut(1)
+        core.close_cpu(1)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EMFILE])

@@ -88,7 +88,7 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
         controller(tmp_path, "uncore_imc_0", 40, "0,5", ICX_FORMAT, **names)
         part.open(reader)
         assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [5, 5]
-        part.shut(reader)
+        part.close_cpu(reader)
 
 
 def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
         uncore(tmp_path, mask="1")
         power.open(reader)
         assert {kernel.opened[fd][1] for fd in kernel.groups[-1].fds} == {1}
-        power.shut(reader)
+        power.close_cpu(reader)
 
 
 def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:

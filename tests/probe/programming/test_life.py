@@ -229,11 +229,11 @@ def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(dict.fromkeys(range(4), plan), range(4))
     ours = fake.changed()
-    programmer.shut(3)
+    programmer.close_cpu(3)
     assert programmer.device(3) is not None
     assert (programmer.notes, fake.changed()) == ([], ours)
     fake.poke(2, 0x189, EN | 1)  # of a fourth, which we do not use
-    programmer.shut(2)
+    programmer.close_cpu(2)
     fake.poke(2, GLOBAL, 8)
     assert programmer.device(2) is None
     (note,) = programmer.notes

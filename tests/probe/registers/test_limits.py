@@ -336,7 +336,7 @@ def test_poll_counts_outlive_their_thread(
     gc.collect()
     assert first.arg != second.arg
     assert None not in [ref() for ref in results]
-    part.shut(0)
+    part.close_cpu(0)
     assert [ref() is None for ref in results] == [True, False]
     part.close()
     assert [ref() for ref in results] == [None, None]

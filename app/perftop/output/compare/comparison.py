@@ -43,8 +43,8 @@ MIN_DIFFERENCE = 0.0005
 """Minimum difference, as a share or relative to A. A smaller one is ignored however significant it
 is, because counters are not more accurate."""
 SAME = 0.02
-"""Maximum distance from 0, as a share or relative to A, of an interval whose sides count as the
-same."""
+"""A and B count as the same if the whole interval of their difference is this close to 0; for
+numbers that are not shares, relative to A."""
 MIN_OTHERS = 0.1
 """Minimum number of CPUs that other tasks used for a quieter machine to be suggested."""
 NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"

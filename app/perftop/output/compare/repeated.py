@@ -171,7 +171,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
             continue
         whole = estimate(values)
         estimates[key] = {
-            "mean": json_number(whole.mean), "half": json_number(whole.half_interval),
+            "mean": json_number(whole.mean), "half": json_number(whole.half_width),
             "sd": json_number(whole.sd), "median": json_number(median(values)),
             "min": json_number(min(values)), "max": json_number(max(values)), "count": whole.count,
             "mean_without_apart": json_number(estimate(rest).mean) if rest else None,
@@ -231,7 +231,7 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
     text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
     text_lines.append(
-        row("± 95 %", "", {key: whole.half_interval for key, whole in estimates.items()})
+        row("± 95 %", "", {key: whole.half_width for key, whole in estimates.items()})
     )
     return [*text_lines, "", *(line for text in _closing_lines(runs) for line in wrap(text, WIDTH))]
 
@@ -240,8 +240,8 @@ def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
     time = estimate(runs.values(TIME_KEY))
     text = f"{_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
     text += (
-        f" ± {_time_text(time.half_interval, time.mean)}."
-        if isfinite(time.half_interval)
+        f" ± {_time_text(time.half_width, time.mean)}."
+        if isfinite(time.half_width)
         else ", in one run."
     )
     if runs.failed:

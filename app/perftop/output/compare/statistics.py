@@ -59,7 +59,7 @@ class Estimate:
     """Number of independent values that the mean is based on."""
 
     @property
-    def half_interval(self) -> float:
+    def half_width(self) -> float:
         """Half of the 95 % interval; infinite for a single value."""
         return (
             t_quantile(0.5 + LEVEL / 2, self.count - 1) * self.error if self.has_error else math.inf
@@ -169,7 +169,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
         if in_logs:
             return math.expm1(low), math.expm1(min(high, MAX_LOG))
         if is_share:  # neither share is below 0 or above 1
-            around_a = a.half_interval if a.has_error else 1.0
+            around_a = a.half_width if a.has_error else 1.0
             return max(low, -min(1.0, a.mean + around_a)), min(high, 1 - max(0, a.mean - around_a))
         return max(low, -1.0) if a.mean > 0 and b.mean >= 0 else low, high
 
@@ -251,7 +251,7 @@ def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
     differences that are tested together, and the confidence of the interval that agrees with it."""
     corrected, greatest, factor = [(1.0, LEVEL)] * len(chances), 0.0, len(chances)
     for place, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        # From the first difference that is none, the factor stays.
+        # After the first difference that is not significant, the factor stays the same.
         factor = len(chances) - place if greatest < 1 - LEVEL else factor
         greatest = max(greatest, min(1.0, (len(chances) - place) * chances[i]))
         corrected[i] = greatest, 1 - (1 - LEVEL) / factor

@@ -110,7 +110,7 @@ class RecordedCommand:
                 self._job_apart.take(message.records, message.time_ns)
                 and self._job_apart.last_threads
             ):
-                # The first record contains only the command, which is still waiting for its start.
+                # The first record contains only the command, which has not started yet.
                 footprint = self._seen_apart or JobFootprint(self._job_apart.last_threads[0].pid)
                 footprint.take(self._job_apart, message.time_ns)
                 self._seen_apart = footprint

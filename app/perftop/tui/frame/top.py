@@ -87,7 +87,7 @@ class Top(PageWidget):
         self._interval: Interval | None = None
         self._status = Status(0)
         self._history: tuple[Session, machine.TileHistory] | None = None
-        """The session for which tiles had a history last, and the history of these tiles."""
+        """The last session whose tiles had a history, and that history."""
         self._plan: Sequence[PartName] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:

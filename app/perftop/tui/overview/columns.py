@@ -22,7 +22,7 @@ from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.episode_style import RowEpisode
 from perftop.tui.shared.places import Place, Places, index_ranges
-from perftop.tui.shared.sheet import LEAD_KEY
+from perftop.tui.shared.sheet import BUSIEST_CPU
 from perftop.tui.shared.time_axis import REDRAW_NS, TICK_SIGN, Axis, BinValues
 
 MARKS_WIDTH = 2
@@ -174,7 +174,7 @@ class _ColumnChoice:
         title, extra = self._clock.name, self._extra
         ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=8)
         return [
-            Column("busy_hz", title, max(5, len(title)) + 1 + extra, source=LEAD_KEY),
+            Column("busy_hz", title, max(5, len(title)) + 1 + extra, source=BUSIEST_CPU),
             *([ceiling] if self._has_ceiling and self._roomy else []),
         ]
 
@@ -202,7 +202,7 @@ class _ColumnChoice:
             return []
         number = COLUMNS_BY_KEY[key]
         title = number.label if number.unit == "Hz" else number.name(GHZ)
-        return [Column(key, title, max(4, len(title)) + 2, source=LEAD_KEY, rank=rank)]
+        return [Column(key, title, max(4, len(title)) + 2, source=BUSIEST_CPU, rank=rank)]
 
     def _of_threads(
         self, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
@@ -213,7 +213,7 @@ class _ColumnChoice:
             return []
         if self._places.threads > MAX_THREADS:
             name = COLUMNS_BY_KEY[key].name(GHZ) + " max" * (key == "util")
-            return [Column(key, name, max(width, len(name) + 2), source=LEAD_KEY, rank=rank)]
+            return [Column(key, name, max(width, len(name) + 2), source=BUSIEST_CPU, rank=rank)]
         gap = 2 if rank > MAX_RANK_AT_80 else 1
         columns = []
         for thread in range(self._places.threads):

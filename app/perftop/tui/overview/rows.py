@@ -18,7 +18,7 @@ from perftop.session.interval import Tasks
 from perftop.tui.overview.columns import SLOT_COLUMNS, RowHistories
 from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import LEAD_KEY, MAX_IDLE_UTIL, Sheet, VisibleRows
+from perftop.tui.shared.sheet import BUSIEST_CPU, MAX_IDLE_UTIL, Sheet, VisibleRows
 
 WorstThread = Mapping[int, RowEpisode]
 """The worst running episode of each row, by the row's index among the lines being drawn."""
@@ -181,7 +181,7 @@ def _draw_number(
     g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
 ) -> None:
     key, number, thread = column.key, column.source.number, column.source.thread
-    threads = _shown_threads(g, s, key, worst) if thread == LEAD_KEY else [thread] * len(lines)
+    threads = _shown_threads(g, s, key, worst) if thread == BUSIEST_CPU else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
     styles = _styles(column, s.idle, values)
     places = [g.places.places[row].rows for row in s.rows]

@@ -211,10 +211,10 @@ class TaskLanes:
         three, of SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
         key = unit, rows, look
         if key not in self._sum_lines:
-            self._sum_lines[key] = self._make_sums(unit, rows, look)
+            self._sum_lines[key] = self._total_lines(unit, rows, look)
         return self._sum_lines[key]
 
-    def _make_sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+    def _total_lines(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
         order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= MIN_SUM_S),

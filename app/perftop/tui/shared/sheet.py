@@ -37,10 +37,10 @@ NUMBERS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc", "
            "user", "system", "iowait")  # fmt: skip
 _WORST_OF_THREADS = frozenset({"involuntary", "steal"})
 """Keys of the numbers for which a row shows the highest value of its CPUs."""
-LEAD_KEY = -1
-"""Stands for the number of the busiest CPU, or for the highest number if its key is in
-`_WORST_OF_THREADS`."""
-DROP_KEY = 0.05
+BUSIEST_CPU = -1
+"""Index that selects the busiest CPU of a row, or for numbers in `_WORST_OF_THREADS` the CPU with
+the highest number."""
+MIN_DROP_SHARE = 0.05
 """Minimum share by which a clock must be below its ceiling, or below the clock of other cores, to
 count as low. Smaller differences are caused by averaging over idle times."""
 
@@ -80,7 +80,7 @@ class Sheet:
     @cached_property
     def is_dropped(self) -> Bools:
         """By row: whether the clock is clearly below its ceiling."""
-        return self.awake & (self.busy < self.ceiling * (1 - DROP_KEY))
+        return self.awake & (self.busy < self.ceiling * (1 - MIN_DROP_SHARE))
 
     @cached_property
     def _hz(self) -> Floats:
@@ -250,7 +250,9 @@ class Reader:
         is_low = np.zeros(len(sheet.busy), bool)
         for kind, members in self._kinds.items():
             is_low |= (
-                members & sheet.awake & (sheet.busy < usual_hz.get(kind, 0.0) * (1 - DROP_KEY))
+                members
+                & sheet.awake
+                & (sheet.busy < usual_hz.get(kind, 0.0) * (1 - MIN_DROP_SHARE))
             )
         return is_low
 

@@ -34,7 +34,7 @@ large L3."""
 KEY_STEMS = ("memory_", "hbm_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
 """Prefixes of the keys of counters whose absence is reported."""
 MAX_ROWS = 64
-"""Upper bound of reported rows of a counter; a thousand cores would fill a message."""
+"""Maximum number of reported rows of a counter; a thousand cores would fill a message."""
 
 
 @dataclass(frozen=True, slots=True)

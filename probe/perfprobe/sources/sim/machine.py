@@ -118,7 +118,7 @@ TICK_TSC = 84  # TSC ticks in one tick of the crystal: CPUID 15H 168/2
 CORES_PER_L3 = 8
 PL1_MW = 150_000
 
-# Upper bound of active cores in a package, and their highest clock.
+# Maximum number of active cores in a package, and their highest clock.
 TURBO_MHZ = ((2, 3700), (4, 3500), (8, 3400), (12, 3200), (20, 3000))
 TURBO_ALL_MHZ = 2800
 TURBO_E_MHZ = 2900

@@ -18,7 +18,7 @@ FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
 SLICE_NS = 3_000_000  # the kernel lets another task run after this long
 MAX_TASKS_PER_CPU = 3
-"""Upper bound of the tasks that are reported for each CPU, as on a real machine."""
+"""Maximum number of tasks that are reported for each CPU, as on a real machine."""
 USERS = ("ada", "grace", "edsger", "barbara")
 COMMANDS = {
     "postgres": ("postgres", "postgres: writer bench [local] UPDATE"),

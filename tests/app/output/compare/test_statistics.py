@@ -35,10 +35,10 @@ def test_an_estimate_is_that_of_the_worked_example() -> None:
     """Sum of squares 0.9374, so a standard deviation of 0.4841 and 2.776 x 0.2165 on each side."""
     estimate = statistics.estimate([42.06, 41.02, 40.97, 41.05, 40.90])
     assert estimate.mean == pytest.approx(41.2)
-    assert estimate.half_interval == pytest.approx(0.601, abs=0.0005)
+    assert estimate.half_width == pytest.approx(0.601, abs=0.0005)
     least = (2.306 + 0.889) * 0.4841 * math.sqrt(2 / 5)
     assert statistics.smallest_difference(estimate.sd, 5) == pytest.approx(least, abs=0.001)
-    assert math.isinf(statistics.estimate([3.0]).half_interval)
+    assert math.isinf(statistics.estimate([3.0]).half_width)
 
 
 def test_welch_is_that_of_the_worked_example() -> None:
@@ -133,7 +133,7 @@ def covered(trials: int, count: int) -> float:
     results = [
         statistics.estimate([draw.gauss(100, 1) for _ in range(count)]) for _ in range(trials)
     ]
-    assert results[0].half_interval == pytest.approx(t * results[0].error)
+    assert results[0].half_width == pytest.approx(t * results[0].error)
     return sum(abs(result.mean - 100) <= t * result.error for result in results) / trials
 
 
