@@ -232,19 +232,24 @@ def test_a_journal_of_an_ended_session_is_found(
 
 # --- at any moment --------------------------------------------------------------------------------
 
-TIMES = [pytest.param(4, id="by day"), pytest.param(240, id="by night", marks=pytest.mark.nightly)]
+TIMES = [
+    pytest.param(4, 4, id="by day"),
+    *(pytest.param(30, n, id=f"by night, {n}", marks=pytest.mark.nightly) for n in range(8)),
+]
+"""Number of runs, and the seed of their moments. Each case has its own time limit."""
 WITHIN_S = 1.0
 """Seconds after the start or the first write: imports, programming, frames, the end."""
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("times", TIMES)
-def test_registers_are_restored_whenever_the_probe_ends(fake: FakeKernel, times: int) -> None:
+@pytest.mark.parametrize(("times", "seed"), TIMES)
+def test_registers_are_restored_whenever_the_probe_ends(
+    fake: FakeKernel, times: int, seed: int
+) -> None:
     """By a signal; by kill -9, which the probe outlives; the probe by kill -9, which is told."""
     # Tests in the background of a shell, or below nohup, ignore some, and so would their children.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    chance = random.Random(times)
+    chance = random.Random(seed)
     for _ in range(times):
         victim = chance.choice(["perftop", "perftop", "killed", "probe"])
         number = chance.choice(SIGNALS)
