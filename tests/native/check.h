@@ -1,4 +1,4 @@
-/* What the test programs share. Exit: 0 passed, 1 failed, 77 skipped. */
+/* Macros and helpers of all test programs. Exit: 0 passed, 1 failed, 77 skipped. */
 #ifndef PP_CHECK_H
 #define PP_CHECK_H
 
@@ -23,7 +23,7 @@ static inline void nap_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* Waits for a condition. After 20 s the program is broken; no machine is that slow. */
+/* Waits for a condition, and fails after 20 s; no working machine is that slow. */
 #define WAIT_FOR(what)                          \
     for (int ms_ = 0; !(what); ms_++, nap_ms(1)) \
         CHECK(ms_ < 20000 && #what)

@@ -1,4 +1,4 @@
-/* The CPUs that a test may use, and going to one of them. */
+/* The CPUs that a test may use, and moving to one of them. */
 #ifndef PP_CPUS_H
 #define PP_CPUS_H
 
@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-/* Two at most. Returns how many. */
+/* Finds up to two. Returns their number. */
 static inline int own_cpus(int *cpus)
 {
     cpu_set_t set;
@@ -20,7 +20,7 @@ static inline int own_cpus(int *cpus)
     return n;
 }
 
-/* From now on this thread runs there and nowhere else. */
+/* Pins this thread to the CPU. */
 static inline void pin(int cpu)
 {
     cpu_set_t set;

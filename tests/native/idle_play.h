@@ -1,7 +1,6 @@
 /*
- * Plays transitions of made-up CPUs to the idle program, which is not attached. The order of these
- * calls and the clock around them are the truth that its rows are compared with. This needs the
- * right to load BPF.
+ * Feeds transitions of simulated CPUs to the idle program, which is not attached. Its rows are
+ * compared with the order of these calls and the clock around them. Needs permission to load BPF.
  */
 #ifndef PP_IDLE_PLAY_H
 #define PP_IDLE_PLAY_H

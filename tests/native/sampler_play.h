@@ -15,8 +15,8 @@
 #include "check.h"
 #include "cpus.h"
 
-/* Descriptors. COUNTING: each read returns a number one higher than the last read of any file;
- * GONE: reads fail with ENODEV. Others count, too, and `act` does more. */
+/* Descriptors. COUNTING: each read returns one more than the last read of any file;
+ * GONE: reads fail with ENODEV. All others count, too, and `act` adds to that. */
 enum { COUNTING = 1000, GONE, SLOW, STUCK, SOMETIMES_WIDE, MOVING };
 
 static atomic_int count;
@@ -41,9 +41,9 @@ ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
 
 enum {
     MS = 1000000,
-    ROW = 16, /* words a row takes here: head, one valid word, values */
+    ROW = 16, /* words in a row here: head, one valid word, values */
     ROWS = 400,
-    NO_CPU = 5000 /* none has it, and it is above what TSC_AUX holds */
+    NO_CPU = 5000 /* no CPU has this number, which TSC_AUX cannot hold */
 };
 
 static uint64_t frame[ROWS * ROW];
@@ -107,7 +107,7 @@ static inline int attach_anywhere(pp_sampler *s, uint32_t row, int fd)
     return pp_attach(s, PP_ANYWHERE, 0, rows, 2, slots, 3);
 }
 
-/* Makes it the time of this round, where time is simulated. */
+/* Advances the time to this round, if time is simulated. */
 static void reach(const pp_sampler *s, uint64_t round);
 
 /* Drains one round until no lane is pending. */

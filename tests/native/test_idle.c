@@ -1,5 +1,5 @@
 /*
- * What the idle program makes of a series of transitions, and what a reader makes of its rows.
+ * The rows that the idle program writes for a series of transitions, and how a reader reads them.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "check.h"
 #include "idle_play.h"
 
-/* Runs once, at the next reading of the clock: between a reader's two looks at the word. */
+/* Runs once, when the clock is read next: between a reader's two reads of the word. */
 static void (*hook)(void);
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
@@ -63,7 +63,7 @@ static void unknown_until_the_first_transition(void)
     pp_idle_close(idle);
 }
 
-/* The time of each state is at least that between the calls, and at most that around them. */
+/* The time in each state lies between that inside the calls and that around them. */
 static void each_state_gets_its_time(void)
 {
     static const struct {
@@ -129,7 +129,7 @@ static void a_clock_behind_is_clamped(void)
 
     event(idle, A, RUNS);
     event(idle, B, RUNS);
-    /* What a clock of B that is a thousand seconds ahead would leave. */
+    /* As if the clock of B were a thousand seconds ahead. */
     CHECK(mprotect(idle->base, idle->size, PROT_READ | PROT_WRITE) == 0);
     core = (struct pp_idle_core *)(uintptr_t)pp_idle_core(idle->base, CORE);
     core->word += ahead_ns << PP_IDLE_SHIFT;
@@ -175,7 +175,7 @@ static void go_idle_and_wait(void)
     hooked_after = now_ns();
 }
 
-/* A reader that slept does not give the time after a transition to the state before it. */
+/* A reader that slept does not add the time after a transition to the state before it. */
 static void a_transition_during_a_read_is_seen(void)
 {
     pp_idle_states s;

@@ -1,5 +1,5 @@
 /*
- * Loading and attaching the idle program, and how that fails.
+ * Tests loading and attaching the idle program, and their errors.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -79,7 +79,7 @@ static void failures_are_named_and_leave_nothing(void)
     CHECK(idle == NULL && descriptors() == before);
 }
 
-/* The verifier refuses more attempts than it follows, and its words are in the log. */
+/* The verifier refuses more attempts than it can follow, and the log has its message. */
 static void the_verifier_is_heard(void)
 {
     pp_idle *idle = NULL;
@@ -88,12 +88,12 @@ static void the_verifier_is_heard(void)
     CHECK(rc < 0 && idle->program < 0); /* which error depends on the kernel */
     CHECK(strncmp(text, "BPF_PROG_LOAD\n", 14) == 0 && strstr(text + 14, "if r0 == r1") != NULL);
     pp_idle_close(idle);
-    rc = pp_idle_make(places, 2, 10000000, &idle, text, 20); /* no room for words */
+    rc = pp_idle_make(places, 2, 10000000, &idle, text, 20); /* too short for the log */
     CHECK(rc < 0 && strcmp(text, "BPF_PROG_LOAD\n") == 0);
     pp_idle_close(idle);
 }
 
-/* That the kernel's transitions arrive is tested in tests/probe/kernel/test_idle_trace.py. */
+/* tests/probe/kernel/test_idle_trace.py tests that transitions of the kernel arrive. */
 static void attached_it_counts(void)
 {
     static const pp_idle_place far[] = {{4095, 4095, 1}};
@@ -108,7 +108,7 @@ static void attached_it_counts(void)
     CHECK(pp_idle_settle(idle, here.cpu) == 0);
     CHECK(pp_idle_get(idle, PP_IDLE_BUSY, here.cpu, &first) == 0);
     CHECK(pp_idle_get(idle, PP_IDLE_BUSY, here.cpu, &second) == 0);
-    CHECK(second > first); /* this thread is on it */
+    CHECK(second > first); /* this thread runs on it */
     pp_idle_close(other);
     pp_idle_close(idle);
 }

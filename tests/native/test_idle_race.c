@@ -1,5 +1,5 @@
 /*
- * The idle program on two CPUs at once, as two LPs of one core, and a reader.
+ * Runs the idle program on two CPUs at once, as two LPs of one core, with a reader.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -14,7 +14,7 @@ struct toggler {
     pp_idle *idle;
     uint32_t cpu;
     _Atomic int *stop;
-    uint64_t unknown; /* transitions of its own that did not make its state known */
+    uint64_t unknown; /* own transitions after which its state was unknown */
 };
 
 static void *toggle(void *argument)
@@ -33,8 +33,8 @@ static void *toggle(void *argument)
     return NULL;
 }
 
-/* Runs two CPUs at once, and a reader, for so many idle entries of each CPU. Returns the number of
- * updates dropped. */
+/* Runs two CPUs and a reader at once, for that many idle entries of each CPU. Returns the number of
+ * dropped updates. */
 static uint64_t contend(int32_t swaps, uint64_t rounds)
 {
     pp_idle *idle = make(swaps);
@@ -77,16 +77,16 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
     return dropped;
 }
 
-/* Both CPUs do nothing else here, while real transitions are microseconds apart. Even so hardly any
- * update loses all its attempts, and each that does is counted. */
+/* Both CPUs do nothing else here, while real transitions are microseconds apart. Still, hardly any
+ * update fails in all its attempts, and each failure is counted. */
 static void hardly_any_is_lost_in_contention(void)
 {
     CHECK(contend(PP_IDLE_SWAPS, 30000) <= 6);
 }
 
 /* With one attempt, updates are dropped: each is counted, and the core is unknown rather than
- * wrong. The runs are short and many: a CPU that is held up just before it gives up shows only
- * where little else is unknown. */
+ * wrong. Many short runs: a CPU that is delayed just before it gives up is visible only if little
+ * else is unknown. */
 static void a_dropped_update_is_seen(void)
 {
     uint64_t dropped = 0;

@@ -1,5 +1,5 @@
-/* The loops have as many instructions as they say: a traced child makes single steps, and each step
- * is one instruction of user space. Spells tell their time and CPU. */
+/* Loops execute the stated number of instructions: a traced child is single-stepped, and each step
+ * is one instruction in user space. Spells report their time and CPU. */
 #define _GNU_SOURCE
 #include "known.c"
 
@@ -60,17 +60,17 @@ static bool has_length(uint32_t kind)
     return false;
 }
 
-/* A sanitizer's own code around the loop may take another way in one of the two children, and some
+/* A sanitizer's code around the loop may take another path in one of the two children, and some
  * hypervisors lose a step: three attempts. A wrong length is wrong in all of them. */
 static void check_length(uint32_t kind)
 {
     CHECK(has_length(kind) || has_length(kind) || has_length(kind));
 }
 
-/* The thread's own clock, if it is made up: 1000 ns, then 300 more at each look. */
+/* The thread's own clock, if simulated: 1000 ns, then 300 more at each read. */
 static bool made_up;
 static long own_ns;
-static int looks_until_moved; /* at the clock; 0: not moved */
+static int looks_until_moved; /* reads of the clock; 0: not moved */
 static int other_cpu;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
@@ -97,7 +97,7 @@ static void check_own_time(void)
     made_up = false;
 }
 
-/* A spell tells its CPU, or -1 if it ended on another one. */
+/* A spell reports its CPU, or -1 if it ended on another one. */
 static void check_cpu(void)
 {
     pp_spell spell;
@@ -108,7 +108,7 @@ static void check_cpu(void)
     CHECK(spell.cpu == cpus[0]);
     if (n == 2) {
         other_cpu = cpus[1];
-        looks_until_moved = 3; /* its begin has the first two */
+        looks_until_moved = 3; /* its start makes the first two */
         pp_known_pattern(0, 0, 1, &spell, 1);
         CHECK(spell.cpu == -1);
     }
@@ -139,7 +139,7 @@ int main(void)
     check_pattern();
     CHECK(pp_known_turn(PP_KNOWN_KINDS) == 0);
     CHECK(pp_known_run(PP_KNOWN_KINDS, 1, marks, 3, &spell) == -EINVAL);
-    CHECK(pp_known_run(PP_KNOWN_ADD, 0, marks, 3, &spell) == -EINVAL); /* would run for ages */
+    CHECK(pp_known_run(PP_KNOWN_ADD, 0, marks, 3, &spell) == -EINVAL); /* would run too long */
     for (uint32_t kind = 0; kind < PP_KNOWN_KINDS; kind++) {
         CHECK(pp_known_run(kind, 10, marks, 3, &spell) == 0);
         CHECK(spell.begin <= marks[0] && marks[0] <= marks[1] && marks[2] <= spell.end);

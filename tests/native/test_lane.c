@@ -1,4 +1,4 @@
-/* A lane takes a read that is unusually wide for interrupted; the widths here are made up. */
+/* A lane treats an unusually wide read as interrupted; the widths here are simulated. */
 #include "lane.c"
 
 #include "check.h"
@@ -31,7 +31,7 @@ static void wide_is_more_than_four_times_the_usual(void)
     CHECK(!is_wide(&row, WIDE_TIMES * usual));
     row.median = usual;
     CHECK(is_wide(&row, WIDE_TIMES * (usual + 1)));
-    CHECK(row.median == usual + usual / MEDIAN_STEP + 1); /* one outlier moves it a step */
+    CHECK(row.median == usual + usual / MEDIAN_STEP + 1); /* one outlier moves it by one step */
 }
 
 /* This holds however narrow the usual read is. */

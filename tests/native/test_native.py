@@ -1,4 +1,4 @@
-"""The header, the glue and the stub of the C helper."""
+"""The header, glue code and stub of the C helper."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 /*
- * Groups of perf events from made-up pages and buffers; what an open asks for; a group of software
- * events as the kernel has them.
+ * Tests groups of perf events with simulated pages and buffers, attributes of opened events, and a
+ * group of the kernel's software events.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,8 +20,8 @@ enum { WIDTH = 48, LEADER = 100 };
 static struct perf_event_mmap_page pages[3];
 static uint64_t pmc[3];  /* the counters; page i is on counter i */
 static int rdpmcs, reads;
-static int moves; /* how many more times the lock of page 0 moves, each time a counter is read */
-static int moves_at = -1; /* by reading which counter; -1: any */
+static int moves; /* how often the lock of page 0 still changes, once at each read of a counter */
+static int moves_at = -1; /* the counter whose read changes it; -1: any */
 
 static int fake_rdpmc(uint32_t counter, uint64_t *count)
 {
@@ -72,7 +72,7 @@ static int fake_open(const struct perf_event_attr *attr, int cpu, int leader)
 
 static const struct pp_perf_ops fake = {fake_open, fake_read, fake_rdpmc, fake_rdtsc};
 
-/* Three events on counters 0 to 2 at 1000, 2000 and 3000; read() would say 10, 20, 30. */
+/* Three events on counters 0 to 2 at 1000, 2000 and 3000; read() would return 10, 20, 30. */
 static struct pp_perf_group make(bool direct)
 {
     struct pp_perf_group group = {.ops = &fake, .n = 3, .width = 5, .filled = 31, .timed = true,
@@ -86,7 +86,7 @@ static struct pp_perf_group make(bool direct)
         pages[i].pmc_width = WIDTH;
         pages[i].cap_user_rdpmc = 1;
         pages[i].cap_user_time = 1;
-        pages[i].time_enabled = 50 + (uint64_t)i; /* a group takes those of its first page */
+        pages[i].time_enabled = 50 + (uint64_t)i; /* a group uses those of its first page */
         pages[i].time_running = 40 + (uint64_t)i;
         pmc[i] = 0;
         group.pages[i] = &pages[i];
@@ -124,7 +124,7 @@ static void counters_narrower_than_sums(void)
     CHECK(count_of(7, 48, -2) == 5);
     CHECK(count_of(7, 48, -100) == (uint64_t)-93);
     CHECK(count_of(UINT64_MAX, 64, 3) == 2);
-    CHECK(count_of(9, 0, 1) == 10); /* a page that tells no width */
+    CHECK(count_of(9, 0, 1) == 10); /* a page without a width */
 }
 
 static void what_a_page_refuses(void)
@@ -155,7 +155,7 @@ static void a_lock_that_moves(void)
     CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == -EAGAIN);
     CHECK(rdpmcs == PP_PERF_TRIES);
     make(true);
-    pages[0].lock = 7; /* a writer is in the middle, on another CPU */
+    pages[0].lock = 7; /* another CPU is writing */
     CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == -EAGAIN);
 }
 
@@ -195,7 +195,7 @@ static void a_group_by_its_pages_or_as_a_whole_by_read(void)
     expect(&group, false);
     CHECK(rdpmcs == 0);
     group = make(true);
-    pages[2].index = 0; /* one event that is not on a counter takes all to read() */
+    pages[2].index = 0; /* with one event off its counter, read() reads all */
     expect(&group, false);
     group = make(true);
     moves = 1; /* the group was taken off and put back between its first and last event */
@@ -219,7 +219,7 @@ static void what_read_says(void)
         answered = -errors[i];
         CHECK(pp_perf_read(&group, out) == -errors[i]);
     }
-    for (answered = 0; answered < 48; answered += 8) /* 0: the kernel has given the group up */
+    for (answered = 0; answered < 48; answered += 8) /* 0: the kernel has abandoned the group */
         CHECK(pp_perf_read(&group, out) == -EIO);
     answered = 47;
     CHECK(pp_perf_read(&group, out) == -EIO);
@@ -227,7 +227,7 @@ static void what_read_says(void)
     answer[0] = 2; /* not the group that was opened */
     CHECK(pp_perf_read(&group, out) == -EIO);
     answer[0] = 3;
-    answer[2] = 0; /* never on the counters; the times tell the reader */
+    answer[2] = 0; /* never on the counters, which the times show */
     CHECK(pp_perf_read(&group, out) == 0 && out[0] == 900 && out[1] == 0 && out[4] == 30);
     group.timed = false;
     group.filled = 7;
@@ -254,11 +254,11 @@ static void columns_with_gaps(void)
     CHECK(pp_slot_filled(&slot) == 0x12b);
     CHECK(pp_plan_columns(&slot, 1) == 69);
     CHECK(pp_plan_fits(76, &row, 1, &slot, 1));
-    CHECK(!pp_plan_fits(75, &row, 1, &slot, 1)); /* the last column would lie behind the frame */
+    CHECK(!pp_plan_fits(75, &row, 1, &slot, 1)); /* the last column would be past the frame */
     row.valid_words = 1;
     CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
     row.valid_words = 2;
-    slot.count = 8; /* the group would write a column more than was planned */
+    slot.count = 8; /* the group would write one column too many */
     CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
     slot.count = 9;
     slot.group = NULL;
@@ -313,8 +313,8 @@ static void every_errno_comes_back(void)
     }
 }
 
-/* A trial ends after 100 ms at the latest, though others had the CPU for nearly all of them. Then it
- * is made again. */
+/* A trial ends after 100 ms at the latest, even if other threads had the CPU nearly all the time.
+ * Then it is repeated. */
 static void try_for(uint64_t own_ns, pp_perf_group *group, uint64_t *moved, pp_trial *trial)
 {
     for (int i = 0; i < 100; i++) {
@@ -357,12 +357,12 @@ static int real_group(void)
     CHECK(!pp_perf_is_direct(group)); /* no software event is on a counter */
     CHECK(pp_perf_columns(group) == 5);
     CHECK(pp_perf_trial(group, 1000000, moved, &trial) == 0);
-    CHECK(moved[0] == 0 && moved[2] == 0); /* disabled until told */
+    CHECK(moved[0] == 0 && moved[2] == 0); /* disabled until enabled explicitly */
     CHECK(pp_perf_enable(fds[0]) == 0);
     try_for(2000000, group, moved, &trial);
     CHECK(moved[0] == moved[1] && moved[0] >= 2000000 && moved[2] >= 2000000);
     pp_perf_group_free(group);
-    CHECK(read(fds[0], moved, 8) == -1 && errno == EBADF); /* they were the group's */
+    CHECK(read(fds[0], moved, 8) == -1 && errno == EBADF); /* the group closed them */
     pp_perf_group_free(NULL);
     return 0;
 }

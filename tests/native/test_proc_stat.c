@@ -1,5 +1,5 @@
-/* /proc/stat as kernels write it, and as nobody should. The text's memory ends where it says, so
- * that a sanitiser sees a read behind it. */
+/* Valid and invalid texts of /proc/stat. Their memory ends with the text, so that a sanitizer
+ * detects a read past it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static void write_text(const pp_proc_stat *stat, const char *text, size_t n)
     CHECK(pwrite(stat->fd, text, n, 0) == (ssize_t)n);
 }
 
-/* Sum of the CPU's fields weighted by 1 to 8; -1: it has no line. */
+/* Returns the sum of the CPU's fields weighted by 1 to 8; -1 if it has no line. */
 static int64_t ticks_of(const pp_proc_stat *stat, uint32_t cpu)
 {
     uint64_t ticks[PP_STAT_FIELDS + 1] = {[PP_STAT_FIELDS] = 42};
@@ -50,7 +50,7 @@ static int64_t ticks_of(const pp_proc_stat *stat, uint32_t cpu)
     return rc ? -1 : sum;
 }
 
-/* What each of the first CPUs gets from a text. */
+/* Checks the sums of the first three CPUs in a text. */
 static void gives(const char *text, int64_t cpu0, int64_t cpu1, int64_t cpu2)
 {
     pp_proc_stat stat = make(CPUS, SIZE);
@@ -74,9 +74,9 @@ static void gives(const char *text, int64_t cpu0, int64_t cpu1, int64_t cpu2)
 static void test_lines(void)
 {
     gives("cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 7 0 0\n"
-          "intr 5 0\ncpu2" ONES "\n", 1, 56, -1); /* nothing behind the CPUs is looked at */
+          "intr 5 0\ncpu2" ONES "\n", 1, 56, -1); /* text after the CPUs is ignored */
     gives("cpu0" ONES "\ncpu2" TWOS "\n", 36, -1, 72); /* CPU 1 is off */
-    gives("cpu2" ONES "\ncpu0" TWOS "\ncpu1" ONES, 72, 36, 36); /* nor any order, nor an end */
+    gives("cpu2" ONES "\ncpu0" TWOS "\ncpu1" ONES, 72, 36, 36); /* any order, no final newline */
     gives("cpu0" ONES "\ncpu0" TWOS "\ncpu0 1 x\n", 72, -1, -1);
     gives("cpu0\t1\t1 \t1 1\v1\f1 1 1 \r\ncpu1" ONES " x\n", 36, 36, -1);
     gives("", -1, -1, -1);
@@ -87,7 +87,7 @@ static void test_lines(void)
 
 static void test_lines_that_are_none(void)
 {
-    gives("cpu0 1 1 1 1 1 1 1\ncpu1" ONES "\n", -1, 36, -1); /* none borrows from the next */
+    gives("cpu0 1 1 1 1 1 1 1\ncpu1" ONES "\n", -1, 36, -1); /* no field comes from the next line */
     gives("cpu0\ncpu\ncpufreq" ONES "\ncpu1" ONES "\n", -1, 36, -1);
     gives("cpu00" ONES "\ncpu01" ONES "\ncpu 2" ONES "\n", -1, -1, -1);
     gives("cpu1x" ONES "\ncpu-1" ONES "\ncpu+1" ONES "\ncpu1.0" ONES "\n", -1, -1, -1);
@@ -110,13 +110,13 @@ static void test_numbers(void)
     discard(&stat);
 }
 
-/* What an earlier read found is gone with the next, be it a failure. */
+/* Each read discards the values of the one before it, even if it fails. */
 static void test_read_anew(void)
 {
     pp_proc_stat stat = make(CPUS, SIZE);
     int fd = stat.fd;
 
-    CHECK(ticks_of(&stat, 0) == 0); /* as made; nobody asks before the first read */
+    CHECK(ticks_of(&stat, 0) == 0); /* the initial value, which is never used */
     write_text(&stat, "cpu0" ONES "\ncpu1" ONES "\n", 42);
     CHECK(pp_proc_stat_read(&stat) == 0 && ticks_of(&stat, 1) == 36);
     write_text(&stat, "cpu0" TWOS "\n", 21);
@@ -179,7 +179,7 @@ static void test_slots(void)
     CHECK(pp_slot_read(&first, value) == -ENODATA && value[0] == 0); /* its CPU is off */
     CHECK(pp_slot_read(&next, value) == 0 && value[7] == 1 && value[8] == 42);
     write_text(&stat, "cpu1" TWOS "\n", 21);
-    CHECK(pp_slot_read(&next, value) == 0 && value[7] == 1); /* it reads nothing anew */
+    CHECK(pp_slot_read(&next, value) == 0 && value[7] == 1); /* it does not read the file again */
     CHECK(pp_slot_read(&first, value) == -ENODATA);
     CHECK(pp_slot_read(&next, value) == 0 && value[7] == 2);
     close(stat.fd);
@@ -197,8 +197,8 @@ static void test_slots(void)
     discard(&stat);
 }
 
-/* Good texts with a few bytes changed, cut out or doubled: no read behind any end, and what is
- * found is a number that stands in the text. */
+/* Valid texts with a few bytes changed, removed or doubled: no read past the end, and each value
+ * is a number in the text. */
 static void test_random_texts(void)
 {
     static const char bytes[] = "0123456789 \n\tcpu-x\0\xff";

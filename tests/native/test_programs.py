@@ -1,4 +1,4 @@
-"""Every C program here succeeds in every build that can find faults in it."""
+"""Every C program here passes in every build."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 /*
  * From idle to load: chunks account for all time, with every chain and any number of pieces. The
- * counts of a made-up counter are in the chunk where it counted. Orders that cannot be run are
- * refused.
+ * counts of a simulated counter are in the chunk in which it counted. Invalid orders are refused.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +20,7 @@ static pp_ramp_result result;
 static const pp_ramp_order order = {
     .idle_ns = 2000000, .blocks = BLOCKS, .grow = GROW, .most = MOST};
 
-/* Chunks follow each other without a hole; the slowest piece lies within its chunk. */
+/* Chunks follow each other without a gap; the slowest piece lies within its chunk. */
 static void check_chunks(uint64_t began, uint64_t ended)
 {
     uint64_t pieces = 0;
@@ -85,8 +84,8 @@ static void full_is_told(void)
     check_chunks(began, pp_rdtsc());
 }
 
-static int questions; /* for the CPU, so far */
-static int moved_at;  /* the question that gets a wrong answer; 0: none */
+static int questions; /* calls that asked for the CPU so far */
+static int moved_at;  /* the call that gets a wrong answer; 0: none */
 
 int __real_sched_getcpu(void);
 int __wrap_sched_getcpu(void);
@@ -141,7 +140,7 @@ static uint64_t seen_switches(void)
     return sum;
 }
 
-/* Another thread wants the same CPU, so the chain must be preempted, and the chunk says so. */
+/* Another thread wants the same CPU, so the chain must be preempted, and the chunk records it. */
 static void preemption_is_told_where_it_was(void)
 {
     pp_ramp_phase phase = {.ticks = 50000000};
@@ -161,9 +160,9 @@ enum { A_PIECE = 1000, AWAY_NS = 77 };
 
 static struct perf_event_mmap_page page;
 static uint64_t counter, readings;
-static uint64_t gone_at, back_at; /* readings at which it goes for good; is back after a while */
+static uint64_t gone_at, back_at; /* reads at which it disappears for good; returns after a while */
 
-/* It goes on only when it is read. */
+/* It advances only when it is read. */
 static int fake_rdpmc(uint32_t index, uint64_t *count)
 {
     CHECK(index == 6);
@@ -192,7 +191,7 @@ static int counted(uint64_t ticks)
     return pp_ramp_run(&with, &phase, 1, chunks, CAPACITY, &result);
 }
 
-/* Cycles in which the thread asked for its switches are not in any piece. */
+/* Cycles spent reading the thread's context switches are not in any piece. */
 static void every_piece_has_its_cycles(void)
 {
     uint64_t began = pp_rdtsc(), pieces = 0;

@@ -1,5 +1,4 @@
-/* RDPMC with a number that no CPU has a counter for: each refuses it as it does one that was
- * switched off, with a fault. */
+/* RDPMC with a counter number that no CPU has: it faults, as for a counter that is switched off. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -66,7 +65,7 @@ static void a_lane_goes_on(void)
     pp_free(sampler);
 }
 
-/* What a child ends with that writes where it may not: -SIGNAL, or its status. */
+/* Returns how a child ends that writes to a protected address: -SIGNAL, or its status. */
 static int end_of_a_fault(void)
 {
     int *closed = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -91,7 +90,7 @@ static void earlier(int number)
     arrived++;
 }
 
-/* Whoever sends it has its own handler called; the guard stays for the next refusal. */
+/* A sent signal calls the earlier handler; the guard remains for the next refusal. */
 static void a_signal_that_was_sent_disarms_nothing(void)
 {
     expected = 1;
@@ -103,7 +102,7 @@ static void a_signal_that_was_sent_disarms_nothing(void)
 
 int main(void)
 {
-    signal(SIGSEGV, earlier); /* before the guard, which hands on what is not its own */
+    signal(SIGSEGV, earlier); /* before the guard, which passes on other signals */
     page.index = NO_COUNTER + 1;
     page.cap_user_rdpmc = 1;
     page.cap_user_time = 1;

@@ -1,5 +1,5 @@
 /*
- * A full ring refuses what is new; two threads see every entry once, whole and in order.
+ * A full ring refuses new entries; the reader gets every entry once, whole and in order.
  */
 #define _GNU_SOURCE
 #include "ring.h"
@@ -13,8 +13,8 @@ enum { WORDS = 5, ENTRIES = 50000 };
 
 static int cpus[2], n_cpus;
 
-/* The two threads must not share a CPU of a busy machine: each hand-over would take a time slice of
- * whatever else runs. On two CPUs they only wait until both run at once. */
+/* On a busy machine the threads must not share a CPU: each hand-over would cost a time slice of
+ * another program. On two CPUs they only wait until both run at once. */
 static void take_cpu(int i)
 {
     if (n_cpus == 2)

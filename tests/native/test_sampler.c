@@ -1,4 +1,4 @@
-/* Lanes in real time: what each is attached to, where its thread runs, how it ends. */
+/* Lanes in real time: their attachments, the CPUs of their threads, and how they end. */
 #define _GNU_SOURCE
 #include "sampler_play.h"
 
@@ -60,7 +60,7 @@ static void test_bounds_of_a_config(void)
     CHECK(!accepted(c));
 }
 
-/* The first round comes when the caller says, or after a period. */
+/* The first round starts at the time that the caller gives, or after a period. */
 static void test_first_round(void)
 {
     const uint64_t hour = (uint64_t)3600 * 1000000000, first[] = {hour / 8, 0};
@@ -92,7 +92,7 @@ static void test_refusals(void)
     CHECK(pp_attach(s, PP_ANYWHERE - 1, 0, &row, 1, &slot, 1) == -EINVAL);
     CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 0) == -EINVAL);
     CHECK(pp_attach(s, 0, 0, &row, 0, &slot, 1) == -EINVAL);
-    slot.column = 10; /* one behind the end of the frame; test_slot.c has the other bounds */
+    slot.column = 10; /* one past the end of the frame; test_slot.c has the other bounds */
     CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 1) == -EINVAL);
     CHECK(pp_detach(s, 0) == -ENOENT);
     CHECK(pp_get_stats(s, 0, &stats) == -ENOENT);
@@ -140,7 +140,7 @@ static void test_no_such_cpu(bool proof)
     atomic_store(&count, 0);
     CHECK(attach(s, NO_CPU, 0, COUNTING, 0) == 0);
     next_sampled(s, 0, 0);
-    CHECK(!atomic_load(&count) == proof); /* elsewhere nothing is even tried */
+    CHECK(!atomic_load(&count) == proof); /* without support, it is not even tried */
     CHECK(stats_of(s, NO_CPU).pin_errno == EINVAL);
     CHECK(flags_of(0) & PP_ROW_UNPINNED);
     CHECK(!(flags_of(0) & PP_ROW_ELSEWHERE) == !proof);
@@ -166,7 +166,7 @@ static void test_moved(void)
             round = next_sampled(s, round, 0);
             CHECK(valid_of(0) == (flags_of(0) & PP_ROW_ELSEWHERE ? 0 : 1 << 2));
         } while (!(flags_of(0) & PP_ROW_ELSEWHERE));
-        do { /* it finds its way back */
+        do { /* it returns to its CPU */
             round = next_sampled(s, round, 0);
             CHECK(round < 4000);
         } while (flags_of(0) & PP_ROW_ELSEWHERE);
@@ -206,7 +206,7 @@ static void test_come_and_go(void)
         CHECK(pp_detach(s, 7) == -ENOENT);
         CHECK(!stats_of(s, 7).attached && stats_of(s, 7).cpu_ns > cpu_ns);
         cpu_ns = stats_of(s, 7).cpu_ns;
-        CHECK(stats_of(s, 7).samples > samples); /* counts go on */
+        CHECK(stats_of(s, 7).samples > samples); /* counting continues */
         samples = stats_of(s, 7).samples;
         round = next_sampled(s, round, 0);
         CHECK(flags_of(1) == 0);
@@ -242,7 +242,7 @@ static void test_failing_slot(void)
     pp_free(s);
 }
 
-/* A lane that owns the row of its core as well. */
+/* A lane that also owns the row of its core. */
 static void test_two_rows(void)
 {
     pp_sampler *s = make(5 * MS, false, 4);

@@ -1,4 +1,4 @@
-/* Rounds, in simulated time: which samples are theirs, which are lost, and their flags. */
+/* Rounds in simulated time: their samples, lost samples, and flags. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 #include "sampler_play.h"
 
-/* --- simulated time: it passes when the test says so, or when a read takes time ---------------- */
+/* --- simulated time: advances by order of the test, or when a read takes time ------------------ */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* the time, or the word of a futex */
@@ -81,7 +81,7 @@ static void act(int fd)
     }
 }
 
-/* Waits until each lane is done with the rounds that are due, except for a lane that is stuck. */
+/* Waits until each lane has completed the rounds that are due, except for a stuck lane. */
 static void settle(const pp_sampler *s)
 {
     for (uint32_t i = 0; i < s->n_lanes; i++) {
@@ -106,7 +106,7 @@ static pp_sampler *make_simulated(uint64_t period_ns, uint32_t ring)
 {
     pp_sampler *s = make(period_ns, false, ring);
 
-    s->schedule.clock = PP_CLOCK_RAW; /* whose stamps are simulated: only `act` makes reads wide */
+    s->schedule.clock = PP_CLOCK_RAW; /* stamps are simulated: only `act` makes reads wide */
     return s;
 }
 
@@ -138,7 +138,7 @@ static void test_a_lane_is_pinned_once(void)
     pp_free(s);
 }
 
-/* The flag is in the first row that is delivered, though samples before it were lost. */
+/* The first delivered row has the flag, even if samples before it were lost. */
 static void test_rebased(void)
 {
     pp_sampler *s = make_simulated(5 * MS, 2);
@@ -168,7 +168,7 @@ static void test_overruns(void)
     CHECK(pp_detach(s, 0) == 0);
     stats = stats_of(s, 0);
     CHECK(stats.samples == 5 && round == 4 * 3 + 1);
-    CHECK(stats.overruns == 2 * stats.samples); /* 12 ms hold two deadlines of 5 ms */
+    CHECK(stats.overruns == 2 * stats.samples); /* 12 ms contain two deadlines of 5 ms */
     pp_free(s);
 }
 
@@ -203,7 +203,7 @@ static void test_pending_and_force(void)
     pp_free(s);
 }
 
-/* No drain waits for a lane whose next round is later, though its ring is empty. */
+/* A drain does not wait for a lane with an empty ring whose next round is later. */
 static void test_skipped_round_is_settled(void)
 {
     static struct pp_lane lane;
@@ -221,7 +221,7 @@ static void test_skipped_round_is_settled(void)
     pp_ring_free(&lane.ring);
 }
 
-/* A row keeps the flags of its attachment until it was delivered with data of its own CPU. */
+/* A row keeps the flags of its attachment until it is delivered with data of its own CPU. */
 static void test_flags_wait_for_data(void)
 {
     static const uint64_t taken[] = {PP_ROW_SAMPLED | PP_ROW_ELSEWHERE, PP_ROW_SAMPLED,
@@ -244,7 +244,7 @@ static void test_flags_wait_for_data(void)
     pp_free(s);
 }
 
-/* Each round from the first is a sample, a sample that found the ring full, or an overrun; each
+/* Each round from the first is a sample, a sample for which the ring was full, or an overrun; each
  * sample is delivered or lost, including those that a detached lane leaves in its ring. */
 static void test_every_round_is_accounted_for(void)
 {
@@ -263,7 +263,7 @@ static void test_every_round_is_accounted_for(void)
         reach(s, pp_read_once(&lane->next));
     CHECK(pp_detach(s, 0) == 0);
     CHECK(lane->samples == DELIVERED + IN_RING && lane->dropped == DROPPED);
-    CHECK(lane->overruns == lane->samples * (EACH - 1)); /* of 12 ms, which hold six deadlines */
+    CHECK(lane->overruns == lane->samples * (EACH - 1)); /* each 12 ms contain six deadlines */
     CHECK(lane->next == FIRST + lane->samples * EACH + DROPPED);
     CHECK(stats_of(s, 0).lost == IN_RING + DROPPED);
     pp_free(s);
@@ -277,7 +277,7 @@ static void test_overslept(void)
     pp_row row = row_at(0, 1);
     pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
 
-    s->schedule.start_ns -= (uint64_t)2250 * MS; /* now it is 50 ms after the time of round 10 */
+    s->schedule.start_ns -= (uint64_t)2250 * MS; /* now 50 ms after the time of round 10 */
     CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
     CHECK(pp_lane_start(lane, 0) == 0);
     settle(s);

@@ -9,8 +9,8 @@
 #include "check.h"
 #include "slot.h"
 
-/* Descriptors that no file here can play. GONE: a file of a CPU that went offline. DEVICE: one
- * register, THERE. SHORT: a device that gives half a register. */
+/* Simulated descriptors. GONE: a file of a CPU that went offline. DEVICE: one register, THERE.
+ * SHORT: a device that returns half a register. */
 enum { GONE = 1000, DEVICE, SHORT, THERE = 0x1B1 };
 
 static uint64_t content;
@@ -46,7 +46,7 @@ static int read_text(const char *text, uint64_t nth, uint64_t *value)
     CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     *value = 42;
     rc = pp_slot_read(&slot, value);
-    CHECK(rc == 0 || *value == 42); /* a failure leaves the value alone */
+    CHECK(rc == 0 || *value == 42); /* a failure leaves the value unchanged */
     close(fd);
     return rc;
 }
@@ -106,7 +106,7 @@ static void test_no_number(void)
     fails("0x1f 1.5 0-3 12kHz --4", 0, -ENODATA);
 }
 
-/* In a text longer than the buffer, a number that may go on behind the end is no number. */
+/* If the text is longer than the buffer, a number at the buffer's end is not used. */
 static void test_long(void)
 {
     char text[PP_FILE_TEXT + 8];
@@ -217,7 +217,7 @@ static void test_flags(void)
         CHECK(pp_slot_read(&slot, value) == 0);
         CHECK(memcmp(value, told[i], sizeof told[i]) == 0 && value[5] == 42);
     }
-    slot.fd = GONE; /* a poll that failed is none */
+    slot.fd = GONE; /* a failed poll does not count */
     CHECK(pp_slot_read(&slot, value) == -ENODEV);
     CHECK(flags.polls == 3 && memcmp(value, told[2], sizeof told[2]) == 0);
 }
@@ -238,7 +238,7 @@ static void test_all_flags(void)
     CHECK(!pp_slot_known(&slot));
 }
 
-/* --- plans: one fits if each part of each row lies in the frame --------------------------------- */
+/* --- plans: a plan fits if each part of each row is inside the frame ---------------------------- */
 
 enum { WORDS = 20 };
 
@@ -295,7 +295,7 @@ static void rows_have_all_the_slots(void)
     CHECK(pp_plan_fits(WORDS, rows, 2, slots, 3));
     CHECK(!pp_plan_fits(WORDS, rows, 2, slots, 2));
     CHECK(!pp_plan_fits(WORDS, rows, 1, slots, 3));
-    rows[1].n_slots = 2; /* the last one is of no kind */
+    rows[1].n_slots = 2; /* the last one has no kind */
     CHECK(!pp_plan_fits(WORDS, rows, 2, slots, 4));
     rows[1].n_slots = UINT32_MAX;
     CHECK(!pp_plan_fits(WORDS, rows, 2, slots, 1));

@@ -1,4 +1,4 @@
-/* Timers against brackets, counted calls and files of known content; exchanges of stamps. */
+/* Timers compared with brackets, call counts and files of known content; exchanges of stamps. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ static int run_of(uint32_t kind, uint32_t calls, int fd, uint64_t arg, uint32_t 
 
 static int cpus[2], n_cpus;
 
-/* The n-th time that the thread asks for its CPU, it gets a wrong answer. 0: never. */
+/* Number of the call for the thread's CPU that gets a wrong answer. 0: none. */
 static pthread_t caller;
 static int lie_to_caller, lie_to_answerer;
 
@@ -47,7 +47,7 @@ static uint64_t sum(void)
     return all;
 }
 
-/* All samples lie in the bracket, one after the other. */
+/* All samples are in the bracket, one after the other. */
 static void stamps_lie_in_their_bracket(void)
 {
     for (uint32_t kind = PP_TIMER_RDTSC; kind <= PP_TIMER_CPUID_RDTSC; kind++) {
@@ -74,7 +74,7 @@ static void clocks_lie_in_their_bracket(void)
         uint64_t before = pp_clock_ns(clocks[k]), tsc = pp_rdtsc();
 
         CHECK(run_of(PP_TIMER_CLOCK, 3, -1, (uint64_t)clocks[k], N) == 0);
-        CHECK(sum() < pp_rdtsc() - tsc); /* a sample begins where the one before it ended */
+        CHECK(sum() < pp_rdtsc() - tsc); /* each sample starts when the previous one ended */
         CHECK(values[0] >= before && values[N - 1] <= pp_clock_ns(clocks[k]));
         for (int i = 1; i < N; i++)
             CHECK(values[i] >= values[i - 1]);
@@ -135,7 +135,7 @@ static void as_many_calls_as_asked_for(void)
         reads = 0;
         CHECK(run_of(PP_TIMER_PERF_READ, calls, -1, at, N) == 0);
         CHECK(reads == N * calls);
-        for (uint32_t i = 0; i < N; i++) /* the answer of each sample's last call */
+        for (uint32_t i = 0; i < N; i++) /* the result of each sample's last call */
             CHECK(values[i] == (i + 1) * calls);
     }
     reads = 990;
@@ -172,8 +172,8 @@ static void one_clock_orders_all_stamps(void)
     }
 }
 
-/* With less than two exchanges the other thread did not get to run within the time; an error means
- * that its CPU went offline meanwhile. Both are tried again. */
+/* Fewer than two exchanges: the other thread did not run in time. An error: its CPU went offline
+ * meanwhile. Both are tried again. */
 static void two_cpus_answer_each_other(void)
 {
     int done = 0;
@@ -194,7 +194,7 @@ static void a_thread_that_was_moved_is_an_error(void)
 {
     lie_to_caller = 2; /* at its end */
     CHECK(pp_exchange_stamps(cpus[0], N, 200000000, got) == -EXDEV);
-    for (int i = 1; i <= 2; i++) { /* at its begin, at its end */
+    for (int i = 1; i <= 2; i++) { /* at its start, at its end */
         lie_to_answerer = i;
         CHECK(pp_exchange_stamps(cpus[0], N, 200000000, got) == -EXDEV);
     }
