@@ -1,4 +1,4 @@
-"""Files of their owner alone, errors of the system as lines, and imports of large modules."""
+"""Files that only their owner can read, error messages, and imports of large modules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_replaced_file_belongs_to_its_owner(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"x"
 
 
-def test_a_device_stays_as_it_is() -> None:
+def test_a_device_is_not_replaced() -> None:
     before = Path("/dev/null").stat().st_mode
     files.create(Path("/dev/null"), force=False).close()
     assert Path("/dev/null").stat().st_mode == before
@@ -48,7 +48,7 @@ def test_a_removed_file_is_reported_once(tmp_path: Path) -> None:
             file.flush()
 
 
-def test_a_pipe_has_no_name_to_lose() -> None:
+def test_a_pipe_cannot_be_removed() -> None:
     ours, theirs = os.pipe()
     with files.create(Path(f"/proc/self/fd/{theirs}"), force=False) as file:
         file.write(b"x")
@@ -70,14 +70,14 @@ def test_a_pipe_has_no_name_to_lose() -> None:
         (failure_of(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
     ],
 )
-def test_an_error_names_what_failed(failed: Exception, text: str) -> None:
+def test_an_error_names_its_file_or_host(failed: Exception, text: str) -> None:
     assert str(failed).startswith(text)
 
 
 # --- imports of large modules
 
 
-def test_numpy_comes_without_threads_and_a_command_does_not_inherit_that() -> None:
+def test_numpy_starts_no_threads_and_child_processes_do_not_inherit_the_setting() -> None:
     code = (
         "import gc, os\n"
         "from perftop.verbs.options import fast_imports\n"

@@ -1,4 +1,4 @@
-"""Text from elsewhere: what reaches a terminal, and what data formats write instead."""
+"""Untrusted text: escaping for terminals and for data formats."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HOSTILE = {
 @pytest.mark.parametrize("sign", HOSTILE.values(), ids=HOSTILE)
 def test_control_and_deceptive_characters_are_replaced_or_escaped(sign: str) -> None:
     assert text.printable(f"a{sign}b") == "a?b"
-    output = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # it keeps the ends of lines
+    output = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # line ends are kept
     assert output.isascii()
     assert output.isprintable()
     assert json.loads(f'"{output}"') == f"a{sign}b"
 
 
 @pytest.mark.parametrize("plain", ["", "schedutil", "µs · 3 °C", "Zoë", "編集者", "▸ ✓"])
-def test_other_characters_stay(plain: str) -> None:
+def test_other_characters_are_unchanged(plain: str) -> None:
     assert text.printable(plain) == text.escaped(plain) == plain
 
 
@@ -50,7 +50,7 @@ def test_a_number_keeps_its_unit_where_a_line_ends() -> None:
     assert text.wrap_text("took 8 tasks", 6) == ["took 8", "tasks"]
 
 
-def test_words_stay_whole_where_lines_end() -> None:
+def test_lines_break_between_words() -> None:
     hint = "to fix it: now apt install linux-tools-common"
     lines = text.wrap_indented(hint, 10, 4)  # narrower than any terminal
     assert max(map(len, lines)) <= text.MIN_WIDTH
@@ -59,15 +59,15 @@ def test_words_stay_whole_where_lines_end() -> None:
     assert text.wrap_indented("x" * 50, 40, 10) == ["x" * 50]
 
 
-def test_columns_are_as_high_as_their_counts() -> None:
+def test_bar_heights_follow_counts() -> None:
     assert text.bar_chart([0, 1, 40, 80], text.EIGHTHS) == " ▁▄█"
-    assert text.bar_chart([1, 10**9], text.EIGHTHS) == "▁█"  # what is there is seen
+    assert text.bar_chart([1, 10**9], text.EIGHTHS) == "▁█"  # a count above 0 is visible
     assert text.bar_chart([], text.EIGHTHS) == ""
     assert text.bar_chart([0, 0], text.EIGHTHS) == "  "
     assert text.bar_chart([8, 0, 1], " .:#") == "# ."
 
 
-def test_a_mistyped_word_gets_the_most_similar_one() -> None:
+def test_a_typing_error_suggests_the_most_similar_word() -> None:
     assert (
         text.did_you_mean("busi_hz", ["util", "busy_hz"], "try util") == ": did you mean busy_hz?"
     )

@@ -1,4 +1,4 @@
-"""The rule that decides whether a cause is `measured`, for every cause of every detector."""
+"""The rule that decides whether a cause is `measured`, for all causes of all detectors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS
 ROOT = Path(perftop.__file__).parent
 FOLDERS = "detect", "model", "session", "output"
 BY_RECORDS = {"quota", "stopped", "interrupt", "memory-stall"}
-"""Kinds whose causes are not in a table of their detector, nor in its code."""
+"""Kinds whose causes are found neither in a table of the detector nor in its code."""
 BY_KEY = {"suspect", "mark"}
-"""Kinds whose cause is a key of a counter, and the kind that somebody's key makes."""
+"""Kinds whose cause is the key of a counter, and the kind of episodes that a user marks."""
 SCENARIOS = ("turbo-drop", "license", "throttle", "halts", "neighbour", "memory", "guest", "demo",
              "warmup", "hotplug")  # fmt: skip
 
@@ -48,7 +48,7 @@ def emitted() -> set[tuple[str, str]]:
     }
 
 
-def test_every_cause_of_every_detector_has_something_that_is_counted() -> None:
+def test_all_causes_of_all_detectors_name_what_is_counted() -> None:
     assert emitted() <= {*COUNTED}
     rest = {kind for kind, cause in COUNTED if (kind, cause) not in emitted()}
     assert rest == BY_RECORDS | BY_KEY
@@ -58,7 +58,7 @@ def test_every_cause_of_every_detector_has_something_that_is_counted() -> None:
 
 
 @pytest.mark.parametrize(("kind", "cause"), [*COUNTED])
-def test_measured_needs_the_cause_itself_in_the_span_with_a_small_error(
+def test_measured_requires_that_the_cause_itself_is_counted_with_a_small_error(
     kind: str, cause: str
 ) -> None:
     best = "measured" if COUNTED[kind, cause].is_cause else "inferred"
@@ -73,11 +73,11 @@ def test_measured_needs_the_cause_itself_in_the_span_with_a_small_error(
 
 
 @pytest.mark.parametrize("kind", ["turbo-drop", "involuntary-halt", "neighbour", "other"])
-def test_a_cause_that_nobody_knows_is_unknown(kind: str) -> None:
+def test_a_missing_cause_is_unknown(kind: str) -> None:
     assert confidence(kind, "unknown") == confidence(kind, "newer") == "unknown"
 
 
-def test_nothing_else_decides_what_is_measured() -> None:
+def test_only_the_rule_decides_what_is_measured() -> None:
     """No detector or report states a confidence itself; all call the rule."""
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
@@ -90,7 +90,7 @@ def test_nothing_else_decides_what_is_measured() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_no_episode_of_a_scenario_claims_more_than_was_counted(scenario: str) -> None:
+def test_no_simulated_episode_claims_more_than_was_counted(scenario: str) -> None:
     _, episodes = found_episodes(f"{scenario},{SMALL}", SECOND // 10, PLAYED_S)
     assert episodes
     for episode in episodes:
@@ -102,7 +102,7 @@ def test_no_episode_of_a_scenario_claims_more_than_was_counted(scenario: str) ->
             assert episode.confidence == "inferred", "it came once"
 
 
-def test_the_page_on_trust_has_each_cause_with_what_is_counted() -> None:
+def test_the_trust_page_lists_all_causes_with_their_counters() -> None:
     page = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
     for (kind, cause), entry in COUNTED.items():
         best = "measured" if entry.is_cause else "inferred"

@@ -1,4 +1,4 @@
-"""Disturbed streams: lost frames, sleep, CPUs that go, suspect counters."""
+"""Disturbed streams: lost frames, sleep, CPUs that go offline, suspect counters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 
-TOLD = {
+SCRIPTED = {
     "turbo-drop": [("turbo-drop", "power-pl1", 8.0, 12.1)],
     "throttle": [("turbo-drop", "thermal", 20.0, 25.0)],
     "license": [("turbo-drop", "license", 11.0, 20.0)],
 }
-"""Drops as the scripts have them: kind, cause, start and end."""
+"""Scripted drops: kind, cause, start and end."""
 
 
 def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
@@ -38,22 +38,22 @@ def number(message: Timed) -> int:
     return message.seq if isinstance(message, wire.Frame) else -1
 
 
-@pytest.mark.parametrize("scenario", TOLD)
+@pytest.mark.parametrize("scenario", SCRIPTED)
 @pytest.mark.parametrize("gone", [3, 17])
-def test_frames_that_are_lost_hide_nothing_but_their_own_time(scenario: str, gone: int) -> None:
-    """Once a second a frame is late by 2 samples or by 16; its differences cover that time."""
+def test_lost_frames_hide_only_their_own_time(scenario: str, gone: int) -> None:
+    """Once a second 2 or 16 frames are lost; the next frame covers their time."""
     hello, whole = messages_lasting(f"sim:{scenario},cpus=8", 28)
     rest = [m for m in whole if number(m) % 20 >= gone or isinstance(m, wire.Note)]
     result = drops(hello, rest)
-    assert [(e.kind, e.cause) for e in result] == [told[:2] for told in TOLD[scenario]]
-    for episode, (_, _, start, end) in zip(result, TOLD[scenario], strict=True):
+    assert [(e.kind, e.cause) for e in result] == [told[:2] for told in SCRIPTED[scenario]]
+    for episode, (_, _, start, end) in zip(result, SCRIPTED[scenario], strict=True):
         assert abs((episode.start_ns - hello.raw_ns) / 1e9 - start) <= 0.1 * (gone + 1)
         assert episode.end_ns is not None
         assert abs((episode.end_ns - hello.raw_ns) / 1e9 - end) <= 0.1 * (gone + 1)
 
 
 def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) -> Iterator[Timed]:
-    """From frame `at` on all times are later, and counters and clocks start again at zero."""
+    """Adds `sleep_ns` to all times from frame `at` on; counters and clocks restart at zero."""
     base: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for message in stream:
         if isinstance(message, wire.Note) or message.seq < at:
@@ -77,7 +77,7 @@ def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) ->
 
 @pytest.mark.parametrize("at", [40, 100])
 @pytest.mark.parametrize("sleep_s", [1, 3600])
-def test_a_machine_that_sleeps_makes_no_episode(at: int, sleep_s: int) -> None:
+def test_suspending_the_machine_causes_no_episode(at: int, sleep_s: int) -> None:
     """Before the drop, or in the middle of it: then nobody can tell how long the first part went
     on, and the second is told as far as it goes."""
     hello, whole = messages_lasting("sim:turbo-drop,cpus=8", 16)
@@ -122,7 +122,7 @@ def without(
 
 
 @pytest.mark.parametrize("cpu", [0, 2, 6])
-def test_a_cpu_that_goes_in_the_middle_ends_nothing(cpu: int) -> None:
+def test_a_cpu_that_goes_offline_does_not_end_an_episode(cpu: int) -> None:
     hello, whole = messages_lasting("sim:turbo-drop,cpus=8", 16)
     (result,) = drops(hello, without(whole, hello, cpu, 95, 110))
     assert result.cause == "power-pl1"
@@ -142,8 +142,7 @@ TAKEN = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 
 
 def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
-    """Returns the episodes of each sample, with enough clean samples at the end to end all
-    episodes."""
+    """Returns running and ended episodes. Clean samples are appended to end all episodes."""
     detector, ended = RunningEpisodes(), []
     suspects = Suspects(SampleReader(made.hello()), detector)
     for seq, result in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
@@ -152,25 +151,24 @@ def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Epi
 
 
 def told(episode: Episode) -> tuple[list[int], int, int | None]:
-    """Returns the episode with its times in samples."""
+    """Returns CPUs, start and end; times in samples."""
     return episode.cpus, episode.start_ns // S, episode.end_ns and episode.end_ns // S
 
 
-def test_a_disturbance_of_the_whole_machine_is_one_episode() -> None:
+def test_a_disturbance_of_all_cpus_is_one_episode() -> None:
     detector, (one,) = play({}, dict.fromkeys(range(1024), BACK))
     assert detector.running == []
     assert told(one) == (list(range(1024)), 1, 2)
     assert (one.cause, one.evidence) == (WHOLE_READ, {WHOLE_READ: "backwards", "samples": 1})
 
 
-def test_a_read_that_went_wrong_is_no_takeover() -> None:
+def test_a_failed_read_is_not_a_takeover() -> None:
     _, ended = play({3: BACK, 0: FAST, 1: BACK})
     assert sorted((e.cause, e.cpus) for e in ended) == [("ref", [0]), (WHOLE_READ, [1, 3])]
 
 
-def test_each_cpu_shows_a_takeover_in_another_sample() -> None:
-    """Some CPUs show it only sometimes: the episode lasts until no CPU has shown it for a
-    second."""
+def test_each_cpu_may_show_a_takeover_in_a_different_sample() -> None:
+    """Some CPUs show it only at times: the episode lasts until no CPU has shown it for a second."""
     results = [{cpu % 48: TAKEN} for cpu in range(0, 96 * 5, 5)]
     _, (one,) = play({}, *results)
     assert told(one) == (sorted({cpu % 48 for cpu in range(0, 96 * 5, 5)}), 1, 97)
@@ -178,7 +176,7 @@ def test_each_cpu_shows_a_takeover_in_another_sample() -> None:
     assert one.evidence == {"any_thread": "outside", "kernel_cycles": "above", "samples": 2}
 
 
-def test_a_counter_that_is_taken_much_later_is_another_takeover() -> None:
+def test_a_counter_taken_much_later_is_a_separate_takeover() -> None:
     first, second = {0: {("any_thread", Doubt.STILL)}}, {1: {("kernel_cycles", Doubt.ABOVE)}}
     _, ended = play(*[first] * 25, *[{**first, **second}] * 5)
     assert sorted((e.cause, e.start_ns // S) for e in ended) == [
@@ -186,7 +184,7 @@ def test_a_counter_that_is_taken_much_later_is_another_takeover() -> None:
     ]  # fmt: skip
 
 
-def test_slow_samples_need_three_clean_ones() -> None:
+def test_an_episode_ends_after_three_clean_samples_if_samples_are_long() -> None:
     results: Doubts = {0: FAST}
     _, ended = play(results, {}, {}, results, {}, {}, {}, results, every_ns=10 * S)
     assert [(e.start_ns // S, (e.end_ns or 0) // S) for e in ended] == [(0, 40), (70, 80)]

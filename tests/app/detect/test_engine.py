@@ -1,4 +1,4 @@
-"""The start and end of episodes of shares and losses, step by step, from values written by hand."""
+"""The start and end of episodes of shares and losses, sample by sample."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class Walk(Stepped):
 ONE = [0.5, 0, 0]
 
 
-def test_positions_of_a_group_that_begin_in_one_sample_or_the_next_are_one_episode() -> None:
+def test_positions_of_a_group_that_begin_within_a_sample_are_one_episode() -> None:
     walk = Walk().go([0.5, 0, 0.5]).go(0.5)
     assert sorted(e.cpus for e in walk.running) == [[0, 1, 3, 4], [2, 5]]
     assert [e.cpus for e in Walk().go(ONE, samples=3).go([0.5, 0.5, 0]).running] == [[0, 3], [1, 4]]
 
 
 @pytest.mark.parametrize("after", [1, 2])
-def test_samples_at_its_ends_do_not_count_for_its_depth(after: int) -> None:
-    """They may be partly outside the episode; an episode that short has no better samples."""
+def test_first_and_last_samples_do_not_count_for_the_depth(after: int) -> None:
+    """They may be only partly inside the episode. A short episode has no other samples."""
     walk = Walk(after=after).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
     assert walk.spans() == [(0, 6)]
     assert walk.ended[0].depth == pytest.approx(0.5)
@@ -66,29 +66,29 @@ def test_samples_at_its_ends_do_not_count_for_its_depth(after: int) -> None:
     assert Walk().go([0.25, 0, 0]).running[0].depth == pytest.approx(0.25)
 
 
-def test_depth_and_what_else_is_summed_up_go_by_weight() -> None:
+def test_depth_and_sums_are_weighted() -> None:
     walk = Walk().go([0.2, 0.8, 0], weights=[3, 1, 1], samples=4)
     assert walk.running[0].depth == pytest.approx(0.35)
     (spell,) = walk.spells.running
     assert spell.sums[2] == pytest.approx(7 * spell.sums[1])
 
 
-def test_with_two_samples_asked_for_one_alone_is_nothing() -> None:
+def test_a_single_sample_does_not_begin_an_episode_that_requires_two() -> None:
     walk = Walk(after=2).go(0).go(ONE).go(0).go(ONE)
     assert walk.spans() == []
     assert not walk.spells.is_quiet
-    assert walk.go(ONE).spans() == [(3, None)]  # it began with the first sample
+    assert walk.go(ONE).spans() == [(3, None)]  # starts with the first sample
     walk = Walk(after=2).go(ONE).go(0)
     assert walk.spells.is_quiet
 
 
-def test_a_position_of_an_ended_episode_begins_a_new_one() -> None:
+def test_a_position_whose_episode_ended_begins_a_new_one() -> None:
     walk = Walk(after=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
     assert walk.spans() == [(0, 2)]
     assert walk.go([0, 0.5, 0]).spans() == [(0, 2), (3, None)]
 
 
-def test_a_share_that_goes_to_and_fro_is_one_that_is_as_deep_as_its_mean() -> None:
+def test_an_alternating_share_is_one_episode_as_deep_as_its_mean() -> None:
     walk = Walk(pause=3)
     for _ in range(20):
         walk.go(ONE, samples=2).go(0, samples=2)
@@ -98,7 +98,7 @@ def test_a_share_that_goes_to_and_fro_is_one_that_is_as_deep_as_its_mean() -> No
     assert walk.go(ONE).spans() == [(0, 78), (81, None)]
 
 
-def test_samples_that_know_nothing_neither_break_a_row_nor_make_one() -> None:
+def test_unknown_samples_neither_interrupt_nor_count() -> None:
     assert Walk(after=2).go(ONE).go(NAN, samples=3).spans() == []
     assert Walk(after=2).go(ONE).go(NAN, samples=3).go(ONE).spans() == [(0, None)]
     gone = GAP_NS // S
@@ -106,7 +106,7 @@ def test_samples_that_know_nothing_neither_break_a_row_nor_make_one() -> None:
 
 
 @pytest.mark.parametrize("nothing", [{"shares": NAN}, {"shares": 0.0, "weights": 0.0}])
-def test_an_unseen_episode_ends_at_its_last_sample(
+def test_an_episode_without_data_ends_at_its_last_sample(
     nothing: dict[str, Any],
 ) -> None:
     walk = Walk().go(ONE, samples=2).go(**nothing, samples=GAP_NS // S)
@@ -114,7 +114,7 @@ def test_an_unseen_episode_ends_at_its_last_sample(
     assert walk.go(**nothing).spans() == [(0, 2)]
 
 
-def test_an_episode_stays_with_its_cpus_when_positions_change() -> None:
+def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
     walk = Walk().go([0, 0.5, 0], samples=2)
     walk.go([0.5, 0, 0], names=[[1, 4], [0, 3], [2, 5]])
     assert walk.spans() == [(0, None)]
@@ -129,7 +129,7 @@ START_losses, END_losses = 0.1, 0.05
 
 
 class Steps(Stepped):
-    """Losses of some positions, each of which is a CPU; what has ended."""
+    """Losses by position, where each position is a CPU, and ended episodes."""
 
     def __init__(self, groups: Sequence[int] = (0,), least: float = 0.0) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Steps(Stepped):
             self.losses.begin(np.full(n, proven), self.names, self.now_ns)
 
 
-def test_a_lasting_loss_spans_all_its_samples() -> None:
+def test_a_long_loss_spans_all_its_samples() -> None:
     steps = Steps()
     steps.step(0.0, times=3)
     steps.step(0.3)
@@ -175,8 +175,8 @@ def test_a_smaller_loss_or_a_short_pause_does_not_end_an_episode() -> None:
     assert steps.ended[0].end_ns == 35 * SAMPLE_NS
 
 
-def test_single_ticks_are_no_loss() -> None:
-    """A tick of 10 ms in each second sample is 5 %: less than the start, however high each is."""
+def test_single_ticks_are_not_a_loss() -> None:
+    """A tick of 10 ms in each second sample is 5 %, which is below the start threshold."""
     steps = Steps(least=0.03)
     for _ in range(100):
         steps.step(0.1, weight=0.1)

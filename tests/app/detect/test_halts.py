@@ -1,4 +1,4 @@
-"""Involuntary halts and their causes, from counters that a test controls."""
+"""Involuntary halts and their causes, from simulated counters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INTEL: dict[str, Any] = {
 
 
 def paced(*more: Counter, **changes: Any) -> Paced:
-    """Returns four CPUs that always work, at 3 GHz."""
+    """Returns four CPUs that are always busy, at 3 GHz."""
     walk = Paced(KIND, [*BASE, *more], **changes)
     return walk.go(3, ref=TSC, cycles=3e9)
 
@@ -62,7 +62,7 @@ def test_a_smaller_loss_keeps_an_episode_running() -> None:
     assert losing(walk, 0.8 * HALT_END + 0.0002).spans() == [(3, 13)]
 
 
-def test_idle_time_that_is_not_exact_hides_what_is_lost_but_a_little_of_it() -> None:
+def test_inexact_idle_time_hides_small_losses_only() -> None:
     half: dict[str, Any] = {"ref": 0.4 * TSC, "idle_s": 0.5}
     assert paced().go(5, **half).spans() == []
     little = paced().go(5, ref=0.93 * TSC, idle_s=0.04)
@@ -73,15 +73,15 @@ def test_idle_time_that_is_not_exact_hides_what_is_lost_but_a_little_of_it() -> 
     }.items()  # fmt: skip
 
 
-def test_a_tick_that_was_stolen_makes_another_one_likely_for_a_minute() -> None:
-    """It would be ten per cent of a sample."""
+def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
+    """It would be 10 % of a sample."""
     walk = paced().go(65, ns=10 * S)
     walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
     assert losing(walk).spans() == []
     assert losing(walk.go(65, ns=10 * S, ref=TSC)).spans() == [(3 + 650 + 2 + 5 + 650, None)]
 
 
-def test_idle_time_that_is_exact_hides_nothing() -> None:
+def test_exact_idle_time_hides_no_loss() -> None:
     traced = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
     traced.go(3, ref=0.5 * TSC, cycles=1e9, busy_s=0.5).go(5, ref=0.45 * TSC)
     assert traced.spans() == [(3, None)]
@@ -124,15 +124,15 @@ ALL = [0.98 * TSC] * 4
     ("unknown", "unknown", {"cpu": [MODULATION]}, {"modulation": [0b01110, 0, 0, 0]}),
     ("unknown", "unknown", {"package": [REASONS]}, {"limit_reasons": [0, 0.3, 1]}),
     ("unknown", "unknown", {"cpu": [MPERF]}, {"mperf": [TSC * 0.995, TSC, TSC, TSC]}),
-    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 100}),  # which would have stopped the others too
+    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 100}),  # it would have stopped the others too
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 0.2, "ref": ALL}),
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 10, "ref": [0.8 * TSC] * 4}),  # 20 ms each
     ("unknown", "unknown", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 5e6}),
     ("unknown", "unknown", {"package": PCU[:1]}, {"pcu_ticks": 1e9}),
-    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # who knows what its steps are
+    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # the step size is unknown
     ("unknown", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
 ])  # fmt: skip
-def test_the_cause_is_what_explains_most_of_it(
+def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     cause: str, confidence: str, counters: dict[str, Any], rates: dict[str, Any]
 ) -> None:
     walk = paced(*counters.get("cpu", []), package=counters.get("package", []),
@@ -143,13 +143,13 @@ def test_the_cause_is_what_explains_most_of_it(
     assert {type(value) for value in episode.evidence.values()} <= {int, float, str}
 
 
-def test_a_sign_explains_no_more_than_all_of_it() -> None:
+def test_a_sign_explains_at_most_the_whole_loss() -> None:
     walk = losing(paced(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
     assert walk.running[0].evidence["explained_by_modulation"] == 1
 
 
-def test_short_samples_are_taken_together() -> None:
-    """Samples take 10 ms, and every third has a packet."""
+def test_short_samples_are_evaluated_together() -> None:
+    """Samples take 10 ms, and each third one has a packet."""
     ns = S // 10
     walk = paced().go(10, ns=ns)
     for _ in range(20):
@@ -160,10 +160,10 @@ def test_short_samples_are_taken_together() -> None:
     assert end == pytest.approx(10.0, abs=0.8)
     (episode,) = walk.ended
     assert episode.depth == pytest.approx(0.02, rel=0.2)
-    assert episode.evidence["error_of_reading_share"] == 20e-6 / 0.08  # once, and not eight times
+    assert episode.evidence["error_of_reading_share"] == 20e-6 / 0.08  # once, not eight times
 
 
-def test_a_cpu_that_goes_away_ends_it_when_it_was_last_seen() -> None:
+def test_an_episode_ends_when_its_cpu_was_last_read() -> None:
     walk = losing(paced())
     note = wire.Note("hotplug", walk.ns, data={"cpu": 0, "online": False})
     walk.session.apply(note)
@@ -176,10 +176,10 @@ TURNS = [Counter(key, key, "s", "perf", scale=1e-9) for key in ("perf_enabled_s"
 
 
 @pytest.mark.parametrize(("running", "spans"), [(0.1, []), (1.0, [(3, None)])])
-def test_counts_that_were_scaled_up_prove_no_halt(
+def test_scaled_counts_prove_no_halt(
     running: float, spans: list[tuple[float, float | None]]
 ) -> None:
-    """The busy time is exact; reference cycles were counted for a tenth of the time."""
+    """The busy time is exact; reference cycles were counted for a tenth of it."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
     walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL])
     walk.session.start_accounts()
@@ -196,8 +196,8 @@ def test_counts_that_were_scaled_up_prove_no_halt(
     assert ("halts" in {check.key for check in answer.checks}) == (running == 1)
 
 
-def test_time_of_guests_is_no_halt() -> None:
-    """The host's own counters stand still while a guest runs."""
+def test_time_of_guests_is_not_a_halt() -> None:
+    """The host's own counters stop while a guest runs."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
     guests = [wire.Missing("guests", "only the host's own time is counted")]
     rates: dict[str, Any] = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
@@ -211,7 +211,7 @@ def test_time_of_guests_is_no_halt() -> None:
 
 
 def test_no_halt_is_negative() -> None:
-    """A sample between two losses counts more reference cycles than it was busy for."""
+    """A sample between two losses counts more reference cycles than its busy time explains."""
     walk = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
     walk.go(3, ref=TSC, cycles=3e9, busy_s=1.0)
     losing(walk, 0.02, 3).go(1, ref=0.99 * TSC, busy_s=0.5)

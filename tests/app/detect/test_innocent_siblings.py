@@ -19,7 +19,7 @@ def test_a_sibling_is_not_blamed_for_phases(depth: float, phase_s: float) -> Non
 
 
 @pytest.mark.parametrize("depth", cases_by_day([0.0, 0.2], [0.2]))
-def test_a_loss_is_found_and_measured_once_the_sibling_came_and_went(depth: float) -> None:
+def test_a_loss_is_detected_and_measured_after_the_sibling_came_and_went(depth: float) -> None:
     result = episodes(Phases(2, depth, loss=0.3), SECONDS)
     assert len(result) >= 5
     assert [e.confidence for e in result[:1]] == ["inferred"]

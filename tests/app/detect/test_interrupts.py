@@ -1,4 +1,4 @@
-"""CPUs that interrupts take from their tasks, from records of a stream."""
+"""Interrupts that take CPU time from tasks, from simulated records."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ NAMES: tuple[list[object], list[object]] = (
 
 
 class Flooded(RecordStream):
-    """Two CPUs with a record of tasks once a second, and a record of interrupts when CPU 0 has
-    some."""
+    """Two CPUs with one record of tasks a second, and a record of interrupts when CPU 0 has any."""
 
     def flood(self, entry: object = None, tasks: list[object] | None = None) -> None:
         records: dict[str, Any] = {"tasks": {}, "others": {"0": tasks or []}}
         self.second(records | ({} if entry is None else {"interrupts": {"0": entry}}))
 
 
-def test_softirqs_are_an_episode_with_their_kind_and_their_share() -> None:
+def test_softirqs_are_an_episode_with_kind_and_share() -> None:
     cpu = Flooded()
     for entry in (None, [0.6, 0.0, 0.4, [], []], [0.7, 0.0, 0.3, *NAMES], None, None):
         cpu.flood(entry)
@@ -42,7 +41,7 @@ def test_softirqs_are_an_episode_with_their_kind_and_their_share() -> None:
     assert words == "Softirq work (NET_RX) took 35 % of CPU 0"
 
 
-def test_a_line_of_interrupts_has_its_name() -> None:
+def test_an_interrupt_line_has_its_name() -> None:
     cpu = Flooded()
     cpu.flood()
     cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], []])
@@ -50,7 +49,7 @@ def test_a_line_of_interrupts_has_its_name() -> None:
     assert (result.cause, result.evidence["line"]) == ("irq", "36 eth0")
 
 
-def test_a_task_that_gets_next_to_nothing_loses_most() -> None:
+def test_a_task_with_almost_no_cpu_time_loses_most() -> None:
     cpu = Flooded()
     for entry in (None, [0.05, 0.0, 0.93, *NAMES], [0.05, 0.0, 0.93, *NAMES]):
         cpu.flood(entry)
@@ -63,13 +62,15 @@ def test_a_task_that_gets_next_to_nothing_loses_most() -> None:
     [
         ([0.9, 0.0, 0.04, [], []], []),
         ([0.05, 0.0, 0.6, [], []], []),  # no other task wants the CPU
-        ([0.2, 0.0, 0.2, [], []], []),  # it has time to spare
-        ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # a task that others wait for
+        ([0.2, 0.0, 0.2, [], []], []),  # the CPU has idle time
+        ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # others wait for it
         ([0.5, float("nan"), -1, [], []], []),
         ([0.5, "x", 0.4, [], []], []),
     ],
 )  # fmt: skip
-def test_no_episode(entry: object, tasks: list[object]) -> None:
+def test_small_or_invalid_interrupt_loads_are_no_episode(
+    entry: object, tasks: list[object]
+) -> None:
     cpu = Flooded()
     for _ in range(3):
         cpu.flood(entry, tasks)
@@ -80,9 +81,8 @@ def test_no_episode(entry: object, tasks: list[object]) -> None:
     ("line", "remedy"),
     [("threshold apic interrupts", "replace the memory"), ("tlb shootdowns", "fewer munmap")],
 )
-def test_a_line_that_no_device_sends_is_named_with_its_own_remedy(line: str, remedy: str) -> None:
-    """Corrected errors of a failing DIMM come as interrupts of the machine check, without a
-    number."""
+def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: str) -> None:
+    """Corrected errors of a failing DIMM cause machine check interrupts without a number."""
     cpu = Flooded()
     cpu.session.start_accounts()
     cpu.machine.does = {0: CpuLoad(util=1.0)}
@@ -94,7 +94,7 @@ def test_a_line_that_no_device_sends_is_named_with_its_own_remedy(line: str, rem
     assert first.hint.startswith(remedy)
 
 
-def test_a_storm_whose_lines_are_not_known_yet_rests_on_the_account_of_its_time() -> None:
+def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
     cpu = Flooded()
     cpu.session.start_accounts()
     cpu.machine.does = {0: CpuLoad(util=1.0)}

@@ -71,7 +71,7 @@ def case(
     governor: str = "",
     **moved: Any,
 ) -> DropCase:
-    """The first core's facts over four samples."""
+    """Four samples of the first core."""
     result = reader(only=only)
     tally = Tally(result.counters, USED_COUNTERS)
     sums = sum(tally.sums(counted.delta(result.counters, moved), result.cores) for _ in range(4))
@@ -79,7 +79,7 @@ def case(
 
 
 def polled(**seen: float) -> dict[str, Any]:
-    """Returns flags with ten polls in a sample, and the number of polls that saw each bit."""
+    """Returns flags with ten polls a sample, and the number of polls that saw each bit."""
     names = *PARTS, *STATUS, *SOURCES, *TIMES
     words = {name.replace(" ", "_").replace("-", "_"): name for name in names}
     return {"polls": 10.0, **{words[key]: times for key, times in seen.items()}}
@@ -137,7 +137,7 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("hwp", "inferred", ASKED),
     ("hwp", "inferred", NONE | {"hwp_epp": 128.0}),
 ])  # fmt: skip
-def test_each_cause_by_what_is_counted(cause: str, confidence: str, moved: Any) -> None:
+def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> None:
     result = case(**moved)
     assert verdict(result) == (cause, confidence)
     assert evidence(result, cause)
@@ -160,18 +160,18 @@ def test_other_signs_leave_the_cause_unknown(moved: Any) -> None:
     assert verdict(case(**moved)) == ("unknown", "unknown")
 
 
-def test_a_preference_is_no_cause_where_nobody_looked_for_limits() -> None:
+def test_a_preference_is_no_cause_if_limits_were_not_read() -> None:
     assert verdict(case(hwp_epp=192.0)).cause == "unknown"
 
 
-def test_a_guest_from_which_time_is_taken() -> None:
+def test_steal_lowers_the_clock_of_a_guest() -> None:
     assert verdict(case(guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
     assert verdict(case(guest=True, stat_steal_s=0.04)).cause == "unknown"
     assert evidence(case(guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
 
 
 def test_the_order_of_the_rules() -> None:
-    """All rules match; when the first is removed, the next one names the cause."""
+    """All rules match. Removing the first lets the next one name the cause."""
     moved = WIDE | {"limit_reasons": polled(thermal=3)} | AT_PL1 | ASKED | {"stat_steal_s": 0.2}
     order = []
     everything = case(Cap("scaling_max_freq", 2e9), True, **moved)
@@ -185,7 +185,7 @@ def test_the_order_of_the_rules() -> None:
     assert every == order
 
 
-def test_the_limit_that_was_seen_most_is_the_cause() -> None:
+def test_the_most_frequent_limit_is_the_cause() -> None:
     result = case(limit_reasons=polled(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2))
     assert verdict(result) == ("power-pl1", "measured")
     bits = Bit(3, "PL1", 36), Bit(1, "thermal", 12), Bit(5, "max turbo limit", 40)
@@ -195,14 +195,14 @@ def test_the_limit_that_was_seen_most_is_the_cause() -> None:
     assert verdict(case(**status)).cause == "thermal"
 
 
-def test_of_equally_frequent_limits_power_comes_first() -> None:
+def test_power_comes_first_among_equally_frequent_limits() -> None:
     seen = dict.fromkeys(("thermal", "PROCHOT", "PL1", "electrical"), 9.0)
     assert verdict(case(limit_reasons=polled(**seen))).cause == "power-pl1"
     assert verdict(case(limit_reasons=polled(electrical=9, thermal=9))).cause == "current"
     assert verdict(case(limit_reasons=polled(thermal=9, PROCHOT=9))).cause == "thermal"
 
 
-def test_a_limit_of_power_is_the_one_that_a_bit_names() -> None:
+def test_a_status_bit_names_the_power_limit() -> None:
     moved: dict[str, Any] = {"package_thermal": polled(power_limit=10)}
     assert verdict(case(**moved, limit_reasons=polled(PL2=9))) == ("power-pl2", "measured")
     assert verdict(case(**moved, limit_reasons=polled(thermal=9))) == ("power-pl1", "inferred")
@@ -225,7 +225,7 @@ def test_unknown_bits_are_named_by_number() -> None:
     )
 
 
-def test_evidence_has_its_numbers() -> None:
+def test_evidence_includes_its_numbers() -> None:
     result = case(**WIDE, **AT_PL1, temperature_c=97.0, package_thermal=polled(PROCHOT=2))
     report = evidence(result, "license")
     assert report["simd"] == pytest.approx((2, 0.8))
@@ -237,7 +237,7 @@ def test_evidence_has_its_numbers() -> None:
 
 
 @pytest.mark.parametrize("moved", [{"temperature_c": 52.0}, PCU_1 | {"pcu_prochot_external": 2e8}])
-def test_a_prochot_of_a_cool_cpu_comes_from_outside(moved: dict[str, Any]) -> None:
+def test_prochot_on_a_cool_cpu_is_external(moved: dict[str, Any]) -> None:
     result = case(core_thermal=polled(PROCHOT=9), **moved)
     assert evidence(result, "prochot")["prochot_from"] == OUTSIDE_CPU
     assert "prochot_from" not in evidence(result, "thermal")
@@ -256,7 +256,7 @@ def test_any_of_the_counters_may_be_absent() -> None:
     assert verdict(case(only=without, license_2=1e9, pcu_thermal=1e9)).cause == "unknown"
 
 
-def test_evidence_of_one_core_is_not_that_of_another() -> None:
+def test_evidence_of_one_core_is_not_used_for_another() -> None:
     result = reader(cores=4)
     tally = Tally(result.counters, USED_COUNTERS)
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
@@ -283,7 +283,7 @@ def test_machine_wide_counts_apply_to_all_cores() -> None:
     assert [Facts(tally, row).mean("temperature_c") for row in sums] == pytest.approx([70.0, 70.0])
 
 
-def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() -> None:
+def test_counters_of_an_invalid_shape_are_ignored_or_used_for_all() -> None:
     odd = [
         Counter("limit_reasons", "r", "1", "made", kind="flags"),
         Counter("energy_j", "energy", "J", "made", columns=3, parts=["a", "b", "c"]),
@@ -297,14 +297,14 @@ def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() 
     }
 
 
-def test_the_p_state_limit_of_amd_is_evidence_and_no_cause() -> None:
+def test_the_p_state_limit_of_amd_is_evidence_but_not_a_cause() -> None:
     result = case(pstate_limit=1.0)
     assert verdict(result) == ("unknown", "unknown")
     assert evidence(result, "unknown")["pstate_limit"] == 1.0
     assert "pstate_limit" not in evidence(case(pstate_limit=0.0), "unknown")
 
 
-def test_a_license_of_scaled_counts_is_inferred() -> None:
+def test_a_license_from_scaled_counts_is_inferred() -> None:
     wide = case(**WIDE)
     assert verdict(wide) == ("license", "measured")
     assert verdict(wide._replace(scaled=True)) == ("license", "inferred")
@@ -320,11 +320,11 @@ WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max",
         ("governor", "ondemand", {"hsmp_limits": polled()}),
         ("unknown", "performance", NONE),
         ("unknown", "", NONE),
-        ("unknown", "schedutil", {}),  # a limit may have acted unseen
+        ("unknown", "schedutil", {}),  # limits were not read
         ("thermal", "schedutil", {"limit_reasons": polled(thermal=9)}),
     ],
 )
-def test_a_governor_is_named_once_no_limit_was_seen(
+def test_a_governor_is_named_if_no_limit_was_seen(
     cause: str, governor: str, moved: dict[str, Any]
 ) -> None:
     facts = case(only=WITHOUT_HWP, governor=governor, **moved)
@@ -337,6 +337,6 @@ def test_a_governor_is_named_once_no_limit_was_seen(
         assert words == f"The governor {governor}"
 
 
-def test_hardware_that_chooses_the_clock_asks_no_governor() -> None:
+def test_hardware_that_chooses_the_clock_ignores_the_governor() -> None:
     facts = case(governor="powersave", hwp_max=35.0, hwp_highest=35.0, **NONE)
     assert verdict(facts).cause == "unknown"

@@ -1,4 +1,4 @@
-"""Losses to programs that saturate memory bandwidth, and cases that only resemble them."""
+"""Losses to programs that saturate memory bandwidth, and similar cases that are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVENTS = "cache-misses"
 
 
 def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
-    """What a job on cores 0 and 4 loses to the memory, 8 s before and 6 s after it is slower."""
+    """What a job on cores 0 and 4 loses to memory, 8 s before and 6 s after it slows down."""
 
     def script(script: Script) -> None:
         alone = script.stage(8)
@@ -39,7 +39,7 @@ def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
     return [e for e in episodes if e.kind == "neighbour"]
 
 
-def test_others_that_press_the_memory_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_saturate_memory_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def play(script: Script) -> None:
         script.stages[-1].run([1, 2, 3], STREAM)
 
@@ -64,7 +64,7 @@ def more_of_the_same_program(script: Script) -> None:
 
 
 def others_of_little_traffic(script: Script) -> None:
-    """The memory has moved ten times as much before."""
+    """Memory traffic has been ten times as high before."""
     quiet, loud = script.stages
     script.stages = [Stage(script.machine, 3), quiet, loud]
     script.stages[0].run(range(1, 8), STREAM)
@@ -86,7 +86,7 @@ def others_on_its_siblings(script: Script) -> None:
     [its_own_phase, more_of_the_same_program, others_of_little_traffic, others_without_a_loss,
      others_on_its_siblings],
 )  # fmt: skip
-def test_similar_patterns_are_no_memory_pressure(
+def test_similar_patterns_are_not_memory_pressure(
     monkeypatch: pytest.MonkeyPatch, play: Play
 ) -> None:
     result = losses(monkeypatch, play)
@@ -103,8 +103,8 @@ INTRUDER = dataclasses.replace(scenarios.HPL, comm="scan", traffic=300)
 def l3_losses(
     monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str = EVENTS
 ) -> list[Episode]:
-    """What a job on cores 0 and 4 loses, 8 s before and 6 s after others start. The memory has
-    moved far more before."""
+    """What a job on cores 0 and 4 loses, 8 s before and 6 s after others start. Memory traffic has
+    been far higher before."""
 
     def script(script: Script) -> None:
         script.stage(2).run([1, 2, 3], STREAM)
@@ -122,7 +122,7 @@ def l3_losses(
     return [e for e in episodes if e.kind == "neighbour"]
 
 
-def test_others_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     (episode,) = l3_losses(monkeypatch, MISSING, INTRUDER)
     assert (episode.cause, episode.cpus, episode.confidence) == ("cache", [0, 4], "inferred")
     assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)
@@ -135,24 +135,24 @@ def test_others_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.Mon
     ("victim", "intruder", "events"),
     [
         (MISSING, None, EVENTS),  # a phase of its own
-        (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),  # not by misses
+        (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),  # its misses are constant
         (dataclasses.replace(FRIENDLY, misses=4), INTRUDER, EVENTS),  # without a loss
         (MISSING, INTRUDER, ""),  # misses are not counted
     ],
 )
-def test_similar_patterns_are_no_fight_for_an_l3(
+def test_similar_patterns_are_not_l3_contention(
     monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str
 ) -> None:
     assert l3_losses(monkeypatch, victim, intruder, events) == []
 
 
-def test_a_saturated_memory_explains_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saturated_memory_explains_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     (episode,) = l3_losses(monkeypatch, MISSING, STREAM)
     assert episode.cause == "memory"
 
 
-def test_unknown_traffic_teaches_nothing() -> None:
-    """A package whose counters cannot be read, beside one whose can."""
+def test_unknown_traffic_is_not_learned() -> None:
+    """The counters of one package cannot be read."""
     hello, messages = messages_of("sim:steady,cpus=8,packages=2", 20)
     session = Session(hello)
     for message in messages:

@@ -1,4 +1,4 @@
-"""Tasks that are stalled for memory, from records of a stream."""
+"""Tasks that are stalled for memory, from simulated records."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ AT_LIMIT = {
 
 
 def episodes(*memory: object) -> tuple[Session, list[Episode]]:
-    """The episodes of a stream with one such record in each second, while process 4000 runs on
-    CPU 1."""
+    """The episodes of a stream with such a record each second, while process 4000 runs on CPU 1."""
     stream = RecordStream()
     for record in memory:
         records = {"tasks": {"1": [4000, "web", 0.5]}}
@@ -26,7 +25,7 @@ def episodes(*memory: object) -> tuple[Session, list[Episode]]:
     return stream.session, stream.episodes("memory-stall")
 
 
-def test_a_group_at_its_limit_has_the_time_that_its_tasks_stood_still() -> None:
+def test_a_group_at_its_limit_reports_the_stall_time_of_its_tasks() -> None:
     session, (result,) = episodes(None, AT_LIMIT, AT_LIMIT, None, None)
     assert (result.cause, result.cpus, result.confidence) == ("memory-limit", [1], "measured")
     assert result.depth == pytest.approx(0.3)
@@ -48,7 +47,7 @@ def test_a_group_at_its_limit_has_the_time_that_its_tasks_stood_still() -> None:
         ("numa-balancing", {"numa_hint_faults": 90_000, "numa_pages_migrated": 20_000}),
     ],
 )
-def test_what_the_kernel_counted_names_the_cause(cause: str, counts: dict[str, int]) -> None:
+def test_counts_of_the_kernel_name_the_cause(cause: str, counts: dict[str, int]) -> None:
     stalled_us = 0 if cause == "numa-balancing" else 300_000
     _, (result,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
     assert result.cause == cause
@@ -68,5 +67,5 @@ def test_what_the_kernel_counted_names_the_cause(cause: str, counts: dict[str, i
         7,
     ],
 )
-def test_no_episode(record: object) -> None:
+def test_stalls_without_a_known_reason_or_for_files_are_no_episode(record: object) -> None:
     assert episodes(None, record, record)[1] == []

@@ -1,4 +1,4 @@
-"""Tasks that slow down others, on a machine whose CPUs a test controls phase by phase."""
+"""Tasks that slow down others, on simulated CPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUSY = CpuLoad(1.0, ipc=0.4)
 
 
 class Play:
-    """A session of such a machine. Of 2 cores CPUs 0 and 2 are siblings, and so are 1 and 3."""
+    """A session of a machine of 2 cores: CPUs 0 and 2 are siblings, and so are 1 and 3."""
 
     def __init__(self, cores: int = 2, **more: Any) -> None:
         self.machine = Machine(cores=cores, **more)
@@ -34,7 +34,7 @@ class Play:
         self.machine.does |= {int(cpu[1:]): does for cpu, does in cpus.items()}
 
     def run(self, samples: int, *, every: int = 10, **records: Any) -> None:
-        """Plays samples; every tenth frame has records, as a probe sends them."""
+        """Plays samples. Each tenth frame has records, as a probe sends them."""
         seqs = range(self.seq, self.seq + samples)
         records_of = {seq: {} if seq % every else records for seq in seqs}
         session_of(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])
@@ -62,7 +62,7 @@ def repeated(play: Play, times: int) -> None:
 
 
 def together(samples: int = 30, *, alone: int = 41, then: list[object] = LMP, **more: Any) -> Play:
-    """CPU 0 runs lmp alone for some samples, then `then` together with stream on its sibling."""
+    """CPU 0 runs lmp alone for `samples`, then `then` while stream runs on its sibling."""
     play = Play(**more)
     play.does(**ALONE)
     play.run(alone, tasks={"0": LMP})
@@ -71,7 +71,7 @@ def together(samples: int = 30, *, alone: int = 41, then: list[object] = LMP, **
     return play
 
 
-def test_a_sibling_takes_a_quarter_and_is_named() -> None:
+def test_a_sibling_that_takes_a_quarter_is_named() -> None:
     play = together()
     (result,) = play.running
     assert (result.cause, result.cpus, result.confidence) == ("sibling", [0], "inferred")
@@ -87,7 +87,7 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
 
 
 @pytest.mark.parametrize("next_task", [None, [4000, "other", 0.95], [4002, "lmp", 0.95]])
-def test_the_ipc_alone_of_a_task_is_not_shown_for_the_next_one(next_task: list[object]) -> None:
+def test_the_ipc_alone_of_a_task_is_not_used_for_the_next_one(next_task: list[object]) -> None:
     """The task ends, executes another program, or its CPU runs another process."""
     play = Play()
     play.does(**ALONE)
@@ -101,7 +101,7 @@ def test_the_ipc_alone_of_a_task_is_not_shown_for_the_next_one(next_task: list[o
     assert alone(0) == pytest.approx(1.0, abs=0.01) if next_task else isnan(alone(0))
 
 
-def test_a_sibling_that_came_and_went_three_times_is_measured() -> None:
+def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     play = Play()
     repeated(play, 4)
     results = [(e.confidence, e.evidence["changes_with_sibling"]) for e in play.ended]
@@ -112,7 +112,7 @@ def test_a_sibling_that_came_and_went_three_times_is_measured() -> None:
 
 
 def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
-    """The sibling runs all the time; the program is slower from the middle of that time on."""
+    """The sibling runs all the time; the program slows down halfway."""
     play = Play()
     for ipc, sibling, more in ((2.0, REST, {}), (2.0, BUSY, {"2": STREAM}), (1.5, BUSY, {})):
         play.does(c0=CpuLoad(1.0, ipc=ipc), c2=sibling)
@@ -120,7 +120,7 @@ def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
     assert play.running == play.ended == []
 
 
-def test_a_sibling_is_blamed_after_the_program_changed_by_itself_only_if_it_comes_again() -> None:
+def test_a_sibling_is_blamed_after_a_phase_change_only_if_it_returns() -> None:
     play = Play()
     for ipc, samples in ((1.0, 50), (2.0, 400)):
         play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
@@ -134,12 +134,12 @@ def test_a_sibling_is_blamed_after_the_program_changed_by_itself_only_if_it_come
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
-def test_a_task_that_may_have_run_before_the_loss_is_no_victim(share: float, count: int) -> None:
-    """The loss begins in the middle of the time that the record covers."""
+def test_a_task_that_may_have_run_before_the_loss_is_not_a_victim(share: float, count: int) -> None:
+    """The loss begins in the middle of the interval that the record covers."""
     assert len(together(14, alone=46, then=[4000, "lmp", share]).running) == count
 
 
-def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
+def test_each_cpu_has_its_own_share_of_a_running_episode() -> None:
     play = Play()
     play.does(**ALONE, c1=CpuLoad(1.0, ipc=2.0), c3=REST)
     play.run(41, tasks={"0": LMP, "1": LMP})
@@ -157,12 +157,12 @@ def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
     assert share(second, 1) == pytest.approx(0.5, abs=0.01)
 
 
-def test_another_program_that_is_slower_loses_nothing() -> None:
+def test_another_slower_program_loses_nothing() -> None:
     play = together(100, then=[4002, "other", 0.95])
     assert play.running == play.ended == []
 
 
-def test_an_unsteady_program_is_not_called_a_victim() -> None:
+def test_an_unsteady_program_is_not_a_victim() -> None:
     play = Play()
     for _ in range(10):
         for ipc in (1.4, 2.6):
@@ -174,7 +174,7 @@ def test_an_unsteady_program_is_not_called_a_victim() -> None:
 
 
 def test_an_old_baseline_hardly_counts() -> None:
-    """A phase that was half as fast, and over for 25 s."""
+    """A phase of half the IPC that ended 25 s ago."""
     play = Play()
     repeated(play, 2)
     for ipc, samples in ((1.0, 50), (2.0, 250)):
@@ -197,7 +197,7 @@ def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
         assert all(e.confidence == "inferred" and "who" not in e.evidence for e in play.running)
 
 
-def test_a_baseline_of_a_minute_ago_is_only_inferred_from() -> None:
+def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
     play, message = Play(), []
     repeated(play, 4)
     play.does(**TOGETHER)
@@ -216,7 +216,7 @@ def test_a_loss_ends_when_the_victim_leaves() -> None:
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
 
 
-def test_steal_hurts_only_who_has_work() -> None:
+def test_steal_affects_only_busy_cpus() -> None:
     play = Play()
     play.does(c0=CpuLoad(0.7, steal=0.3), c1=CpuLoad(0.05, steal=0.3, system=0.0))
     play.run(20)
@@ -228,7 +228,7 @@ def test_steal_hurts_only_who_has_work() -> None:
     assert play.ended[0].end_ns == 19 * SAMPLE_NS
 
 
-def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
+def test_a_guest_names_its_hypervisor_and_counts_doubted_values() -> None:
     play = Play(changes={"virtualisation": "kvm"})
     play.does(c0=CpuLoad(0.7, steal=0.3))
     play.run(20)
@@ -243,7 +243,7 @@ def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
 
 
 def threads(play: Play, share: float, wait: float | None, cpus: tuple[int, ...] = (0,)) -> dict:  # type: ignore[type-arg]
-    """Its record at the next frame: each of its threads runs and waits for these shares."""
+    """The job's next record: its threads run and wait for these shares."""
     ns = play.seq * SAMPLE_NS
     waited = None if wait is None else int(wait * ns)
     return {
@@ -262,7 +262,7 @@ def watched(play: Play, samples: int, share: float, wait: float | None, **record
 NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, "lmp", 0.5]]}}
 
 
-def test_a_job_that_waits_and_for_whom() -> None:
+def test_a_job_that_waits_for_others_is_named_with_them() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=CpuLoad(1.0))
     watched(play, 21, 0.5, 0.5, **NOISY)
@@ -274,7 +274,7 @@ def test_a_job_that_waits_and_for_whom() -> None:
     assert result.evidence["involuntary_switches_per_s"] == 10
 
 
-def test_waits_begin_and_end_when_they_do() -> None:
+def test_waits_begin_and_end_in_the_right_sample() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=CpuLoad(1.0))
     run_ns = wait_ns = 0
@@ -300,7 +300,7 @@ def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
     assert play.running == []
 
 
-def test_a_job_that_waits_for_itself() -> None:
+def test_a_job_with_more_threads_than_cpus_waits_for_itself() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=CpuLoad(1.0))
     for _ in range(12):
@@ -330,7 +330,7 @@ def test_threads_of_one_process_wait_for_each_other() -> None:
     assert result.evidence["who"] == [TaskOnCpu(4009, "stream", 0)]
 
 
-def test_unreported_waits_are_no_loss() -> None:
+def test_unreported_waits_are_not_a_loss() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=CpuLoad(1.0))
     watched(play, 21, 0.5, None, **NOISY)
@@ -342,14 +342,14 @@ def test_only_the_watched_job_is_checked() -> None:
 
 
 def at_full_clock(cores: int = 2) -> Play:
-    """A job that has run alone at 3.4 GHz, its ceiling."""
+    """A job that has run alone at its ceiling of 3.4 GHz."""
     play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
     play.does(c0=CpuLoad(1.0, hz=3.4e9))
     watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
     return play
 
 
-def test_others_who_wake_up_take_turbo_from_the_job() -> None:
+def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
     play = at_full_clock()
     play.does(c0=CpuLoad(1.0, hz=3.06e9), c1=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
@@ -362,7 +362,7 @@ def test_others_who_wake_up_take_turbo_from_the_job() -> None:
     assert result.evidence["who"] == [TaskOnCpu(4009, "xhpl", 1)]
 
 
-def test_a_job_that_grows_has_only_itself_to_blame() -> None:
+def test_a_job_that_grows_lowers_its_own_clock() -> None:
     play = at_full_clock(3)
     play.does(c1=CpuLoad(1.0, hz=3.4e9))
     watched(play, 20, 1.0, 0.0, tasks={"0": LMP, "1": STREAM})
@@ -373,7 +373,7 @@ def test_a_job_that_grows_has_only_itself_to_blame() -> None:
 
 
 @pytest.mark.parametrize("crowded", [True, False])
-def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None:
+def test_a_power_limit_is_blamed_on_others_only_if_one_started(crowded: bool) -> None:
     play = at_full_clock()
     play.does(c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9) if crowded else REST)
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
@@ -385,7 +385,7 @@ def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None
         assert result.evidence["turbo_drop"] == "power-pl1"
 
 
-def test_a_ceiling_that_was_not_known_before_is_not_compared(
+def test_an_unknown_earlier_ceiling_is_not_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
@@ -410,7 +410,7 @@ def test_a_ceiling_that_was_not_known_before_is_not_compared(
     assert not result.evidence.keys() & {"ceiling_hz", "ceiling_before_hz"}
 
 
-def test_a_clock_that_falls_while_nobody_came_is_no_neighbour() -> None:
+def test_a_clock_that_falls_without_new_tasks_is_not_blamed_on_others() -> None:
     play = at_full_clock()
     play.does(c0=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9

@@ -1,4 +1,4 @@
-"""Stops by CPU quotas, from records of a stream; no neighbour is blamed for them."""
+"""Stops by CPU quotas, from simulated records; no other task is blamed for them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OTHER = [4001, "stream", 0.5]
 
 
 class Limited(RecordStream):
-    """A job whose one thread may run half of the time on CPU 0, with a record of tasks and quotas a
+    """A job with one thread on CPU 0, whose quota is half a CPU. Tasks and quotas have a record a
     second."""
 
     run_ns = wait_ns = throttled_us = periods = 0
 
     def limit(self, *, stopped: float, waited: float = 0.0, quota: bool = True) -> None:
-        """`stopped`: share of the time for which the quota stops the job; `waited`: for which it
-        waits for another task."""
+        """`stopped`: share of the time for which the quota stops the job; `waited`: share for which
+        it waits for another task."""
         wait = stopped + waited
 
         def record(throttled: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Limited(RecordStream):
         self.second({}, records)
 
 
-def test_a_stop_is_an_episode_with_its_owner_and_its_share() -> None:
+def test_a_stop_is_an_episode_with_owner_and_share() -> None:
     job = Limited()
     for stopped in (0, 0.5, 0.5, 0, 0):
         job.limit(stopped=stopped)
@@ -64,7 +64,7 @@ def test_a_stop_is_an_episode_with_its_owner_and_its_share() -> None:
     assert words == "pod 0a1b2c3d was stopped by its CPU quota for 50 % of the time"
 
 
-def test_it_ends_when_the_group_has_no_quota_any_more() -> None:
+def test_an_episode_ends_when_the_quota_is_removed() -> None:
     job = Limited()
     for quota in (True, True, False):
         job.limit(stopped=0.5, quota=quota)
@@ -72,7 +72,7 @@ def test_it_ends_when_the_group_has_no_quota_any_more() -> None:
     assert result.end_ns == 2 * PER_S * SAMPLE_NS
 
 
-def test_nobody_is_blamed_for_the_waits_of_a_quota() -> None:
+def test_no_task_is_blamed_for_waits_caused_by_a_quota() -> None:
     job = Limited(watch="web")
     for _ in range(4):
         job.limit(stopped=0.5)
@@ -80,7 +80,7 @@ def test_nobody_is_blamed_for_the_waits_of_a_quota() -> None:
     assert job.episodes("neighbour") == []
 
 
-def test_a_wait_beside_a_quota_is_told_without_what_the_quota_took() -> None:
+def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
     job = Limited(watch="web")
     for _ in range(5):
         job.limit(stopped=0.3, waited=0.3)
@@ -91,7 +91,7 @@ def test_a_wait_beside_a_quota_is_told_without_what_the_quota_took() -> None:
     assert len(job.episodes("quota")) == 1
 
 
-def test_once_a_quota_is_gone_waits_are_judged_at_each_sample_again() -> None:
+def test_waits_are_evaluated_each_sample_after_a_quota_is_removed() -> None:
     job = Limited(watch="web")
     job.limit(stopped=0, quota=True)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Ramps, step by step, from clocks written by hand."""
+"""Ramps, sample by sample, from handwritten clocks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Each = float | Sequence[float]
 
 
 class Walk(Stepped):
-    """Cores that a test controls sample by sample."""
+    """Simulated cores."""
 
     def __init__(self, cores: int = 1, packages: int = 1) -> None:
         cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
@@ -62,7 +62,7 @@ class Walk(Stepped):
         return self.go(ghz[-1], samples=HOLD)
 
 
-def test_a_ramp_lasts_from_the_waking_to_the_steady_clock() -> None:
+def test_a_ramp_lasts_from_wake_up_to_the_steady_clock() -> None:
     walk = Walk().sleep(20).climb(1.2, 2.0, 2.8, 2.98, 3.0)
     (ramp,) = walk.ended
     assert (ramp.kind, ramp.cpus, ramp.cause) == ("ramp", [0, 1], "-")
@@ -79,7 +79,7 @@ def test_a_ramp_lasts_from_the_waking_to_the_steady_clock() -> None:
 
 
 def test_the_first_clock_is_measured_only_with_many_samples() -> None:
-    """In the first sample the clock rises, so its mean is too low."""
+    """The clock rises within the first sample, so its mean is too low."""
     (few,) = Walk().sleep().climb(1.2, 1.8, 2.4, 3.0).ended
     (many,) = Walk().sleep().climb(1.2, 1.6, 2.0, 2.4, 3.0).ended
     assert (few.confidence, many.confidence) == ("inferred", "measured")
@@ -103,18 +103,18 @@ def test_drops_during_a_climb_are_counted() -> None:
 @pytest.mark.parametrize(
     ("first", "ramps"), [(1 - MIN_GAIN - 0.01, 1), (1 - MIN_GAIN + 0.01, 0), (1.5, 0)]
 )
-def test_a_small_gain_is_no_ramp(first: float, ramps: int) -> None:
+def test_a_small_gain_is_not_a_ramp(first: float, ramps: int) -> None:
     assert len(Walk().sleep().climb(3 * first, 3.0).ended) == ramps
 
 
 @pytest.mark.parametrize(("steady", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])
-def test_a_ramp_leads_towards_the_ceiling(steady: float, ramps: int) -> None:
+def test_the_target_of_a_ramp_is_the_ceiling(steady: float, ramps: int) -> None:
     walk = Walk().sleep().go(0.46, ceiling=5.3 * GHZ)
     walk.go(steady, samples=HOLD + 1, ceiling=5.3 * GHZ)
     assert len(walk.ended) == ramps
 
 
-def test_a_core_that_slept_for_less_than_a_second_has_none() -> None:
+def test_a_core_that_slept_for_less_than_a_second_has_no_ramp() -> None:
     assert Walk().sleep().go(3.0, samples=9).sleep(REST - 1).climb(1.2, 3.0).ended == []
     assert len(Walk().sleep().go(3.0, samples=9).sleep(REST).climb(1.2, 3.0).ended) == 1
 
@@ -133,7 +133,7 @@ def test_a_core_that_works_little_has_no_ramp(util: float, ramps: int) -> None:
     assert len(walk.ended) == ramps
 
 
-def test_cores_that_wake_together_are_one_ramp_with_the_slowest_named() -> None:
+def test_cores_that_wake_together_are_one_ramp_that_names_the_slowest() -> None:
     walk = Walk(cores=4).sleep().go([1.2, 1.2, 0.8, 1.2], util=[1, 1, 0.01, 0.02])
     walk.go([2.0, 2.0, 0.8, 1.2], util=[1, 1, 0, 1]).go([3, 3, 0.8, 2], util=[1, 1, 0, 1])
     for clock in (1.5, 2.5):
@@ -146,7 +146,7 @@ def test_cores_that_wake_together_are_one_ramp_with_the_slowest_named() -> None:
     assert ramp.evidence["slowest_cpu"] == 1
 
 
-def test_cores_of_two_packages_or_of_two_moments_are_not() -> None:
+def test_cores_of_two_packages_or_different_times_are_separate_ramps() -> None:
     walk = Walk(cores=4, packages=2).sleep().climb(1.2, 2.0, 3.0)
     assert [ramp.cpus for ramp in walk.ended] == [[0, 2, 4, 6], [1, 3, 5, 7]]
     walk = Walk(cores=2).sleep().go([1.2, 0.8], util=[1, 0], samples=2)
@@ -154,7 +154,7 @@ def test_cores_of_two_packages_or_of_two_moments_are_not() -> None:
     assert [ramp.cpus for ramp in walk.ended] == [[0, 2], [1, 3]]
 
 
-def test_a_sample_that_was_not_read_makes_times_less_certain() -> None:
+def test_an_unread_sample_makes_times_less_certain() -> None:
     walk = Walk().sleep(20).go(1.2).go(NAN, util=NAN).climb(3.0)
     (ramp,) = walk.ended
     assert ramp.evidence["resolution_s"] == 0.2
@@ -163,15 +163,15 @@ def test_a_sample_that_was_not_read_makes_times_less_certain() -> None:
     assert walk.ended[0].start_ns / S == 20.5
 
 
-def test_a_core_that_is_read_no_more_is_not_taken_for_steady() -> None:
+def test_a_core_that_is_no_longer_read_is_not_assumed_steady() -> None:
     walk = Walk().sleep().go(1.2).go(3.0).go(NAN, util=NAN, samples=50)
     assert walk.ended == []
     assert not walk.climbing()
     asleep = Walk().sleep().go(NAN, util=NAN, samples=50)
-    assert asleep.go(1.2).go(3.0, samples=20).ended == []  # nobody knows that it still slept
+    assert asleep.go(1.2).go(3.0, samples=20).ended == []  # it may have been awake
 
 
-def test_a_late_sample_is_but_a_long_one() -> None:
+def test_a_late_sample_counts_as_one_long_sample() -> None:
     (ramp,) = Walk().sleep(20).go(0.8, util=0.01, ns=8 * S).climb(1.2, 2.0, 3.0).ended
     assert (ramp.start_ns / S, ramp.evidence["steady_s"]) == (28, 0.2)
     (ramp,) = Walk().sleep(20).go(1.2).go(2.0, ns=8 * S).climb(3.0).ended
@@ -179,14 +179,14 @@ def test_a_late_sample_is_but_a_long_one() -> None:
 
 
 @pytest.mark.parametrize("gap_ns", [GAP_NS + S, -S, 0])
-def test_after_a_gap_nothing_is_known(gap_ns: int) -> None:
+def test_a_gap_in_the_stream_discards_a_ramp(gap_ns: int) -> None:
     walk = Walk().sleep().go(1.2).go(2.0, ns=gap_ns).go(3.0, samples=20)
     assert walk.ended == []
     assert len(walk.sleep().climb(1.2, 3.0).ended) == 1
 
 
 def ramps(machine: Machine) -> list[Episode]:
-    """A whole session of a core of two threads that sleep for 2 s, and then one works."""
+    """Plays a core of two threads that sleep for 2 s; then one of them works."""
     machine.does = {0: CpuLoad(0.01, 0.8e9, system=0.0), 1: CpuLoad(0.01, 0.8e9, system=0.0)}
 
     def script(_: Machine, seq: int) -> None:

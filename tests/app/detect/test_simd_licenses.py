@@ -1,4 +1,4 @@
-"""SIMD levels without a drop, from counters that a test controls."""
+"""SIMD levels without a drop, from simulated counters."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LEVELS = [made.counter("license_1"), made.counter("license_2")]
 
 
 def paced(ceiling_hz: float | None = HZ) -> Paced:
-    """Two cores whose first threads work all the time, at their ceiling of 3 GHz."""
+    """Two cores whose first threads are always busy, at their ceiling of 3 GHz."""
     package = [] if ceiling_hz is None else [made.CEILING]
     walk = Paced(KIND, [made.REF, made.CYCLES, *LEVELS], package=package)
     return walk.go(4, ref=[TSC, TSC, 0, 0], cycles=[HZ, HZ, 0, 0], ceiling_hz=ceiling_hz)
 
 
 def wide(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any) -> Paced:
-    """The first core is at level 1 for this share of its cycles."""
+    """The first core spends this share of its cycles at level 1."""
     return walk.go(samples, license_1=[share * HZ, 0, 0, 0], **rates)
 
 
@@ -37,8 +37,8 @@ def test_a_license_lasts_as_long_as_wide_code() -> None:
     assert episode.evidence["simd"] == (1, 1.0)
 
 
-def test_each_thread_counts_what_the_core_does() -> None:
-    """Also one that is halted: its count is no second one (Intel's metrics halve their sum)."""
+def test_all_threads_report_the_counts_of_their_core() -> None:
+    """Even a halted thread does: its count is not added (Intel's metrics halve the sum)."""
     walk = paced().go(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((1, 0.5))
     assert (
@@ -49,20 +49,20 @@ def test_each_thread_counts_what_the_core_does() -> None:
     assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
 
 
-def test_the_threshold_to_continue_is_below_that_to_begin() -> None:
+def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
     assert wide(paced(), 0.9 * LICENSE_START).spans() == []
     walk = wide(wide(paced(), 1.1 * LICENSE_START), 1.1 * LICENSE_END)
     assert walk.spans() == [(4, None)]
     assert wide(walk, 0.9 * LICENSE_END).spans() == [(4, 12)]
 
 
-def test_a_single_sample_is_no_episode() -> None:
+def test_a_single_sample_is_not_an_episode() -> None:
     assert wide(wide(paced(), samples=1), 0).spans() == []
 
 
 def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
     walk = wide(paced(), cycles=[2.9e9, HZ, 0, 0])
-    assert walk.session.detector.running == walk.running  # this is not a drop
+    assert walk.session.detector.running == walk.running  # not a drop
     assert walk.running[0].depth == pytest.approx(0.1e9)
     assert walk.running[0].evidence["busy_hz"] == 2_900_000_000
 
@@ -71,12 +71,12 @@ def test_without_a_ceiling_the_depth_is_unknown() -> None:
     assert wide(paced(None)).running[0].depth is None
 
 
-def test_the_reported_level_is_that_of_most_code() -> None:
+def test_the_level_of_most_code_is_reported() -> None:
     walk = wide(paced(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((2, 0.6))
 
 
-def test_a_turbo_drop_for_a_license_replaces_it() -> None:
+def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
     walk = wide(wide(paced()), cycles=[0.8 * HZ, HZ, 0, 0])
     assert walk.spans() == [(4, 8)]
     kinds = [(e.kind, e.cause, e.start_ns // S) for e in walk.session.detector.running]

@@ -1,4 +1,4 @@
-"""SMIs and steal, step by step: single counts and ticks."""
+"""SMIs and steal, sample by sample: single counts and ticks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Walk(Stepped):
 
     def go(self, count: float | list[float], *, samples: int = 1, ns: int = S,
            spans: list[int] | None = None) -> Walk:  # fmt: skip
-        """`spans`: samples that each CPU's row covers; 0: not read."""
+        """`spans`: samples that the row of each CPU covers; 0: not read."""
         for _ in range(samples):
             moved = np.broadcast_to(np.array(count, float), 4)
             span_ns = np.array(spans or [1] * 4) * float(ns)
@@ -41,13 +41,13 @@ def test_an_episode_spans_its_smis_and_counts_them() -> None:
     assert walk.detector.running == []
 
 
-def test_after_a_second_without_one_the_next_is_another() -> None:
+def test_an_smi_after_more_than_a_second_is_another_episode() -> None:
     walk = Walk().go(1).go(0, samples=PAUSE - 1).go(1).go(0, samples=PAUSE).go(1)
     assert walk.spans() == [(0, PAUSE + 1), (2 * PAUSE + 1, None)]
     assert [e.depth for e in (*walk.ended, *walk.detector.running)] == [2, 1]
 
 
-def test_a_cpu_that_was_not_read_for_a_while_has_no_smis_of_its_own() -> None:
+def test_a_cpu_that_was_not_read_has_no_smis_of_its_own() -> None:
     walk = Walk().go([1, 1, 1, 0], spans=[1, 1, 1, 0]).go(0, samples=6, spans=[1, 1, 1, 0])
     walk.go([0, 0, 0, 1], spans=[1, 1, 1, 8])
     assert walk.spans() == [(0, None)]
@@ -57,18 +57,18 @@ def test_a_cpu_that_was_not_read_for_a_while_has_no_smis_of_its_own() -> None:
     assert walk.go([0, 0, 0, 1], spans=[1, 1, 1, 12]).spans() == [(0, 1)]
 
 
-def test_after_unread_samples_the_start_is_the_earliest_possible() -> None:
+def test_the_start_after_unread_samples_is_the_earliest_possible() -> None:
     assert Walk().go(0).go(0, samples=4, spans=[0] * 4).go(1, spans=[5] * 4).spans() == [(1, None)]
 
 
 @pytest.mark.parametrize("ns", [GAP_NS + S, -S])
-def test_a_gap_and_a_jump_of_time_end_it_before_and_count_nothing(ns: int) -> None:
+def test_gaps_and_clock_jumps_end_an_episode_and_are_not_counted(ns: int) -> None:
     walk = Walk().go(0).go(2, samples=2).go(50, ns=ns)
     assert walk.spans() == [(1, 3)]
     assert walk.ended[0].depth == 4
 
 
-def test_a_column_that_is_not_known_counts_nothing() -> None:
+def test_unknown_columns_are_not_counted() -> None:
     assert Walk().go(float("nan"), samples=3).spans() == []
 
 
@@ -79,8 +79,7 @@ NAN = float("nan")
 
 
 class TicksWalk(Stepped):
-    """Advances by a number of ticks on the first CPU in each sample, and none on the other
-    three."""
+    """Adds a number of ticks to the first CPU in each sample, and none to the other three."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,18 +94,18 @@ class TicksWalk(Stepped):
 
 @pytest.mark.parametrize(("ticks", "spans"), [
     ([0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0], [(1, 5)]),
-    ([0, 2, 2], [(1, None)]),  # told in its second sample, from the first
+    ([0, 2, 2], [(1, None)]),  # reported in its second sample, with the start of the first
     ([0, 3], [(1, None)]),
     ([0, 1, 1, 1, 0], [(1, None)]),
     ([0, 1, 0, 1, 0, 1, 0, 1], [(1, None)]),  # a twentieth
 ])  # fmt: skip
-def test_ticks_that_follow_each_other_are_one_episode(
+def test_consecutive_ticks_are_one_episode(
     ticks: list[float], spans: list[tuple[int, int | None]]
 ) -> None:
     assert TicksWalk().go(*ticks).spans() == spans
 
 
-def test_earlier_sparse_ticks_are_no_part_of_an_episode() -> None:
+def test_earlier_sparse_ticks_are_not_part_of_an_episode() -> None:
     assert TicksWalk().go(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
 
 
@@ -120,27 +119,27 @@ def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
     assert episode.evidence["ticks"] == 18
 
 
-def test_a_low_share_is_as_deep_as_it_is_between_ticks() -> None:
+def test_a_low_share_is_averaged_over_the_pauses_between_ticks() -> None:
     (episode,) = TicksWalk().go(*[1, 0] * 20).detector.running
     assert episode.depth == pytest.approx(0.05)
 
 
-def test_a_pause_shorter_than_a_tick_may_need_does_not_end_it() -> None:
+def test_a_pause_shorter_than_the_time_between_ticks_does_not_end_it() -> None:
     walk = TicksWalk().go(3, 3, 0, 0, 0, 1)
     assert walk.spans() == [(0, None)]
     assert walk.go(*[0] * 6).spans() == [(0, 6)]
 
 
-def test_a_cpu_that_is_gone_ends_it_when_it_was_last_robbed() -> None:
+def test_steal_of_an_offline_cpu_ends_when_it_was_last_counted() -> None:
     walk = TicksWalk().go(2, 2, 2).go(*[NAN] * (GAP_NS // S))
     assert walk.spans() == [(0, None)]
     assert walk.go(NAN).spans() == [(0, 3)]
 
 
 @pytest.mark.parametrize("usual", [0.0, 0.03])
-def test_only_more_steal_than_usual_is_an_episode(usual: float) -> None:
-    """A host that always takes 3 %, in ticks at random, makes a thousand runs of close ticks an
-    hour. A burst of 25 % for 3 s is found all the same."""
+def test_only_steal_above_the_usual_is_an_episode(usual: float) -> None:
+    """A host that always takes 3 % in random ticks makes a thousand runs of close ticks an hour. A
+    burst of 25 % for 3 s must still be detected."""
     rng, detector = np.random.default_rng(1), RunningEpisodes()
     steals = Steals(SampleReader(Machine(cores=1, threads=1).hello), detector)
     ended, spells = list[Episode](), 20

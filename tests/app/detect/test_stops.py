@@ -1,4 +1,4 @@
-"""A watched job whose threads are stopped, from records of a stream."""
+"""A watched job whose threads are stopped, from simulated records."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from perftop.session.session import Session
 
 
 def episodes(states: str, active: float = 1.0) -> tuple[Session, list[Episode]]:
-    """The episodes of a job whose only thread has one of these states in each second; it is active
-    for this share of the time while it is running or asleep."""
+    """The episodes of a job with one thread, whose state changes once a second as listed; it is
+    active for this share of the time while it is running or asleep."""
     stream, run_ns = RecordStream(watch="job"), 0
 
     def records(state: str) -> dict[str, object]:
@@ -47,7 +47,7 @@ def test_a_stop_lasts_from_record_to_record(state: str, words: str) -> None:
     assert text(sentence(session.topology, [result], names, over=True)) == words
 
 
-def test_a_thread_loses_as_much_as_it_was_active_before() -> None:
+def test_a_stopped_thread_loses_its_previous_activity() -> None:
     _, (result,) = episodes("SSTT", active=0.25)
     assert result.depth == pytest.approx(0.25, abs=0.03)
     assert episodes("SSTT", active=0.01)[1] == []

@@ -1,4 +1,4 @@
-"""Throttling that lowers no clock, from counters that a test controls."""
+"""Throttling that does not lower the clock, from simulated counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CPU = [made.REF, made.CYCLES, IDLE, STEAL]
 
 
 def paced(*cpu: Any, **more: Any) -> Paced:
-    """Two cores of two threads that work all the time, at their ceiling of 3 GHz."""
+    """Two cores of two threads that are always busy, at their ceiling of 3 GHz."""
     package = [made.CEILING, *more.pop("package", ())]
     walk = Paced(KIND, [*CPU, *cpu], package=package, **more)
     return walk.go(4, ref=TSC, cycles=HZ, ceiling_hz=HZ)
@@ -34,7 +34,7 @@ def halted(share: float) -> dict[str, Any]:
     return {"ref": (1 - share) * TSC, "cycles": (1 - share) * HZ}
 
 
-def test_length_follows_the_status_and_depth_the_cost() -> None:
+def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
     walk = paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9, 0], **halted(0.25))
     walk.go(PAUSE, limit_reasons=[0, 0, 0], **halted(0))
     assert walk.spans() == [(4, 9)]
@@ -45,7 +45,7 @@ def test_length_follows_the_status_and_depth_the_cost() -> None:
     assert episode.evidence["thermal_status_share"] == 0.9
 
 
-def test_the_threshold_to_continue_is_below_that_to_begin() -> None:
+def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
     assert paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9 * START, 0]).spans() == []
     walk = paced(package=[REASONS]).go(3, limit_reasons=[0, 1.5 * START, 0])
     assert walk.go(3, limit_reasons=[0, 1.2 * END, 0]).spans() == [(4, None)]
@@ -60,7 +60,7 @@ def test_without_polls_the_status_is_unknown() -> None:
     assert walk.spans() == [(4, 12)]
 
 
-def test_a_single_sample_is_no_episode() -> None:
+def test_a_single_sample_is_not_an_episode() -> None:
     walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 1, 0])
     assert walk.go(3, limit_reasons=[0, 0, 0]).spans() == []
 
@@ -71,7 +71,7 @@ def test_a_single_sample_is_no_episode() -> None:
     (CRITICAL, [0, 1], "thermal", [0, 1, 2, 3]),
     (CORE, [[0, 0, 0], [0.3, 0, 0]], "thermal", [1, 3]),
     (CORE, [[0, 0.3, 0], [0, 0, 0]], "prochot", [0, 2]),
-    (REASONS, [0, 0, 1], None, []),  # a power limit, which another detector reports
+    (REASONS, [0, 0, 1], None, []),  # a power limit, reported by another detector
     (PACKAGE, [0, 0, 1], None, []),
 ])  # fmt: skip
 def test_status_bits_name_the_cause_and_the_cpus(
@@ -85,9 +85,9 @@ def test_status_bits_name_the_cause_and_the_cpus(
 
 @pytest.mark.parametrize(("register", "depth"), [
     (0b11110, 0.125), (0b11100, 0.25), (0b10010, 0.875), (0b01110, None), (0b10000, None),
-    (0b11111, 0.0625), (0b10001, 0.9375),  # in sixteenths, where CPUID announces it
+    (0b11111, 0.0625), (0b10001, 0.9375),  # in sixteenths, if CPUID reports them
 ])  # fmt: skip
-def test_modulation_is_as_deep_as_the_register_asks_where_nothing_else_tells(
+def test_the_register_gives_the_depth_of_modulation_without_other_data(
     register: int, depth: float | None
 ) -> None:
     walk = Paced(KIND, [made.CYCLES, MODULATION]).go(6, cycles=HZ, modulation=[0, register, 0, 0])
@@ -104,19 +104,19 @@ def test_depth_is_unknown_without_a_measure_of_cost() -> None:
     assert [e.depth for e in walk.running] == [None]
 
 
-def test_a_hot_package_whose_clock_drops_is_no_throttle() -> None:
+def test_a_hot_package_with_a_clock_drop_is_not_a_throttle() -> None:
     walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
     assert walk.spans() == []
     assert [e.cause for e in walk.session.detector.running] == ["thermal"]
 
 
-def test_a_power_limited_package_that_is_hot_at_times_is_no_throttle() -> None:
+def test_a_power_limited_package_that_is_hot_at_times_is_not_a_throttle() -> None:
     walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 0.5, 1], cycles=0.8 * HZ)
     assert walk.spans() == []
     assert [e.cause for e in walk.session.detector.running] == ["power-pl1"]
 
 
-def test_cores_without_work_are_no_throttle_either() -> None:
+def test_idle_cores_are_not_a_throttle() -> None:
     rates: dict[str, Any] = {"ref": [TSC, 0, TSC, 0], "cycles": [0.8 * HZ, 0, 0.8 * HZ, 0]}
     walk = Paced(KIND, CPU, package=[made.CEILING, REASONS])
     walk.go(4, ref=[TSC, 0] * 2, cycles=[HZ, 0] * 2, idle_s=[0, 1] * 2, ceiling_hz=HZ)
@@ -125,14 +125,14 @@ def test_cores_without_work_are_no_throttle_either() -> None:
     assert [e.cpus for e in walk.session.detector.running] == [[0, 2]]
 
 
-def test_a_drop_that_follows_takes_its_place() -> None:
+def test_a_drop_that_follows_replaces_the_throttle() -> None:
     walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
     walk.go(4, cycles=0.8 * HZ).go(4, cycles=HZ)
     assert walk.spans() == [(4, 8), (12, None)]
 
 
-def test_edges_of_a_drop_are_no_throttle() -> None:
-    """A fifth of a sample: too little for the clock to be low, enough polls to be hot."""
+def test_edges_of_a_drop_are_not_a_throttle() -> None:
+    """A fifth of a sample: too short for a low clock, long enough for the polls to see heat."""
     walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 0.2, 0], cycles=0.96 * HZ)
     walk.go(3, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
     walk.go(1, limit_reasons=[0, 0.2, 0], cycles=0.98 * HZ)
@@ -149,7 +149,7 @@ def test_simultaneous_causes_are_separate_episodes() -> None:
     results = {(e.kind, e.cause): (e.start_ns // S, (e.end_ns or 0) // S) for e in everything}
     assert results == {
         ("throttle", "thermal"): (4, 12),
-        ("involuntary-halt", "modulation"): (4, 0),  # its cause was that of most of the time
+        ("involuntary-halt", "modulation"): (4, 0),  # the cause of most of the time
         ("license", "level"): (8, 0),
     }
 
@@ -157,7 +157,7 @@ def test_simultaneous_causes_are_separate_episodes() -> None:
 BOOKED = [made.counter(f"{scope}_throttled_s", "s", scale=NS) for scope in ("package", "core")]
 
 
-def test_throttled_time_counted_by_the_kernel_is_an_episode_of_that_length() -> None:
+def test_throttle_time_counted_by_the_kernel_is_an_episode_of_that_length() -> None:
     walk = paced(core=[BOOKED[1]]).go(20).go(1, core_throttled_s=[0, 12.0])
     assert walk.spans() == [(13, 25)]
     (episode,) = walk.go(3, core_throttled_s=0).ended
@@ -171,7 +171,7 @@ def test_a_package_and_its_cores_are_one_episode() -> None:
     assert [e.cpus for e in walk.ended] == [[0, 1, 2, 3]]
 
 
-def test_kernel_counts_add_no_throttle_beside_a_drop_or_a_status() -> None:
+def test_kernel_counts_add_no_throttle_during_a_drop_or_a_status() -> None:
     walk = paced(core=[BOOKED[1]]).go(5, cycles=[0.8 * HZ, HZ] * 2).go(5, cycles=HZ)
     assert [e.cpus for e in walk.go(1, core_throttled_s=10.0).ended] == [[1, 3]]
     walk = paced(core=[BOOKED[1]], package=[REASONS]).go(5, limit_reasons=[0, 1, 0])

@@ -1,4 +1,4 @@
-"""Episodes against the scripts of simulated machines."""
+"""Compares episodes with the scripts of simulated machines."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RUNS = [
     ("cpus=4,packages=1,seed=4", SECOND, 298.0),
     ("cpus=64,packages=2,seed=9", SECOND, 97.0),
 ]
-"""Machine, sample and seconds, at the end of which no script has an edge."""
+"""Machine, sample length, and a duration at whose end no script has an edge."""
 DAILY = RUNS[0], RUNS[4]
 """A small machine with short samples and a large machine with long samples. The other cases run at
-night, including large machines without episodes or with those of the small ones."""
+night."""
 UNREAD = "memory", RUNS[3]
 """A sample of 1 s in which the CPU of the other task is not read."""
 ONCE = {"steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts",
@@ -53,14 +53,14 @@ BY_CORE = {"turbo-drop", "license"}
 LOOSE = {"turbo-drop": 0.05, "neighbour": 0.05}
 """Relative tolerance of the depth by kind; the default is 2 %."""
 UNPROVEN = 20
-"""Number of samples before which too little is known of a program to blame its sibling."""
+"""Number of samples needed before a sibling can be blamed."""
 INFERRED = {"involuntary-halt", "memory"}
-"""Kinds, and causes of neighbours, that are inferred instead of measured."""
+"""Kinds of episodes, and causes of neighbours, that are inferred instead of measured."""
 LATE = 1.01
-"""Number of samples by which an episode may end late if another one begins there."""
+"""Number of samples by which an episode may end late if another one begins then."""
 ELSEWHERE = {"ramp": {"warmup", "demo"}, "suspect": {"jitter"}}
-"""Kinds that this test does not compare with the script, and the scenarios that may have them:
-ramps have a test of their own, and counts of siblings that are read 3 ms apart are suspect."""
+"""Kinds that this test does not compare, and the scenarios that may have them: ramps are tested
+separately, and counts of siblings that are read 3 ms apart are suspect."""
 
 
 def near(ns: int, raw_ns: int, at_s: float, sample_ns: int) -> bool:
@@ -75,7 +75,7 @@ def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -
     assert episode.confidence == ("inferred" if inferred else "measured")
     if true["depth"] is not None:
         loose = LOOSE.get(true["kind"], 0.02)
-        if true["kind"] == "neighbour" and true["end"]:  # its first and last sample count
+        if true["kind"] == "neighbour" and true["end"]:  # its first and last samples count
             loose += sample_ns / SECOND / (true["end"] - true["start"])
         assert episode.depth == pytest.approx(true["depth"], rel=loose)
     assert (episode.end_ns is None) == (true["end"] is None)
@@ -90,7 +90,7 @@ def told_of(hello: wire.Hello, true: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize(("spec", "sample_ns", "seconds"), CASES)
-def test_all_that_is_scripted_is_found_within_a_sample_and_nothing_else(
+def test_all_scripted_episodes_are_detected_within_a_sample_and_no_others(
     spec: str, sample_ns: int, seconds: float
 ) -> None:
     session, episodes = found_episodes(spec, sample_ns, seconds)
@@ -122,7 +122,7 @@ def test_other_tasks_are_named(machine: str, sample_ns: int, seconds: float) -> 
 
 @pytest.mark.parametrize("seconds", [300.0, pytest.param(3600.0, marks=NIGHTLY)])
 @pytest.mark.parametrize("scenario", cases_by_day(["steady", "idle", "jitter"], ["jitter"]))
-def test_a_long_time_in_which_nothing_happens(scenario: str, seconds: float) -> None:
+def test_a_long_healthy_run_has_no_episodes(scenario: str, seconds: float) -> None:
     _, episodes = found_episodes(f"{scenario},cpus=8", SECOND, seconds)
     assert episodes == []
 
@@ -137,8 +137,8 @@ def ramps(episodes: list[Episode]) -> list[Episode]:
     return [episode for episode in episodes if episode.kind == "ramp"]
 
 
-def is_it(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int) -> bool:
-    """They start and end at most a sample apart."""
+def matches_script(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int) -> bool:
+    """Start and end differ from the script by at most a sample."""
     assert ramp.end_ns is not None
     ends = (ramp.start_ns, true["start"]), (ramp.end_ns, true["end"])
     return all(abs(ns - hello.raw_ns - s * SECOND) <= 1.01 * sample_ns for ns, s in ends)
@@ -155,7 +155,7 @@ def is_it(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int
         pytest.param("demo", 13 * MS, 16, 1, 1, marks=pytest.mark.nightly),
     ],
 )
-def test_every_ramp_is_found_and_nothing_else(
+def test_all_ramps_are_detected_and_no_others(
     scenario: str, sample_ns: int, cpus: int, packages: int, seed: int
 ) -> None:
     spec, seconds = f"{scenario},cpus={cpus},packages={packages},seed={seed}", 12.0
@@ -164,17 +164,17 @@ def test_every_ramp_is_found_and_nothing_else(
     trues = scripted(spec, seconds, "ramp")
     assert len(trues) == {"warmup": 2, "demo": 1}[scenario]
     for true in trues:
-        mine = [ramp for ramp in left if is_it(hello, ramp, true, sample_ns)]
+        mine = [ramp for ramp in left if matches_script(hello, ramp, true, sample_ns)]
         left = [ramp for ramp in left if ramp not in mine]
         assert len(mine) == packages
         message = {cpu for ramp in mine for cpu in ramp.cpus}
         assert cores_of(hello, message) == cores_of(hello, true["cpus"])
         for ramp in mine:
-            _told_truly(ramp, true, sample_ns)
+            _has_scripted_values(ramp, true, sample_ns)
     assert left == []
 
 
-def _told_truly(ramp: Episode, true: dict[str, Any], sample_ns: int) -> None:
+def _has_scripted_values(ramp: Episode, true: dict[str, Any], sample_ns: int) -> None:
     report, lasted_s = ramp.evidence, true["end"] - true["start"]
     assert 0.95 <= report["resolution_s"] * SECOND / sample_ns <= 2.05  # some reads are missed
     assert report["t90_s"] <= report["t99_s"] <= report["steady_s"]
@@ -183,7 +183,7 @@ def _told_truly(ramp: Episode, true: dict[str, Any], sample_ns: int) -> None:
     assert ramp.depth is not None
     assert ramp.depth <= 1.01 * true["depth"]
     if sample_ns <= 20 * MS:
-        assert ramp.depth >= true["depth"] - 0.4e9  # a step of the script
+        assert ramp.depth >= true["depth"] - 0.4e9  # one step of the script
         assert ramp.confidence == "measured"
 
 
@@ -191,14 +191,18 @@ def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
     spec, seconds, sample_ns = "warmup,cpus=8,seed=3", 300.0, SECOND
     session, episodes = found_episodes(spec, sample_ns, seconds)
     trues = scripted(spec, seconds, "ramp")
-    seen = [t for t in trues if any(is_it(session.hello, r, t, sample_ns) for r in ramps(episodes))]
+    seen = [
+        t
+        for t in trues
+        if any(matches_script(session.hello, r, t, sample_ns) for r in ramps(episodes))
+    ]
     assert len(seen) == len(ramps(episodes))
     for ramp in ramps(episodes):
         assert ramp.confidence == "inferred"
         assert {ramp.evidence[f"{key}_s"] for key in ("t90", "t99", "steady")} == {
             ramp.evidence["resolution_s"]
         }
-    # A climb is seen where little else of its sample is left, and never where most of it is.
+    # A climb is detected if little of its sample is left, and never if most of it is.
     parts = {true["start"]: true["start"] % 1 for true in trues}
     assert {s for s, part in parts.items() if 0.6 <= part < 0.85} <= {t["start"] for t in seen}
     assert not any(parts[true["start"]] < 0.4 for true in seen)
@@ -213,7 +217,7 @@ def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
         pytest.param("smt-mix", marks=pytest.mark.nightly),
     ],
 )
-def test_loads_that_come_and_go_have_none(scenario: str) -> None:
+def test_intermittent_loads_have_no_ramps(scenario: str) -> None:
     _, episodes = found_episodes(f"{scenario},cpus=16", 10 * MS, 8.0)
     assert ramps(episodes) == []
 
@@ -226,7 +230,7 @@ def messages(spec: str, seconds: float, watch: str | None = None) -> list[Any]:
     return [hello, *result]
 
 
-def test_a_guest_reports_virtualisation_and_missing_numbers() -> None:
+def test_a_guest_reports_virtualisation_and_missing_values() -> None:
     hello = messages("sim:guest", 0)[0]
     assert (len(hello.topology), hello.cores, hello.smt_methods) == (2, [[0], [1]], ["single"])
     assert hello.virtualisation == "KVM"
@@ -239,7 +243,7 @@ def test_a_guest_reports_virtualisation_and_missing_numbers() -> None:
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 6])
-def test_shares_are_those_of_the_schedule(cpus: int) -> None:
+def test_shares_match_the_schedule(cpus: int) -> None:
     spec, seconds = f"sim:guest,cpus={cpus},seed=5", 40
     hello, *frames = messages(spec, seconds)
     session = Session(hello)
@@ -259,7 +263,7 @@ def test_shares_are_those_of_the_schedule(cpus: int) -> None:
 
 
 def test_tasks_wait_for_a_cpu_as_scripted() -> None:
-    """39 % of the time while the build runs, 56 % when the hypervisor takes its share of it."""
+    """39 % of the time during the build, 56 % with steal."""
     hello, *frames = messages("sim:guest", 34)
     session, result = Session(hello), {}
     for _ in session.play(frames):

@@ -1,4 +1,4 @@
-"""Turbo drops, step by step, of clocks made by hand."""
+"""Turbo drops, sample by sample, from handwritten clocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAN = float("nan")
 
 
 class Walk(Stepped):
-    """Cores at a ceiling of 3 GHz, two threads each, that do what a test says, sample by sample."""
+    """Simulated cores of two threads each, at a ceiling of 3 GHz."""
 
     def __init__(
         self, cores: int = 4, package: Sequence[Counter] = (), cpu: Sequence[Counter] = ()
@@ -45,7 +45,7 @@ class Walk(Stepped):
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
         ceiling: float = HZ, util: float | Sequence[float] = 1.0, **moved: Any,
     ) -> Walk:  # fmt: skip
-        """Cores so far below what their ceiling was at first. `util` NaN: not read."""
+        """Lowers the clocks by `depth` of the first ceiling. `util` NaN: not read."""
         delta = counted.delta(self.reader.counters, moved, abs(ns) / 1e9)
         for _ in range(samples):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
@@ -57,7 +57,7 @@ class Walk(Stepped):
 
 
 def spans(episodes: list[Episode]) -> list[tuple[int, int | None]]:
-    """In samples."""
+    """Start and end in samples."""
     return [(e.start_ns // S, None if e.end_ns is None else e.end_ns // S) for e in episodes]
 
 
@@ -76,19 +76,19 @@ def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> N
     (DROP_START + 0.001, DROP_END - 0.001, [(1, 2)]),
     (0.2, 0.04, [(1, None)]),
 ])  # fmt: skip
-def test_the_threshold_to_continue_is_below_that_to_begin(
+def test_the_threshold_to_continue_is_lower_than_the_one_to_begin(
     first: float, then: float, expected: list[tuple[int, int | None]]
 ) -> None:
     walk = Walk().go().go(first).go(then, samples=PAUSE)
     assert spans([*walk.ended, *walk.running]) == expected
 
 
-def test_a_deep_and_a_shallow_part_weigh_by_their_time() -> None:
+def test_a_deep_and_a_shallow_part_are_weighted_by_their_time() -> None:
     walk = Walk().go(0.1, samples=3, ns=S).go(0.25, ns=2 * S).go(0.25)
     assert walk.running[0].depth == pytest.approx(0.175 * HZ)
 
 
-def test_samples_that_it_began_and_ended_in_do_not_make_it_shallow() -> None:
+def test_partial_first_and_last_samples_do_not_lower_the_depth() -> None:
     walk = Walk().go().go(0.12).go(0.2, samples=2).go(0.07).go(samples=PAUSE)
     assert spans(walk.ended) == [(1, 5)]
     assert walk.ended[0].depth == pytest.approx(0.2 * HZ)
@@ -103,7 +103,7 @@ def test_a_single_core_has_its_own_drop() -> None:
     assert walk.running[0].depth == pytest.approx(0.2 * HZ)
 
 
-def test_cores_that_drop_together_are_one_episode_without_the_others() -> None:
+def test_cores_that_drop_together_are_one_episode_without_the_other_cores() -> None:
     walk = Walk().go([0.2, 0, 0, 0.3], samples=2)
     assert [e.cpus for e in walk.running] == [[0, 3, 4, 7]]
     assert walk.running[0].depth == pytest.approx(0.25 * HZ)
@@ -113,8 +113,8 @@ def test_cores_that_drop_together_are_one_episode_without_the_others() -> None:
     assert [e.cpus for e in walk.ended] == [[0, 3, 4, 7]]
 
 
-def test_a_clock_that_goes_to_and_fro_makes_one_episode() -> None:
-    """As a controller of power has it; how much of the time it dropped is told."""
+def test_an_alternating_clock_is_one_episode() -> None:
+    """A power controller does this; the share of the time below the ceiling is reported."""
     walk = Walk().go(samples=3)
     for _ in range(20):
         walk.go(0.2, samples=2).go()
@@ -128,47 +128,49 @@ def test_a_clock_that_goes_to_and_fro_makes_one_episode() -> None:
     assert "dropping_share" not in Walk().go(0.2, samples=9).running[0].evidence
 
 
-def test_a_package_of_which_not_all_show_it_in_its_first_sample_is_one_episode() -> None:
+def test_a_package_whose_cores_drop_one_sample_apart_is_one_episode() -> None:
     walk = Walk().go().go([0.06, 0.045, 0.02, 0.045]).go(0.2, samples=3)
     assert spans(walk.running) == [(1, None)]
     assert walk.running[0].cpus == list(range(8))
 
 
-def test_cores_that_wake_up_in_a_package_that_dropped_join() -> None:
+def test_cores_that_wake_up_in_a_dropped_package_join_its_episode() -> None:
     walk = Walk().go(0.2, util=[1, 1, 1, 0], samples=4)
     assert walk.running[0].cpus == [0, 1, 2, 4, 5, 6]
     walk.go(0.2, samples=4)
     assert [e.cpus for e in walk.running] == [list(range(8))]
 
 
-def test_a_core_that_hardly_works_or_has_just_woken_up_shows_nothing() -> None:
+def test_an_almost_idle_or_waking_core_is_ignored() -> None:
     assert Walk().go(0.5, util=MIN_WORK / 2, samples=5).running == []
     walk = Walk().go(util=0, samples=3).go(0.5, samples=2).go(samples=3)
     assert walk.running == walk.ended == []
 
 
-def test_a_core_that_was_not_read_shows_nothing_of_the_span_that_covers_both() -> None:
+def test_a_sample_that_also_covers_an_unread_one_is_ignored() -> None:
     walk = Walk().go(util=[1, NAN, 1, 1]).go([0, 0.1, 0, 0]).go()
     assert walk.running == walk.ended == []
 
 
 @pytest.mark.parametrize("ceiling", [0.8 * HZ, 1.2 * HZ])
-def test_a_step_of_the_ceiling_is_no_drop(ceiling: float) -> None:
-    """The clock may follow it in the same sample or may have gone before."""
+def test_a_step_of_the_ceiling_is_not_a_drop(ceiling: float) -> None:
+    """The clock may follow in the same sample or may have changed earlier."""
     follows = 1 - ceiling / HZ
     walk = Walk().go(samples=2).go(ceiling=ceiling).go(follows, ceiling=ceiling, samples=3)
     walk.go(follows).go(samples=2)
     assert walk.running == walk.ended == []
 
 
-def test_a_clock_that_stays_below_a_ceiling_that_rose_is_a_drop() -> None:
+def test_a_clock_that_stays_low_when_the_ceiling_rises_is_a_drop() -> None:
     walk = Walk().go(samples=2).go(ceiling=1.2 * HZ, samples=3)
     assert spans(walk.running) == [(3, None)]
     assert walk.running[0].depth == pytest.approx(0.2 * HZ)
 
 
 @pytest.mark.parametrize(("util", "ceiling"), [(0.0, HZ), (NAN, HZ), (1.0, NAN)])
-def test_no_evidence_ends_nothing_and_begins_nothing(util: float, ceiling: float) -> None:
+def test_samples_without_evidence_neither_begin_nor_end_an_episode(
+    util: float, ceiling: float
+) -> None:
     walk = Walk().go(0.2, samples=2).go(samples=10, util=util, ceiling=ceiling)
     assert spans(walk.running) == [(0, None)]
     walk.go(0.2, samples=4)
@@ -176,14 +178,14 @@ def test_no_evidence_ends_nothing_and_begins_nothing(util: float, ceiling: float
     assert Walk().go(0.2, samples=10, util=util, ceiling=ceiling).running == []
 
 
-def test_an_unseen_episode_ends_at_its_last_sample() -> None:
+def test_an_episode_without_data_ends_at_its_last_sample() -> None:
     most = GAP_NS // S
     walk = Walk().go(0.2, samples=2).go(util=NAN, samples=most)
     assert spans(walk.running) == [(0, None)]
     assert spans(walk.go(util=NAN).ended) == [(0, 2)]
 
 
-def test_a_gap_in_the_stream_ends_it_before_the_gap() -> None:
+def test_a_gap_in_the_stream_ends_an_episode_before_the_gap() -> None:
     walk = Walk().go(0.2, samples=2).go(0.2, ns=GAP_NS + S)
     assert spans(walk.ended) == [(0, 2)]
     assert walk.running == []
@@ -205,8 +207,8 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 
 
-def test_a_core_that_climbs_after_waking_does_not_drop() -> None:
-    """In samples of 10 ms, six of a climb; a drop that is still there when it is over, is one."""
+def test_a_core_that_ramps_up_after_waking_does_not_drop() -> None:
+    """In samples of 10 ms, a ramp takes six; a drop that outlasts it counts."""
     walk = Walk().go(util=0, samples=3)
     for depth in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1):
         walk.go(depth, ns=S // 10)
@@ -215,13 +217,13 @@ def test_a_core_that_climbs_after_waking_does_not_drop() -> None:
     assert [e.start_ns for e in slow.running] == [3 * S + MIN_AWAKE_NS]
 
 
-# --- what was set
+# --- caps
 
 
 CAP = [made.gauge("max_hz")]
 
 
-def test_a_cap_that_binds_is_policy_against_what_turbo_would_allow() -> None:
+def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:
     walk = Walk(cpu=CAP).go(samples=2, max_hz=2e9).go(1 / 3, samples=4, max_hz=2e9)
     (episode,) = walk.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
@@ -229,8 +231,8 @@ def test_a_cap_that_binds_is_policy_against_what_turbo_would_allow() -> None:
     assert episode.evidence["cap"] == Cap("scaling_max_freq", 2e9)
 
 
-def test_no_cap_is_a_cause_that_the_clock_does_not_come_to() -> None:
-    """Below a cap it misses the cap; at one that is no lower than the ceiling, nothing."""
+def test_a_cap_is_no_cause_if_the_clock_does_not_reach_it() -> None:
+    """A clock below its cap is measured against the cap. A cap at the ceiling has no effect."""
     walk = Walk(cpu=CAP).go(0.4, samples=4, max_hz=2e9)
     (episode,) = walk.running
     assert episode.cause == "unknown"
@@ -239,7 +241,7 @@ def test_no_cap_is_a_cause_that_the_clock_does_not_come_to() -> None:
     assert Walk(cpu=CAP).go(1 / 3 + 0.02, samples=4, max_hz=2e9).running == []
 
 
-def test_a_drop_below_a_cap_ends_policy_and_begins_its_own_episode() -> None:
+def test_a_drop_below_a_cap_is_an_episode_of_its_own() -> None:
     walk = Walk(cpu=CAP).go(1 / 3, samples=4, max_hz=2e9).go(0.36, samples=2, max_hz=2e9)
     assert spans([*walk.ended, *walk.running]) == [(0, None)]
     walk.go(0.5, samples=3, max_hz=2e9).go(1 / 3, samples=2, max_hz=2e9)
@@ -256,7 +258,7 @@ def test_only_capped_cores_have_the_cause_policy() -> None:
     ]  # fmt: skip
 
 
-def test_active_cores_are_counted_as_last_read_and_not_guessed() -> None:
+def test_active_cores_are_counted_as_last_read() -> None:
     walk = Walk().go().go(0.2, samples=3).go(0.2, util=[NAN, 1, 1, 0.02])
     assert walk.running[0].evidence["active_cores"] == 3
     partly = Walk().go(util=[1, 1, NAN, NAN]).go(0.2, samples=3, util=[1, 1, NAN, NAN])
@@ -269,7 +271,7 @@ def test_active_cores_are_counted_as_last_read_and_not_guessed() -> None:
 # --- through a session
 
 
-def test_suspect_rows_begin_and_end_nothing() -> None:
+def test_suspect_rows_neither_begin_nor_end_an_episode() -> None:
     machine = Machine(ceiling_hz=3.62e9, broken={0, 1, 4, 5})
     session, _ = observe(machine)
     (episode,) = [e for e in session.detector.running if e.kind == "turbo-drop"]
@@ -278,7 +280,7 @@ def test_suspect_rows_begin_and_end_nothing() -> None:
     assert {e.kind for e in observe(everywhere)[0].detector.running} == {"suspect"}
 
 
-def test_a_core_that_was_not_known_before_takes_nothing_from_others() -> None:
+def test_a_core_without_a_known_ceiling_does_not_affect_others() -> None:
     does = {cpu: CpuLoad(alone=0.0) for cpu in range(8)}
     machine = Machine(ceiling_hz=3.62e9, gone={3, 7}, does=does)
     rows = [dataclasses.replace(r, online=r.cpu not in {3, 7}) for r in machine.hello.topology]
@@ -295,8 +297,8 @@ def test_a_core_that_was_not_known_before_takes_nothing_from_others() -> None:
 
 
 @pytest.mark.parametrize("sample_ns", [SECOND // 40, 3 * SECOND // 10, 7 * SECOND // 10])
-def test_the_depth_is_that_of_the_script_wherever_samples_end(sample_ns: int) -> None:
-    """It begins at 8 s and ends at 12.1 s."""
+def test_the_depth_matches_the_script_at_any_sample_phase(sample_ns: int) -> None:
+    """The drop lasts from 8 s to 12.1 s."""
     session, episodes = found_episodes("turbo-drop", sample_ns, 14.0)
     (true,) = scripted("turbo-drop", 14.0, "turbo-drop")
     (episode,) = [e for e in episodes if e.kind == "turbo-drop"]
@@ -306,8 +308,10 @@ def test_the_depth_is_that_of_the_script_wherever_samples_end(sample_ns: int) ->
 
 
 @pytest.mark.parametrize(("before", "lowered"), [(1.4, True), (1.0, False)])
-def test_a_power_limit_that_was_lowered_while_running_is_told(before: float, lowered: bool) -> None:
-    """The simulated limit is constant; its value is raised in the first four seconds."""
+def test_a_power_limit_that_is_lowered_at_run_time_is_reported(
+    before: float, lowered: bool
+) -> None:
+    """The simulated limit is constant; the test raises its value in the first four seconds."""
     source = open_sim("turbo-drop,cpus=8,packages=1,seed=1,speed=max", 100_000_000, None, None)
     session, messages = Session(source.hello), list[Any]()
     while session.now_ns < source.hello.raw_ns + 16 * 1_000_000_000:
@@ -342,9 +346,9 @@ def raised(hello: wire.Hello, message: Any, factor: float) -> Any:
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.02])
-def test_a_noisy_clock_drops_only_below_its_noise(noise: float) -> None:
-    """At a noise of 2 % a clock is 5 % low by chance some 200 times an hour. A drop of 6 % for 5 s
-    is found all the same."""
+def test_a_noisy_clock_must_drop_by_more_than_its_noise(noise: float) -> None:
+    """With noise of 2 %, a clock is 5 % low by chance some 200 times an hour. A drop of 6 % for 5 s
+    must still be detected."""
     rng, walk, spells = np.random.default_rng(3), Walk(cores=2), 8
     for _ in range(spells):
         for depth in [0.0] * 150 + [0.06] * 50:
