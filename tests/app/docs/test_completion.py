@@ -1,4 +1,4 @@
-"""Completion knows all names, and shells take the scripts."""
+"""Completions contain all names, and shells accept the scripts."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ TRIED = {
     "perftop replay README.m": "README.md",
     "perftop stat -i ": "",
 }
-"""What is typed, and the one word it becomes."""
+"""A typed line, and the word that it is completed to."""
 
 
-def test_names_are_complete() -> None:
+def test_all_names_can_be_completed() -> None:
     assert set(names("numbers", "key")) == {f.key for f in MEASURES if f.kind != "count"} - {
         "counted"
     }
@@ -47,7 +47,7 @@ def test_names_are_complete() -> None:
     assert set(names("sources", "method")) == {*stream_options.METHODS, "single"}
 
 
-def test_every_script_has_every_option() -> None:
+def test_all_scripts_have_all_options() -> None:
     scripts = {shell: command_line.script(shell, cli._parser()) for shell in command_line.SHELLS}
     for verb in verbs(cli._parser()):
         for option in verb.options:
@@ -64,7 +64,7 @@ def test_shells_complete(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     text = command_line.script(shell, cli._parser())
-    if shell == "zsh":  # completes in an interactive shell only; at least it must parse
+    if shell == "zsh":  # zsh completes in interactive shells only; the script must at least parse
         subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=MAX_WAIT_S)
         return
     given = text + _ASK[shell] + "\n".join(f"ask '{typed}'" for typed in TRIED)
@@ -91,4 +91,4 @@ function ask
 end
 """,
 }
-"""Tells what a shell makes of a line that is typed."""
+"""Prints what a shell completes a typed line to."""

@@ -1,5 +1,5 @@
-"""What verbs print as JSON is what the tables of the page say: no key more, none less, and values
-of the types that they name."""
+"""JSON output of all verbs matches the tables of its page: the same keys, with values of the
+documented types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perftop.verbs import ramp
 
 SIM = "--source=sim:{},cpus=4,speed=max"
 RENAMED = {"fleet": {"machine": "fleet_machine", "episode": "fleet_episode"}}
-"""By verb: lines whose type is also that of another verb's."""
+"""Line types by verb, if another verb uses the same type."""
 
 
 def printed(line: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def printed(line: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[st
 
 
 def check(verb: str, lines: list[dict[str, Any]]) -> set[str]:
-    """The kinds of lines; each is as the page says."""
+    """Returns the types of the lines; checks each against the page."""
     kinds = set()
     for line in lines:
         kind = line.get("type", verb)
@@ -74,7 +74,7 @@ def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fleet", "--json", "-n", "1", "sim:throttle,cpus=4,speed=9", "sim:nothing"]
     lines = printed(words, capsys)
     assert {line["answers"] for line in lines if line["type"] == "machine"} == {True, False}
-    assert check("fleet", lines) >= {"machine"}  # on a busy machine also episodes
+    assert check("fleet", lines) >= {"machine"}  # episodes too on a busy machine
 
 
 @pytest.mark.parametrize("verb", ["topology", "doctor", "events"])
@@ -91,7 +91,7 @@ def test_a_check_of_conditions(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("phases", [("scalar",), ("avx2", "scalar", "avx2")])
 def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """What the probe would tell, with all that may be null and all that may be there."""
+    """Checks answers with all nullable and all optional values."""
     run = chains.run(
         [(300e-6, 1.2e9), (1.0, 3.0e9)], [(2e-4, 1e-4)], load_s=0.1, phases=[0.05, 0.075],
         preempted=[0], counter=1.0 if len(phases) == 1 else None,
@@ -113,11 +113,11 @@ def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.nightly
 def test_the_selftest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["selftest", "--all", "--json"]) in {0, 1}  # either way it prints all
+    assert cli.main(["selftest", "--all", "--json"]) in {0, 1}  # all checks are printed either way
     assert check("selftest", [json.loads(capsys.readouterr().out)]) == {"selftest"}
 
 
-def test_a_fault_is_found() -> None:
+def test_the_guard_detects_faults() -> None:
     good = {"neither": 1.0, "lp0": 0.0, "lp1": None, "both": 0}
     assert not list(object_faults(good, "states", "smt"))
     assert list(object_faults(good | {"more": 1}, "states", "smt")) == [

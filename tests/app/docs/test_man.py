@@ -1,4 +1,4 @@
-"""Man pages: one of each verb and of each page, and what reads them has nothing to say."""
+"""Man pages: one for each verb and help page, without warnings of the programs that read them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from perftop.docs.page import Page, blocks, topics
 PAGES = command_line.manual(cli._parser(), "1.2.3", "2026-11-23")
 
 
-def test_every_verb_and_page_has_one() -> None:
+def test_all_verbs_and_pages_have_a_man_page() -> None:
     results = {f"perftop-{verb.name}.1" for verb in verbs(cli._parser())[1:]}
     results |= {f"perftop-{topic}.7" for topic in topics()} | {"perftop.1"}
     assert set(PAGES) == results
 
 
-def test_every_option_is_explained() -> None:
+def test_all_options_are_explained() -> None:
     for verb in verbs(cli._parser()):
         text = PAGES[f"perftop-{verb.name}.1" if verb.name else "perftop.1"]
         for option in verb.options:
@@ -35,7 +35,7 @@ def test_every_option_is_explained() -> None:
                 assert f"\\fB{name.replace('-', chr(92) + '-')}\\fR" in text, (verb.name, name)
 
 
-def test_words_become_requests() -> None:
+def test_arguments_become_requests_for_pages() -> None:
     text = "# Title\n\n.dot `a-b` **c** …\n\n- one\n\n| a | b |\n|---|---|\n| `x` | y |\n"
     page = Page("topic", "Title", tuple(blocks(text))[1:])
     assert command_line._topic_page(page)[3:-2] == [
@@ -45,7 +45,7 @@ def test_words_become_requests() -> None:
 
 
 @pytest.mark.parametrize("reader", ["mandoc -Tlint -W warning", "groff -man -t -wall -z -Tutf8"])
-def test_readers_find_no_fault(reader: str, tmp_path: Path) -> None:
+def test_man_page_readers_report_no_errors(reader: str, tmp_path: Path) -> None:
     words = reader.split()
     if shutil.which(words[0]) is None:
         pytest.skip(f"no {words[0]} here")
@@ -56,19 +56,19 @@ def test_readers_find_no_fault(reader: str, tmp_path: Path) -> None:
         [*words, *sorted(PAGES)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     message = [line for line in (result.stdout + result.stderr).splitlines() if "break" not in line]
-    assert not message  # a long name in a narrow column of a table is not an error
+    assert not message  # except for long names in narrow table columns
 
 
-def test_the_command_line_is_known_without_libraries() -> None:
-    """Wheels are built where only setuptools and cffi are."""
+def test_the_parser_needs_no_libraries() -> None:
+    """Wheels are built with setuptools and cffi only."""
     code = "from perftop import cli; cli._parser()"
     paths = [str(ROOT / "app"), str(ROOT / "probe")]
     given = f"import sys; sys.path[:0] = {paths!r}; {code}"
     subprocess.run([sys.executable, "-S", "-c", given], check=True, timeout=MAX_WAIT_S)
 
 
-def test_the_wheel_gets_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where man and the shells look, below the prefix."""
+def test_the_wheel_contains_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the directories below the prefix that man and shells search."""
     pytest.importorskip("setuptools")
     monkeypatch.syspath_prepend(str(ROOT))
     module = importlib.import_module("app.build_manual")
@@ -79,10 +79,11 @@ def test_the_wheel_gets_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(result.values())
 
 
-def test_the_version_names_the_commit_that_was_built(
+def test_the_version_contains_the_built_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file in the package, which the build writes; without it, the commit of the source tree."""
+    """The build writes it to a file in the package; otherwise the commit of the source tree
+    counts."""
     pytest.importorskip("setuptools")
     head = ["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
     commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout
@@ -104,7 +105,7 @@ def test_the_version_names_the_commit_that_was_built(
     assert printed() == f"perftop {__version__} (0123abcd)\n"
 
 
-def test_the_source_archive_holds_all_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_archive_contains_all_tracked_files(monkeypatch: pytest.MonkeyPatch) -> None:
     dist = pytest.importorskip("setuptools").dist
     kept = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False

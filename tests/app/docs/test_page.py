@@ -71,14 +71,14 @@ def test_lines_of_a_page() -> None:
     ]
 
 
-def test_colour_stands_for_signs() -> None:
+def test_colour_replaces_markup() -> None:
     assert drawn(colour=True)[2] == (
         f"  One {pages.CODE}a b{pages.RESET} and {pages.BOLD}two{pages.RESET}, three."
     )
 
 
 @pytest.mark.parametrize("topic", topics())
-def test_each_page_fits_an_ordinary_terminal(topic: str) -> None:
+def test_all_pages_fit_an_ordinary_terminal(topic: str) -> None:
     page = read_page(topic)
     code = {line for block in page.blocks if block.kind == "code" for line in block.lines}
     for line in pages.lines(page, 80, colour=False, unicode=True):
@@ -93,7 +93,7 @@ def test_help_of_a_verb_has_its_description() -> None:
         assert usage.endswith("[-- CMD [ARG ...]]") is bool(verb.parser.get_default("runs"))
 
 
-def test_help_lists_pages_and_knows_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_pages_and_accepts_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["help"]) == 0
     listed = capsys.readouterr().out
     assert all(f"\n  {topic} " in listed for topic in topics())

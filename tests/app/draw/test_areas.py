@@ -1,4 +1,4 @@
-"""Stacked areas: exact cells of values computed by hand, and what holds for all."""
+"""Stacked areas: exact cells computed by hand, and properties of all charts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def spelled(lines: Sequence[list[Run]]) -> list[list[str]]:
 
 
 def one(lines: list[list[str]]) -> list[str]:
-    """A chart of one column, from the top."""
+    """The lines of a chart of one column, from the top."""
     return [line[0] for line in lines]
 
 
-def test_steal_hangs_from_the_ceiling() -> None:
-    """8 eighths of the user, 12 of steal: a whole cell, and half of one with ground below it."""
+def test_steal_is_drawn_from_the_top() -> None:
+    """8 eighths of user time and 12 of steal: a full cell and a half one above the background."""
     assert one(account((0.25, 0.0, 0.375))) == [
         "█ steal", "▀ steal", "  text", "█ user-1",
     ]  # fmt: skip
@@ -52,7 +52,7 @@ def test_steal_hangs_from_the_ceiling() -> None:
     assert hot == ["█ hot", "▄ ground/hot", "  text", "█ user-1"]
 
 
-def test_a_tall_chart_has_the_sign_of_steal_in_full_hot_cells() -> None:
+def test_a_tall_chart_marks_full_hot_cells_of_steal() -> None:
     hot = one(account((0.0, 0.0, 0.1875, DURING_EPISODE), rows=8))
     over = one(account((0.0, 0.0, 0.1875, AFTER_EPISODE), rows=8))
     quiet = one(account((0.0, 0.0, 0.1875), rows=8))
@@ -61,7 +61,7 @@ def test_a_tall_chart_has_the_sign_of_steal_in_full_hot_cells() -> None:
     assert quiet[:2] == ["█ steal", "▀ steal"]
 
 
-def test_a_little_steal_is_seen_and_less_is_not() -> None:
+def test_a_little_steal_is_visible_but_less_is_not() -> None:
     assert one(account((0.0, 0.0, 0.004)))[0] == "▔ steal"
     assert one(account((0.0, 0.0, 0.0625)))[0] == "▆ ground/steal"
     assert one(account((0.0, 0.0, 0.0039)))[0] == "  text"
@@ -73,10 +73,10 @@ def test_a_little_steal_is_seen_and_less_is_not() -> None:
     [
         ((8, 0, 0, 0), "equal", (0, 0, 8)),
         ((3, 5, 0, 0), "equal", (0, 1, 3)),
-        ((5, 1, 2, 0), "equal", (0, 2, 6)),  # the kernel's share goes, the idle one stays exact
+        ((5, 1, 2, 0), "equal", (0, 2, 6)),  # the kernel share is dropped, idle time stays exact
         ((1, 4, 3, 0), "equal", (1, 2, 5)),
         ((4, 3, 0, 1), "weak", (0, 1, 4)),
-        ((5, 1, 0, 2), "weak", (0, 1, 5)),  # quiet steal goes before a smaller kernel's share
+        ((5, 1, 0, 2), "weak", (0, 1, 5)),  # quiet steal is dropped before a smaller kernel share
         ((0, 4, 1, 3), "weak", (1, 3, 5)),
         ((0, 3, 1, 4), "weak", (1, 3, 4)),
         ((0, 0, 5, 3), "weak", (2, 3, 5)),
@@ -91,13 +91,13 @@ def test_a_cell_with_three_kinds_shows_two(
     assert two_kinds(parts, last) == drawn
 
 
-def test_unknown_columns_are_blank_and_no_others() -> None:
+def test_only_unknown_columns_are_blank() -> None:
     lines = account((float("nan"), 0.5, 0.5), (1.0, float("nan"), float("nan")))
     assert [line[0] for line in lines] == ["  text"] * 4
     assert [line[1][0] for line in lines] == ["█"] * 4
 
 
-def test_without_colour_cells_are_shapes_and_eighths_show_where_the_busy_part_ends() -> None:
+def test_without_colour_shapes_and_eighths_show_the_end_of_the_busy_part() -> None:
     columns = ((0.375, 0.25, 0.0), (0.25, 0.0, 0.375, DURING_EPISODE), (0.5, 0.0, 0.03))
     signs = ["".join(cell[0] for cell in line) for line in account(*columns, look="shapes")]
     assert signs == [" ╳▔", "▄╳ ", "█ █", "███"]
@@ -106,19 +106,19 @@ def test_without_colour_cells_are_shapes_and_eighths_show_where_the_busy_part_en
     assert account(*columns, look="shapes")[0][1] == "╳ alarm"
 
 
-def test_a_cores_cell_grows_from_its_middle() -> None:
-    """16 eighths a half. Both: 4; above it 8 of the first thread, below it 6 of the second."""
+def test_a_core_is_drawn_outwards_from_the_middle() -> None:
+    """16 eighths a half. Both: 4; then 8 of the first thread upwards, 6 of the second downwards."""
     assert one(states((0.25, 0.0, 0.5, 0.375))) == [
         "▄ lp0-9", "▄ both-3/lp0-3", "▄ lp1-3/both-3", "▆ ground/lp1-9",
     ]  # fmt: skip
 
 
-def test_rest_is_dots_and_full_cells_are_solid() -> None:
+def test_idle_cells_are_dots_and_full_cells_are_solid() -> None:
     assert one(states((0.5, 0.0, 0.0, 0.5))) == ["· neither", "█ both-3", "█ both-3", "█ lp1-9"]
     assert one(states((0.0, 0.0, 0.0, 0.0))) == ["· neither"] * 4
 
 
-def test_a_range_of_both_is_grey() -> None:
+def test_the_range_of_both_is_grey() -> None:
     assert one(states((0.25, 0.25, 0.0, 0.5))) == [
         "· neither", "▄ both-3/unknown", "▄ unknown/both-3", "█ lp1-9",
     ]  # fmt: skip
@@ -137,7 +137,7 @@ SHARES = st.floats(-0.5, 1.5) | st.just(float("nan"))
     st.lists(st.tuples(SHARES, SHARES, SHARES, st.integers(0, 2)), min_size=1, max_size=9),
     st.integers(1, 13), st.sampled_from(LOOKS),
 )  # fmt: skip
-def test_any_account_is_drawn(columns: list[tuple[float, ...]], rows: int, look: Look) -> None:
+def test_any_account_can_be_drawn(columns: list[tuple[float, ...]], rows: int, look: Look) -> None:
     lines = account(*columns, rows=rows, look=look)
     assert [len(line) for line in lines] == [len(columns)] * rows
     known = theme.styles("perftop-dark")
@@ -149,7 +149,7 @@ def test_any_account_is_drawn(columns: list[tuple[float, ...]], rows: int, look:
     st.lists(st.tuples(SHARES, SHARES, SHARES, SHARES), min_size=1, max_size=9),
     st.integers(1, 4), st.sampled_from(LOOKS),
 )  # fmt: skip
-def test_any_states_are_drawn(columns: list[tuple[float, ...]], half: int, look: Look) -> None:
+def test_any_states_can_be_drawn(columns: list[tuple[float, ...]], half: int, look: Look) -> None:
     lines = states(*columns, rows=2 * half, look=look)
     assert [len(line) for line in lines] == [len(columns)] * 2 * half
     known = theme.styles("perftop-dark")

@@ -39,7 +39,7 @@ def line_of(values: list[float], lines: int, *, limits: float = NAN, **more: boo
 # --- areas
 
 
-def test_an_area_is_as_high_as_its_values_and_unknown_is_blank() -> None:
+def test_an_area_follows_its_values_and_unknown_is_blank() -> None:
     chart = charts.area(np.array([0.0, 0.5, 1.0, NAN]), 1, "user")
     assert text(chart) == ["▁▄█ "]
 
@@ -65,7 +65,7 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
 
 
 @given(SHARES, LINES)
-def test_neighbours_of_one_style_are_one_run(values: list[float], lines: int) -> None:
+def test_adjacent_cells_of_one_style_are_one_run(values: list[float], lines: int) -> None:
     for runs in charts.area(np.array(values), lines, "user").lines():
         keys = [key for _, key in runs]
         assert all(a != b for a, b in pairwise(keys))
@@ -74,45 +74,45 @@ def test_neighbours_of_one_style_are_one_run(values: list[float], lines: int) ->
 # --- lines
 
 
-def test_a_line_is_where_its_value_is() -> None:
+def test_a_line_is_at_the_height_of_its_value() -> None:
     assert text(line_of([1.0, 1.0], 2)) == ["⠉⠉", "  "]
     assert text(line_of([0.0, 0.0], 2)) == ["  ", "⣀⣀"]
 
 
-def test_steps_are_joined_and_gaps_are_not() -> None:
+def test_steps_are_joined_but_gaps_are_not() -> None:
     assert text(line_of([1.0, 0.0], 2)) == ["⠉⡇", " ⣇"]
     assert text(line_of([1.0, NAN, 0.0], 2)) == ["⠉  ", "  ⣀"]
 
 
-def test_the_limit_is_dotted_and_keeps_out_of_the_lines_colour() -> None:
+def test_the_limit_is_dotted_and_never_has_the_colour_of_the_line() -> None:
     chart = line_of([0.0, 0.0], 2, limits=1.0)
     assert text(chart) == ["⠁⠁", "⣀⣀"]
     assert (styles(chart, 0), styles(chart, 1)) == (["dim"] * 2, ["clock"] * 2)
 
 
-def test_values_beyond_the_scale_are_at_its_edge() -> None:
+def test_values_beyond_the_scale_are_clipped() -> None:
     assert text(line_of([7.0, -7.0], 2)) == text(line_of([1.0, 0.0], 2))
 
 
 # --- scales
 
 
-def test_a_scale_holds_still_until_it_must_move() -> None:
+def test_a_scale_changes_only_when_it_must() -> None:
     first = charts.axis_span(np.array([2.6, 3.2, NAN]), 0.25, None)
     assert first == (2.5, 3.25)
     assert (
         charts.axis_span(np.array([2.9, 3.2]), 0.25, first) == first
-    )  # what is left of it still fits
+    )  # the remaining values still fit
     assert charts.axis_span(np.array([2.4, 3.2]), 0.25, first) == (2.25, 3.25)
     assert charts.axis_span(np.array([3.0, 3.1]), 0.25, (1.0, 5.0)) == (2.75, 3.25)  # far too wide
     assert charts.axis_span(np.array([NAN]), 0.25, first) == first
 
 
-def test_a_scale_from_nothing_ends_at_one_of_its_ends() -> None:
+def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
     ends = (0.02, 0.05, 0.1, 1.0)
     assert charts.axis_top(np.array([NAN]), ends, None) == 0.02
     assert charts.axis_top(np.array([0.03]), ends, 0.02) == 0.05
-    assert charts.axis_top(np.array([0.015]), ends, 0.05) == 0.05  # the next larger one stays
+    assert charts.axis_top(np.array([0.015]), ends, 0.05) == 0.05  # the next larger one is kept
     assert charts.axis_top(np.array([0.015]), ends, 0.1) == 0.02
     assert charts.axis_top(np.array([9.0]), ends, None) == 1.0
 
@@ -158,14 +158,14 @@ def rate(
 
 
 def test_a_clock_at_its_ceiling_has_no_gap() -> None:
-    """8 eighths a row, three rows for 0 to 7."""
+    """8 eighths a row, and three rows for 0 to 7."""
     for hz in np.linspace(0.1, 7.0, 500):
         lines = area([hz, hz], [hz, hz], [LOSING, LOSING])
         assert not any("gap" in key for line in lines for _, key in line), hz
 
 
 def test_the_gap_is_as_high_as_the_loss() -> None:
-    """14 of 24 eighths are green, then a gap of 7: its colour is that of its cause."""
+    """14 of 24 eighths are green. The gap of 7 above has the colour of its cause."""
     power = LOSING + charts.GAP_CAUSES.index("power")
     assert area([4.1, 4.1], [6.1, 6.1], [power, power]) == [
         [("▅", "gap-power")],
@@ -185,7 +185,7 @@ def test_idle_is_a_dot_at_the_floor_and_unknown_is_blank() -> None:
 
 
 def test_a_rate_is_an_area_from_zero() -> None:
-    """12 rows of dots for 0 to 3: 1.5 has 6 of them, 0 none, a little one."""
+    """12 rows of dots for 0 to 3: six dots for 1.5, none for 0, one for a little."""
     lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN_curves], [0, 0, 0, 0, 0, LOSING], 3.0, 3)
     assert lines == [
         [("  ", "text"), ("⡇", "loss-10")],
@@ -206,7 +206,9 @@ VALUES = st.floats(-1e10, 1e10) | st.just(NAN_curves)
     st.lists(st.tuples(VALUES, VALUES, st.integers(0, 2)), min_size=2, max_size=12),
     st.integers(2, 7), st.sampled_from(LOOKS),
 )  # fmt: skip
-def test_anything_is_drawn(columns: list[tuple[float, float, int]], rows: int, look: Look) -> None:
+def test_any_values_can_be_drawn(
+    columns: list[tuple[float, float, int]], rows: int, look: Look
+) -> None:
     even = columns[: len(columns) // 2 * 2]
     hz, ceiling, how = ([column[i] for column in even] for i in range(3))
     lost = [int(it) for it in how]
@@ -218,8 +220,8 @@ def test_anything_is_drawn(columns: list[tuple[float, float, int]], rows: int, l
         assert all(part in known for _, key in line for part in key.split("/"))
 
 
-def test_a_run_of_dots_is_not_joined_with_blanks() -> None:
-    """Browsers take dots from another font, which has the right width for a whole run only."""
+def test_a_run_of_dots_does_not_include_blanks() -> None:
+    """Browsers draw dots in a fallback font, whose width is right for whole runs only."""
     runs = [("⣿⣿", "clock"), ("  ", "text"), ("3.00", "text")]
     assert strips.merge_runs(runs, 9) == [("⣿⣿", "clock"), ("  3.00 ", "text")]
     assert strips.merge_runs(runs[:1], 4) == [("⣿⣿", "clock"), ("  ", "text")]

@@ -1,4 +1,4 @@
-"""Cells and columns of tables, bars, and ramps of colour."""
+"""Cells and columns of tables, bars, and colour ramps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL = [NAME, BUSY, BAR, IPC, EVENTS]
     [
         (10, {"name": 8, "busy": 8}),  # these two are never dropped
         (16, {"name": 8, "busy": 8}),
-        (31, {"name": 20, "busy": 8}),  # of equal rank both fit or none
+        (31, {"name": 20, "busy": 8}),  # columns of equal rank are kept or dropped together
         (32, {"name": 8, "busy": 8, "ipc": 6, "events": 10}),
         (41, {"name": 17, "busy": 8, "ipc": 6, "events": 10}),
         (42, {"name": 8, "busy": 8, "bar": 10, "ipc": 6, "events": 10}),
@@ -45,11 +45,11 @@ ALL = [NAME, BUSY, BAR, IPC, EVENTS]
         (99, {"name": 20, "busy": 8, "bar": 14, "ipc": 6, "events": 10}),
     ],
 )
-def test_columns_are_dropped_by_rank_and_grow_by_turn(width: int, widths: dict[str, int]) -> None:
+def test_columns_are_dropped_by_rank_and_grow_in_turn(width: int, widths: dict[str, int]) -> None:
     assert {column.key: column.width for column in fit_columns(ALL, width)} == widths
 
 
-def test_columns_of_one_turn_share_spare_cells_by_weight() -> None:
+def test_columns_that_grow_together_share_cells_by_weight() -> None:
     columns = [
         replace(BAR, weight=3, max_width=40),
         replace(BAR, max_width=40),
@@ -59,7 +59,7 @@ def test_columns_of_one_turn_share_spare_cells_by_weight() -> None:
 
 
 @pytest.mark.parametrize("column", [BUSY, IPC, replace(BUSY, scale=nan), replace(BUSY, width=3)])
-def test_numbers_drawn_together_are_as_each_alone(column: Column) -> None:
+def test_numbers_drawn_together_equal_those_drawn_alone(column: Column) -> None:
     values = [0.5, -0.0001, nan, 0.0, 123.456, 1e9]
     styles = ["text", "dim", "warn", "faint", "text", "alarm"]
     alone = [column.cell(value, style) for value, style in zip(values, styles, strict=True)]
@@ -83,13 +83,13 @@ def test_numbers_drawn_together_are_as_each_alone(column: Column) -> None:
         (BUSY, nan, {"resting": True, "online": False}, ("off", "dim")),
     ],
 )
-def test_a_cell_shows_what_its_number_is(
+def test_cells_have_the_text_and_style_of_their_number(
     column: Column, value: float, signs: dict[str, Any], cell: tuple[str, str]
 ) -> None:
     assert column.cell(value, **signs) == cell
 
 
-def test_lines_are_below_their_headings() -> None:
+def test_values_are_aligned_with_their_headings() -> None:
     columns = [fit_to_texts(replace(NAME, gap=1), ["sh", "stream[40]"]), BUSY, BAR]
     heading = headings(columns, "busy")
     assert [text for text, _ in heading] == [" task      ", " ▼busy %", "          "]
@@ -101,7 +101,7 @@ def test_lines_are_below_their_headings() -> None:
     assert text_of(result) == " a name to…   100.0  ━━"
 
 
-def test_a_cell_of_the_screen_is_in_a_column() -> None:
+def test_a_screen_position_belongs_to_one_column() -> None:
     results = [column_at([NAME, BUSY], x) for x in (-1, 0, 7, 8, 15, 16)]
     assert results == [None, NAME, NAME, BUSY, BUSY, None]
 
@@ -114,26 +114,26 @@ NAN = math.nan
 
 @pytest.mark.parametrize("width", [0, 1, 7, 22, 63])
 @pytest.mark.parametrize("states", [(0, 0, 0, 1), (1, 0, 0, 0), (0.21, 0.33, 0.13, 0.33)])
-def test_a_bar_is_as_wide_as_asked(width: int, states: tuple[float, ...]) -> None:
+def test_a_bar_has_the_given_width(width: int, states: tuple[float, ...]) -> None:
     assert strips.width(smt(states, width)) == width
 
 
-def test_the_four_states_have_four_shapes_in_their_order() -> None:
+def test_the_four_states_have_four_shapes_in_order() -> None:
     assert strips.text(smt((0.25, 0.25, 0.25, 0.25), 8)) == "██▀▀▄▄··"
 
 
-def test_bounds_are_a_range_between_what_is_certain() -> None:
+def test_bounds_are_drawn_as_a_range_between_the_certain_parts() -> None:
     # r0 = r1 = 0.75: both at least 0.5, neither at least 0, the rest may be anything.
     assert strips.text(bounded_smt([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
 
 
-def test_a_single_thread_fills_its_half_or_the_whole_cell() -> None:
+def test_a_single_thread_fills_half_or_all_of_a_cell() -> None:
     assert strips.text(single_thread(0.5, 4, None)) == "██··"
     assert strips.text(single_thread(0.5, 4, 0)) == "▀▀··"
     assert strips.text(single_thread(0.5, 4, 1)) == "▄▄··"
 
 
-def test_issue_slots_leave_the_rest_to_the_back_end() -> None:
+def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
     runs = slots(0.5, 0.2, 0.1, 10)
     assert [(text, len(text)) for text, _ in runs] == [
         (theme.USER * 5, 5), (theme.KERNEL * 2, 2), (theme.STEAL, 1), (theme.NEITHER * 2, 2),
@@ -146,7 +146,7 @@ def test_issue_slots_leave_the_rest_to_the_back_end() -> None:
 NAN_heat_ramp = float("nan")
 
 
-def test_two_threads_share_a_cell_the_first_above_the_second() -> None:
+def test_the_first_of_two_threads_is_in_the_upper_half_of_a_cell() -> None:
     upper, lower = (
         np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN_heat_ramp], [1.0, 0.0, 0.5, 0.0])
     )
@@ -154,14 +154,14 @@ def test_two_threads_share_a_cell_the_first_above_the_second() -> None:
     assert strips.text(map(heat_ramp.half_run, cells)) == "█▀▄ "
 
 
-def test_different_loads_of_two_threads_are_two_colours_in_a_cell() -> None:
+def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
     cells = heat_ramp.pair_codes(heat_ramp.steps(np.ones(1)), heat_ramp.steps(np.full(1, 0.5)))
     text, key = heat_ramp.half_run(cells.tobytes()[0])
     assert text == theme.LP0
     assert key == f"heat{theme.HEAT - 1}/heat{theme.HEAT // 2 - 1}"
 
 
-def test_cells_are_as_wide_as_their_values_are_many() -> None:
+def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
     cells = heat_ramp.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN_heat_ramp]))
     for ascii_ in (False, True):
         text = strips.text(heat_ramp.level(cell, ascii_=ascii_) for cell in cells.tobytes())
@@ -171,7 +171,7 @@ def test_cells_are_as_wide_as_their_values_are_many() -> None:
         assert text.isascii() == ascii_
 
 
-def test_histories_are_red_from_the_start_of_a_loss() -> None:
+def test_histories_are_red_from_the_start_of_a_loss_on() -> None:
     cells = heat_ramp.lost_cells(
         heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN_heat_ramp, 1.0]), 2.0), 2
     )

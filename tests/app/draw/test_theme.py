@@ -1,4 +1,4 @@
-"""Colours can be told apart and read, in each theme by the eyes it is made for."""
+"""Colours are distinguishable and readable in all themes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from perftop.model.kinds import KINDS
 from perftop.tui import config
 
 MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
-TOLD_APART = [
+DISTINGUISHABLE = [
     *itertools.combinations(("both", "lp0", "lp1", "alarm", "warn", "clock"), 2),
-    ("cyan", "lp0"), ("cyan", "warn"),  # side by side in the bar of a CPU
+    ("cyan", "lp0"), ("cyan", "warn"),  # adjacent in the bar of a CPU
 ]  # fmt: skip
 LETTERS = {"black", "white", "ground"}
-"""Keys that are only used on a field."""
-APART = 15.0
-STEPS_APART = 9.0
-"""Distances: states and warnings are never mixed up; of a field, every other step is seen."""
+"""Keys that are used on heat cells only."""
+MIN_DISTANCE = 15.0
+MIN_STEP_DISTANCE = 9.0
+"""Colour differences: of states and warnings, and of every other step of a ramp."""
 SIXTEEN = {
     "xterm": {"blue": "#0000ee", "cyan": "#00cdcd", "bright_green": "#00ff00",
               "bright_yellow": "#ffff00"},
@@ -38,15 +38,15 @@ SIXTEEN = {
     "tango": {"blue": "#3465a4", "cyan": "#06989a", "bright_green": "#8ae234",
               "bright_yellow": "#fce94f"},
 }  # fmt: skip
-"""What terminals make of the colours of the ansi ramp, unless their users say otherwise."""
+"""Colours of the ansi ramp in terminals, unless their users change them."""
 
 
-def test_the_config_file_knows_the_themes() -> None:
+def test_the_config_file_accepts_all_themes() -> None:
     assert tuple(shade.name for shade in theme.THEMES) == tuple(theme.PALETTES) == config.THEMES
 
 
 @pytest.mark.parametrize("mood", get_args(theme.Mood))
-def test_every_theme_has_every_key(mood: theme.Mood) -> None:
+def test_all_themes_have_all_keys(mood: theme.Mood) -> None:
     keys = set(theme.styles("perftop-dark", mood))
     assert {"heat0", f"heat{theme.HEAT - 1}", "badge", "mark"} <= keys
     for name in theme.PALETTES:
@@ -55,8 +55,8 @@ def test_every_theme_has_every_key(mood: theme.Mood) -> None:
         assert all(style.color and style.bgcolor for style in styles.values()), name
 
 
-def test_without_colour_there_are_only_themes_that_can_be_grey() -> None:
-    """Textual makes black on black of colours that are left to the terminal."""
+def test_without_colour_only_grey_themes_are_offered() -> None:
+    """Textual draws colours of the terminal as black on black."""
     assert theme.names(no_color=False) == config.THEMES
     assert theme.names(no_color=True) == tuple(MIXED)
     grey = Monochrome()
@@ -68,32 +68,32 @@ def test_without_colour_there_are_only_themes_that_can_be_grey() -> None:
             assert drawn.color != drawn.bgcolor, (name, key)
 
 
-def test_every_theme_has_what_stylesheets_name() -> None:
+def test_all_themes_have_the_colours_of_stylesheets() -> None:
     results = [shade.to_color_system().generate() | shade.variables for shade in theme.THEMES]
     assert {"rule", "dim", "chosen", "ansi-background"} <= set.intersection(*map(set, results))
     assert all(set(results[0]) <= set(variables) for variables in results)
 
 
 @pytest.mark.parametrize("eyes", EYES)
-def test_the_safe_theme_is_distinguishable_for_all_eyes(eyes: str) -> None:
+def test_the_safe_theme_is_distinguishable_for_all_kinds_of_vision(eyes: str) -> None:
     palette = theme.PALETTES["perftop-safe"]
     colors = palette.colors
-    near = {(a, b): distance(colors[a], colors[b], eyes) for a, b in TOLD_APART}
-    assert min(near.values()) >= APART, near
+    near = {(a, b): distance(colors[a], colors[b], eyes) for a, b in DISTINGUISHABLE}
+    assert min(near.values()) >= MIN_DISTANCE, near
     steps = [distance(a, b, eyes) for a, b in zip(palette.heat, palette.heat[2:], strict=False)]
-    assert min(steps) >= STEPS_APART, steps
+    assert min(steps) >= MIN_STEP_DISTANCE, steps
 
 
 @pytest.mark.parametrize("name", MIXED)
 def test_meanings_are_distinguishable(name: str) -> None:
     colors = theme.PALETTES[name].colors
-    near = {(a, b): distance(colors[a], colors[b]) for a, b in TOLD_APART}
-    assert min(near.values()) >= APART, near
+    near = {(a, b): distance(colors[a], colors[b]) for a, b in DISTINGUISHABLE}
+    assert min(near.values()) >= MIN_DISTANCE, near
 
 
 @pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize("eyes", EYES)
-def test_a_field_is_ordered_in_luminance_away_from_the_ground(name: str, eyes: str) -> None:
+def test_heat_cells_are_ordered_in_luminance_away_from_the_background(name: str, eyes: str) -> None:
     palette = theme.PALETTES[name]
     assert len(palette.heat) == theme.HEAT
     levels = [luminance(color, eyes) for color in palette.heat]
@@ -104,7 +104,7 @@ def test_a_field_is_ordered_in_luminance_away_from_the_ground(name: str, eyes: s
 
 
 @pytest.mark.parametrize("terminal", SIXTEEN)
-def test_a_field_in_sixteen_colours_is_ordered_where_their_users_have_not_changed_them(
+def test_heat_cells_are_ordered_in_the_default_palettes_of_16_colours(
     terminal: str,
 ) -> None:
     heat = theme.PALETTES["perftop-ansi"].heat
@@ -115,7 +115,7 @@ def test_a_field_in_sixteen_colours_is_ordered_where_their_users_have_not_change
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_text_can_be_read(name: str) -> None:
+def test_text_is_readable(name: str) -> None:
     palette = theme.PALETTES[name]
     for key in ("text", "bright", "dim", "lp0", "lp1", "clock", "alarm", "warn", "cyan", "key"):
         color = palette.colors[key]
@@ -131,7 +131,7 @@ def test_text_can_be_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", theme.PALETTES)
-def test_letters_can_be_read_on_a_field(name: str) -> None:
+def test_letters_on_heat_cells_are_readable(name: str) -> None:
     palette = theme.PALETTES[name]
     letters = theme.letter_styles(name)
     assert len(letters) == theme.HEAT
@@ -143,8 +143,8 @@ def test_letters_can_be_read_on_a_field(name: str) -> None:
             assert contrast(ink, terminal.get(color, color)) >= 4.5, (name, level)
 
 
-def test_the_ansi_theme_leaves_all_colours_to_the_terminal() -> None:
-    """Whatever it can do, only the codes of the sixteen are sent, on its own ground."""
+def test_the_ansi_theme_uses_colours_of_the_terminal_only() -> None:
+    """Any terminal gets only the codes of the 16 colours, on its own background."""
     codes = re.compile(r"\x1b\[(?:(?:[12]|3[0-79]|9[0-7]|4[0-79]|10[0-7]);?)+m|\x1b\[0m")
     for mood in ("calm", "chosen", "stale"):
         for key, style in theme.styles("perftop-ansi", mood).items():
@@ -155,8 +155,8 @@ def test_the_ansi_theme_leaves_all_colours_to_the_terminal() -> None:
             assert ground.is_default or key in {"badge", "paused", "lost"}, key
 
 
-def test_every_meaning_has_its_own_of_eight_hues() -> None:
-    """Normal and bright of one hue are the same in many palettes."""
+def test_each_meaning_has_its_own_of_eight_hues() -> None:
+    """Normal and bright colours of one hue are the same in many palettes."""
 
     def hue(style: Style) -> int:
         assert style.color
@@ -164,7 +164,7 @@ def test_every_meaning_has_its_own_of_eight_hues() -> None:
         return (style.color.number or 0) % 8 if is_own else -1
 
     styles = theme.styles("perftop-ansi")
-    for one, other in TOLD_APART:
+    for one, other in DISTINGUISHABLE:
         assert hue(styles[one]) != hue(styles[other]), (one, other)
 
 
@@ -185,12 +185,12 @@ def test_quiet_machines_are_dimmed_and_the_selected_line_is_bold() -> None:
         ((22.7233, 20.0904, -46.694), (23.0331, 14.973, -42.5619), 2.0373),
     ],
 )
-def test_this_test_can_measure_distances(
+def test_distances_equal_those_of_the_paper(
     one: tuple[float, float, float], other: tuple[float, float, float], far: float
 ) -> None:
     """Pairs of Sharma, Wu and Dalal, "The CIEDE2000 Color-Difference Formula", 2005."""
     assert ciede2000(one, other) == pytest.approx(far, abs=1e-4)
-    assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3  # blue and violet of the dark theme
+    assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3  # blue and violet of perftop-dark
 
 
 def test_themes_keep_the_order_of_luminance() -> None:
@@ -206,7 +206,7 @@ def test_themes_keep_the_order_of_luminance() -> None:
 
 @pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize("area", theme.AREAS)
-def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -> None:
+def test_steps_of_an_area_move_away_from_the_background(name: str, area: str) -> None:
     colors = theme.area_colours(name)
     ground = luminance(theme.PALETTES[name].ground)
     far = [abs(luminance(colors[f"{area}-{i}"]) - ground) for i in range(theme.AREA_STEPS)]
@@ -215,21 +215,28 @@ def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_areas_that_touch_are_distinguishable(name: str) -> None:
-    """The user's and the kernel's share, what is lost, and the three states of a core."""
+def test_adjacent_areas_are_distinguishable(name: str) -> None:
+    """User and kernel time, losses, and the three states of a core."""
     colors = theme.area_colours(name)
     for step in range(theme.AREA_STEPS):
         for a, b in (("user", "kernel"), ("ipc", "loss"), ("both", "lp0"), ("both", "lp1")):
-            assert distance(colors[f"{a}-{step}"], colors[f"{b}-{step}"]) >= APART, (a, b, step)
+            assert distance(colors[f"{a}-{step}"], colors[f"{b}-{step}"]) >= MIN_DISTANCE, (
+                a,
+                b,
+                step,
+            )
         for single in ("steal", "hot"):
-            assert distance(colors[f"kernel-{step}"], colors[single]) >= APART, (single, step)
+            assert distance(colors[f"kernel-{step}"], colors[single]) >= MIN_DISTANCE, (
+                single,
+                step,
+            )
 
 
 # --- terminals with 256 colours ------------------------------------------------------------------
 
 
 def seen(style: Style) -> tuple[str, str]:
-    """Letters and ground as a terminal with 256 colours shows them."""
+    """Foreground and background as a terminal with 256 colours shows them."""
     result = theme.to_256_colours(style)
     assert result.color
     assert result.bgcolor
@@ -240,7 +247,7 @@ def fixed(number: int) -> str:
     return "#" + bytes(theme.rgb_256(number)).hex()
 
 
-def test_fixed_colours_are_those_of_every_terminal() -> None:
+def test_fixed_colours_are_the_same_in_all_terminals() -> None:
     assert [theme.rgb_256(n) for n in (16, 17, 231, 232, 255)] == [
         (0, 0, 0), (0, 0, 95), (255, 255, 255), (8, 8, 8), (238, 238, 238),
     ]  # fmt: skip
@@ -249,12 +256,12 @@ def test_fixed_colours_are_those_of_every_terminal() -> None:
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_in_256_colours_fields_are_ordered_and_meanings_distinguishable(name: str) -> None:
+def test_in_256_colours_heat_cells_are_ordered_and_meanings_distinguishable(name: str) -> None:
     styles, dark = theme.styles(name), theme.PALETTES[name].dark
     levels = [luminance(seen(styles[f"heat{i}"])[0]) for i in range(theme.HEAT)]
     assert levels == sorted(levels, reverse=not dark)
     assert len(set(levels)) >= 8
-    for a, b in TOLD_APART:
+    for a, b in DISTINGUISHABLE:
         assert distance(seen(styles[a])[0], seen(styles[b])[0]) >= 12, (a, b)
 
 
@@ -273,10 +280,10 @@ def test_in_256_colours_lines_of_all_moods_are_distinguishable_and_readable(name
 # --- signs ---------------------------------------------------------------------------------------
 
 WIDER = set("◆◇●‖")
-"""Signs that fonts of browsers draw wider or narrower than a cell."""
+"""Signs that browser fonts draw wider or narrower than a cell."""
 
 
-def test_signs_are_one_cell_wide_everywhere() -> None:
+def test_all_signs_are_one_cell_wide() -> None:
     named = [*vars(theme).items(), *vars(columns).items()]
     shapes = [sign for name, sign in named if name.isupper() and isinstance(sign, str)]
     for text in (*shapes, *(kind.sign for kind in KINDS.values())):
@@ -290,7 +297,7 @@ def test_signs_are_one_cell_wide_everywhere() -> None:
         assert "?" not in stand_in or text == theme.UNKNOWN
 
 
-def test_every_kind_of_episode_has_its_own_sign() -> None:
+def test_all_kinds_of_episodes_have_their_own_sign() -> None:
     signs = [kind.sign for kind in KINDS.values()]
     assert len(set(signs)) == len(signs)
     assert len({to_ascii(sign) for sign in signs}) == len(signs)

@@ -1,4 +1,4 @@
-"""The factor of an SMT event, settled by frames whose true values are known."""
+"""The factor of an SMT event, determined from frames whose true values are known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def observe(result: Calibration, low: Floats, high: Floats) -> None:
 def play(
     counter: str, true: float, believed: list[float], samples: list[Shares]
 ) -> tuple[Session, Interval]:
-    """Plays a core whose event ticks once in `true` ticks of the TSC."""
+    """Plays a core whose event counts once in `true` ticks of the TSC."""
     multipliers = [Multiplier(counter, factor, "made") for factor in believed]
     greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
     session = Session(greeting)
@@ -54,34 +54,34 @@ MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7
     [
         (84.0, [84.0, 1.0]),  # a server: 25 MHz crystal, CPUID says so
         (138.0, [132.0, 138.0, 1.0]),  # a workstation's 24 MHz under the server's model number
-        (1.0, [88.0, 1.0]),  # Golden Cove: the code of a crystal event counts at TSC rate
+        (1.0, [88.0, 1.0]),  # Golden Cove: the code of a crystal event counts at the TSC rate
         (88.0, [1.0, 88.0]),
     ],
 )
-def test_the_frames_find_the_factor(counter: str, true: float, believed: list[float]) -> None:
+def test_frames_determine_the_factor(counter: str, true: float, believed: list[float]) -> None:
     session, _ = play(counter, true, believed, MIXED)
     result = session.calibrations[counter]
     assert result.factor == true
-    # From here on every sample is believed, and right.
+    # From here on all samples are valid.
     a, b, c = (float(np.mean(part)) for part in zip(*MIXED, strict=True))
     session, interval = play(counter, true, [true], MIXED)
     assert session.suspect_samples == 0
     assert interval.split.states[0].tolist() == pytest.approx([1 - a - b - c, a, b, c], abs=1e-4)
 
 
-def test_without_evidence_the_first_candidate_is_used_uncalibrated() -> None:
+def test_the_first_candidate_is_used_uncalibrated_without_evidence() -> None:
     idle: list[Shares] = [(0.001, 0.001, 0.0)] * 20
     session, _ = play("one_thread", 84.0, [132.0, 84.0], idle)
     result = session.calibrations["one_thread"]
     assert (result.factor, result.state) == (132.0, "uncalibrated")
 
 
-def test_a_core_that_is_always_both_proves_nothing_against_it() -> None:
+def test_a_core_that_is_always_both_does_not_refute_a_factor() -> None:
     session, _ = play("one_thread", 84.0, [84.0, 1.0], [(0.0, 0.0, 0.99)] * 20)
     assert session.calibrations["one_thread"].state == "uncalibrated"
 
 
-def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
+def test_bounds_that_fit_two_candidates_settle_nothing() -> None:
     """A base clock of 3 GHz: 125 with a crystal of 24 MHz, 120 with one of 25."""
     result = calibrations([Multiplier("x", factor, "made") for factor in (125.0, 120.0)])["x"]
     observe(result, np.full(20, 119.9), np.full(20, 124.6))
@@ -90,7 +90,7 @@ def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
     assert (result.factor, result.state) == (120.0, "settled")
 
 
-def test_no_candidate_that_fits_is_no_split() -> None:
+def test_states_are_unknown_if_no_candidate_fits() -> None:
     alone: list[Shares] = [(0.6, 0.0, 0.0), (0.4, 0.0, 0.0)] * 4
     session, interval = play("one_thread", 84.0, [100.0, 1.0], MIXED + alone)
     assert session.calibrations["one_thread"].state == "refused"
@@ -114,9 +114,9 @@ def test_only_an_unsettled_factor_is_refused(good: int, elsewhere: int, state: s
 
 @pytest.mark.parametrize("truth", [1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0])
 @pytest.mark.parametrize("late", ["first", "last", "spread"])
-def test_one_late_read_in_twenty_decides_nothing(truth: float, late: str) -> None:
-    """The others of the usual candidates are refuted, in whatever order late reads come. A late
-    read makes any factor look right; the worst make one wrong candidate look right."""
+def test_late_reads_in_5_percent_of_samples_decide_nothing(truth: float, late: str) -> None:
+    """All wrong candidates are refuted, in any order of late reads. A late read fits any factor; in
+    the worst case all of them fit one wrong candidate."""
     items = sorted({1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0} - {truth})
     for wrong in items:
         result = calibrations([Multiplier("x", f, "made") for f in (wrong, *items, truth)])["x"]
@@ -127,8 +127,8 @@ def test_one_late_read_in_twenty_decides_nothing(truth: float, late: str) -> Non
         assert (result.factor, result.state) == (truth, "settled")
 
 
-def test_a_disturbed_start_is_got_over() -> None:
-    """48 cores of which the first sample was no sample: nothing is refused for good."""
+def test_a_factor_recovers_from_a_disturbed_start() -> None:
+    """The first sample of 48 cores is wrong; the refused factor still settles."""
     result = calibrations([Multiplier("x", factor, "made") for factor in (84.0, 21.0)])["x"]
     observe(result, np.full(48, 49.9), np.full(48, 50.1))
     assert result.state == "refused"
@@ -137,8 +137,8 @@ def test_a_disturbed_start_is_got_over() -> None:
     assert (result.factor, result.state) == (84.0, "settled")
 
 
-def test_recent_evidence_outweighs_old_evidence() -> None:
-    """A candidate that explained the idle machine as well gives way when it works."""
+def test_recent_evidence_outweighs_earlier_evidence() -> None:
+    """A candidate that fits the idle machine is replaced when the machine works."""
     result = calibrations([Multiplier("x", factor, "made") for factor in (96.0, 24.0)])["x"]
     for _ in range(100):
         observe(result, np.full(48, 10.0), np.full(48, 200.0))
@@ -154,6 +154,6 @@ def test_recent_evidence_outweighs_old_evidence() -> None:
     ),
     st.sampled_from(["one_thread", "any_thread", "distributed"]),
 )  # fmt: skip
-def test_the_truth_is_never_refuted(samples: list[Shares], counter: str) -> None:
+def test_the_true_factor_is_never_refuted(samples: list[Shares], counter: str) -> None:
     session, _ = play(counter, 84.0, [84.0, 1.0], samples)
     assert session.calibrations[counter].factor == 84.0

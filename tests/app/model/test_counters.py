@@ -1,4 +1,4 @@
-"""Differences at the width of each counter; gaps, restarts and rewrites; values by core."""
+"""Differences of counters of any width; gaps, restarts and rewrites; values by core."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def ticks(delta: Delta, row: int = 0) -> float:
     st.integers(min_value=0, max_value=2**64 - 1),
     st.integers(min_value=0, max_value=900_000_000),
 )
-def test_a_wrap_is_a_difference_like_any_other(bits: int, start: int, step: int) -> None:
-    if bits == 64:  # full-width counters are the kernel's sums: they never come near the end
+def test_a_wrapped_counter_has_an_ordinary_difference(bits: int, start: int, step: int) -> None:
+    if bits == 64:  # full-width counters are sums of the kernel and never wrap
         start %= 2**62
     greeting = made.hello([counter("cycles", bits=bits)], threads=1)
     a, b = start % 2**bits, (start + step) % 2**bits
@@ -52,9 +52,9 @@ def test_a_wrap_is_a_difference_like_any_other(bits: int, start: int, step: int)
     assert delta.suspect == {}
 
 
-def test_a_rewrite_is_suspect_not_huge() -> None:
+def test_a_rewritten_counter_is_suspect() -> None:
     greeting = made.hello([made.CYCLES], threads=1)
-    series = [10**9, 10**9 + 10**8, 5, 10**8 + 5]  # rewritten to 5 before the third
+    series = [10**9, 10**9 + 10**8, 5, 10**8 + 5]  # rewritten to 5 before the third sample
     _, good, bad, after = deltas(
         greeting, *(frame(greeting, i, {"cycles": [v]}) for i, v in enumerate(series))
     )
@@ -67,8 +67,8 @@ def test_a_rewrite_is_suspect_not_huge() -> None:
 
 
 @pytest.mark.parametrize("flag", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
-def test_siblings_wait_for_each_other(flag: int) -> None:
-    """Their counts then cover the same span, so that the SMT states can be computed."""
+def test_siblings_are_evaluated_together(flag: int) -> None:
+    """Their counts then cover the same span, as SMT states require."""
     greeting = made.hello([made.CYCLES], cores=2, threads=2)
     read = wire.ROW_SAMPLED
     values = [[n, n, n, n] for n in (0, 100, 200)]
@@ -82,7 +82,7 @@ def test_siblings_wait_for_each_other(flag: int) -> None:
     assert [moved(whole, row) for row in range(4)] == [200, 100, 200, 100]
 
 
-def test_cpus_of_no_known_core_do_not_wait_for_each_other() -> None:
+def test_cpus_without_a_known_core_are_evaluated_alone() -> None:
     greeting = dataclasses.replace(made.hello([made.CYCLES]), cores=[])
     read, wide = wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_WIDE
     _, delta = deltas(
@@ -93,7 +93,7 @@ def test_cpus_of_no_known_core_do_not_wait_for_each_other() -> None:
     assert [ticks(delta, row) for row in range(2)] == [TICKS, 0]
 
 
-def test_nobody_waits_for_a_sibling_that_is_off_or_never_was_read() -> None:
+def test_siblings_that_are_off_or_unread_are_not_waited_for() -> None:
     greeting = made.hello([made.CYCLES], threads=2)
     for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):
         flags = [wire.ROW_SAMPLED, flag]
@@ -111,10 +111,10 @@ READ = wire.ROW_SAMPLED
     ("reads", "spans", "steps"),
     [
         ([(0, READ), (100, 0), (200, READ)], [0, 0, 2], [0, 0, 200]),
-        # Interrupted, or taken on another CPU.
+        # Interrupted, or read on another CPU.
         ([(0, READ), (150, READ | wire.ROW_WIDE), (300, READ)], [0, 0, 2], [0, 0, 300]),
         ([(0, READ), (150, READ | wire.ROW_ELSEWHERE), (300, READ)], [0, 0, 2], [0, 0, 300]),
-        # A CPU that was off starts anew, even without a flag for it.
+        # A CPU that was off starts again, even without a flag.
         ([(500, READ), (0, wire.ROW_OFFLINE), (7, READ | wire.ROW_REBASED), (107, READ)],
          [0, 0, 0, 1], [0, 0, 0, 100]),
         ([(500, READ), (7, READ | wire.ROW_REBASED), (107, READ)], [0, 0, 1], [0, 0, 100]),
@@ -122,10 +122,10 @@ READ = wire.ROW_SAMPLED
          [0, 0, 0, 10]),
     ],
 )  # fmt: skip
-def test_a_read_without_use_is_covered_by_the_next(
+def test_an_invalid_read_is_covered_by_the_next(
     reads: list[tuple[int, int]], spans: list[int], steps: list[int]
 ) -> None:
-    """The other CPU, which is read every time, is not affected."""
+    """The other CPU, which is read in each sample, is not affected."""
     greeting = made.hello([made.CYCLES], cores=2, threads=1)
     result = deltas(
         greeting,
@@ -140,7 +140,7 @@ def test_a_read_without_use_is_covered_by_the_next(
     assert all(delta.suspect == {} for delta in result)
 
 
-def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
+def test_an_unreadable_counter_is_unknown_instead_of_zero() -> None:
     greeting = made.hello([made.REF, made.CYCLES], threads=1)
     _, lost, back = deltas(
         greeting,
@@ -150,10 +150,10 @@ def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
     )
     assert moved(lost, column=0) == 50
     assert np.isnan(moved(lost, column=1))
-    assert np.isnan(moved(back, column=1))  # one read makes no difference
+    assert np.isnan(moved(back, column=1))  # a single read gives no difference
 
 
-def test_each_row_of_a_batch_whose_time_runs_backwards_is_suspect() -> None:
+def test_rows_whose_time_runs_backwards_are_suspect() -> None:
     greeting = made.hello([made.CYCLES], cores=2, threads=1)
     ahead, now = 2 * 10**9, 10**9
     stamps = [(now, now), (now - 1, ahead), (ahead, ahead - 1)]
@@ -164,11 +164,11 @@ def test_each_row_of_a_batch_whose_time_runs_backwards_is_suspect() -> None:
     assert [result[n].suspect for n in range(3)] == [{}, {0: backwards}, {1: backwards}]
 
 
-def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not() -> None:
+def test_a_restarted_counter_is_left_out_of_its_own_package_only() -> None:
     greeting = made.hello([made.CYCLES], cores=2, threads=1, packages=[[0], [1]])
     energy = wire.Counter("energy_j", "energy", "J", "made", bits=64)
     greeting.blocks.append(wire.Block("more", "package", [energy]))
-    rows = [[10**9, 0], [0, 7]]  # the first counter starts again
+    rows = [[10**9, 0], [0, 7]]  # the first counter restarts
     _, delta = deltas(
         greeting,
         *(frame(greeting, n, {"cycles": [n, n], "energy_j": row}) for n, row in enumerate(rows)),
@@ -178,7 +178,7 @@ def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not(
 
 
 def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
-    """The first stamp is after that of the previous sample; the second stamp is not."""
+    """The first stamp is later than in the previous sample; the second one is not."""
     greeting = made.hello([made.CYCLES], threads=1)
     counters = Counters(greeting)
     counters.steps([frame(greeting, 0, {"cycles": [0]})])
@@ -192,8 +192,8 @@ def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
     assert (ticks(delta), moved(delta)) == (0, 0)
 
 
-def test_sums_of_the_kernel_may_step_back_a_tick() -> None:
-    """iowait does so; the sum over a longer span must still be right."""
+def test_kernel_times_may_step_back_by_a_tick() -> None:
+    """iowait does; the sum over a longer span must still be right."""
     tick = counter("stat_iowait_s", "s", bits=64, scale=0.01)
     greeting = made.hello([tick], threads=1)
     series = [100, 99, 102]
@@ -218,7 +218,7 @@ def test_gauges_are_averaged_over_time() -> None:
     assert moved(total) / ticks(total) == 0.0  # 40 for one sample, -20 for two
 
 
-def test_one_head_row_stands_for_all() -> None:
+def test_a_single_head_row_applies_to_all_cpus() -> None:
     greeting = made.hello([made.CYCLES], threads=2)
     frames = []
     for seq, values in enumerate(([0, 0], [3, 4])):
@@ -234,8 +234,8 @@ def test_one_head_row_stands_for_all() -> None:
     assert [ticks(delta, 0), ticks(delta, 1)] == [TICKS, TICKS]
 
 
-def test_a_block_without_counters_is_a_block() -> None:
-    """The machine is a guest without cpuidle and cpufreq, whose CPUs have no counters."""
+def test_a_block_without_counters_is_valid() -> None:
+    """A guest without cpuidle and cpufreq, whose CPUs have no counters."""
     greeting = made.hello([], stat=[made.counter("ticks", "1", bits=64)])
     counters = Counters(greeting)
     for seq in (0, 1):
@@ -247,7 +247,7 @@ def test_a_block_without_counters_is_a_block() -> None:
 def test_a_batch_of_incomplete_frames_equals_single_frames(
     sizes: list[int],
 ) -> None:
-    """One block is in every third frame only, and one value sometimes cannot be read."""
+    """One block is in each third frame only, and one value sometimes cannot be read."""
     stat = [made.counter("ticks", "1", bits=64)]
     greeting = made.hello([made.CYCLES], cores=2, threads=1, stat=stat)
     frames = []
@@ -275,7 +275,7 @@ def test_a_batch_of_incomplete_frames_equals_single_frames(
     assert alone[4].tables["stat"].ticks.tolist() == [0, 0]
 
 
-# --- values by core, where cores are not all alike
+# --- values by core, if cores differ
 
 
 NAN = float("nan")
@@ -290,7 +290,7 @@ def test_a_core_with_one_thread_and_a_cpu_in_no_core() -> None:
     np.testing.assert_array_equal(cores.by_cpu(np.array([5.0, 6.0])), [5, 6, 5, NAN])
 
 
-def test_unknown_values_of_threads_are_not_counted() -> None:
+def test_unknown_values_of_threads_are_left_out() -> None:
     cores = Cores(made.hello(cores=2, threads=2), [[0, 2], [1, 3]])
     values = np.array([[1.0, NAN, NAN, NAN], [1.0, 2.0, 3.0, 4.0]])
     assert cores.total(values).tolist() == [[1, 0], [4, 6]]
@@ -326,7 +326,7 @@ def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
 
 
 def _frame(hello: wire.Hello, seq: int) -> wire.Frame:
-    """Each CPU runs for half of the time, and all other counters count the samples."""
+    """Each CPU is busy half of the time; all other counters count samples."""
     ticks = int(seq * made.TSC_HZ / 10)
     blocks = {}
     for block in hello.blocks:

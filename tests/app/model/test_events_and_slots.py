@@ -1,4 +1,4 @@
-"""Chosen events, issue slots, and counters read in turns."""
+"""Chosen events, issue slots, and multiplexed counters."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rates_and_counts_per_thousand_instructions() -> None:
     assert interval.values.mean("e.branches/ki", everyone) == pytest.approx(200, rel=1e-5)
 
 
-def test_an_event_that_perftop_counts_is_its_own_counter() -> None:
+def test_a_standard_event_uses_its_own_counter() -> None:
     hello, result = messages("sim:smt-mix,cpus=4", 21, events="branches")
     hello = dataclasses.replace(hello, aliases={"e.ref-cycles": "ref", "e.none": "none"})
     session = session_of(Session(hello), result)
@@ -96,7 +96,7 @@ def test_multiplexed_events_are_scaled_and_marked() -> None:
     assert measure["min"] <= measure["p5"] <= measure["mean"] <= measure["max"]
 
 
-def test_the_times_of_a_group_scale_its_own_block_only() -> None:
+def test_the_times_of_a_group_scale_only_its_block() -> None:
     alone = seen("context-switches").take_interval()
     beside = seen("branches,branch-misses,cache-misses,cycles,instructions").take_interval()
     for key in ("busy_hz", "ipc", "util"):
@@ -104,9 +104,9 @@ def test_the_times_of_a_group_scale_its_own_block_only() -> None:
 
 
 @pytest.mark.parametrize("what", ["e.branches", "perf_running_s", "perf_enabled_s"])
-def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
-    """Another program wrote the event's counter, or the times of its group: then only the event is
-    unknown."""
+def test_an_impossible_rate_is_doubted(what: str) -> None:
+    """Another program changed the event's counter or the times of its group: only this event
+    becomes unknown."""
     hello, result = messages("sim:smt-mix,cpus=4", 12, events="branches,cycles")
     session = Session(hello)
     block = next(b for b in hello.blocks if b.name == "events.1")
@@ -124,13 +124,13 @@ def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
     assert ("e.branches", Doubt.JUMPED) in interval.suspect[2]
     assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", what}
     assert [*interval.suspect] == [2]
-    for row in range(4):  # the other samples stay
+    for row in range(4):  # the other values remain
         assert at(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-3)
         assert math.isfinite(at(interval, "ipc", row))
 
 
 @pytest.mark.parametrize("cpus", [2, 64, 1024])
-def test_some_metrics_of_a_group_are_those_of_all_of_them(cpus: int) -> None:
+def test_some_metrics_of_a_group_equal_those_computed_with_all_others(cpus: int) -> None:
     """They are equal to the last digit."""
     some = np.random.default_rng(cpus)
     top, bottom = some.random((2, len(METRICS), cpus))
@@ -166,7 +166,7 @@ def seen_slots(*, wrong: bool = False) -> Session:
     return session
 
 
-def test_four_ways_that_add_up() -> None:
+def test_the_four_shares_of_slots_add_up() -> None:
     interval = seen_slots().take_interval()
     for row in range(4):
         shares = [float(interval.values[f"{key}_ratio"][row]) for key in SLOT_KEYS]
@@ -177,7 +177,7 @@ def test_four_ways_that_add_up() -> None:
     assert interval.suspect == {}
 
 
-def test_slots_that_go_to_the_sibling() -> None:
+def test_slots_of_the_sibling_are_subtracted() -> None:
     session = seen_slots()
     interval = session.take_interval()
     for core, (first, _) in enumerate(session.cores):
@@ -197,7 +197,7 @@ def test_slots_that_do_not_add_up_are_suspect() -> None:
     assert set(Doubt) == set(DOUBT_TEXTS)
 
 
-def test_a_machine_without_them_has_no_such_number() -> None:
+def test_a_machine_without_slots_lacks_these_metrics() -> None:
     session = Session(messages("sim:smt-mix,cpus=4", 0)[0])
     assert not session.evaluator.registry.events
 
@@ -211,7 +211,7 @@ def test_a_sibling_that_takes_slots_is_measured() -> None:
     assert episode.confidence == "measured"
 
 
-# --- counters that perf reads in turns: scaled to the whole span, or unknown
+# --- multiplexed counters of perf: scaled to the whole span, or unknown
 
 
 NS = 100_000_000  # of a sample
@@ -249,16 +249,16 @@ def test_a_count_of_a_quarter_of_the_time_is_scaled_by_four() -> None:
         sample([7 + NS, 7 + NS], [5 + NS // 4, 7 + NS], [1000 + 5_000_000, 1000 + 5_000_000]),
     )
     moved = delta.tables["cpu"].increments
-    assert moved[:, 2].tolist() == [20_000_000, 5_000_000]  # ref: its origin begins with perf too
+    assert moved[:, 2].tolist() == [20_000_000, 5_000_000]  # ref: its origin is also perf
     assert moved[:, 3].tolist() == [20_000_000, 5_000_000]
-    assert moved[:, 4].tolist() == [5_000_000, 5_000_000]  # the msr PMU takes no turns
+    assert moved[:, 4].tolist() == [5_000_000, 5_000_000]  # the msr PMU is not multiplexed
     assert moved[:, :2].tolist() == pytest.approx(np.array([[0.1, 0.025], [0.1, 0.1]]))
     counted = counters.counted_share(delta)
     assert counted is not None
     assert counted.tolist() == pytest.approx([0.25, 1.0])
 
 
-def test_shares_of_turns_add_up_over_samples() -> None:
+def test_scaled_samples_add_up() -> None:
     """The group counts for a third of the first sample (an estimate) and all of the second (an
     exact count)."""
     greeting = made.hello(ALL, threads=1)
@@ -274,8 +274,8 @@ def test_shares_of_turns_add_up_over_samples() -> None:
     assert total.tables["cpu"].increments[0, 3] == 4_000_000 + 6_000_000
 
 
-def test_never_on_the_counters_is_unknown_not_zero() -> None:
-    """Other counters of the row wait for a quarter of a second."""
+def test_a_counter_that_never_ran_is_unknown_instead_of_zero() -> None:
+    """Other counters of the row wait for it for a quarter of a second."""
     greeting = made.hello(ALL, threads=1)
     never = [sample([i * NS], [5], [0], [i * 12_345]) for i in range(4)]
     _, (_, *waiting, delta) = deltas(greeting, *never)
@@ -287,8 +287,8 @@ def test_never_on_the_counters_is_unknown_not_zero() -> None:
 
 
 @pytest.mark.parametrize("together", [1, 5])
-def test_a_row_without_a_turn_is_part_of_the_next_difference(together: int) -> None:
-    """The second thread has a turn in each sample, but waits for its sibling."""
+def test_a_row_without_counts_is_part_of_the_next_difference(together: int) -> None:
+    """The second thread is counted in each sample, but waits for its sibling."""
     greeting = made.hello(ALL)
     counters = Counters(greeting)
     shares, ticks = [0.5, 0.0, 0.25, 0.0, 0.25], []
@@ -311,7 +311,7 @@ def test_a_row_without_a_turn_is_part_of_the_next_difference(together: int) -> N
     assert shared.tolist() == [0.2, 1.0]
 
 
-def test_events_wait_for_their_turn_without_limit_and_say_so() -> None:
+def test_events_may_wait_for_any_time_and_report_it() -> None:
     greeting = made.hello([ENABLED, RUNNING, REF], threads=1)
     event = wire.Counter("e.branches", "branches", "events", "perf cpu")
     greeting.blocks.append(wire.Block("events.1", "cpu", [ENABLED, RUNNING, event]))
@@ -335,8 +335,8 @@ def test_events_wait_for_their_turn_without_limit_and_say_so() -> None:
     assert interval.shares["e.branches"].tolist() == pytest.approx([1 / 14])
 
 
-def test_other_sources_are_not_scaled() -> None:
-    """Without the times of a group, counts cannot be scaled."""
+def test_other_sources_are_never_scaled() -> None:
+    """Counts cannot be scaled without the times of a group."""
     plain = made.hello([CYCLES], threads=1)
     counters, (_, delta) = deltas(plain, {"cycles": [0]}, {"cycles": [77]})
     assert delta.tables["cpu"].increments[0, 0] == 77
@@ -344,7 +344,7 @@ def test_other_sources_are_not_scaled() -> None:
 
 
 def test_estimates_are_marked() -> None:
-    """A scaled count shows the share of the time for which it was counted."""
+    """A scaled value is shown with the share of the time for which it was counted."""
     greeting = made.hello([ENABLED, RUNNING, REF], threads=1)
     session = Session(greeting)
     for seq in (0, 1):
@@ -359,9 +359,9 @@ def test_estimates_are_marked() -> None:
 
 
 @pytest.mark.parametrize("why", ["turns", "guests", "doubt"])
-def test_idle_transitions_stand_in_for_counts_without_a_turn(why: str) -> None:
-    """From the second interval on another program's pinned events have the counters, or guests have
-    the PMU."""
+def test_idle_transitions_replace_missing_counts(why: str) -> None:
+    """From the second interval on, pinned events of another program or guests occupy the
+    counters."""
     perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "one_thread")]
     steal, busy = (
         wire.Counter(key, key, "s", "made", scale=1e-9) for key in ("stat_steal_s", "busy_s")
@@ -403,8 +403,9 @@ def test_idle_transitions_stand_in_for_counts_without_a_turn(why: str) -> None:
         assert np.isnan(interval.values["halt"]).all()
 
 
-def test_a_sample_without_a_turn_does_not_make_an_interval_unknown() -> None:
-    """Another program has the counters for half a second; the IPC is that of the remaining time."""
+def test_an_interval_with_an_uncounted_sample_is_known() -> None:
+    """Another program uses the counters for half a second; the IPC is that of the remaining
+    time."""
     perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "cycles", "instructions")]
     greeting = made.hello([ENABLED, RUNNING, *perf], threads=1)
     session = Session(greeting)

@@ -1,4 +1,4 @@
-"""Counters that are taken, frozen or rewritten: synthetic counters, and those of a real machine."""
+"""Counters that are taken over, frozen or rewritten: simulated, and recorded on a real machine."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ FALSE = {
               "kernel_instructions": 60.0, "one_thread": 4.0},
     "jumped": dict.fromkeys(KEYS[:5], 1000.0),
 }  # fmt: skip
-"""Factor of each counter's steps: the ratio to what another program's event would count, chosen
-without knowledge of the gates."""
+"""Factor by counter: the ratio between the counts of another program's event and the true ones,
+chosen independently of the gates."""
 
 
 def step(cpu: int, seq: int) -> dict[str, float]:
-    """Returns the counts of a CPU in a sample. Loads differ a little from sample to sample."""
+    """Returns the counts of a CPU in a sample. Loads vary slightly between samples."""
     core, lp = cpu % 3, cpu // 3
     first, second, both = SPLIT[core]
     alone = (first, second)[lp] * (1 + 0.02 * ((seq * 7 + cpu) % 5))
@@ -52,7 +52,7 @@ def step(cpu: int, seq: int) -> dict[str, float]:
 
 
 def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
-    """Samples of three cores; some CPUs' counters take multiplied steps in some samples."""
+    """Samples of three cores; `wrong` multiplies the counts of some CPUs in some samples."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
     hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
     reader, result = SampleReader(hello), list[Sample]()
@@ -84,7 +84,7 @@ def needs(metric: str) -> set[str]:
     st.integers(min_value=3, max_value=7),
     st.integers(min_value=1, max_value=4),
 )
-def test_only_numbers_made_of_a_falsified_counter_are_absent(
+def test_only_metrics_of_a_falsified_counter_are_unknown(
     how: tuple[str, str], cpus: set[int], start: int, length: int
 ) -> None:
     kind, key = how
@@ -108,7 +108,7 @@ def test_only_numbers_made_of_a_falsified_counter_are_absent(
 
 
 @pytest.mark.parametrize("key", ["ref", "one_thread"])
-def test_states_of_a_falsified_counter_are_absent_on_its_core_only(key: str) -> None:
+def test_a_falsified_counter_makes_only_the_states_of_its_core_unknown(key: str) -> None:
     result = samples({(4, key): (0.0, range(5, 8))})  # the second thread of core 1
     for seq, (sample, true) in enumerate(zip(result, truth(), strict=True), 1):
         unknown = np.isnan(sample.split.states).any(axis=1)
@@ -117,13 +117,13 @@ def test_states_of_a_falsified_counter_are_absent_on_its_core_only(key: str) -> 
         np.testing.assert_allclose(sample.split.states[known], true.split.states[known], atol=1e-6)
 
 
-def test_a_witness_that_never_agreed_speaks_against_nobody() -> None:
-    """A hypervisor may let MPERF run at its own rate."""
+def test_a_reference_counter_that_never_agreed_raises_no_doubt() -> None:
+    """MPERF of a hypervisor may have another rate."""
     always = {(cpu, "mperf"): (0.5, range(SAMPLES)) for cpu in range(6)}
     assert not any(sample.delta.doubts.any() for sample in samples(always))
 
 
-def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
+def test_stamps_that_run_backwards_affect_only_their_core() -> None:
     hello = made.hello([made.REF, made.ONE_THREAD], cores=2)
     reader = SampleReader(hello)
     results = []
@@ -139,8 +139,8 @@ def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
     assert np.isnan(results[1].split.states).any(axis=1).tolist() == [False, True]
 
 
-def test_a_first_read_that_was_interrupted_is_none() -> None:
-    """30 ms between the stamp and the values: 1.95 GHz for 2.8 with what was counted in them."""
+def test_an_interrupted_first_read_is_not_used() -> None:
+    """30 ms between the stamp and the values would give 1.95 instead of 2.8 GHz."""
     hello = made.hello([made.REF, made.CYCLES], threads=1)
     reader, late = SampleReader(hello), int(0.03 * made.TSC_HZ)
     hz = []
@@ -158,8 +158,8 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
     assert hz[1:] == pytest.approx([2.8e9] * 2)
 
 
-def test_counters_reported_as_taken_are_suspect_until_given_back() -> None:
-    """Counts of all rings in place of the kernel's contradict no other counter; only the registers
+def test_counters_that_are_reported_taken_are_suspect_until_released() -> None:
+    """Counts of all rings instead of the kernel's contradict no other counter; only the registers
     show it."""
     hello = made.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
     session, report = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}
@@ -182,11 +182,11 @@ def test_counters_reported_as_taken_are_suspect_until_given_back() -> None:
     session.apply(wire.Note("taken", 8 * made.SAMPLE_NS, data={"cpus": [9, "x"], "counters": [1]}))
 
 
-# --- two Xeon Platinum 8160, read once a second: in the 18th interval a benchmark takes counters
+# --- two Xeon Platinum 8160, read once a second; a benchmark takes counters in interval 18
 
 
 TAKEN = 18
-"""The first interval in which the other program counts."""
+"""The first interval that another program's event affects."""
 LAST = 58
 FEW = ("ref", "cycles", "any_thread")
 
@@ -228,18 +228,18 @@ def played(request: pytest.FixtureRequest) -> tuple[Session, list[Interval]]:
 Played = tuple[Session, list[Interval]]
 
 
-def test_nothing_is_doubted_while_nothing_is_wrong(played: Played) -> None:
+def test_correct_counters_are_never_doubted(played: Played) -> None:
     _, intervals = played
     assert len(intervals) == LAST
     for interval in intervals[: TAKEN - 1]:
         assert interval.suspect == {}
         assert np.isfinite(interval.split.states).all()
         assert interval.split.states.sum(axis=1) == pytest.approx(np.ones(48))
-    # By hand, from the file: of T = 2 133 681 942 ticks R0 .00023, R1 .01694, ANY .01716.
+    # By hand from the file: T = 2 133 681 942 ticks; R0 .00023, R1 .01694, ANY .01716.
     assert intervals[2].split.states[45] == pytest.approx([0.98284, 0.00022, 0.01692, 0], abs=1e-4)
 
 
-def test_from_the_takeover_on_every_core_is_marked(played: Played) -> None:
+def test_all_cores_are_marked_from_the_takeover_on(played: Played) -> None:
     _, intervals = played
     for interval in intervals[TAKEN - 1 :]:
         assert all("any_thread" in {key for key, _ in interval.suspect[row]} for row in range(96))
@@ -247,7 +247,7 @@ def test_from_the_takeover_on_every_core_is_marked(played: Played) -> None:
         assert set(interval.split.method) == {"any-thread"}
 
 
-def test_fixed_counters_stay_true_throughout(played: Played) -> None:
+def test_fixed_counters_are_never_doubted(played: Played) -> None:
     _, intervals = played
     for interval in intervals:
         for key in ("util", "busy_hz", "net_hz", "halt"):
@@ -256,14 +256,14 @@ def test_fixed_counters_stay_true_throughout(played: Played) -> None:
     assert np.mean(intervals[30].values["util"]) == pytest.approx(0.5, abs=0.005)
 
 
-def test_a_dead_counter_is_no_zero(played: Played) -> None:
+def test_a_stopped_counter_is_not_zero(played: Played) -> None:
     _, intervals = played
     for interval in intervals:
         for key in ("ipc", "kernel_cycles", "kernel_instructions"):
             assert not (interval.values[key] == 0).any(), key
 
 
-def test_the_takeover_is_one_episode_with_the_counters_as_its_cause(played: Played) -> None:
+def test_the_takeover_is_one_episode_that_names_the_counters(played: Played) -> None:
     session, intervals = played
     episodes = [e for e in (*session.ended, *session.detector.running) if e.kind == "suspect"]
     (episode,) = episodes
@@ -274,13 +274,13 @@ def test_the_takeover_is_one_episode_with_the_counters_as_its_cause(played: Play
     assert keys <= {"any_thread", "instructions", "kernel_cycles", "kernel_instructions"}
 
 
-def test_the_factor_is_settled_and_stays(played: Played) -> None:
+def test_the_factor_settles_and_does_not_change(played: Played) -> None:
     session, _ = played
     result = session.calibrations["any_thread"]
     assert (result.factor, result.state) == (84.0, "settled")
 
 
-def test_the_run_has_what_was_good_of_it(played: Played) -> None:
+def test_the_run_contains_all_valid_values(played: Played) -> None:
     session, intervals = played
     whole = session.run_interval()
     assert np.isfinite(whole.split.states).all()

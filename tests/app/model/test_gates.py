@@ -1,4 +1,4 @@
-"""Comparisons of counters with their witnesses, and the TSC as a counter."""
+"""Comparisons between counters that should agree, and the TSC as a counter."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ KEYS = "ref", "cycles", "aperf", "mperf"
 
 
 def sampled(steps: list[list[float]], together: int) -> list[Sample]:
-    """Returns samples of two siblings. `steps` is the ratio of cycles to APERF by sample and CPU;
-    0: the CPU does not run."""
+    """Returns samples of two siblings. `steps`: the ratio of cycles to APERF by sample and CPU; 0:
+    idle."""
     hello = made.hello([counter(key) for key in KEYS])
     reader, sums = SampleReader(hello), np.zeros((len(KEYS), 2))
     frames = [made.frame(hello, 0, {key: [0, 0] for key in KEYS})]
@@ -39,17 +39,17 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
 
 
 @pytest.mark.parametrize("together", [1, 3, 16])
-def test_a_clock_is_compared_with_its_witness_after_both_agreed(together: int) -> None:
-    """The second CPU runs only later, and agrees then."""
+def test_a_clock_is_compared_after_both_counters_agreed_once(together: int) -> None:
+    """The second CPU runs only later, and then agrees."""
     steps = [[1.0, 0.0], [1.2, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.2], [1.0, 1.0], [1.0, 1.2]]
     results = [sample.delta.suspect for sample in sampled(steps, together)]
     unlike = {("cycles", Doubt.UNLIKE)}
     doubted = [sorted(row for row, why in result.items() if why == unlike) for result in results]
-    # A doubt of several samples stays for one sample after its reason is gone.
+    # A doubt of several samples ends one sample after its cause.
     assert doubted == [[], [0], [0], [], [], [], [1]]
 
 
-def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -> None:
+def test_a_thread_with_unknown_cycles_does_not_add_its_time() -> None:
     hello = made.hello()
     reader = SampleReader(hello)
     for seq in range(2):
@@ -66,7 +66,7 @@ def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 
-def test_states_follow_from_the_siblings_counter() -> None:
+def test_states_are_computed_from_the_siblings_counter() -> None:
     hello = made.hello([made.REF, made.ONE_THREAD])
     reader = SampleReader(hello)
     for seq in range(2):
@@ -83,11 +83,11 @@ STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait"
 @pytest.mark.parametrize(
     ("busy_ns", "idle_ticks", "suspect"),
     [
-        (0, 0, True),  # idle by the transitions, busy by /proc/stat
+        (0, 0, True),  # idle by transitions, busy by /proc/stat
         (100_000_000, 10, True),
         (0, 10, False),
         (100_000_000, 0, False),
-        (60_000_000, 8, False),  # short work between ticks
+        (60_000_000, 8, False),  # short work between two ticks
     ],
 )
 def test_idle_transitions_are_compared_with_proc_stat(
@@ -105,13 +105,13 @@ def test_idle_transitions_are_compared_with_proc_stat(
     assert np.isnan(sample.values["util"]).tolist() == [suspect, False]
 
 
-def test_a_group_has_the_value_of_those_of_its_cpus_that_are_known() -> None:
+def test_a_group_has_the_value_of_its_known_cpus() -> None:
     top, bottom = np.ones((2, len(METRICS), 3))
     top[INDEX["ipc"]], bottom[INDEX["ipc"]] = [3, np.nan, 1], [1, 1, np.nan]
     assert Values(top, bottom).mean("ipc", [0, 1, 2]) == 3
 
 
-def test_skew_is_of_the_rows_that_were_read() -> None:
+def test_skew_is_computed_from_rows_that_were_read() -> None:
     hello = made.hello()
     reader, values = SampleReader(hello), {"ref": [0, 0], "cycles": [0, 0], "instructions": [0, 0]}
     results = []
@@ -121,7 +121,7 @@ def test_skew_is_of_the_rows_that_were_read() -> None:
     assert results == [3000, 0]
 
 
-# --- the TSC as a counter, where stamps are of another clock
+# --- the TSC as a counter, if stamps are of another clock
 
 
 TSC = made.counter("tsc", bits=64)
@@ -130,8 +130,8 @@ RAW_NS = 100_000_000
 
 
 def session(*, tsc: bool, ahead: tuple[int, int] = (0, 0)) -> Session:
-    """Two samples: lp0 runs for 0.6 of the time, lp1 for 0.3, 0.2 of them together. Stamps are ns;
-    the CPUs' TSCs may differ, and each read happens a little late by its own."""
+    """Two samples: lp0 runs for 0.6 of the time, lp1 for 0.3, and both for 0.2. Stamps are in ns;
+    the CPUs' TSCs may differ, and each read is a little late."""
     counters = COUNTERS if tsc else COUNTERS[1:]
     greeting = made.hello(
         counters,
@@ -168,7 +168,7 @@ def test_metrics_and_states() -> None:
     assert row["counts"]["tsc"] == TICKS
 
 
-def test_without_a_tsc_no_ratio_is_made_of_nanoseconds() -> None:
+def test_ratios_to_the_tsc_are_unknown_without_it() -> None:
     result = session(tsc=False)
     interval = result.take_interval()
     assert result.evaluator.first_missing("util") is not None
@@ -177,7 +177,7 @@ def test_without_a_tsc_no_ratio_is_made_of_nanoseconds() -> None:
     assert interval.suspect == {}
 
 
-def test_a_tsc_without_a_frequency_is_no_clock() -> None:
+def test_a_tsc_without_a_frequency_is_not_used() -> None:
     greeting = made.hello(COUNTERS, stamp="raw", tsc_hz=None)
     assert not Session(greeting).counters.has_tsc
     assert Session(dataclasses.replace(greeting, tsc_hz=wire.Rate(2e9, "made"))).counters.has_tsc
@@ -193,8 +193,8 @@ def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
     assert result.take_interval().suspect[0] == {("ref", Doubt.FAST)}
 
 
-def test_the_rate_of_an_event_of_four_threads_is_learned() -> None:
-    """any-thread ticks 13 TSC ticks at a time; the first candidate is wrong."""
+def test_the_factor_of_an_event_of_four_threads_is_learned() -> None:
+    """any_thread counts each 13 TSC ticks; the first candidate is wrong."""
     counters = [TSC, made.REF, made.counter("any_thread", "1", bits=40)]
     candidates = [wire.Multiplier("any_thread", k, "made") for k in (1.0, 13.0)]
     greeting = made.hello(counters, threads=4, stamp="raw", multipliers=candidates)
@@ -211,8 +211,8 @@ def test_the_rate_of_an_event_of_four_threads_is_learned() -> None:
 
 
 def in_turns(share: float) -> Session:
-    """Two siblings run together. Their reference cycles, cycles and one_thread are counted for only
-    a part of the second sample, in which the siblings are busier than in the rest."""
+    """Two siblings run together. Reference cycles, cycles and one_thread are counted for a part of
+    the second sample only, in which the siblings are busier than on average."""
     perf = [
         wire.Counter(key, key, "cycles", "perf")
         for key in ("ref", "cycles", "instructions", "kernel_cycles", "one_thread")
@@ -238,7 +238,7 @@ def in_turns(share: float) -> Session:
     return result
 
 
-def test_counts_that_were_scaled_up_are_not_compared_with_exact_ones() -> None:
+def test_scaled_counts_are_not_compared_with_exact_ones() -> None:
     whole = {why for doubts in in_turns(1.0).take_interval().suspect.values() for why in doubts}
     assert {
         ("ref", Doubt.UNLIKE),

@@ -1,4 +1,4 @@
-"""The share of its time that a working CPU lost, by scripts and algebra; CPUs at rest."""
+"""The lost share of the time of a busy CPU, from scripts and by algebra; CPUs at rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HZ = 3e9
 
 
 class Everything(Evaluator):
-    """An evaluator of a stream that tells each metric but those in `lacking`."""
+    """An evaluator that has all metrics but those in `lacking`."""
 
     def __init__(self, *lacking: str) -> None:
         self._lacking = lacking
@@ -47,30 +47,30 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 
 
 def lost(given: Values, ceiling_hz: float = HZ, *lacking: str) -> tuple[float, list[float]]:
-    """Seconds wanted, and the parts of them."""
+    """The wanted time in seconds, and its parts."""
     report = lost_time(given, np.array([ceiling_hz]), Everything(*lacking))
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 
-def test_parts_follow_each_other_and_take_only_what_is_left() -> None:
+def test_parts_are_taken_in_order_from_the_rest() -> None:
     case = values(10.0, idle=0.2, steal=0.1, involuntary=0.1, busy_hz=HZ / 2)
     wanted_s, (steal_s, halted_s, clock_s) = lost(case)
     assert wanted_s == pytest.approx(8)
     assert (steal_s, halted_s, clock_s) == pytest.approx((1, 1, 3))
 
 
-def test_polling_idle_is_not_wanted() -> None:
+def test_polling_in_idle_is_not_wanted_time() -> None:
     wanted_s, _ = lost(values(idle=0.1, poll=0.2, steal=0, involuntary=0, busy_hz=HZ))
     assert wanted_s == pytest.approx(0.7)
 
 
-def test_a_cpu_with_time_to_spare_loses_nothing() -> None:
+def test_a_cpu_with_idle_time_loses_nothing() -> None:
     slow = values(idle=1 - MIN_WANTED_SHARE + 0.01, steal=0.1, involuntary=0.1, busy_hz=HZ / 3)
     assert lost(slow) == (0, [0, 0, 0])
 
 
 @pytest.mark.parametrize("lacking", ["steal", "involuntary", "busy_hz"])
-def test_parts_that_a_stream_never_has_are_left_out(lacking: str) -> None:
+def test_parts_that_a_stream_cannot_have_are_left_out(lacking: str) -> None:
     results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
     del results[lacking]
     assert np.isfinite(lost(values(**results), HZ, lacking)[1]).all()
@@ -92,7 +92,7 @@ shares = st.floats(0, 1)
 
 
 @given(shares, shares, shares, st.floats(-0.2, 1), st.floats(0, 2 * HZ))
-def test_the_parts_never_exceed_what_was_wanted(
+def test_the_parts_never_exceed_the_wanted_time(
     idle: float, poll: float, steal: float, involuntary: float, hz: float
 ) -> None:
     case = values(idle=idle, poll=poll, steal=steal, involuntary=involuntary, busy_hz=hz)
@@ -117,7 +117,7 @@ def by_cpu(scenario: str) -> Floats:
         ["steady", "jitter", "smt-mix", "hybrid", "hotplug"], ["jitter", "hybrid", "hotplug"]
     ),
 )
-def test_nothing_is_lost_on_a_machine_that_is_well(scenario: str) -> None:
+def test_a_healthy_machine_loses_nothing(scenario: str) -> None:
     report = by_cpu(scenario)
     assert np.isfinite(report).any()
     assert np.nanmax(report) < 0.01
@@ -137,12 +137,12 @@ def test_an_idle_machine_has_nothing_to_lose() -> None:
         ("neighbour", 0.2 * 8 / 37),
     ],
 )
-def test_losses_are_those_of_the_script(scenario: str, share: float) -> None:
+def test_losses_match_the_script(scenario: str, share: float) -> None:
     assert by_cpu(scenario)[0] == pytest.approx(share, rel=0.1, abs=0.003)
 
 
 def test_a_span_is_the_sum_of_its_samples() -> None:
-    """It is neither the mean of shares nor computed from the ceiling of the whole span."""
+    """It is neither a mean of shares nor computed from the ceiling of the whole span."""
     session, _ = found_episodes(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
     whole = session.run_interval().values
     at = INDEX["lost_ratio"]
@@ -154,7 +154,7 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
 # --- CPUs at rest
 
 
-def test_a_cpu_between_both_shares_stays_what_it_was() -> None:
+def test_a_cpu_between_both_thresholds_keeps_its_state() -> None:
     between = np.array([(MAX_RESTING_SHARE + MIN_AWAKE_SHARE) / 2])
     assert resting_rows(np.array([MAX_RESTING_SHARE * 0.9])).tolist() == [True]
     assert resting_rows(between).tolist() == [False]
@@ -163,7 +163,7 @@ def test_a_cpu_between_both_shares_stays_what_it_was() -> None:
     assert resting_rows(np.array([MIN_AWAKE_SHARE]), np.array([True])).tolist() == [False]
 
 
-def test_a_cpu_of_which_nothing_is_known_is_not_at_rest() -> None:
+def test_a_cpu_without_data_is_not_at_rest() -> None:
     assert resting_rows(np.array([np.nan]), np.array([True])).tolist() == [False]
 
 
@@ -188,8 +188,8 @@ def test_carried_ticks_are_neither_lost_nor_counted_twice(
     np.testing.assert_allclose(settled, np.array(one_by_one))
 
 
-def test_a_tick_of_a_short_sample_counts_whole() -> None:
-    """Of each 60 ms a CPU wants 42 ms; the hypervisor takes 10 ms, in one tick."""
+def test_a_tick_in_a_short_sample_counts_fully() -> None:
+    """A CPU wants 42 of each 60 ms; the hypervisor takes 10 ms, in one tick."""
     wanted = np.array([[0.007]] * 60)
     stolen = np.array([[0.010 if sample % 6 == 5 else 0.0] for sample in range(60)])
     settled, _ = distribute_steal(stolen, wanted, np.zeros(1))

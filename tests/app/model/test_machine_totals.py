@@ -1,4 +1,4 @@
-"""Power, temperature and pressure of the machine, from frames."""
+"""Power, temperature and pressure of a machine, from frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perftop.session.interval import Interval
 def interval(
     values: dict[str, Any], *counters: Counter, scope: Any = "machine", **changes: Any
 ) -> Interval:
-    """A machine whose counters move by `values` in a sample (0.1 s)."""
+    """A machine whose counters advance by `values` in a sample of 0.1 s."""
     machine = Machine(cores=2, changes=changes)
     machine.hello.blocks.append(Block("more", scope, list(counters)))
     whole = machine.frame
@@ -57,7 +57,7 @@ def test_interrupts_are_rates_and_load_is_a_gauge() -> None:
     assert interval({"load_1": lambda _: 312}, gauge).machine["load_1"] == pytest.approx(3.12)
 
 
-def test_uncounted_numbers_are_absent() -> None:
+def test_uncounted_metrics_are_absent() -> None:
     assert observe(Machine(cores=2))[1].machine == {}
 
 
@@ -66,8 +66,8 @@ def test_a_row_that_was_never_read_is_unknown() -> None:
     assert math.isnan(interval({}, energy, scope="package").machine["power_w"])
 
 
-def test_dies_of_a_package_are_added_up_and_memory_has_power_of_its_own() -> None:
-    """Two columns of a counter are its dies."""
+def test_dies_of_a_package_are_added_and_memory_power_is_separate() -> None:
+    """The counter has two columns, one for each die."""
     energy = Counter("energy_ram_j", "energy", "J", "made", scale=0.001, columns=2)
     machine = Machine(cores=2)
     machine.hello.blocks.append(block := Block("more", "package", [energy]))
@@ -85,7 +85,7 @@ def test_dies_of_a_package_are_added_up_and_memory_has_power_of_its_own() -> Non
     assert result["power_dram_w"].tolist() == pytest.approx([12.0])
 
 
-def test_cores_that_tell_their_power() -> None:
+def test_the_power_of_cores_is_reported() -> None:
     counter = Counter("energy_core_j", "energy", "J", "made", scale=0.001)
     result = interval({"energy_core_j": 500}, counter, scope="core")
     assert result.core_power_w.tolist() == pytest.approx([5.0, 5.0])

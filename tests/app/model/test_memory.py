@@ -1,4 +1,4 @@
-"""Traffic to memory: of packages against what was simulated, of L3s, and by group of resctrl."""
+"""Memory traffic of packages, compared with the simulation, of L3s, and of resctrl groups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPEC = "sim:smt-mix,cpus=32,packages=2"
 
 
 def seconds(count: int) -> list[Interval]:
-    """Intervals of a second each."""
+    """Intervals of one second."""
     hello, messages = simulated.messages_lasting(SPEC, count)
     session, result = Session(hello), list[Interval]()
     for message in messages:
@@ -44,8 +44,8 @@ def seconds(count: int) -> list[Interval]:
     return result[1:]
 
 
-def test_traffic_is_what_packages_moved_and_its_share_is_of_the_best_so_far() -> None:
-    """More copies of stream run from second 14 on, so the best rises with them."""
+def test_traffic_matches_the_simulation_and_its_share_refers_to_the_highest_so_far() -> None:
+    """More copies of stream run from second 14 on, so the highest value rises."""
     matching_lines = [line for line in truth(SPEC, 18) if line["type"] == "package"]
     best = [0.0, 0.0]
     shares = []
@@ -72,7 +72,7 @@ def test_traffic_is_what_packages_moved_and_its_share_is_of_the_best_so_far() ->
 
 
 def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Frame]]:
-    """A package with two controllers for each direction; a row of values for each 0.1 s."""
+    """A package with two controllers for each direction; one row of values each 0.1 s."""
     counters = [
         wire.Counter(key, key, "B", "made", scale=64, columns=2, parts=["imc 0", "imc 1"])
         for key in TRAFFIC_KEYS
@@ -91,7 +91,7 @@ def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Fram
     return Counters(hello), hello, frames
 
 
-def test_controllers_are_added_up() -> None:
+def test_traffic_of_all_controllers_is_added() -> None:
     counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
     delta = counters.steps(frames)[1:]
     totals = MachineTotals(counters, BestTraffic(counters))
@@ -102,8 +102,8 @@ def test_controllers_are_added_up() -> None:
     assert isnan(result[OF_BEST_NAME][0]), "no second has passed yet"
 
 
-def test_a_burst_is_no_best() -> None:
-    """One sample moves ten times as much as the other samples of its second."""
+def test_a_burst_does_not_raise_the_highest_traffic() -> None:
+    """One sample has ten times the traffic of the other samples of its second."""
     counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
     best = BestTraffic(counters)
     result = traffic(counters, counters.steps(frames))
@@ -117,7 +117,7 @@ def test_a_burst_is_no_best() -> None:
     assert best.share(np.array([1e9])).tolist() == [1.0]
 
 
-def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
+def test_an_l3_without_counts_and_a_busy_cpu_is_unknown() -> None:
     """Four CPUs, two to an L3; the second CPU of the first L3 works."""
     counter = wire.Counter("l3_memory_bytes", "traffic", "B", "made", cpus=[0, 2])
     hello = made.hello([made.counter("ref")], cores=4, threads=1)
@@ -144,7 +144,7 @@ def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
     assert works[2] == pytest.approx(20e6)
 
 
-# --- bandwidth by group of resctrl
+# --- bandwidth of resctrl groups
 
 
 S = 1_000_000_000
@@ -162,14 +162,14 @@ def test_l3_groups_are_sorted_by_traffic() -> None:
     assert seen.traffic([0, 1]) == []
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
     seen.take({"l3_groups": second}, 12 * S)
-    seen.take({}, 13 * S)  # frames between reads
+    seen.take({}, 13 * S)  # frames without a read
     assert seen.traffic([0, 1]) == [GroupTraffic("batch", 4000), GroupTraffic(DEFAULT_GROUP, 100)]
     assert seen.traffic([2]) == [GroupTraffic(DEFAULT_GROUP, 4)]
     seen.take({}, 40 * S)
     assert seen.traffic([0, 1]) == [], "that is long ago"
 
 
-def test_steps_back_and_words_are_unknown() -> None:
+def test_decreasing_and_non_numeric_values_are_unknown() -> None:
     seen = L3Groups(TOPOLOGY)
     seen.take(record(a=[[0, 100]], b=[[0, 5]], c=[[0, None]]), S)
     seen.take(record(a=[[0, 50]], b=[[0, None]], c=[[0, 9]], d=[[0, 9]]), 2 * S)
@@ -179,7 +179,7 @@ def test_steps_back_and_words_are_unknown() -> None:
 @pytest.mark.parametrize(
     "told", [None, [], {"a": 3}, {"a": [[1]]}, {"a": [["x", 2]]}, {3: [[0, 1]]}]
 )
-def test_a_record_of_any_kind_does_no_harm(told: object) -> None:
+def test_a_malformed_record_is_harmless(told: object) -> None:
     seen = L3Groups(TOPOLOGY)
     for second in (1, 2):
         seen.take({"l3_groups": told}, second * S)

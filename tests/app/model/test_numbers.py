@@ -1,4 +1,4 @@
-"""The tables of numbers and of kinds: names that programs rely on, and values as text."""
+"""The tables of metrics and kinds: stable names, and values as text."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from perftop.model.kinds import (
 from perftop.model.numbers import MACHINE, NUMBERS, PACKAGE, significant
 
 
-def test_no_two_numbers_share_a_name_in_exports() -> None:
+def test_export_names_are_unique() -> None:
     columns = [
         number.column for number in NUMBERS.values() if number.scope not in {"machine", "run"}
     ]
     assert len(columns) == len(set(columns))
 
 
-def test_every_number_has_a_heading_and_an_explanation() -> None:
+def test_all_metrics_have_a_heading_and_an_explanation() -> None:
     for key, number in NUMBERS.items():
         assert number.key == key
         assert number.label
         assert number.help.endswith("."), key
 
 
-def test_a_package_has_the_numbers_of_the_machine_under_its_own_names() -> None:
+def test_a_package_has_the_metrics_of_a_machine_under_its_own_names() -> None:
     assert PACKAGE["package_power_w"].help == "Power of its package."
     assert PACKAGE["package_memory_of_best"].column == "package_memory_of_best_ratio"
     assert {key.removeprefix("package_") for key in PACKAGE} < set(MACHINE)
@@ -74,14 +74,14 @@ ALL = [*KINDS.values(), *NEIGHBOURS.values()]
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.key)
-def test_a_kind_lowers_and_explains_numbers_that_exist(kind: Kind) -> None:
+def test_the_metrics_named_by_a_kind_exist(kind: Kind) -> None:
     assert {kind.lowers} - {""} <= set(NUMBERS)
     assert set(kind.explains) <= set(NUMBERS)
     assert kind.sentences or kind.key == "neighbour"
     assert len(kind.sign) == 1
 
 
-def test_signs_tell_kinds_apart() -> None:
+def test_signs_of_kinds_are_unique() -> None:
     assert len({kind.sign for kind in KINDS.values()}) == len(KINDS)
 
 
@@ -95,10 +95,10 @@ def test_signs_tell_kinds_apart() -> None:
         ("something new", "unknown", UNKNOWN_KIND),
     ],
 )
-def test_the_kind_of_an_episode(kind: str, cause: str, found: object) -> None:
+def test_an_episode_has_the_name_and_unit_of_its_kind(kind: str, cause: str, found: object) -> None:
     assert kind_of(Episode(kind, [0], 0, cause=cause)) is found
 
 
-def test_an_unknown_cause_keeps_its_key() -> None:
+def test_an_unknown_cause_is_shown_as_it_is() -> None:
     assert cause_of("thermal") is CAUSES["thermal"]
     assert cause_of("something new").name == "something new"

@@ -1,4 +1,4 @@
-"""The split into SMT states, compared with known schedules: the counts are derived from a schedule,
+"""The split into SMT states, compared with given schedules. Counts are derived from the schedule,
 with skewed reads and tick quanta."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perftop.model.smt import bounds, states
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-TICK = 84  # TSC ticks in one of the crystal: the quantum of the reference clock
+TICK = 84  # TSC ticks a crystal tick: the quantum of the reference clock
 
 shares = st.lists(st.integers(min_value=0, max_value=1000), min_size=4, max_size=4).filter(sum)
 
@@ -31,7 +31,7 @@ def schedule(parts: list[int], ticks: int) -> list[tuple[int, bool, bool]]:
 
 
 def counted(pieces: list[tuple[int, bool, bool]], until: int, lp: int) -> tuple[int, int]:
-    """Unhalted and alone-unhalted ticks of one LP up to a moment, found by walking the schedule."""
+    """Unhalted and alone-unhalted ticks of one LP until a given time, from the schedule."""
     at = unhalted = alone = 0
     for length, *active in pieces:
         span = max(0, min(length, until - at))
@@ -45,8 +45,8 @@ def counted(pieces: list[tuple[int, bool, bool]], until: int, lp: int) -> tuple[
 def play(
     pieces: list[tuple[int, bool, bool]], reads: list[int], offset: int = 0
 ) -> tuple[Session, Interval]:
-    """One interval from two samples of a core: at 0, and each LP at its own moment of `reads`.
-    The second LP's TSC is `offset` ahead."""
+    """One interval from two samples of a core: at 0, and each LP at its time in `reads`. The TSC of
+    the second LP is `offset` ahead."""
     greeting = made.hello(
         [made.REF, made.ONE_THREAD],
         multipliers=[Multiplier("one_thread", TICK, "made")],
@@ -72,7 +72,7 @@ def play(
     st.integers(min_value=0, max_value=10**9),
 )
 def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: int) -> None:
-    """20 000 ticks are 10 us, the longest time between the reads of two siblings."""
+    """20 000 ticks are 10 us, the longest delay between reads of two siblings."""
     ticks = 200_000_000
     pieces = [*schedule(parts, ticks), (10**6, False, False)]
     session, interval = play(pieces, [ticks, ticks + skew], offset)
@@ -86,7 +86,7 @@ def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: 
 
 
 def test_the_order_of_the_states() -> None:
-    """With lp0 and lp1 swapped, or a wrong sign, the sum would still be one."""
+    """Swapped threads or a wrong sign would still add up to 1."""
     _, interval = play(schedule([1, 2, 3, 4], 10**8), [10**8, 10**8])
     assert interval.split.shares(0) == pytest.approx(
         {"neither": 0.1, "lp0": 0.2, "lp1": 0.3, "both": 0.4}, abs=1e-5
@@ -94,7 +94,7 @@ def test_the_order_of_the_states() -> None:
 
 
 def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
-    """A sibling is alone for longer than it ran: another program uses the counter."""
+    """A sibling is alone for longer than it ran: another program changed the counter."""
     greeting = made.hello(
         [made.REF, made.ONE_THREAD], multipliers=[Multiplier("one_thread", TICK, "made")]
     )
@@ -107,12 +107,12 @@ def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
     assert np.isnan(interval.split.states).all()
     assert session.suspect_samples == 2
     assert interval.suspect[0] == {("one_thread", Doubt.OUTSIDE)}
-    assert interval.values["util"] == pytest.approx([0.2, 0.2])  # the reference clock is right
+    assert interval.values["util"] == pytest.approx([0.2, 0.2])  # the reference clock is valid
 
 
 @pytest.mark.parametrize(("apart", "suspects"), [(0.01, 0), (0.05, 2)])
-def test_two_estimates_may_be_as_far_apart_as_two_reads(apart: float, suspects: int) -> None:
-    """Each estimate may be wrong by at most 1 % of the span."""
+def test_two_estimates_may_differ_by_the_delay_between_reads(apart: float, suspects: int) -> None:
+    """Each estimate may be off by 1 % of the span."""
     greeting = made.hello([made.REF, made.ONE_THREAD])
     session = Session(greeting)
     ticks = made.TSC_HZ / 10
@@ -126,7 +126,7 @@ unit = st.floats(min_value=0, max_value=1)
 
 
 @given(unit, unit, st.floats(min_value=-0.5, max_value=2.5))
-def test_states_are_never_negative_and_always_whole(r0: float, r1: float, any_: float) -> None:
+def test_states_are_never_negative_and_add_up_to_one(r0: float, r1: float, any_: float) -> None:
     result = states(np.array([r0]), np.array([r1]), np.array([any_]))
     assert (result >= 0).all()
     assert result.sum() == pytest.approx(1)
@@ -135,7 +135,7 @@ def test_states_are_never_negative_and_always_whole(r0: float, r1: float, any_: 
 
 
 @given(shares)
-def test_bounds_contain_the_truth(parts: list[int]) -> None:
+def test_bounds_contain_the_true_states(parts: list[int]) -> None:
     truth = np.array(parts) / sum(parts)
     r0, r1 = truth[1] + truth[3], truth[2] + truth[3]
     low, high = bounds(np.array([r0]), np.array([r1]))
@@ -144,7 +144,7 @@ def test_bounds_contain_the_truth(parts: list[int]) -> None:
 
 
 def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval, Floats]:
-    """A core with that many threads, one interval of 200 M ticks with these counts."""
+    """A core with `threads` threads, and one interval of 200 M ticks with these counts."""
     counters = [made.counter(key) for key in ("ref", *more)]
     greeting = made.hello(counters, threads=threads)
     session = Session(greeting)
@@ -155,13 +155,13 @@ def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval,
     return interval, interval.split.states[0]
 
 
-def test_one_thread_is_single() -> None:
+def test_one_thread_has_the_method_single() -> None:
     interval, result = one_core(1, [50_000_000])
     assert interval.split.method == ["single"]
     assert result.tolist() == [0.75, 0.25, 0, 0]
 
 
-def test_without_an_smt_event_only_bounds_are_known() -> None:
+def test_only_bounds_are_known_without_an_smt_event() -> None:
     interval, result = one_core(2, [150_000_000, 100_000_000])
     assert interval.split.method == ["bounds"]
     assert np.isnan(result).all()
@@ -179,7 +179,7 @@ def test_any_thread_and_distributed() -> None:
     assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
 
 
-def test_four_threads_give_neither_and_a_mean_only() -> None:
+def test_only_neither_and_a_mean_are_known_of_four_threads() -> None:
     ref = [20_000_000, 40_000_000, 60_000_000, 0]
     interval, result = one_core(4, ref, any_thread=[80_000_000] * 4)
     assert result[0] == pytest.approx(0.6)
@@ -190,8 +190,8 @@ def test_four_threads_give_neither_and_a_mean_only() -> None:
     assert (interval.split.low[0, 0], interval.split.high[0, 0]) == pytest.approx((0.4, 0.7))
 
 
-def test_siblings_read_over_different_spans_have_no_states() -> None:
-    """One sibling came online in the middle: its counts are right, but not comparable."""
+def test_siblings_read_over_different_spans_have_unknown_states() -> None:
+    """One sibling came online in between: its counts are right, but not comparable."""
     greeting = made.hello([made.REF])
     session = Session(greeting)
     ticks = int(made.TSC_HZ / 10)
@@ -207,7 +207,7 @@ def test_siblings_read_over_different_spans_have_no_states() -> None:
 
 
 @pytest.mark.parametrize("key", ["one_thread", "any_thread", "distributed"])
-def test_a_core_without_its_event_has_bounds_and_the_others_keep_their_states(key: str) -> None:
+def test_a_core_without_its_event_has_bounds_and_others_have_states(key: str) -> None:
     greeting = made.hello([made.REF, made.counter(key, cpus=[0, 2])], cores=2)
     session = Session(greeting)
     ticks = int(made.TSC_HZ / 10)
@@ -228,7 +228,7 @@ TRACED = [
 
 
 def traced(first: list[int], second: list[int]) -> Interval:
-    """Two cores without counters: ns in neither, lp0, lp1, both that each spent in 0.1 s."""
+    """Two cores without counters: ns that each spent in neither, lp0, lp1 and both, in 0.1 s."""
     busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
     steal = made.counter("stat_steal_s", "s", bits=64, scale=0.01)
     greeting = made.hello([busy], cores=2, stat=[steal], core=TRACED)
@@ -244,9 +244,9 @@ def traced(first: list[int], second: list[int]) -> Interval:
     return session.take_interval()
 
 
-def test_the_kernels_idle_transitions_give_the_states() -> None:
+def test_states_follow_from_idle_transitions_of_the_kernel() -> None:
     first = [50_000_000, 20_000_000, 20_000_000, 10_000_000]
-    second = [10_000_000, 60_000_000, 30_000_000, -50]  # a value may step back by ns
+    second = [10_000_000, 60_000_000, 30_000_000, -50]  # values may decrease by some ns
     interval = traced(first, second)
     assert interval.split.method == ["traced", "traced"]
     assert interval.split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
@@ -254,14 +254,14 @@ def test_the_kernels_idle_transitions_give_the_states() -> None:
     assert interval.values["util"].tolist() == pytest.approx([0.3, 0.6, 0.3, 0.3], abs=1e-5)
 
 
-def test_a_core_whose_state_was_not_known_throughout_has_bounds() -> None:
+def test_a_core_with_partly_unknown_transitions_has_bounds() -> None:
     interval = traced([50_000_000, 20_000_000, 20_000_000, 10_000_000], [0, 0, 50_000_000, 0])
     assert interval.split.method == ["traced", "bounds"]
     assert np.isnan(interval.split.states[1]).all()
 
 
-def test_a_core_that_hello_did_not_know_has_no_traced_states() -> None:
-    """Its siblings came later, so no row of the stream is its own: least of all another core's."""
+def test_a_core_that_is_not_in_hello_has_no_traced_states() -> None:
+    """Its siblings came online later: no row of the stream belongs to it."""
     busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
     greeting = made.hello([busy], cores=2, core=TRACED)
     first, late = greeting.cores  # CPUs 0 and 2, 1 and 3

@@ -1,4 +1,4 @@
-"""Threads of a watched job and other tasks, from records that may hold anything."""
+"""Threads of a watched job and other tasks, from possibly malformed records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record(**threads: list[Any]) -> dict[str, Any]:
     return {"watched": {"threads": {tid[1:]: told for tid, told in threads.items()}, "more": 0}}
 
 
-def test_differences_over_as_long_as_is_asked_for() -> None:
+def test_differences_cover_the_requested_time() -> None:
     watched_job = WatchedJob("job")
     for i in range(21):
         results = [40, "job", 3, i * 80 * MS, i * 20 * MS, 2 * i, i]
@@ -44,7 +44,7 @@ def test_a_job_is_the_sum_of_its_threads() -> None:
     assert job.involuntary == 2
 
 
-def test_threads_that_sleep_or_are_looked_at_seldom_stay_and_those_that_end_go() -> None:
+def test_sleeping_and_rarely_read_threads_are_kept_and_ended_ones_dropped() -> None:
     watched_job = WatchedJob("job")
     watched_job.take(record(t1=[1, "a", 0, 5, 5, 0, 0], t2=[1, "a", 1, 5, 5, 0, 0]), 0)
     for i in range(1, 20):
@@ -56,7 +56,7 @@ def test_threads_that_sleep_or_are_looked_at_seldom_stay_and_those_that_end_go()
     assert set(watched_job.threads) == {1}
 
 
-def test_a_number_used_again_is_another_thread() -> None:
+def test_a_reused_thread_id_is_another_thread() -> None:
     watched_job = WatchedJob("job")
     watched_job.take(record(t1=[1, "a", 0, 9 * SECOND, 0, 0, 0]), 0)
     watched_job.take(record(t1=[1, "b", 0, 5, 0, 0, 0]), SECOND)
@@ -66,7 +66,7 @@ def test_a_number_used_again_is_another_thread() -> None:
     assert watched_job.threads[1].activity(2 * SECOND).run_s == 1.0
 
 
-def test_a_kernel_that_does_not_tell_waits_is_not_one_without_waits() -> None:
+def test_unknown_waits_are_not_zero_waits() -> None:
     watched_job = WatchedJob("job")
     for i in range(2):
         watched_job.take(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
@@ -87,14 +87,14 @@ def test_malformed_threads_are_ignored(threads: object) -> None:
     assert watched_job.unlisted_threads == 0
 
 
-def test_names_cannot_reach_the_terminal() -> None:
+def test_names_contain_no_control_characters() -> None:
     watched_job = WatchedJob("job")
     watched_job.take(record(t1=[1, "a\x1b[2J\n" + "b" * 999, 0, 0, 0, 0, 0]), 1)
     assert watched_job.threads[1].comm.startswith("a?[2J?bb")
     assert len(watched_job.threads[1].comm) == 64
 
 
-def test_no_more_threads_are_kept_than_a_probe_may_tell() -> None:
+def test_the_number_of_threads_is_limited() -> None:
     watched_job = WatchedJob("job")
     many = {str(tid): [1, "a", 0, 0, 0, 0, 0] for tid in range(5000)}
     watched_job.take({"watched": {"threads": many, "more": 7}}, 1)
@@ -102,7 +102,7 @@ def test_no_more_threads_are_kept_than_a_probe_may_tell() -> None:
     assert watched_job.unlisted_threads == 7
 
 
-def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:
+def test_other_tasks_on_a_cpu_are_counted_or_known_to_exist() -> None:
     running_tasks = RunningTasks()
     assert not running_tasks.take({"pressure": 1}, 5)
     tasks = {"0": [7, "make", 0.9], "1": [8, "sh", 0.5]}
@@ -129,7 +129,7 @@ def told(**records: Any) -> list[tuple[str, float, float, float]]:
     return [(one.task.comm, one.task.share, one.wait, one.switches) for one in ran]
 
 
-def test_waits_belong_to_the_tasks_in_their_order() -> None:
+def test_waits_are_in_the_order_of_the_tasks() -> None:
     others, waits = {"3": [LMP, CC1]}, {"3": [[0.1, 20.5], [0.75, 3]]}
     result = told(tasks={"3": LMP}, others=others, waits=waits)
     assert result == [("lmp", 0.5, 0.1, 20.5), ("cc1", 0.25, 0.75, 3.0)]
@@ -141,18 +141,18 @@ def test_waits_belong_to_the_tasks_in_their_order() -> None:
     [None, 7, {}, {"3": 5}, {"3": []}, {"3": [[None, None]]}, {"3": [["a", []], 1]},
      {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]}],
 )  # fmt: skip
-def test_waits_that_are_no_numbers_are_unknown(waits: Any) -> None:
+def test_invalid_waits_are_unknown(waits: Any) -> None:
     result = told(tasks={"3": LMP}, others={"3": [LMP, CC1]}, waits=waits)
     assert [comm for comm, *_ in result] == ["lmp", "cc1"]
     assert all(isnan(value) for _, _, *values in result for value in values)
 
 
-def test_nobody_waits_for_more_than_all_the_time() -> None:
+def test_waits_never_exceed_the_whole_time() -> None:
     ((*_, wait, switches),) = told(tasks={"3": LMP}, waits={"3": [[1.5, 1e9]]})
     assert (wait, switches) == (1.0, 1e9)
 
 
-def test_a_stream_without_waits_differs_from_zero_waits() -> None:
+def test_a_stream_without_waits_differs_from_one_with_zero_waits() -> None:
     old, new = (
         TaskSnapshot.from_records({"tasks": {}}),
         TaskSnapshot.from_records({"tasks": {}, "waits": {}}),

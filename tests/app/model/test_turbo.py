@@ -1,4 +1,4 @@
-"""Ceilings from tables and counts of active cores, compared with enumeration; caps."""
+"""Ceilings from tables and counts of active cores, compared by enumeration; caps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perftop.model.kinds import CLOCK_CAPS
 from perftop.model.sample_reader import SampleReader
 from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, valid_tables
 
-# As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
+# The table of a Xeon Platinum 8160: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
 SLEEP = made.counter("core_c6")
 S = made.SAMPLE_NS
@@ -45,7 +45,7 @@ def turbo(
 def ceilings(
     of: Turbo, util: Sequence[float], awake: Sequence[float] | None = None, **moved: Any
 ) -> Ceilings:
-    """`awake`: by core, for how much of the time it was not in deep sleep."""
+    """`awake`: the share of the time, by core, outside deep sleep."""
     if awake is not None:
         moved["core_c6"] = (1 - np.asarray(awake)) * made.TSC_HZ
     delta = counted.delta(of._counters, moved)
@@ -55,9 +55,7 @@ def ceilings(
 @pytest.mark.parametrize(("active", "expected"), [
     (1, 3.7), (2, 3.7), (3, 3.5), (8, 3.4), (12, 3.4), (13, 3.1), (20, 2.9), (24, 2.8),
 ])  # fmt: skip
-def test_the_table_gives_the_ceiling_of_cores_that_are_always_active(
-    active: int, expected: float
-) -> None:
+def test_the_table_gives_the_ceiling_of_always_active_cores(active: int, expected: float) -> None:
     on = [1.0] * active + [0.0] * (24 - active)
     for result in (
         ceilings(turbo([turbo_table(XEON)]), on, on),
@@ -67,7 +65,7 @@ def test_the_table_gives_the_ceiling_of_cores_that_are_always_active(
         assert np.array_equal(result.hz, result.low_hz)
 
 
-def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does_not() -> None:
+def test_only_deep_sleep_makes_a_core_inactive() -> None:
     run = [1.0] * 4 + [0.0] * 20
     assert in_ghz(ceilings(turbo([turbo_table(XEON)]), run, [1.0] * 24).low_hz[:1]) == [2.8]
     assert in_ghz(ceilings(turbo([turbo_table(XEON)]), run, run).low_hz[:1]) == [3.5]
@@ -76,7 +74,7 @@ def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does
 @pytest.mark.parametrize(("kind", "model", "awake"), [
     ("P", 0x97, 0.2), ("E", 0x97, 0.5), ("L", 0xAA, 0.5), (None, 0xBE, 0.5), (None, 0x5E, 0.2),
 ])  # fmt: skip
-def test_c6_of_small_cores_includes_c7(kind: str | None, model: int, awake: float) -> None:
+def test_c6_of_small_cores_includes_their_c7(kind: str | None, model: int, awake: float) -> None:
     plain = made.hello(
         [made.REF, made.CYCLES], cores=2, threads=1, core=[SLEEP, made.counter("core_c7")],
         turbo=[turbo_table([(1, 40), (2, 30)])], base_hz=BASE,
@@ -89,8 +87,8 @@ def test_c6_of_small_cores_includes_c7(kind: str | None, model: int, awake: floa
     assert low[0] == pytest.approx(4e9 - awake * 1e9)
 
 
-def test_wake_ups_of_idle_cores_move_the_ceiling_by_as_much_as_they_last() -> None:
-    """Were all idle ones awake at once, for 0.3 % of the time: 3.4 GHz, and 2.8 in that time."""
+def test_wake_ups_of_idle_cores_lower_the_ceiling_by_their_duration() -> None:
+    """If all idle cores were awake together for 0.3 % of the time: 2.8 GHz then, else 3.4."""
     awake = [1.0] * 8 + [0.003] * 16
     result = ceilings(turbo([turbo_table(XEON)]), awake, awake)
     assert 3.4e9 - 0.003 * 16 * 0.1e9 < result.low_hz[0] <= 3.4e9 * 0.997 + 2.8e9 * 0.003
@@ -105,10 +103,10 @@ def schedules(cores: int, slots: int) -> st.SearchStrategy[np.ndarray]:
 @given(
     schedules(5, 8), st.lists(st.integers(8, 40), min_size=1, max_size=5, unique=True), st.data()
 )
-def test_the_range_holds_whatever_the_schedule_was(
+def test_the_range_contains_the_ceiling_of_any_schedule(
     active: np.ndarray, ratios: list[int], data: st.DataObject
 ) -> None:
-    """The reference counts, in each of eight time slots, how many of five cores were active, and
+    """For each of eight time slots, the reference counts how many of five cores were active, and
     which ran."""
     steps = list(zip(itertools.count(1), sorted(ratios, reverse=True), strict=False))
     ran = active & np.array(data.draw(schedules(5, 8)))
@@ -122,9 +120,7 @@ def test_the_range_holds_whatever_the_schedule_was(
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=6), st.data())
-def test_hulls_lie_below_and_above_every_step(
-    grows: list[tuple[int, int]], data: st.DataObject
-) -> None:
+def test_hulls_enclose_all_steps(grows: list[tuple[int, int]], data: st.DataObject) -> None:
     widths, falls = zip(*grows, strict=True)
     cores, ratios = (
         itertools.accumulate(widths),
@@ -144,8 +140,8 @@ def test_hulls_lie_below_and_above_every_step(
         assert (bends >= -1).all(), "one is convex, the other concave"
 
 
-def test_siblings_weigh_by_how_long_each_ran() -> None:
-    """One ran beside all others, and its sibling, now and then, with nobody knows whom."""
+def test_siblings_are_weighted_by_their_running_time() -> None:
+    """One thread ran beside all other cores, its sibling at times beside an unknown number."""
     util = [1.0] * 4 + [0.01, 0, 0, 0]
     result = ceilings(
         turbo([turbo_table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1]
@@ -153,20 +149,20 @@ def test_siblings_weigh_by_how_long_each_ran() -> None:
     assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == [3.0] * 4
 
 
-def test_a_core_of_which_nothing_is_known_may_be_active_or_not() -> None:
+def test_a_core_without_data_may_be_active_or_not() -> None:
     nan = float("nan")
     result = ceilings(turbo([turbo_table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
     assert (in_ghz(result.low_hz)[0], in_ghz(result.high_hz)[0]) == (3.0, 4.0)
 
 
-def test_cores_that_are_off_are_not_active() -> None:
+def test_offline_cores_are_not_active() -> None:
     of = turbo([turbo_table([(1, 40), (2, 30)])], cores=2)
     delta = counted.delta(of._counters, {"core_c6": [0.0, float("nan")]})
     result = of.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
     assert in_ghz(result.low_hz[:1]) == [4.0]
 
 
-def test_packages_count_their_own_cores() -> None:
+def test_active_cores_are_counted_by_package() -> None:
     packages = [[0, 1], [2, 3]]
     result = ceilings(
         turbo([turbo_table([(1, 40), (2, 30)])], cores=4, packages=packages),
@@ -176,7 +172,7 @@ def test_packages_count_their_own_cores() -> None:
     assert in_ghz(result.low_hz) == [3.0, 3.0, 4.0, 4.0]
 
 
-def test_core_types_have_a_table_each_and_count_for_it() -> None:
+def test_core_types_have_their_own_tables_and_are_counted_for_them() -> None:
     big, small = (
         turbo_table([(1, 50), (2, 45)], cpus=[0, 1]),
         turbo_table([(1, 38), (2, 35)], cpus=[2, 3]),
@@ -185,7 +181,7 @@ def test_core_types_have_a_table_each_and_count_for_it() -> None:
     assert in_ghz(result.low_hz) == [5.0, 5.0, 3.5, 3.5]
 
 
-def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
+def test_a_cpu_uses_the_first_table_that_includes_it() -> None:
     (first, second), _ = valid_tables(
         [turbo_table([(1, 40)], cpus=[0, 1]), turbo_table([(1, 30)])], range(4)
     )
@@ -218,8 +214,8 @@ def test_favoured_cores_may_exceed_their_table() -> None:
     assert (in_ghz(result.low_hz), in_ghz(result.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
 
 
-def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum() -> None:
-    """One table for all: 5.3 GHz for one core, which two of the four reach and one never could."""
+def test_other_cores_beside_favoured_ones_have_their_own_maximum() -> None:
+    """One table for all: 5.3 GHz for one core, which only two of the four cores can reach."""
     of = turbo(
         [turbo_table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
          cpufreq(25, cpus=[3])],
@@ -232,9 +228,9 @@ def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum()
     assert result.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
 
 
-def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
-    """Firmware has capped a part whose table goes on to 3.9 GHz. A package's exact ceiling is of
-    its best core, too."""
+def test_no_ceiling_exceeds_the_limit_of_all_cores() -> None:
+    """Firmware limits a CPU whose table goes up to 3.9 GHz. The exact ceiling of a package is also
+    that of its best core."""
     of = turbo([turbo_table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
     result = ceilings(of, [1, 0], [1, 0])
     assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == in_ghz(result.hz) == [3.6, 3.6]
@@ -245,7 +241,7 @@ def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
     assert in_ghz(ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
 
 
-def test_one_base_clock_is_not_that_of_every_core_type() -> None:
+def test_the_base_clock_of_one_core_type_is_not_used_for_all() -> None:
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(38)], base_hz=BASE)
     rows = [
         dataclasses.replace(r, type=kind) for r, kind in zip(greeting.topology, "PE", strict=True)
@@ -258,7 +254,7 @@ def test_one_base_clock_is_not_that_of_every_core_type() -> None:
     [], [(1, 30), (2, 31)], [(2, 31), (1, 30)], [(0, 30)], [(1, float("nan"))], [(1, 0)], [(1, -5)],
     [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MAX_STEPS + 2)],
 ])  # fmt: skip
-def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) -> None:
+def test_an_invalid_table_is_ignored(nonsense: list[tuple[int, float]]) -> None:
     steps, bounds = valid_tables([turbo_table(nonsense)], [0, 1])
     assert steps == []
     assert np.isnan(bounds).all()
@@ -266,12 +262,12 @@ def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) 
     assert len(steps) == 1
 
 
-def test_a_table_may_be_as_long_as_any() -> None:
+def test_a_table_may_have_any_length() -> None:
     (steps,), _ = valid_tables([turbo_table([(n, 30) for n in range(1, MAX_STEPS + 1)])], [0])
     assert len(steps.hz) == MAX_STEPS
 
 
-def test_exact_ceilings_go_before_tables() -> None:
+def test_exact_ceilings_replace_tables() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[turbo_table(XEON)])
     greeting.blocks.append(Block("package", "package", [exact]))
@@ -279,7 +275,7 @@ def test_exact_ceilings_go_before_tables() -> None:
     assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == in_ghz(result.hz) == [3.3, 3.3]
 
 
-# --- caps that somebody set
+# --- caps
 
 
 def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
@@ -302,7 +298,7 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
     return list(zip(in_ghz(result.hz), names, strict=True))
 
 
-def test_caps_each_with_what_sets_it() -> None:
+def test_caps_name_the_setting_behind_them() -> None:
     none = [(float("inf"), "")] * 2
     assert capped() == capped(turbo_off=0, turbo_disabled=0, max_perf_pct=100) == none
     assert capped(max_hz=float("nan"), turbo_off=float("nan")) == none
@@ -320,7 +316,7 @@ def test_caps_each_with_what_sets_it() -> None:
 
 
 @pytest.mark.parametrize("scope", ["cpu", "core", "package", "machine"])
-def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) -> None:
+def test_counters_of_an_invalid_scope_are_ignored(scope: wire.Scope) -> None:
     keys = "ceiling_hz", "max_hz", "turbo_disabled", "turbo_off", "max_perf_pct", "base_hz"
     hello = made.hello(
         cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[turbo_table([(1, 40)])], base_hz=BASE
