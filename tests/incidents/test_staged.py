@@ -227,8 +227,9 @@ def test_a_quota_takes_what_the_kernel_counts(stage: Stage, nested: bool) -> Non
     truth_s = counts(limited / "cpu.stat")["throttled_time"] / 1e9
     (found,) = (each for each in line["causes"] if each["cause"] == "quota")
     assert truth_s > 0.5
-    # The job moves to its group after the first scan; the counts are read 0.1 s later.
-    assert truth_s - 0.4 <= found["lost_s"] <= truth_s + 0.3
+    # The job moves to its group after the first scan, which comes late beside other load; the
+    # counts are read 0.1 s later.
+    assert truth_s - 0.8 <= found["lost_s"] <= truth_s + 0.3
     assert found["details"]["cpus"] == 0.2
     assert found["details"]["group"].endswith(limited.name)
 
