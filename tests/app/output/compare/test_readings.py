@@ -209,6 +209,11 @@ def test_the_page_shows_these_lines() -> None:
 def test_only_outliers_of_many_runs_have_a_row() -> None:
     result = lines(runs(line(60.0), *(line(41 + i % 3 / 10) for i in range(29))), ["./job"])
     assert [row.split()[0] for row in result if "  0  " in row] == ["1"]
+    two = lines(
+        runs(line(60.0), line(58.0), *(line(41 + i % 3 / 10) for i in range(28))), ["./job"]
+    )
+    assert "Run 1 is an outlier" in " ".join(two)
+    assert "So is run 2." in " ".join(two)
 
 
 def test_warmups_count_only_for_the_status() -> None:
