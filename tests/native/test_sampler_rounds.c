@@ -7,7 +7,7 @@
 
 #include "sampler_play.h"
 
-/* --- simulated time: advances by order of the test, or when a read takes time ------------------ */
+/* --- simulated time: advances by order of the test, or when a read takes time ----------------- */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* the time, or the word of a futex */

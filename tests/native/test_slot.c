@@ -238,7 +238,7 @@ static void test_all_flags(void)
     CHECK(!pp_slot_known(&slot));
 }
 
-/* --- plans: a plan fits if each part of each row is inside the frame ---------------------------- */
+/* --- plans: a plan fits if each part of each row is inside the frame --------------------------- */
 
 enum { WORDS = 20 };
 

@@ -18,7 +18,7 @@ from perfprobe.kernel import access
 
 
 @pytest.mark.parametrize(("wrong", "status"), [([], 0), (["cycles"], 1)])
-def test_a_selftest_that_found_a_wrong_counter_fails(
+def test_selftest_fails_if_a_counter_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     wrong: list[str],
@@ -65,7 +65,7 @@ def test_an_empty_selection_of_cpus_is_reported(
     assert "the selection is empty" in capsys.readouterr().err
 
 
-def test_stdout_blocks_again_if_registers_cannot_be_restored(
+def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The parent may share the file."""
@@ -82,7 +82,7 @@ def test_stdout_blocks_again_if_registers_cannot_be_restored(
     assert os.get_blocking(stdout)
 
 
-def test_doctor_answers_where_no_thread_can_be_started(
+def test_doctor_answers_if_no_thread_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(_: object) -> None:

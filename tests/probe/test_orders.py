@@ -34,7 +34,7 @@ def test_an_order_may_come_in_pieces(cuts: list[int]) -> None:
         *(b"echo", b"echo ", b"echo 0", b"echo -1", b"echo x", b"echo 1234567890123"),
     ],
 )
-def test_nearly_an_order_is_no_order(line: bytes) -> None:
+def test_malformed_orders_are_ignored(line: bytes) -> None:
     assert Orders().read(line + b"\n") == NONE
     reader = Orders()
     assert [reader.read(bytes([byte])) for byte in line + b"\n"] == [NONE] * (len(line) + 1)

@@ -89,7 +89,7 @@ def test_everything_arrives_in_order() -> None:
     assert reader.ended == "stdin closed"
 
 
-def test_the_hello_is_written_before_what_may_wait_for_it() -> None:
+def test_the_hello_is_written_before_anything_that_may_wait_for_it() -> None:
     out_r, out_w = os.pipe()
     stop_r, stop_w = os.pipe()
     os.write(stop_w, b"x")
@@ -135,7 +135,7 @@ def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
     assert reader.ended in {"the reader is gone", "a signal"}
 
 
-def test_the_probe_ends_when_a_parent_behind_a_socket_ends() -> None:
+def test_the_probe_ends_when_its_parent_closes_the_socket() -> None:
     ours, theirs = socket.socketpair()
     reader = Reader(Fake(frames=3))
     reader.stdin_r = ours.fileno()
@@ -171,7 +171,7 @@ def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
     assert before_ns <= answers[0].time_ns <= after_ns
 
 
-def test_bytes_on_stdin_make_no_sample_due() -> None:
+def test_bytes_on_stdin_do_not_trigger_a_sample() -> None:
     source = Fake(frames=0)
     reader = Reader(source)
     reader.start()

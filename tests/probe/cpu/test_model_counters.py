@@ -59,14 +59,14 @@ def test_licenses() -> None:
 
 
 @pytest.mark.parametrize("model", [0x55, 0x3C, 0x1A, 0x57, 0x1C])
-def test_no_anythread_where_cpuid_denies_it(model: int) -> None:
+def test_no_anythread_if_cpuid_denies_it(model: int) -> None:
     for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), no_leaves):
         result = find_uarch(INTEL, 6, model, 0, leaves)
         assert "any_thread" not in result.events
         assert "any-thread" not in result.methods
 
 
-def test_no_counters_in_a_guest_without_them() -> None:
+def test_a_guest_without_counters_has_none() -> None:
     result = find_uarch(INTEL, 6, 0x55, 4, machine((0, 0)))
     assert result.budget == Budget(0, 0, 0, 0)
     assert result.events == {}

@@ -94,7 +94,7 @@ def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
     assert {row.type for row in topology.read(tmp_path)} == {None}
 
 
-def test_one_socket_with_speed_select_is_no_hybrid(tmp_path: Path) -> None:
+def test_one_socket_with_speed_select_is_not_a_hybrid(tmp_path: Path) -> None:
     """An Ice Lake-SP with 12 cores of high priority: 2.7 GHz beside 2.1."""
     for n in range(36):
         at = f"{trees.CPU}/cpu{n}"
@@ -176,7 +176,7 @@ def test_captured_guest() -> None:
     ]
 
 
-def test_many_cpus_take_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_cpus_need_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees.big(tmp_path)
     opened = 0
     head = files.read_head

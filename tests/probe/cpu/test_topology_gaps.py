@@ -126,7 +126,7 @@ def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
         assert topology.cores(rows) == [[n, n + 48] for n in range(48)], garbage
 
 
-def test_a_list_that_claims_too_many_siblings_is_not_believed(tmp_path: Path) -> None:
+def test_a_list_with_too_many_siblings_is_ignored(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/core_cpus_list", "0-95")
     rows = topology.read(tmp_path)
@@ -153,7 +153,7 @@ def test_a_core_never_spans_packages() -> None:
     assert topology.packages(rows) == [[0, 1], [2]]
 
 
-def test_directories_fifos_and_long_files_do_no_harm(tmp_path: Path) -> None:
+def test_directories_fifos_and_long_files_are_harmless(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
     at = tmp_path / trees.CPU
     (at / "cpu0/topology/core_id").unlink()

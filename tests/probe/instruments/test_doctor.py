@@ -66,7 +66,7 @@ def test_capabilities(tree: Path, capabilities: str, state: str) -> None:
     ({"cycles", "instructions", "aperf", "mperf"}, "limited", "halts"),
     (set[str](), "not usable", "clock, IPC, halts"),
 ])  # fmt: skip
-def test_what_perf_counts_is_said_once_it_was_tried(
+def test_the_perf_check_depends_on_which_counters_worked(
     keys: set[str], state: str, lost: str | None
 ) -> None:
     result = Check("perf counters", "usable", "core PMU cpu")

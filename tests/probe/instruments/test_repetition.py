@@ -92,14 +92,14 @@ def test_a_settled_mean_is_stable(
         assert result.error >= epsilon * result.mean * 0.999999
 
 
-def test_a_constant_settles_soon() -> None:
+def test_a_constant_settles_quickly() -> None:
     machine = Simulated(1e-6, lambda _: 42.0)
     result = machine.run(0.01, Limits(seconds=10, count=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
     assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
 
 
-def test_nothing_settles_before_the_least_time() -> None:
+def test_nothing_settles_before_the_minimum_time() -> None:
     machine = Simulated(1e-6, lambda _: 42.0)
     machine.run(0.01, Limits(seconds=10, count=10**9, least_s=0.5))
     assert machine.now - 100.0 >= 0.5
@@ -118,7 +118,7 @@ def test_one_round_has_no_error() -> None:
     assert (result.mean, result.error, result.settled) == (7.0, None, False)
 
 
-def test_with_a_stopped_clock_the_count_ends_the_rounds() -> None:
+def test_the_number_of_rounds_is_limited_if_the_clock_stops() -> None:
     result = Simulated(0.0, float).run(1e-9, Limits(seconds=1, count=20_000))
     assert result.count <= 20_000
 

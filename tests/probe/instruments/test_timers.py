@@ -160,7 +160,7 @@ def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
     return run
 
 
-def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
+def test_the_cost_of_a_call_excludes_its_stamps() -> None:
     bracket = RepeatedMean(20.0, 1.2, 100, settled=True)
     row = timers._cost_row(run_of(8, lib.PP_TIMER_CLOCK), bracket, 2e9, 2.0)
     assert (row["least_ticks"], row["median_ticks"], row["mean_ticks"]) == (20.0, 20.0, 20.0)
@@ -190,7 +190,7 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
 # --- where it cannot be measured ------------------------------------------------------------------
 
 
-def test_a_method_that_fails_while_running_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
     monkeypatch.setattr(timer_runs, "MAX_PASSES", 1)
     cpu = min(os.sched_getaffinity(0))

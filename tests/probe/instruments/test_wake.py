@@ -45,7 +45,7 @@ def test_wake_ups_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sum(row["histogram"]["counts"]) + row["histogram"]["beyond"] == 8
 
 
-def test_a_late_timer_costs_what_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_timer_costs_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = time.sleep
     monkeypatch.setattr(wake, "SAMPLES", 4)
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds + 0.01))

@@ -156,7 +156,7 @@ def test_later_imports_are_loaded_before_the_drop() -> None:
 @pytest.mark.parametrize(
     ("release", "wanted"), [("5.18.9", True), ("5.19.0-1", False), ("6.1", False), ("", True)]
 )
-def test_older_kernels_run_programs_for_the_capable(
+def test_older_kernels_need_a_capability_to_run_programs(
     monkeypatch: pytest.MonkeyPatch, release: str, wanted: bool
 ) -> None:
     monkeypatch.setattr(identity, "kernel", lambda: release)
@@ -164,7 +164,7 @@ def test_older_kernels_run_programs_for_the_capable(
 
 
 @pytest.mark.parametrize(("option", "wanted"), [("hidepid=ptraceable", True), ("gid=5", False)])
-def test_hidden_processes_need_one_more(
+def test_reading_hidden_processes_needs_a_capability(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str, wanted: bool
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)

@@ -133,7 +133,7 @@ def test_new_messages_name_tasks_and_memory(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_log_with_nothing_new_is_not_waited_for(tmp_path: Path) -> None:
+def test_reading_a_log_without_new_messages_does_not_wait(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     os.mkfifo(tmp_path / "dev/kmsg")  # read without waiting, as the kernel's log is
     writer = os.open(tmp_path / "dev/kmsg", os.O_RDWR)
@@ -145,7 +145,7 @@ def test_a_log_with_nothing_new_is_not_waited_for(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_log_that_may_not_be_read_names_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_log_names_nothing(tmp_path: Path) -> None:
     reader = KernelLog(tmp_path)
     assert reader.record() == []
     reader.close()

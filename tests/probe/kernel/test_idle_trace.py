@@ -189,7 +189,7 @@ def check_siblings(load: Load) -> None:
     assert single[2:] == [0, 0]
 
 
-def test_the_four_states_and_the_unknown_are_all_time(two: tuple[int, int]) -> None:
+def test_the_four_states_and_the_unknown_add_up_to_all_time(two: tuple[int, int]) -> None:
     a, b = two
     before = time.monotonic_ns()
     with IdleTrace({a: (7, 0), b: (7, 1)}) as trace:
@@ -238,7 +238,7 @@ def cpuidle(cpu: int) -> tuple[int, int]:
     return 1000 * times, sum(int((s / "usage").read_text()) for s in states)
 
 
-def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
+def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
     """The accounts are read on the measured CPU, which is then busy, so both are complete."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     allowed = os.sched_getaffinity(0)

@@ -43,7 +43,7 @@ class Node:
         return self.interrupts.record()
 
 
-def test_a_cpu_in_softirqs_is_recorded_with_what_came_most(tmp_path: Path) -> None:
+def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(tmp_path: Path) -> None:
     node = Node(tmp_path)
     assert node.second(0) == {}
     assert node.second(40) == {"0": [0.4, 0.0, 0.4, [], []]}

@@ -91,7 +91,7 @@ def test_disk_waits_are_reported_where_the_kernel_accounts_for_them(tmp_path: Pa
     assert watched.take(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
 
 
-def test_states_are_those_of_the_kernel_and_a_frozen_group_is_no_disk(tmp_path: Path) -> None:
+def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path: Path) -> None:
     line = "35 31 0:32 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
     trees.put(tmp_path, "proc/self/mountinfo", line)
     process(tmp_path, 7, threads=3)
@@ -167,7 +167,7 @@ def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
     assert scan(watched, tmp_path).take(2 * S) == {"watched": {"threads": {}, "more": 0}}
 
 
-def test_a_pid_of_no_process(tmp_path: Path) -> None:
+def test_a_pid_without_a_process(tmp_path: Path) -> None:
     process(tmp_path, 10)
     trees.put(tmp_path, "proc/11/status", STATUS.format("job", 10, MASK, 0, 0))
     for text, why in (("4711", "^no process 4711$"), ("11", "11 is a thread of process 10")):
@@ -188,7 +188,7 @@ def test_a_pid_of_no_process(tmp_path: Path) -> None:
     [(32, 100, {32}), (100, 100, {32}), (256, 100, {32}), (256, 1000, {256}), (40, 10, {3, 4}),
      (2, 1, {0, 1}), (256, 1, {0, 1})],
 )  # fmt: skip
-def test_all_take_turns_within_a_second(
+def test_each_thread_is_reported_within_a_second(
     tmp_path: Path, threads: int, sample_ms: int, each: set[int]
 ) -> None:
     process(tmp_path, 10, threads=threads)
@@ -280,7 +280,7 @@ def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
     watched.close()
 
 
-def test_a_second_job_is_kept_apart(tmp_path: Path) -> None:
+def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     process(tmp_path, 10)
     thread(tmp_path, 10, 10)
     process(tmp_path, 20, "command")
@@ -302,7 +302,7 @@ def test_a_second_job_is_kept_apart(tmp_path: Path) -> None:
         (2, "S", "populated 1\nfrozen 0\n"),
     ],
 )
-def test_a_thread_of_a_frozen_group_is_known_by_its_state(
+def test_a_thread_of_a_frozen_group_is_detected_by_its_state(
     tmp_path: Path, version: int, state: str, text: str
 ) -> None:
     mount = "cgroup cgroup rw,freezer" if version == 1 else "cgroup2 cgroup2 rw"

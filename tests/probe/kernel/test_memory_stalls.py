@@ -37,7 +37,7 @@ def second(root: Path, n: int, *, stalled_us: int, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_group_has_its_limit_and_what_it_waited(tmp_path: Path, version: int) -> None:
+def test_a_group_has_its_limit_and_waiting_time(tmp_path: Path, version: int) -> None:
     second(tmp_path, 1, stalled_us=250_000, version=version)
     stalls = MemoryStalls(tmp_path)
     assert stalls.record([7, 8]) == {}

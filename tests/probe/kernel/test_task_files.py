@@ -43,7 +43,7 @@ def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
 
 
 @given(st.one_of(st.binary(), st.integers(0, 250).map(lambda n: trees.process(7, 31)[:n])))
-def test_garbage_is_no_process(data: bytes) -> None:
+def test_garbage_is_not_a_process(data: bytes) -> None:
     stat = task_files.parse_stat(data)
     assert stat is None or data.count(b" ") > 30
 
@@ -51,7 +51,7 @@ def test_garbage_is_no_process(data: bytes) -> None:
 # --- births ---------------------------------------------------------------------------------------
 
 
-def test_a_new_last_pid_is_a_birth(tmp_path: Path) -> None:
+def test_a_new_last_pid_is_a_new_process(tmp_path: Path) -> None:
     trees.put(tmp_path, "loadavg", "0.20 0.18 0.12 1/80 11206\n")
     births = Births(str(tmp_path))
     assert births.has_births()  # the first call
@@ -63,7 +63,7 @@ def test_a_new_last_pid_is_a_birth(tmp_path: Path) -> None:
     births.close()
 
 
-def test_births_are_assumed_if_the_last_pid_is_unknown(tmp_path: Path) -> None:
+def test_new_processes_are_assumed_if_the_last_pid_is_unknown(tmp_path: Path) -> None:
     assert Births(str(tmp_path)).has_births()
     births = Births(str(tmp_path))
     assert births.has_births()
@@ -83,7 +83,7 @@ def test_a_file_of_another_file_system_is_not_used(tmp_path: Path) -> None:
         assert births.has_births()
 
 
-def test_a_child_process_is_a_birth() -> None:
+def test_a_child_process_is_a_new_process() -> None:
     births = Births("/proc")
     births.has_births()
     for _ in range(5):
@@ -99,7 +99,5 @@ def test_a_child_process_is_a_birth() -> None:
     [("0::/a.slice/b.scope\n", "/a.slice/b.scope"), ("4:cpu:/job_7\n1:memory:/\n0::/\n", "/job_7"),
      ("4:cpu:/old\n0::/new.service\n", "/new.service"), ("2:cpu:/\n0::/\n", ""), ("", "")],
 )  # fmt: skip
-def test_the_group_is_that_of_the_last_hierarchy_in_which_there_is_one(
-    text: str, group: str
-) -> None:
+def test_the_group_comes_from_the_last_hierarchy_that_has_one(text: str, group: str) -> None:
     assert task_files.group_of(text) == group

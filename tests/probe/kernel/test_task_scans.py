@@ -61,7 +61,7 @@ def test_a_nearly_idle_process_is_not_read(machine: Machine) -> None:
     assert machine.scan() == {"0": [10, "job", 0.41]}
 
 
-def test_the_directory_is_read_when_a_task_was_born(machine: Machine) -> None:
+def test_the_directory_is_read_after_a_task_started(machine: Machine) -> None:
     """Until then only processes of the last scan exist, and some of them end."""
     machine.tasks._clock_ns = lambda _: None  # type: ignore[method-assign, assignment]
 
@@ -85,7 +85,7 @@ def test_the_directory_is_read_when_a_task_was_born(machine: Machine) -> None:
     assert scan(50, 13) == {"13": 13}  # no process was left, so the directory was read
 
 
-def test_a_scan_a_second_and_less_often_if_it_costs(machine: Machine) -> None:
+def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> None:
     machine.runs(10, 0)
     machine.scan()
     assert machine.tasks.due() == (S + PERIOD_NS) / 1e9

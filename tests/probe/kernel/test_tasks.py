@@ -130,7 +130,7 @@ def test_waits_are_read_only_for_the_busiest_tasks(
 
 
 @pytest.mark.parametrize(("busy_cpus", "count"), [(1, 10), (16, 4), (40, 3)])
-def test_of_a_crowded_cpu_all_tasks_are_reported_unless_many_are_crowded(
+def test_all_tasks_of_a_crowded_cpu_are_reported_unless_many_are_crowded(
     machine: Machine, busy_cpus: int, count: int
 ) -> None:
     """Ten tasks take turns on each CPU: those that ran most in a second waited least."""
@@ -198,7 +198,7 @@ def test_a_thread_is_identified_by_its_own_start_time(machine: Machine) -> None:
             assert records == ({} if ticks == 150 else {"5": [10, "job", 0.5]})
 
 
-def test_time_of_ended_threads_is_not_their_leaders(machine: Machine) -> None:
+def test_time_of_ended_threads_is_not_attributed_to_their_leader(machine: Machine) -> None:
     machine.runs(10, 0, threads=2)
     machine.scan()
     machine.runs(10, 90, threads=1)
@@ -261,7 +261,7 @@ def test_without_processes_there_is_no_record(machine: Machine) -> None:
 # --- details --------------------------------------------------------------------------------------
 
 
-def test_details_come_when_a_process_is_first_named(
+def test_details_are_sent_when_a_process_is_first_named(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.tasks._ours = True

@@ -70,7 +70,7 @@ def test_one_clock_applies_to_all_cpus(four: Path) -> None:
     assert table.origin.startswith("cpufreq")  # distinguishes it from a table of registers
 
 
-def test_favoured_cores_have_a_table_of_their_own(four: Path) -> None:
+def test_favoured_cores_have_their_own_table(four: Path) -> None:
     files(four, range(4), cpuinfo_max_freq=4_500_000)
     files(four, range(1, 2), cpuinfo_max_freq=4_700_000)
     trees.lists(four, "0-3", "0-2")  # an offline CPU has no files
@@ -78,7 +78,7 @@ def test_favoured_cores_have_a_table_of_their_own(four: Path) -> None:
     assert [(t.steps[0].hz, t.cpus) for t in tables] == [(4.7e9, [1]), (4.5e9, [0, 2])]
 
 
-def test_a_clock_without_turbo_is_no_ceiling(four: Path) -> None:
+def test_a_base_clock_is_not_a_turbo_ceiling(four: Path) -> None:
     """intel_pstate lowers cpuinfo_max_freq to the base clock while turbo is off."""
     files(four, range(4), cpuinfo_max_freq=2_100_000)
     trees.put(four, f"{trees.CPU}/intel_pstate/no_turbo", "1\n")
@@ -90,7 +90,7 @@ def test_a_clock_without_turbo_is_no_ceiling(four: Path) -> None:
     assert cpu_files.cpufreq_turbo(four, topology.read(four))[0] == []
 
 
-def test_a_p_state_of_acpi_is_no_ceiling(four: Path) -> None:
+def test_an_acpi_p_state_is_not_a_ceiling(four: Path) -> None:
     """Boost exceeds the fastest P-state that acpi-cpufreq lists, unless the driver lists the boost
     clock, too."""
     listed = "2600000 1900000 1500000 "
@@ -101,7 +101,7 @@ def test_a_p_state_of_acpi_is_no_ceiling(four: Path) -> None:
     assert cpu_files.cpufreq_turbo(four, topology.read(four))[0][0].steps == [Step(1, 3.7e9)]
 
 
-def test_nothing_is_reported_where_no_files_exist(four: Path) -> None:
+def test_nothing_is_reported_without_files(four: Path) -> None:
     assert cpu_files.cpufreq_turbo(four, topology.read(four)) == ([], [])
     assert cpu_files.cpufreq_base_hz(four, topology.read(four)) is None
 

@@ -143,7 +143,7 @@ def test_rows_move_when_their_cpu_goes_offline(rig: Rig) -> None:
     assert rig.session.suspect_samples == 0
 
 
-def test_counts_between_two_readers_are_no_difference(rig: Rig) -> None:
+def test_no_difference_is_computed_across_two_readers(rig: Rig) -> None:
     """The group of the next reader may have started at 0, so its first value is unrelated to the
     last value."""
     rig.frames(2)

@@ -40,7 +40,7 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
     core.close()
 
 
-def test_nothing_is_reported_where_no_files_exist(tmp_path: Path) -> None:
+def test_nothing_is_reported_without_files(tmp_path: Path) -> None:
     machine(tmp_path)
     assert cpu_files.throttle_files(tmp_path, topology.read(tmp_path)) == []
 

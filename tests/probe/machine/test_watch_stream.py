@@ -32,7 +32,9 @@ while True: pass
 """
 
 
-def test_two_on_one_cpu_and_one_is_watched(child: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_one_of_two_tasks_on_a_cpu_is_watched(
+    child: Callable[..., subprocess.Popen[bytes]],
+) -> None:
     cpu = max(os.sched_getaffinity(0))
     source = open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
     assert source.hello.watch == "pt-watched"

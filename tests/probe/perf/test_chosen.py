@@ -46,7 +46,7 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     assert (slot.column, slot.count) == (0, 4)
 
 
-def test_what_fits_beside_the_own_counters_is_counted_together(tmp_path: Path) -> None:
+def test_events_that_fit_are_counted_together(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=12)
     soft, hard = opened(tmp_path, kernel, "branches,cs,branch-misses")
@@ -56,7 +56,7 @@ def test_what_fits_beside_the_own_counters_is_counted_together(tmp_path: Path) -
     assert all(e.pinned == (e.key == "ref") for e in leaders)
 
 
-def test_what_does_not_fit_takes_turns(tmp_path: Path) -> None:
+def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=8)
     parts = opened(tmp_path, kernel, "branches,branch-misses,{cache-references,cache-misses}")
@@ -79,7 +79,7 @@ def test_a_group_that_no_cpu_can_hold_is_named(tmp_path: Path) -> None:
     assert all(counter.cpus == [] for counter in hard.counters)
 
 
-def test_nothing_that_can_be_counted_is_told(tmp_path: Path) -> None:
+def test_an_empty_selection_has_a_reason(tmp_path: Path) -> None:
     machine(tmp_path)
     with pytest.raises(Unavailable, match="-e cycles: the kernel offers no core PMU"):
         opened(tmp_path, fakeperf.Kernel(), "cycles", own=False)
@@ -89,7 +89,7 @@ def test_nothing_that_can_be_counted_is_told(tmp_path: Path) -> None:
     assert all(group.closed for group in refused.groups)
 
 
-def test_a_hybrid_has_an_event_of_one_core_type_there_only(tmp_path: Path) -> None:
+def test_an_event_of_one_core_type_is_counted_only_there(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu_core", 4, "0,2")
     fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
@@ -113,7 +113,7 @@ def test_a_hybrid_has_an_event_of_one_core_type_there_only(tmp_path: Path) -> No
     ("cpux/event=1/", "there is no PMU 'cpux'; there are: cpu, uncore_imc_0"),
     ("uncore_imc_0/event=1/", "uncore_imc_0 does not count each CPU for itself"),
 ])  # fmt: skip
-def test_what_nobody_knows_is_a_mistake_of_the_user(tmp_path: Path, text: str, told: str) -> None:
+def test_unknown_names_are_user_errors(tmp_path: Path, text: str, told: str) -> None:
     skylake(tmp_path)
     fakeperf.events(tmp_path, "cpu", "config:0-7", slots=4)
     fakeperf.pmu(tmp_path, "uncore_imc_0", 20, mask="0")

@@ -33,7 +33,7 @@ from perfprobe.perf.cores import blocking_trouble, open_parts
 from perfprobe.wire import Rate
 
 
-def test_groups_that_no_cpu_ever_read_are_closed_too(tmp_path: Path) -> None:
+def test_groups_that_were_never_read_are_closed(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
     parts = opened_parts(tmp_path, skylake(tmp_path), kernel)
     assert kernel.opened
@@ -46,7 +46,7 @@ def test_groups_that_no_cpu_ever_read_are_closed_too(tmp_path: Path) -> None:
 # --- what is opened -------------------------------------------------------------------------------
 
 
-def test_all_of_a_skylake(tmp_path: Path) -> None:
+def test_all_counters_of_a_skylake(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
     core, rest = opened_parts(tmp_path, skylake(tmp_path), kernel)
     assert keys_on(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
@@ -71,7 +71,7 @@ def test_all_of_a_skylake(tmp_path: Path) -> None:
     assert blocking_trouble([core, rest]) is None
 
 
-def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
+def test_groups_opened_for_the_trial_are_used(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
     core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
     before = len(kernel.groups)
@@ -85,13 +85,13 @@ def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
     assert all(group.closed for group in kernel.groups)
 
 
-def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
+def test_no_smt_event_without_siblings(tmp_path: Path) -> None:
     planner = planner_of(tmp_path, INTEL, 6, SKX, Leaves(), threads=1)
     core, _ = opened_parts(tmp_path, planner, fakeperf.Kernel())
     assert keys_on(core) == [*TIMES, *ALL, *LICENSES]
 
 
-def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
+def test_any_thread_is_refused_if_cpuid_denies_it() -> None:
     """This holds whatever the kernel accepts, and even if a table has the event."""
     raw = model.find_uarch(INTEL, 6, SKX, 4, Leaves())
     usable = [event.key for event in cores.smt_events(raw, Leaves(), 4)]
@@ -103,7 +103,7 @@ def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
     assert [e.key for e in cores.smt_events(raw, cpuid.no_leaves, 4)] == ["one_thread"]
 
 
-def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
+def test_ice_lake_falls_back_on_distributed(tmp_path: Path) -> None:
     planner = planner_of(tmp_path, INTEL, 6, ICX, Leaves(5, deprecated=True, gp=8))
     refuse = lambda event, _, __: errno.ENOENT if event.key == "one_thread" else 0  # noqa: E731
     core, _ = opened_parts(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
@@ -210,7 +210,7 @@ def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:
     assert why["license_1"] == "this CPU has no counter left for it: other events have them"
 
 
-def test_simd_levels_go_first(tmp_path: Path) -> None:
+def test_simd_levels_are_dropped_first(tmp_path: Path) -> None:
     """A Skylake has 3 fixed and, with SMT, 4 general counters: one is left for the SIMD level that
     most code has."""
     core, _ = opened_parts(tmp_path, skylake(tmp_path), fakeperf.Kernel(7))
@@ -254,7 +254,7 @@ def test_nothing_opens(number: int, tmp_path: Path) -> None:
         assert "setcap" not in (why_not.fix or "")
 
 
-def test_hosts_of_guests_say_so(tmp_path: Path) -> None:
+def test_hosts_of_guests_report_that_guests_are_excluded(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
     core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
     assert keys_on(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
@@ -285,7 +285,7 @@ def test_a_mediated_pmu_is_left_to_guests_from_the_start(
     ("etc/modprobe.d/kvm.conf", "options kvm_intel nested=1\n", False),
     ("etc/modprobe.d/other.conf", "options other enable_mediated_pmu=Y\n", False),
 ])  # fmt: skip
-def test_a_module_that_will_lend_the_pmu_counts_before_it_is_loaded(
+def test_module_options_apply_before_the_module_is_loaded(
     path: str, text: str, host_only: bool, tmp_path: Path
 ) -> None:
     """A recorder that runs when the first guest is started must not keep it from starting."""
@@ -296,7 +296,7 @@ def test_a_module_that_will_lend_the_pmu_counts_before_it_is_loaded(
     assert {host for _, _, _, host in kernel.opened.values()} == {host_only}
 
 
-def test_a_loaded_module_has_the_last_word(tmp_path: Path) -> None:
+def test_a_loaded_module_overrides_its_options(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     trees.put(tmp_path, "etc/modprobe.d/kvm.conf", "options kvm_intel enable_mediated_pmu=Y\n")
     trees.put(tmp_path, "sys/module/kvm_intel/parameters/enable_mediated_pmu", "N\n")
@@ -305,7 +305,7 @@ def test_a_loaded_module_has_the_last_word(tmp_path: Path) -> None:
     assert {host for _, _, _, host in kernel.opened.values()} == {False}
 
 
-def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
+def test_an_offline_cpu_gets_the_events_of_its_type(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     trees.lists(tmp_path, "0-3", "0-2")
     kernel = fakeperf.Kernel()
@@ -316,7 +316,7 @@ def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
     assert slot.count == 11
 
 
-def test_only_what_will_be_read_is_opened(tmp_path: Path) -> None:
+def test_only_requested_counters_are_opened(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     kernel = fakeperf.Kernel()
     open_parts(tmp_path, topology.read(tmp_path), planner, cpus=[0, 2], kernel=kernel)

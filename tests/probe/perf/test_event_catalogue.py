@@ -50,7 +50,7 @@ def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
     ("zen-4", "cpu/event=0x1a0,umask=0x60/", {"cpu": (4, 0x1000060A0, 0)}),
     ("zen-4", "LLC-loads", {"cpu": (3, 2, 0)}),
 ])  # fmt: skip
-def test_what_is_chosen(
+def test_each_name_resolves_to_its_events(
     tmp_path: Path, machine: str, text: str, expected: dict[str, tuple[int, int, int]]
 ) -> None:
     fakeperf.write_machine(tmp_path, machine)
@@ -65,7 +65,9 @@ def test_what_is_chosen(
     ("skylake-sp", "topdown-retirng", "no event of that name"),
     ("sapphire-rapids", "topdown-retirng", "nearest: topdown-retiring"),
 ])  # fmt: skip
-def test_what_a_machine_lacks(tmp_path: Path, machine: str, text: str, told: str) -> None:
+def test_unavailable_events_have_a_reason(
+    tmp_path: Path, machine: str, text: str, told: str
+) -> None:
     fakeperf.write_machine(tmp_path, machine)
     with pytest.raises(ValueError, match=told):
         words(tmp_path, text)
@@ -85,7 +87,7 @@ LISTED: list[Any] = [
 ]  # fmt: skip
 
 
-def test_what_perf_lists_is_checked() -> None:
+def test_the_output_of_perf_list_is_checked() -> None:
     result = perf_events(lambda: json.dumps(LISTED).encode())
     assert result["mem_load_retired.l1_hit"] == [
         ListedEvent("cpu", "event=0xd1,umask=0x1", "Hits in L1")
@@ -100,7 +102,7 @@ def test_what_perf_lists_is_checked() -> None:
     assert perf_events(hangs) == {}
 
 
-def test_a_name_of_perf_chooses_by_our_formats(
+def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
@@ -138,13 +140,13 @@ def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
     assert answer["missing"] == []
 
 
-def test_a_word_narrows_it(tmp_path: Path) -> None:
+def test_a_word_filters_the_list(tmp_path: Path) -> None:
     answer = event_catalogue.list_events(tmp_path, "Another CPU")
     assert [row["name"] for row in answer["events"]] == ["cpu-migrations"]
     assert answer["missing"][0]["why"] == "the kernel offers no core PMU"
 
 
-def test_what_the_kernel_refuses_is_marked(tmp_path: Path) -> None:
+def test_events_that_the_kernel_refuses_are_marked(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
     for name, number, cpus in (("cpu_core", 4, "0-3"), ("cpu_atom", 10, "4-7")):
         fakeperf.pmu(tmp_path, name, number, cpus)

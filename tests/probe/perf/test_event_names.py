@@ -11,7 +11,7 @@ def names(text: str) -> list[list[str]]:
     return [[request.name for request in group] for group in parse_groups(text)]
 
 
-def test_commas_part_events_but_not_terms_and_groups() -> None:
+def test_commas_separate_events_but_not_terms_and_groups() -> None:
     text = "context-switches,cpu/event=0xd1,umask=0x01,name=l1_hit/,{cycles,instructions}:u,r1a2"
     assert names(text) == [
         ["context-switches"],
@@ -33,7 +33,7 @@ def test_commas_part_events_but_not_terms_and_groups() -> None:
     ("mem_load_retired.l1_hit", "mem_load_retired.l1_hit", False, False),
     ("MEM_LOAD_RETIRED:L1_HIT", "MEM_LOAD_RETIRED:L1_HIT", False, False),
 ])  # fmt: skip
-def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> None:
+def test_rings_follow_the_name(text: str, name: str, user: bool, kernel: bool) -> None:
     ((result,),) = parse_groups(text)
     assert (result.name, result.user, result.kernel) == (name, user, kernel)
 
@@ -42,7 +42,7 @@ def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> N
     "", "a,", "{a,b", "a}", "cpu/event=1", "a b", "{a}x", "cpu/name=\x1b[31m,event=1/",
     "a,a", ",".join(f"r{i}" for i in range(MAX_EVENTS + 1)), "cpu/event=1/z",
 ])  # fmt: skip
-def test_what_is_no_list_is_refused(text: str) -> None:
+def test_invalid_lists_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^-e"):
         parse_groups(text)
 

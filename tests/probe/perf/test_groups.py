@@ -9,7 +9,7 @@ import pytest
 from perfprobe.perf.perf_events import MAX_THREADS, run_in_threads
 
 
-def test_so_many_work_run_in_threads_and_answers_are_in_order() -> None:
+def test_calls_run_in_threads_and_results_are_in_order() -> None:
     together = threading.Barrier(MAX_THREADS, timeout=30)
     ran: set[int] = set()
 
@@ -25,7 +25,7 @@ def test_so_many_work_run_in_threads_and_answers_are_in_order() -> None:
     assert threading.get_ident() not in ran
 
 
-def test_the_first_error_comes_back_after_the_others_have_ended() -> None:
+def test_the_first_error_is_raised_after_all_calls_end() -> None:
     result: list[int] = []
 
     def one(item: int) -> None:
@@ -38,14 +38,12 @@ def test_the_first_error_comes_back_after_the_others_have_ended() -> None:
     assert sorted(result) == [0, 2, 3, 4]
 
 
-def test_nothing_to_do_starts_no_thread() -> None:
+def test_no_work_starts_no_thread() -> None:
     assert run_in_threads(str, []) == []
 
 
 @pytest.mark.parametrize("given", [0, 1, 3])
-def test_where_the_kernel_gives_too_few_threads_the_work_is_done(
-    given: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_work_is_done_with_too_few_threads(given: int, monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = threading.Thread.start, list[threading.Thread]()
 
     def limited(thread: threading.Thread) -> None:

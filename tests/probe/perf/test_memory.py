@@ -103,7 +103,7 @@ def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:
     assert keys_on(part) == [*KEYS]
 
 
-def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:
+def test_granite_rapids_has_two_channels_per_controller(tmp_path: Path) -> None:
     two_packages(tmp_path, model=0xAD)
 
     def add_controllers(first: int, end: int) -> None:
@@ -177,7 +177,7 @@ def refusing(event: Event, _cpu: int, _host_only: bool) -> int:
         ([], fakeperf.Kernel(), "shows no memory controllers"),
     ],
 )
-def test_why_there_is_no_traffic(
+def test_reasons_for_missing_traffic(
     tmp_path: Path, masks: list[str], kernel: fakeperf.Kernel, why: str
 ) -> None:
     """Every sum would be too small if one controller cannot be read."""
@@ -195,7 +195,7 @@ def test_why_there_is_no_traffic(
     assert kernel.opened == {}, "what was tried is closed"
 
 
-def test_an_unknown_unit_is_no_traffic(tmp_path: Path) -> None:
+def test_an_unknown_unit_gives_no_traffic(tmp_path: Path) -> None:
     two_packages(tmp_path)
     controller(
         tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT,
@@ -205,6 +205,6 @@ def test_an_unknown_unit_is_no_traffic(tmp_path: Path) -> None:
     assert of_memory(tmp_path, fakeperf.Kernel()).counters == []
 
 
-def test_old_amd_says_which_kernel_and_cpu_has_it(tmp_path: Path) -> None:
+def test_old_amd_names_the_kernel_and_cpus_that_support_it(tmp_path: Path) -> None:
     two_packages(tmp_path, AMD, 0x17, 0x31)
     assert "Linux 6.7" in of_memory(tmp_path, fakeperf.Kernel()).missing[0].why

@@ -62,7 +62,7 @@ def test_leader_first_then_siblings_then_enable() -> None:
     assert kernel.spun == [(3, SPIN_NS)]
 
 
-def test_the_next_leads_where_the_first_is_refused() -> None:
+def test_the_next_event_leads_if_the_first_is_refused() -> None:
     kernel = fakeperf.Kernel(refuse=lambda event, _, __: errno.ENOENT if event.key == "ref" else 0)
     settled = run(kernel)
     assert kernel.calls[:2] == [("open", "ref", LEADER), ("open", "cycles", LEADER)]
@@ -70,7 +70,7 @@ def test_the_next_leads_where_the_first_is_refused() -> None:
     assert settled.missing["ref"].why == "this CPU, or its hypervisor, has no such event"
 
 
-def test_another_event_of_the_same_key_serves() -> None:
+def test_another_event_of_the_same_key_is_used() -> None:
     """AMD's own code of reference cycles is used if the kernel has none."""
     own = Event("ref", 4, 0x100000120)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is REF else 0)
@@ -79,7 +79,7 @@ def test_another_event_of_the_same_key_serves() -> None:
     assert settled.missing == {}
 
 
-def test_the_next_method_serves() -> None:
+def test_the_next_method_is_used() -> None:
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is ONE else 0)
     settled = run(kernel)
     assert keys(settled)[-1] == "distributed"
@@ -93,7 +93,7 @@ ORDER = ["kernel_instructions", "kernel_cycles", "one_thread", "instructions", "
 
 @pytest.mark.parametrize("free", [6, 5, 4, 3, 2, 1])
 @pytest.mark.parametrize("how", ["refused", "held by others"])
-def test_what_is_dropped_first(free: int, how: str) -> None:
+def test_the_order_in_which_events_are_dropped(free: int, how: str) -> None:
     gone = ORDER[: 6 - free]
     kernel = fakeperf.Kernel(free) if how == "refused" else fakeperf.Kernel(8, taken=8 - free)
     settled = run(kernel)
@@ -117,14 +117,14 @@ def test_no_counter_at_all() -> None:
     assert all(group.closed for group in kernel.groups)
 
 
-def test_an_event_that_is_wrong_itself_is_no_shortage() -> None:
+def test_an_invalid_event_is_not_a_shortage() -> None:
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EINVAL if e is KERNEL_CYCLES else 0)
     settled = run(kernel)
     assert keys(settled) == ["ref", "cycles", "instructions", "kernel_instructions", "one_thread"]
     assert settled.missing["kernel_cycles"].why.endswith("or the kernel does not know the event")
 
 
-def test_a_group_whose_turn_has_not_come_is_waited_for() -> None:
+def test_a_rotated_group_is_given_time_for_its_turn() -> None:
     """Other groups take turns with it. Only pinned events keep their counters."""
     kernel = fakeperf.Kernel(8, turns={3: 8})
     settled = run(kernel)
@@ -136,7 +136,7 @@ def test_a_group_whose_turn_has_not_come_is_waited_for() -> None:
     assert keys(both) == ["ref", "cycles", "instructions", "kernel_cycles", "one_thread"]
 
 
-def test_a_counter_that_stood_still_in_one_trial_only_is_used() -> None:
+def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
     """A hypervisor took the CPU away between two reads."""
     kernel = fakeperf.Kernel()
     plain, trials = kernel.trial, list[int]()
@@ -156,7 +156,7 @@ def test_a_counter_that_stood_still_in_one_trial_only_is_used() -> None:
 
 
 @pytest.mark.parametrize("key", ["cycles", "instructions", "kernel_cycles", "ref"])
-def test_a_counter_that_stands_still_is_not_used(key: str) -> None:
+def test_a_stopped_counter_is_not_used(key: str) -> None:
     kernel = fakeperf.Kernel(moved={key: 0})
     settled = run(kernel)
     assert key not in keys(settled)
@@ -164,14 +164,14 @@ def test_a_counter_that_stands_still_is_not_used(key: str) -> None:
     assert len(settled.events) == 5
 
 
-def test_nothing_is_used_of_counters_that_are_all_dead() -> None:
+def test_no_counter_is_used_if_all_are_stopped() -> None:
     kernel = fakeperf.Kernel(moved=dict.fromkeys([event.key for event in ALL], 0))
     settled = run(kernel)
     assert settled.group is None
     assert settled.missing["one_thread"].why == settled.missing["ref"].why
 
 
-def test_one_thread_may_stand_still() -> None:
+def test_the_count_of_one_thread_may_stop() -> None:
     """It stands still if the sibling is always busy."""
     assert "one_thread" in keys(run(fakeperf.Kernel(moved={"one_thread": 0})))
 
@@ -179,14 +179,14 @@ def test_one_thread_may_stand_still() -> None:
 @pytest.mark.parametrize(
     ("share", "fine"), [(0.19, True), (0.17, False), (0.3, True), (1.04, True), (1.06, False)]
 )
-def test_reference_cycles_go_with_the_tsc(share: float, fine: bool) -> None:
+def test_reference_cycles_follow_the_tsc(share: float, fine: bool) -> None:
     """The thread ran for 0.9 of the trial; the minimum is a fifth of that."""
     settled = run(fakeperf.Kernel(moved={"ref": int(share * TICKS)}))
     assert ("ref" in keys(settled)) is fine
     assert ("ref" in settled.missing) is not fine
 
 
-def test_aperf_and_mperf_must_make_a_clock() -> None:
+def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
     events = [Event(key, 9, i, core=False) for i, key in enumerate(("msr_tsc", "aperf", "mperf"))]
     good = open_group(fakeperf.Kernel(), events, 0, timed=False, tried=True)
     assert keys(good) == ["msr_tsc", "aperf", "mperf"]
@@ -200,7 +200,7 @@ def test_aperf_and_mperf_must_make_a_clock() -> None:
 # --- guests that own the PMU ----------------------------------------------------------------------
 
 
-def test_only_the_host_where_guests_own_the_pmu() -> None:
+def test_only_the_host_is_counted_if_guests_own_the_pmu() -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
     settled = run(kernel)
     assert settled.host_only
@@ -208,7 +208,7 @@ def test_only_the_host_where_guests_own_the_pmu() -> None:
     assert {host for _, _, _, host in kernel.opened.values()} == {True}
 
 
-def test_what_no_guest_owns_is_refused_alone() -> None:
+def test_an_event_outside_the_core_is_refused_alone() -> None:
     """Software and uncore events cannot exclude guests, so a refused one causes no second
     attempt."""
     clock = Event("clock", 1, 0, core=False)
@@ -218,7 +218,7 @@ def test_what_no_guest_owns_is_refused_alone() -> None:
     assert "clock" in settled.missing
 
 
-def test_and_not_where_that_changes_nothing() -> None:
+def test_host_only_is_not_used_if_it_does_not_help() -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, ___: errno.EOPNOTSUPP)
     settled = run(kernel)
     assert settled.group is None
@@ -282,7 +282,7 @@ PERFMON, ADMIN = 1 << 38, 1 << 21
         ("2", PERFMON, "a security module"),
     ],
 )
-def test_from_level_3_on_debian_wants_more_than_perfmon(
+def test_from_level_3_on_debian_needs_more_than_perfmon(
     level: str, caps: int, said: str, tmp_path: Path
 ) -> None:
     rights(tmp_path, level, caps=caps)
@@ -292,7 +292,7 @@ def test_from_level_3_on_debian_wants_more_than_perfmon(
 
 
 @pytest.mark.parametrize("caps", [0, PERFMON, (1 << 41) - 1])
-def test_root_of_a_user_namespace_is_not_told_to_be_root(caps: int, tmp_path: Path) -> None:
+def test_root_of_a_user_namespace_is_not_advised_to_become_root(caps: int, tmp_path: Path) -> None:
     rights(tmp_path, "2", caps=caps)
     trees.put(tmp_path, "proc/self/uid_map", "         0          0 4294967295\n")
     assert "namespace" not in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
@@ -317,7 +317,7 @@ def test_a_container_answers_eperm(tmp_path: Path) -> None:
         assert "security module" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
 
 
-def test_nobody_is_told_to_use_setcap(tmp_path: Path) -> None:
+def test_setcap_is_never_suggested(tmp_path: Path) -> None:
     rights(tmp_path, "2")
     for number in (*WHY, errno.EACCES):
         result = open_trouble(OSError(number, "x"), tmp_path)
@@ -331,7 +331,7 @@ def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
     assert shortage_trouble(4, tmp_path).fix == "sysctl kernel.nmi_watchdog=0"
 
 
-def test_out_of_descriptors_is_told() -> None:
+def test_a_shortage_of_descriptors_is_reported() -> None:
     """Makes the real system call at the limit of descriptors."""
     code = (
         "import os, resource as r\nfrom perfprobe.perf.perf_events import *\n"

@@ -32,7 +32,7 @@ def test_events_of_a_pmu(tmp_path: Path) -> None:
     assert perf_pmus.find_pmu(tmp_path, "power") is None
 
 
-def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
+def test_terms_are_placed_by_the_format(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "p", 9)
     at = f"{DEVICES}/p"
     for name, text in {

@@ -130,7 +130,7 @@ def mask(*columns: int) -> int:
     return sum(1 << column for column in columns)
 
 
-def test_a_plan_that_gives_the_group_less_room_is_refused(group: Group, cpu: int) -> None:
+def test_a_plan_with_too_few_columns_is_refused(group: Group, cpu: int) -> None:
     with Sampler(PERIOD_NS, 20) as sampler, pytest.raises(OSError, match="Invalid argument"):
         slot = Slot(lib.PP_PERF, 0, -1, group.address, group.columns - 1)
         sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
@@ -150,7 +150,7 @@ def test_settling_on_the_real_kernel(system: Kernel, cpu: int) -> None:
 
 
 @pytest.mark.usefixtures("closes_files")
-def test_groups_leave_no_descriptor_behind(system: Kernel, cpu: int) -> None:
+def test_groups_close_all_descriptors(system: Kernel, cpu: int) -> None:
     for _ in range(20):
         settled = open_group(
             system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True, tried=True
@@ -159,7 +159,7 @@ def test_groups_leave_no_descriptor_behind(system: Kernel, cpu: int) -> None:
         settled.group.close()
 
 
-def test_the_limit_is_left_alone_where_it_cannot_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_cannot_be_raised_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_what: int, _limits: tuple[int, int]) -> None:
         raise ValueError("not allowed")
 
@@ -224,7 +224,7 @@ def test_from_the_kernel_to_the_session(system: Kernel) -> None:
     assert session.suspect_samples == 0
 
 
-def test_the_command_line_says_what_blocks_it() -> None:
+def test_the_command_reports_what_blocks_perf() -> None:
     result = command.run(
         "stream", "--source", "perf", program="perfprobe", stdin=subprocess.DEVNULL
     )
@@ -235,7 +235,7 @@ def test_the_command_line_says_what_blocks_it() -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_auto_goes_on_without_and_says_why() -> None:
+def test_auto_continues_without_perf_and_reports_why() -> None:
     hello = command.stat("--source", "auto", "-n", "1", "-i", "0.2", "--sample", "0.1")[0]
     missing = {m["what"]: m["why"] for m in hello["missing"]}
     if perf_pmus.core_pmus(Path("/")):
@@ -253,7 +253,7 @@ def test_no_perf_below_a_directory(tmp_path: Path) -> None:
     assert "no events below a directory" in result.stderr
 
 
-def test_an_ordinary_user_is_told(system: Kernel) -> None:
+def test_an_ordinary_user_gets_a_reason(system: Kernel) -> None:
     level = Path("/proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii").strip()
     if not has_capabilities(SETUID, SETGID) or int(level) <= 0:
         pytest.skip("needs CAP_SETUID, to become nobody, and a paranoid kernel")

@@ -35,7 +35,7 @@ def opened(root: Path, kernel: fakeperf.Kernel) -> Topdown:
     )
 
 
-def test_ice_lake_has_a_group_that_slots_leads(tmp_path: Path) -> None:
+def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
@@ -61,7 +61,7 @@ def test_sapphire_rapids_has_the_second_level_too(tmp_path: Path) -> None:
     assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1, *TOPDOWN_LEVEL_2]
 
 
-def test_of_a_hybrid_only_the_p_cores(tmp_path: Path) -> None:
+def test_only_p_cores_of_a_hybrid_have_the_group(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu_core", 4, "0,2")
     fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
@@ -72,7 +72,7 @@ def test_of_a_hybrid_only_the_p_cores(tmp_path: Path) -> None:
     assert {m.why for m in part.missing} == {"cores of this type have no PERF_METRICS"}
 
 
-def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
+def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
     result = opened(tmp_path, fakeperf.Kernel())

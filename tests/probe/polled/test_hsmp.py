@@ -291,7 +291,7 @@ def test_only_models_with_a_known_table_are_asked(two: Path) -> None:
     assert (source.block.counters, source.missing) == ([], [])
 
 
-def test_a_machine_without_the_device_lacks_no_table(turin: Path) -> None:
+def test_no_table_is_missing_without_the_device(turin: Path) -> None:
     source = HsmpTable(turin, topology.read(turin))
     assert (source.block.counters, source.missing) == ([], [])
     trees.put(turin, "dev/hsmp", "")  # a file that is no device

@@ -141,7 +141,7 @@ def test_a_vanished_text_leaves_columns_invalid(root: Path) -> None:
         next(frame for frame in frames(source) if rows(frame) == [OFF] * 3 + [(7,) * 8])
 
 
-def test_the_lane_is_no_cpu(root: Path) -> None:
+def test_the_lane_is_not_a_cpu(root: Path) -> None:
     """A round in which no CPU was read is late, though /proc/stat was read."""
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         next(frame for frame in frames(source) if any(rows(frame)))

@@ -78,7 +78,7 @@ def test_traffic_is_the_sum_of_control_groups(two: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["Unavailable", "Unassigned", "Error"])
-def test_a_word_is_no_number(two: Path, word: str) -> None:
+def test_a_word_is_not_a_number(two: Path, word: str) -> None:
     source, _ = opened(two)
     looked(source)
     group(two, "", 0, total=word)
@@ -120,7 +120,7 @@ def test_a_slow_read_is_followed_by_a_pause(two: Path) -> None:
     assert looked(source)[0] == [0, 0, 64]
 
 
-def test_not_mounted(tmp_path: Path) -> None:
+def test_resctrl_may_not_be_mounted(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     assert opened(tmp_path)[0].missing == [], "the CPU cannot do it"
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu cqm_llc cqm_mbm_total\n")

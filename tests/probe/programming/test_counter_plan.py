@@ -25,7 +25,7 @@ def planned(name: str, budget: Budget | None = None, *, any_thread: bool = False
     return plan
 
 
-def test_what_the_counters_of_a_server_count() -> None:
+def test_the_events_of_a_servers_counters() -> None:
     plan = planned("Skylake-SP")
     assert plan.selects == {0x186: 0x43023C, 0x187: 0x42003C, 0x188: 0x4200C0}
     assert (plan.fixed, plan.enable, plan.method) == (0x333, 0x7_0000_0007, "one-thread")
@@ -47,7 +47,7 @@ def test_what_the_counters_of_a_server_count() -> None:
     ("Zen 4", None, [0xC0010200 + 2 * n for n in range(6)], ()),
     ("Zen 4", Budget(5, 0, 48, 0), [0xC0010200 + 2 * n for n in range(5)], ("smi",)),
 ])  # fmt: skip
-def test_what_comes_first_when_counters_run_short(
+def test_priorities_when_counters_run_short(
     name: str, budget: Budget | None, selects: list[int], short: tuple[str, ...]
 ) -> None:
     plan = planned(name, budget)
@@ -68,7 +68,7 @@ def test_a_core_of_four_threads_has_two_counters() -> None:
 @pytest.mark.parametrize(("name", "any_thread", "method"), [
     ("Nehalem", False, None), ("Nehalem", True, "any-thread"), ("Ice Lake-SP", True, "one-thread"),
 ])  # fmt: skip
-def test_any_thread_only_where_the_cpu_has_it(
+def test_any_thread_only_if_the_cpu_supports_it(
     name: str, any_thread: bool, method: str | None
 ) -> None:
     assert planned(name, any_thread=any_thread).method == method
@@ -118,7 +118,7 @@ def test_without_a_global_control_the_select_decides() -> None:
     assert counter_plan.counters_in_use(plan, values(plan, {0xC0010204: 0x130076})) is None
 
 
-def test_changes_keep_bits_of_others() -> None:
+def test_changes_keep_unrelated_bits() -> None:
     plan = planned("Skylake-SP")
     before = values(plan, {0x38F: 1 << 48 | 8, 0x38D: 0x5000, 0x187: 0x42003C})
     assert counter_plan.planned_changes(plan, before) == {

@@ -200,7 +200,7 @@ def huge(path: Path) -> None:
     "spoil",
     [garbled, nested, a_list, empty, a_link, two_names, others_may_write, anothers, a_fifo, huge],
 )
-def test_files_that_are_no_journals(
+def test_files_that_are_not_journals(
     directory: Path, root: Path, spoil: Callable[[Path], None]
 ) -> None:
     path = written(directory, root)
@@ -269,7 +269,7 @@ def test_a_link_in_the_path_is_as_safe_as_its_target(tmp_path: Path) -> None:
         pass
 
 
-def test_one_start_at_a_time(directory: Path) -> None:
+def test_only_one_start_at_a_time(directory: Path) -> None:
     """Two would find no journal, and each take the other's registers for those of the machine."""
     another = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -80,7 +80,7 @@ def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
         assert kernel.changed() == {}
 
 
-def test_leftover_selects_are_no_use_and_are_restored(tmp_path: Path) -> None:
+def test_leftover_selects_are_not_in_use_and_are_restored(tmp_path: Path) -> None:
     """A select without its global bit, and global bits without a select."""
     stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
     with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
@@ -207,7 +207,7 @@ def online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state
         data = data[-16:] + read_some(process)
 
 
-def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
+def test_a_cpu_goes_offline_and_returns(fake: FakeKernel, run_dir: Path) -> None:
     with probe(fake) as (process, _):
         ours = fake.regs()[3]
         online(fake, process, 3, state=False)

@@ -63,7 +63,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     assert entries_left(fake.root) == []
 
 
-def test_restored_registers_leave_the_journal_first(
+def test_restored_registers_are_removed_from_the_journal_at_once(
     fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second giving back, after another kill, would take what somebody else has set by then."""
@@ -101,7 +101,7 @@ def test_an_unusable_journal_is_named_with_its_consequence(fake: FakeKernel, run
     )
 
 
-def test_without_a_place_for_the_journal_nothing_is_programmed(
+def test_nothing_is_programmed_without_a_directory_for_the_journal(
     fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir.chmod(0o777)

@@ -388,7 +388,7 @@ def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:
     assert not any("MSR" in table.origin for table in hello.turbo)
 
 
-def test_haswell_ep_has_reasons_elsewhere_and_no_hwp(tmp_path: Path) -> None:
+def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", model="haswell-ep")
     limits = place(hello, "limit_reasons")[2]
     assert (limits.origin, limits.columns) == ("MSR 690H", 17)

@@ -52,7 +52,7 @@ def test_haswell_ep_has_two_more_ratio_registers() -> None:
     assert result[-3:] == [(8, 2.9), (17, 2.8), (18, 2.7)]
 
 
-def test_the_semaphore_of_haswell_ep_is_no_ratio() -> None:
+def test_the_semaphore_of_haswell_ep_is_not_a_ratio() -> None:
     """Set where somebody has put ratios of his own in place of the factory's."""
     assert steps(0x3F, {0x1AD: 0x2424242424242424, 0x1AF: 1 << 63 | 0x2323}) == [
         (8, 3.6),

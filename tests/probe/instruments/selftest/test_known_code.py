@@ -104,7 +104,7 @@ def test_patterns_run_on_the_requested_cpus() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shortage_of_threads_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads that were started do not wait for the others forever."""
     begun: list[threading.Thread] = []
     start = threading.Thread.start
