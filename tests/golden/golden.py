@@ -113,7 +113,8 @@ _VARYING = (
     (re.compile(r'"version": ?"[^"]*"'), '"version":"VERSION"'),
     (re.compile(r'"(own_cpu_s|probe_cpu_s)": ?[\d.e-]+'), r'"\1":COST'),
     (re.compile(r"(own cost|probe)( +)[\d.<]+ ?(%|s|ms)( CPU \([\d.]+ % of one CPU\))?"), "COST"),
-    (re.compile(r"\|\n +(?=--)"), "| "),  # Python 3.13 wraps a long group of usage, 3.12 does not
+    # Python 3.13 wraps a long group of usage, 3.12 does not.
+    (re.compile(r"(?<=[]|])\n +(?=\[?--print-)"), " "),
 )
 """What differs from run to run, from release to release or from one Python to another."""
 
