@@ -1,0 +1,183 @@
+"""Sends bursts of random signals to perftop, from its start to its end: no process may remain, the
+terminal must be restored, and the status must be a documented one.
+
+Run by hand: python tests/bench/signal_bursts.py [BURSTS [SEED]]   default: 1000 bursts, two at once
+A status -N means that a signal came before Python could handle it, or after; a shell shows it as
+128 + N, as it shows a handled signal. These are counted separately.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import pty
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
+
+import refused  # noqa: E402
+import terminal  # noqa: E402
+from command import argv  # noqa: E402
+
+AT_ONCE = 2
+SIM = ["--source", "sim:smt-mix,cpus=2"]
+COMMAND = ["--", "sh", "-c", "sleep 0.3; exit 7"]
+VERBS = {
+    "live --": (["live", *SIM, *COMMAND], True),
+    "stat --": (["stat", *SIM, *COMMAND], False),
+    "record --": (["record", "-o", "OUT", *SIM, *COMMAND], False),
+    "why": (["why", "--duration", "500ms", *SIM], False),
+    "doctor": (["doctor"], False),
+    "ramp": (["ramp", "--seconds", "1"], False),
+    "live": (["live", *SIM], True),
+}
+"""Arguments of each verb, and whether it runs on a terminal."""
+SIGNALS = [getattr(signal, f"SIG{name}") for name in (
+    "INT", "TERM", "HUP", "QUIT", "TTIN", "TTOU", "TSTP", "CONT", "PIPE", "WINCH", "CHLD",
+    "USR1",
+)]  # fmt: skip
+FATAL = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
+STATUSES = {0, 1, 3, 7, 126} | {128 + number for number in SIGNALS if number != signal.SIGUSR1}
+LIMIT_S = 30.0
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def burst(pid: int, chance: random.Random) -> list[str]:
+    """Sends signals and returns their names. Finally it continues the program and asks it to
+    end."""
+    end_s, sent = time.monotonic() + LIMIT_S, []
+    time.sleep(chance.choice((0.0, 0.0, 0.3)) + chance.expovariate(3))
+    for _ in range(chance.randint(1, 6)):
+        number = chance.choice(SIGNALS)
+        sent.append(number.name[3:])
+        for target in (number, signal.SIGCONT):
+            try:
+                os.kill(pid, target)
+            except ProcessLookupError:
+                return sent
+            time.sleep(chance.choice((0.0, 0.0, 0.002, 0.05)))
+    time.sleep(chance.uniform(0.0, 0.5))
+    try:
+        os.kill(pid, signal.SIGTERM)
+        while _runs(pid) and time.monotonic() < end_s:  # the program may stop itself only now
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.3)
+    except ProcessLookupError:
+        pass
+    return sent
+
+
+def tried(number: int, seed: int) -> tuple[str, str]:
+    """Returns the verb and what went wrong: '' if nothing did, 'early' for a status -N."""
+    chance = random.Random(f"{seed} {number}")
+    verb = list(VERBS)[number % len(VERBS)]
+    words, on_terminal = VERBS[verb]
+    with tempfile.TemporaryDirectory() as directory:
+        command = argv(*(word.replace("OUT", f"{directory}/r") for word in words))
+        run = _on_terminal if on_terminal else _in_pipes
+        return verb, run(command, chance)
+
+
+def _in_pipes(command: list[str], chance: random.Random) -> str:
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    sent = burst(process.pid, chance)
+    try:
+        text = process.communicate(timeout=LIMIT_S)[1].decode(errors="replace")
+        status: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        text, status = "", None
+    left = _left(process.pid)
+    if status is None:
+        process.communicate()
+    return _problem(status, text, left, sent)
+
+
+def _on_terminal(command: list[str], chance: random.Random) -> str:
+    main, other = pty.openpty()
+    before = termios.tcgetattr(other)
+    process = subprocess.Popen(
+        command, stdin=other, stdout=other, stderr=other, start_new_session=True,
+        env=os.environ | {"TERM": "xterm-256color"},
+    )  # fmt: skip
+    data = b""
+    sending = threading.Thread(target=lambda: sent.extend(burst(process.pid, chance)))
+    sent: list[str] = []
+    sending.start()
+    end_s = time.monotonic() + LIMIT_S
+    while process.poll() is None and time.monotonic() < end_s:
+        data += terminal.drained(main, 0.05)
+    sending.join()
+    status = process.poll()
+    data += terminal.drained(main, 0.05)
+    left = _left(process.pid)
+    process.wait()
+    after = termios.tcgetattr(other)
+    os.close(main)
+    os.close(other)
+    problem = _problem(status, data.decode(errors="replace"), left, sent)
+    if problem in {"", "early"} and before != after:
+        problem = f"the terminal is changed after {sent}, status {status}"
+    output = data.rfind(b"\x1b[?1049h")
+    if problem in {"", "early"} and output > data.rfind(b"\x1b[?1049l"):
+        problem = f"the other screen stays after {sent}, status {status}"
+    return problem
+
+
+def _left(session: int) -> int:
+    """Kills the processes of the session that still run after half a second. Returns their
+    number."""
+    time.sleep(0.5)
+    return refused.end_session(session)
+
+
+def _problem(status: int | None, text: str, left: int, sent: list[str]) -> str:
+    if status is None:
+        return f"it never ends after {sent}"
+    if left:
+        return f"{left} processes are left after {sent}, status {status}"
+    ours = "import signal" in text or "<frozen site>" in text  # before perftop's first instruction
+    if "init_import_site" in text or (ours and status == -signal.SIGINT):
+        return "early"
+    if "Traceback" in text or "internal error" in text:
+        return f"a traceback after {sent}, status {status}: {text.strip()[-700:]}"
+    if status < 0 and (-status in FATAL or (-status == signal.SIGPIPE and not text)):
+        return "early"
+    if status not in STATUSES:
+        return f"status {status} after {sent}"
+    return ""
+
+
+def main(words: list[str]) -> int:
+    bursts, seed = (int(words[0]) if words else 1000), (int(words[1]) if words[1:] else 1)
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for verb, problem in pool.map(lambda n: tried(n, seed), range(bursts)):
+            kind = problem if problem in {"", "early"} else "wrong"
+            counts[verb][kind or "right"] += 1
+            if kind == "wrong":
+                print(f"✗ {verb:10} {problem}", flush=True)
+    for verb, count in counts.items():
+        print(f"{verb:10} {count['right']:5} right {count['early']:4} by the signal itself "
+              f"{count['wrong']:4} wrong")  # fmt: skip
+    return 1 if any(count["wrong"] for count in counts.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
