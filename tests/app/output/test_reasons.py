@@ -1,4 +1,4 @@
-"""Every null of a line has its reason: in hello's `missing`, or in `why` or `suspect` of its
+"""Each null of a line has a reason: in hello's `missing`, or in `why` or `suspect` of its
 object."""
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ NOTHING = {
     "smt_low",
     "smt_high",
 }
-"""Null means that there is none: of the bounds, because the states are known."""
+"""Null means none; bounds are null because the states are known."""
 SHARED = {
     "turbo_ceiling_low_hz": "turbo_ceiling_hz", "turbo_ceiling_high_hz": "turbo_ceiling_hz",
     "smt_low": "smt", "smt_high": "smt",
 }  # fmt: skip
 """Ranges, and the key that has their reason."""
 OFF_S = 16
-"""In the scenario `hotplug` a CPU goes at 8 s and is back at 14 s."""
+"""In the scenario `hotplug` a CPU is offline from 8 s to 14 s."""
 
 
 def lines(result: Iterable[wire.Message]) -> Iterator[Line]:
-    """As `stat --json` prints them."""
+    """Lines as printed by `stat --json`."""
     greeting, *stream = result
     assert isinstance(greeting, wire.Hello)
     session = Session(greeting)
@@ -66,13 +66,13 @@ def nulls(value: Any, path: Path = ()) -> Iterator[Path]:
             yield from nulls(part, (*path, i))
 
 
-def printed(line: Line, path: Path, for_good: dict[str, list[int] | None]) -> bool:
-    """There is a reason for the null at this place."""
+def has_reason(line: Line, path: Path, for_good: dict[str, list[int] | None]) -> bool:
+    """Whether the null at this path has a reason."""
     row = line[path[0]][path[1]] if path[0] in {"cpus", "cores"} else line.get(path[0])
     row = row if isinstance(row, dict) else {}
     keys = {SHARED.get(key, key) for key in path}
     if "smt" in path and row.get("smt_low") and None not in row["smt_low"].values():
-        return True  # bounds stand for themselves
+        return True  # bounds are the reason
     results = {key for key, cpus in for_good.items() if cpus is None or _has(row, cpus)}
     if "counts" in path:
         results |= {text.partition(":")[0] for text in row["suspect"]}
@@ -86,7 +86,7 @@ def _has(row: Line, cpus: list[int]) -> bool:
 
 
 def unexplained(result: Iterable[wire.Message]) -> dict[Path, int]:
-    """Nulls without a reason, without the numbers of rows: how many of each."""
+    """Number of nulls without a reason, by path without row numbers."""
     return of_lines(list(lines(result)))
 
 
@@ -96,7 +96,7 @@ def of_lines(told_lines: list[Line]) -> dict[Path, int]:
     wrong: dict[Path, int] = {}
     for line in (greeting, *stream):
         for path in nulls(line):
-            if path[-1] not in NOTHING and not printed(line, path, for_good):
+            if path[-1] not in NOTHING and not has_reason(line, path, for_good):
                 place = (line["type"], *(key for key in path if not isinstance(key, int)))
                 wrong[place] = wrong.get(place, 0) + 1
     return wrong
@@ -113,17 +113,17 @@ SIMULATED = [
 
 
 @pytest.mark.parametrize("spec", SIMULATED)
-def test_on_every_simulated_machine(spec: str) -> None:
+def test_nulls_of_all_simulated_machines_have_a_reason(spec: str) -> None:
     assert unexplained(messages(spec, OFF_S if "hotplug" in spec else 4)) == {}
 
 
 @pytest.mark.parametrize("name", ["platinum-8160", "export/recording", "recording-1"])
-def test_unknown_values_of_every_recording_have_a_reason(name: str) -> None:
+def test_nulls_of_all_recordings_have_a_reason(name: str) -> None:
     assert unexplained(recorded(name)) == {}
 
 
-def test_counters_taken_by_others_have_a_reason() -> None:
-    """No instructions are known in any interval, and no factor suits the taken any-thread count."""
+def test_counters_taken_by_other_programs_have_a_reason() -> None:
+    """Instructions are unknown in all intervals, and no factor fits the any-thread counter."""
     greeting, *rest = recorded("platinum-8160")
     frames = [message for message in rest if isinstance(message, wire.Frame)][20:]
     told_lines = list(lines([greeting, *frames]))
@@ -153,11 +153,11 @@ def test_the_method_is_known_if_hello_names_none() -> None:
 
 
 @pytest.mark.parametrize("seconds", [12, OFF_S], ids=["sibling off at the end", "sibling back"])
-def test_a_core_whose_sibling_was_off_has_the_states_of_its_samples(seconds: int) -> None:
+def test_a_core_whose_sibling_was_off_has_states_for_its_other_samples(seconds: int) -> None:
     _, *result, summary = lines(messages("sim:hotplug,cpus=8", seconds))
     intervals = [line for line in result if line["type"] == "interval"]
     for at, core in enumerate(summary["cores"]):
-        means = {state: printed["mean"] for state, printed in core["smt"].items()}
+        means = {state: has_reason["mean"] for state, has_reason in core["smt"].items()}
         assert sum(means.values()) == pytest.approx(1)
         assert core["smt_method"] == "one-thread"
         for state, mean in means.items():
@@ -173,7 +173,7 @@ def test_a_core_whose_sibling_was_off_has_the_states_of_its_samples(seconds: int
 def test_the_guard_detects_a_missing_reason() -> None:
     line = {"type": "interval", "cpus": [{"cpu": 1, "ipc": None, "why": {"util": "off"}}]}
     ((path),) = nulls(line)
-    assert not printed(line, path, {})
-    assert printed(line, path, {"ipc": None})
-    assert printed(line, path, {"ipc": [1]})
-    assert not printed(line, path, {"ipc": [0]})
+    assert not has_reason(line, path, {})
+    assert has_reason(line, path, {"ipc": None})
+    assert has_reason(line, path, {"ipc": [1]})
+    assert not has_reason(line, path, {"ipc": [0]})

@@ -1,4 +1,4 @@
-"""What the time of a command went into: phases, the bar and the table."""
+"""The time use of a command: phases, the bar and the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = 10**9
 
 
 def times(**run_s: float) -> RunTimes:
-    """Times of one thread of each program, each seen for 100 s."""
+    """Times of one thread of each program, each observed for 100 s."""
     result = RunTimes([0, 1])
     result.threads = {
         (at, at): TaskTimes(name, s, elapsed_s=100.0, active_s=s)
@@ -38,19 +38,19 @@ def found(result: Moments, end: Moment) -> list[tuple[str, float, float]]:
     return [(span.label, span.start_ns / S, span.end_ns / S) for span in spans]
 
 
-def test_phases_begin_where_another_program_runs_most() -> None:
+def test_phases_begin_when_another_program_runs_most() -> None:
     result = moments((1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
                    (4, times(cc1=1.8, ld=0.7)), (5, times(cc1=1.9, ld=1.5)))  # fmt: skip
     end = Moment(6 * S, None, times(cc1=1.9, ld=2.4))
     assert found(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
 
 
-def test_a_run_that_starts_at_rest_has_no_phase_without_a_name() -> None:
+def test_a_run_that_starts_idle_has_no_unnamed_phase() -> None:
     made = moments((1, times(sh=0.0)), (2, times(sh=0.5)))
     assert found(made, Moment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
 
 
-def test_marks_divide_a_run_whatever_runs() -> None:
+def test_marks_divide_a_run_regardless_of_its_programs() -> None:
     result = moments((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
     result.mark(0, "run: make", times())
     result.mark(2 * S, "link", times(cc1=1.0, ld=0.5))
@@ -61,7 +61,7 @@ def test_marks_divide_a_run_whatever_runs() -> None:
     ]  # fmt: skip
 
 
-def test_of_many_changes_six_phases_remain_and_cover_the_run() -> None:
+def test_a_run_with_many_changes_has_six_phases_that_cover_it() -> None:
     result, run_s = Moments(), dict.fromkeys("ab", 0.0)
     for second in range(1, 40):
         run_s["ab"[second % 2]] += 0.9
@@ -82,8 +82,8 @@ def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
     assert max(gaps) <= 1.2 * min(gaps)
 
 
-def test_moments_hold_the_times_of_the_job_alone() -> None:
-    """They are kept for the whole run, and other tasks can be thousands."""
+def test_moments_contain_the_times_of_the_job_only() -> None:
+    """They are kept for the whole run, and there may be thousands of other tasks."""
     noted = times(cc1=1.0)
     noted.tasks = {(9, "other", 0): TaskTimes("other", 1.0)}
     result = moments((1, noted))
@@ -102,7 +102,7 @@ def phase(label: str, seconds: float, **parts: float) -> RunPhase:
     return RunPhase(0, round(seconds * S), result, label)
 
 
-def test_a_receipt_shows_each_phase_to_scale_and_splits_it() -> None:
+def test_each_phase_is_drawn_to_scale_and_split() -> None:
     text = time_use_lines(
         [phase("build", 3.0, run=2.0, wait=1.0), phase("test", 1.0, run=0.25, sleep=0.75)],
         unicode=True,
@@ -117,20 +117,20 @@ def test_a_receipt_shows_each_phase_to_scale_and_splits_it() -> None:
     assert rows[3] == ["all", "4.0", "s", "2.2", "s", "1.0", "s", "0.8", "s"]
 
 
-def test_a_receipt_in_ascii_keeps_the_meaning_of_each_cell() -> None:
+def test_all_cells_have_the_same_meaning_in_ascii() -> None:
     lines = time_use_lines([phase("job", 2.0, run=1.0, wait=0.5, stop=0.5)], unicode=False)
     assert lines[1] == "#" * 39 + "w" * 19 + "x" * 20
     assert all(line.isascii() for line in lines)
 
 
-def test_in_ascii_a_cut_name_keeps_its_columns() -> None:
+def test_columns_are_aligned_after_a_cut_name_in_ascii() -> None:
     spans = [phase(name, 2.0, run=1.0, sleep=1.0) for name in ("b" * 40, "link")]
     shown = time_use_lines(spans, unicode=True)
     assert [*map(len, map(ascii_line, shown))] == [*map(len, shown)]
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])
-def test_a_command_that_only_slept_has_no_receipt(parts: dict[str, float]) -> None:
+def test_a_command_that_only_slept_has_no_bar(parts: dict[str, float]) -> None:
     assert time_use_lines([phase("sleep", 9.0, **parts)], unicode=True) == []
 
 
@@ -138,7 +138,7 @@ share = st.floats(0.0, 1e4, allow_nan=False)
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1e5), share, share, share), min_size=1, max_size=40))
-def test_a_bar_always_fills_its_line(spans: list[tuple[float, float, float, float]]) -> None:
+def test_a_bar_always_has_its_full_width(spans: list[tuple[float, float, float, float]]) -> None:
     text = time_use_lines(
         [phase(str(at), s, run=run, wait=wait, sleep=sleep)
          for at, (s, run, wait, sleep) in enumerate(spans)],

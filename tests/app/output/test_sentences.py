@@ -1,4 +1,4 @@
-"""Every kind and cause of an episode has a sentence that names the loser, the loss and its
+"""All kinds and causes of episodes have a sentence that names the victim, the loss and its
 cause."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MANY = [TaskOnCpu(n, f"{LONG}{n}", n) for n in range(5)]
 
 
 def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
-    """CPU numbers go through all first threads, then through all second ones."""
+    """CPU numbers are those of all first threads, then of all second threads."""
     count = packages * cores
     return [
         Cpu(core + t * count, True, core // cores, 0, core % cores, t, 0, 0, None, [])
@@ -130,7 +130,7 @@ def of_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
-def test_a_sentence_answers_in_any_width(case: tuple[Any, ...]) -> None:
+def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
     episode, names, answers = of_case(case)
     for most in (20, 36, 50, MAX_SENTENCE, 200):
         for over in (False, True):
@@ -155,7 +155,7 @@ def test_a_sentence_answers_in_any_width(case: tuple[Any, ...]) -> None:
             )
 
 
-def test_the_deepest_of_several_represents_them() -> None:
+def test_the_deepest_of_several_episodes_represents_them() -> None:
     slight = Episode("neighbour", [0], S, None, 0.12, "sibling", {"who": STREAM})
     deep = Episode("neighbour", [6], S, None, 0.31, "sibling", {"who": STREAM})
     others = [Episode("neighbour", [n], S, None, 0.2, "sibling") for n in (2, 4, 9, 11)]
@@ -176,7 +176,7 @@ def test_clocks_are_weighted_by_length_and_cpus() -> None:
     ("throttle", "for 7.1 s", "stopped package 0 for 12.5 % of 7.1 s"),
     ("throttle", "since 09:43", "stopped package 0 for 12.5 % of the time, since 09:43"),
 ])  # fmt: skip
-def test_the_time_is_part_of_the_sentence(kind: str, when: str, words: str) -> None:
+def test_the_time_is_included_in_the_width_of_a_sentence(kind: str, when: str, words: str) -> None:
     deep = 0.125 if kind == "throttle" else 0.62e9
     episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW))
     assert text(sentence(machine(), [episode], over=True, when=when)).endswith(words)
@@ -185,7 +185,7 @@ def test_the_time_is_part_of_the_sentence(kind: str, when: str, words: str) -> N
     assert "package 0" in narrow
 
 
-def test_a_young_episode_has_a_length_and_an_old_one_a_start() -> None:
+def test_a_recent_episode_has_a_length_and_an_earlier_one_a_start() -> None:
     session, _ = observe(Machine())
     run = Episode("turbo-drop", [0], 1 * S, None, 5e8, "thermal")
     assert duration_phrase(session, [run], round(5.1 * S)) == "for 4.1 s"
@@ -195,7 +195,7 @@ def test_a_young_episode_has_a_length_and_an_old_one_a_start() -> None:
     assert duration_phrase(session, [over], 61 * S) == "for 59.0 s"
 
 
-def test_tasks_on_the_cpus_lose_unless_a_job_is_watched() -> None:
+def test_tasks_on_the_cpus_are_the_victims_unless_a_job_is_watched() -> None:
     session, _ = observe(Machine())
     steal = Episode("steal", [0, 1], S, None, 0.2, "hypervisor")
     tasks: Tasks = {"0": [7, "as", 0.2], "1": [8, "cc1", 0.9], "2": [9, "no", 1.0], "3": ["bad"]}
@@ -216,7 +216,7 @@ PLACES = [
 ]  # fmt: skip
 
 
-def test_packages_and_cores_have_names_only_if_all_their_online_cpus_are_meant() -> None:
+def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() -> None:
     for cpus, name in PLACES:
         assert place_text(machine(), cpus) == name
     one = machine(1)
@@ -226,7 +226,7 @@ def test_packages_and_cores_have_names_only_if_all_their_online_cpus_are_meant()
     off = [replace(row, online=row.cpu != 9) for row in machine()]
     assert place_text(off, [0, 1, 2, 3, 8, 10, 11]) == "package 0"
     assert place_text(off, [9]) == "CPU 9"
-    vm = machine(4, cores=1, threads=1)  # each CPU is a package
+    vm = machine(4, cores=1, threads=1)  # each CPU is a package of its own
     assert place_text(vm, [2]) == "CPU 2"
     assert place_text(vm, [1, 2]) == "CPUs 1-2"
     assert (
@@ -242,7 +242,7 @@ def test_packages_and_cores_have_names_only_if_all_their_online_cpus_are_meant()
     [(0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
      (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s")],
 )  # fmt: skip
-def test_a_length(ns: int, words: str) -> None:
+def test_lengths_have_two_digits_and_a_unit(ns: int, words: str) -> None:
     assert long_duration(ns) == words
 
 
@@ -264,7 +264,7 @@ def episode(kind: str, cause: str, cpus: list[int], deep: float | None) -> Episo
     return Episode(kind, cpus, 1, None, deep, cause, result)
 
 
-def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -> None:
+def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_is_first() -> None:
     drop = episode("turbo-drop", "power-pl1", [0, 1], 0.35e9)
     assert total_cost([drop]) == pytest.approx(0.2)
     steal = episode("steal", "hypervisor", [0], 0.2)
@@ -291,7 +291,7 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -
     ((10, None), (20, None), ["loss"]),
     ((10, None), (20, 30), ["steal", "loss"]),
 ])  # fmt: skip
-def test_what_two_detectors_see_is_listed_once(
+def test_episodes_of_two_detectors_with_one_cause_are_listed_once(
     steal: tuple[int, int | None], loss: tuple[int, int | None], printed: list[str]
 ) -> None:
     results = {
@@ -362,9 +362,7 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("self", [CrowdedCpu(2, 5)], "self", "2 threads of the job on CPU 5"),
     ("busy_hz", 3e9, "busy_hz", 3e9),
 ])  # fmt: skip
-def test_codes_of_detectors_have_their_words(
-    key: str, value: object, name: str, words: object
-) -> None:
+def test_codes_of_detectors_have_words(key: str, value: object, name: str, words: object) -> None:
     assert evidence_json({key: value}) == {name: words}
 
 

@@ -1,4 +1,4 @@
-"""`stat`: its tables, the lines at its end, and its report on a command."""
+"""`stat`: its tables, summary lines, and report on a command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT = 100
 # --- tables
 
 
-def test_columns_that_cannot_be_measured_need_to_be_asked_for() -> None:
+def test_unavailable_columns_are_printed_on_request_only() -> None:
     session = Session(made.hello([made.REF, made.CYCLES]))
     there = [column.key for column in columns(session, None)]
     assert there == ["util", "busy_hz", "net_hz", "halt"]
@@ -62,7 +62,7 @@ def test_each_screenful_has_a_heading() -> None:
         assert all(b - a <= 20 for a, b in pairwise(headings))
 
 
-def test_every_number_of_the_machine_has_a_column() -> None:
+def test_all_metrics_of_the_machine_have_a_column() -> None:
     assert [name for name in COUNTER_BY_NAME if not is_known_number(name)] == []
 
 
@@ -75,13 +75,13 @@ def drop(start_s: float, end_s: float | None, depth_hz: float, cause: str) -> Ep
     return Episode("turbo-drop", [0], round(start_s * S), end_ns, depth_hz, cause, results)
 
 
-def test_the_summary_counts_causes_and_names_the_costliest() -> None:
+def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
     session, _ = observe(Machine())
     tally = Tally()
     for episode in (
         drop(1, 2, 3e8, "thermal"),
         drop(3, 4, 7e8, "power-pl1"),
-        drop(4, 4.1, 9e8, "thermal"),  # deeper, and too short to cost as much
+        drop(4, 4.1, 9e8, "thermal"),  # deeper, but too short to cost as much
         drop(5.5, None, 5e8, "thermal"),
         Episode("offline", [1], S, 2 * S, cause="hotplug"),
         Episode("steal", [1], S, 2 * S, 0.5, "hypervisor"),
@@ -97,11 +97,11 @@ def test_the_summary_counts_causes_and_names_the_costliest() -> None:
         session, tally, summary_line(session, tally.counts_by_cause, 0.5)
     )
     assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
-    (worst,) = [line for line in lines if line.startswith("worst")]  # of one, all was said
+    (worst,) = [line for line in lines if line.startswith("worst")]  # a single episode has no count
     assert worst.startswith("worst turbo-drop: Power limit PL1 kept CPU 0 at 2.80 of 3.50 GHz")
 
 
-# --- the first sentence on a command
+# --- the first sentence about a command
 
 
 def ran(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
@@ -132,18 +132,20 @@ HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
     ("\x1b[2Jx", ran(1.0, 1.0), "?[2Jx took 1.00 s: it ran 1.00 s."),
     ("true", ran(0.002, 0.003), "true took 3 ms."),
 ])  # fmt: skip
-def test_the_first_sentence(command: str, line: dict[str, Any], words: str) -> None:
+def test_the_first_sentence_names_the_largest_loss(
+    command: str, line: dict[str, Any], words: str
+) -> None:
     assert headline(command, line) == words
 
 
-def test_a_late_end_makes_the_time_a_bound() -> None:
+def test_a_late_end_makes_the_time_an_upper_bound() -> None:
     """perftop was stopped when the command ended."""
     stopped = ran(1.0, 7.5)
     stopped["run"]["late_s"] = 4.5
     assert headline("sleep", stopped).startswith("sleep took at most 7.50 s: it ran")
 
 
-# --- its lines
+# --- lines about a command
 
 RUN = {
     "pid": 1, "status": 0, "wall_s": 84.21, "user_s": 771.4, "sys_s": 45.2, "slack_s": 0.004,
@@ -172,7 +174,7 @@ def told(name: str, **more: Any) -> str:
     return matching_texts[0].removeprefix(name).strip() if matching_texts else ""
 
 
-def test_every_line_of_a_build() -> None:
+def test_the_report_on_a_build_has_all_lines() -> None:
     assert told("command") == "make -j16"
     assert told("exit status 0") == "user 771.400 s   system 45.200 s   measured 0.004 s longer"
     assert told("CPUs busy") == "all 16 for 42.0 s, one for 21.8 s (ld), between for 20.4 s"
@@ -215,10 +217,10 @@ def test_a_cpu_that_worked_alone_for_long_is_named() -> None:
     assert "alone" not in headline("make", line)
 
 
-# --- whose CPUs a measurement of a command is about, and what it cost
+# --- CPUs and cost of a measured command
 
 
-class Sham:
+class RunningCommand:
     """A command that has started and does not end."""
 
     is_closed = False
@@ -227,13 +229,13 @@ class Sham:
         return False
 
 
-def test_only_the_command_counts_where_another_job_is_watched() -> None:
-    """With --watch OTHER -- CMD the CPUs of the job are those of the command."""
+def test_only_the_command_counts_if_another_job_is_watched() -> None:
+    """With --watch OTHER -- CMD, the CPUs of the job are those of the command."""
     session, _ = observe(Machine(cores=2), 3)
     watched_job = session.neighbours.watched_job
     watched_job.name = "other"
     measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT, marks=MarkSocket())))
-    measurement.bracket = cast("Any", Sham())
+    measurement.bracket = cast("Any", RunningCommand())
     for i in range(1, 3):
         other = {"7": [7, "other", 0, i * 500 * MS, 0, 0, 0]}
         ours = {"100": [ROOT, "job", 3, i * 100 * MS, 0, 0, 0]}
@@ -246,7 +248,7 @@ def test_only_the_command_counts_where_another_job_is_watched() -> None:
 
 
 @pytest.mark.parametrize("boot", [BOOT_ID.read_text(encoding="ascii").strip(), "another"])
-def test_own_cost_is_that_of_both_programs_where_both_run_here(
+def test_own_cost_includes_perftop_and_a_local_probe(
     boot: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spent = iter([5.0, 5.25])
@@ -268,8 +270,8 @@ def test_own_cost_is_that_of_both_programs_where_both_run_here(
     assert report.startswith("probe" if boot == "another" else "own")
 
 
-def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
-    """Tasks are sampled once a second: of a run of 1.2 s, the first 0.7 s may be covered."""
+def test_other_tasks_are_averaged_over_the_time_of_their_records() -> None:
+    """Tasks are sampled once a second: the first 0.7 s of a run of 1.2 s may be covered."""
     times = RunTimes([0, 1])
     footprint: Any = SimpleNamespace(pids={5})
     session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)

@@ -1,5 +1,5 @@
-"""`perftop why` on simulated machines: the scripted cause is first, and healthy machines
-have none; no task waits for itself, and none is blamed that did not run there."""
+"""`perftop why` on simulated machines: the scripted cause comes first, healthy machines have none,
+no task waits for itself, and tasks that did not run on a CPU are not blamed for it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EVERY = [*((s, w, t) for s, w, t, _ in SICK), *((s, None, PLAYED_S) for s in WEL
 
 
 def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
-    """What tasks of the whole run waited for."""
+    """The wait of the job's tasks over the whole run."""
     losses = LossSums(np.zeros(2), np.zeros(2), {})
     totals = Totals(session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0)
     return waiting_loss(session, job, totals, session.run_interval(), over=False)
@@ -97,12 +97,12 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
 
 @pytest.mark.parametrize("seed", cases_by_day(range(2, 22), [2]))
 @pytest.mark.parametrize("scenario", ["idle", "smt-mix", "steady"])
-def test_a_look_of_ten_seconds_at_a_healthy_machine_names_nothing(scenario: str, seed: int) -> None:
+def test_a_ten_second_report_on_a_healthy_machine_names_no_cause(scenario: str, seed: int) -> None:
     session, _ = play_episodes(f"{scenario},cpus=8,packages=1,seed={seed}", SAMPLE_NS, 10)
     assert report(session, session.run.start_ns).named_findings == []
 
 
-def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     session, result = seen("idle", 3)
     whole = session.run_interval()
     monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
@@ -117,8 +117,8 @@ def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) ->
     assert "steal" not in {check.key for check in other_checks(session, totals, whole, [])}
 
 
-def test_a_job_without_a_sample_is_not_called_healthy() -> None:
-    """Its name may be mistyped; a PID that was there when we began has ended."""
+def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
+    """Its name may be mistyped; a PID that existed at the start has ended."""
     session, result = seen("steady", 3, "lmpp")
     first, *rest = printed(session, result)
     assert first.startswith("No process named lmpp was found")
@@ -133,8 +133,8 @@ def test_time_before_the_measurement_does_not_count() -> None:
     assert _active_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
 
 
-def test_unreported_waits_are_unknown_not_zero() -> None:
-    """In a short measurement they are unknown, so it does not report that all is well."""
+def test_unreported_waits_are_unknown_instead_of_zero() -> None:
+    """Waits are unknown in a short measurement, so the report must not say that all is well."""
     session, result = seen("steady")
     snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
     assert answer(session, result).startswith("Nothing seen is slowing this machine down (")
@@ -142,14 +142,14 @@ def test_unreported_waits_are_unknown_not_zero() -> None:
     assert answer(session, result).startswith("Nothing is slowing this machine down")
 
 
-def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
+def test_halts_below_one_percent_are_the_first_named_cause() -> None:
     _, result = seen("halts")
     named = [finding.cause for finding in result.findings if finding.cause[1] != UNEXPLAINED]
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
-def test_every_line_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
+def test_all_lines_fit_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
     session, result = seen(scenario, seconds, watch)
     output = printed(session, result)
     assert max(map(len, output)) <= 80
@@ -220,11 +220,11 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     (CROWDED, hog(0.1), BOTH, "its own threads"),
     (CROWDED, hog(2.0), BOTH, "hog"),
 ])  # fmt: skip
-def test_a_wait_names_the_tasks_that_are_waited_for(
+def test_a_wait_names_the_tasks_that_caused_it(
     threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
     words: str, by: str | None,
 ) -> None:  # fmt: skip
-    """`by`: None where they are unknown; then nobody is blamed, not even the task itself."""
+    """`by`: None if the tasks are unknown; then no task is blamed, including the job."""
     result = waits(threads, tasks)
     assert result.text == words
     assert (result.confidence != "unknown") == (by is not None)
@@ -232,7 +232,7 @@ def test_a_wait_names_the_tasks_that_are_waited_for(
     assert result.culprit == by or (by is None and not {"own", "hog"} & {*result.culprit.split()})
 
 
-def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
+def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
     """Children of process 8 that ended between two scans."""
     return {(8, child, UNKNOWN_CPU): times("sh", run_s, cpu=UNKNOWN_CPU)}
 
@@ -240,11 +240,11 @@ def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskT
 @pytest.mark.parametrize(
     ("tasks", "words", "by"),
     [
-        (storm(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
-        (storm(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
+        (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
+        (children(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
          "short-lived children"),
-        (storm(0.1), "job waits for CPU 0", "others on its CPU"),
-        (hog(0.3) | storm(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+        (children(0.1), "job waits for CPU 0", "others on its CPU"),
+        (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog"),
     ],
 )  # fmt: skip
 def test_children_that_ended_between_scans_are_named_by_their_parent(
@@ -256,7 +256,7 @@ def test_children_that_ended_between_scans_are_named_by_their_parent(
                                 "unknown")  # fmt: skip
 
 
-def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
+def test_a_mask_is_reported_even_if_some_processes_have_none() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = PINNED | {(3, 3): times("timeout", 0.001, 0.001)}
     session.details = {pid: {**mask} for pid, mask in MASKS.items()}
@@ -265,7 +265,7 @@ def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
     assert "may use 1 of 4 CPUs (mask)" in result.evidence
 
 
-def test_the_owner_of_who_ran_there_is_evidence() -> None:
+def test_the_owner_of_the_other_task_is_evidence() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads, session.run_times.tasks = BLOCKED, hog(0.5)
     session.details = {"7": {"group": "/system.slice/backup.service"}}
@@ -282,7 +282,7 @@ def test_the_owner_of_who_ran_there_is_evidence() -> None:
         ("kswapd0", {"command": "kswapd0"}, "kswapd0", "chrt --idle --all-tasks --pid 0 7"),
     ],
 )
-def test_a_thread_of_the_kernel_is_named_by_what_it_does(
+def test_a_kernel_thread_is_named_by_its_function(
     comm: str, details: dict[str, object], by: str, hint: str
 ) -> None:
     session: Session = sampled(Machine(cores=2))[0]
@@ -295,8 +295,8 @@ def test_a_thread_of_the_kernel_is_named_by_what_it_does(
     assert (result.culprit, result.hint) == (by, hint)
 
 
-def test_the_longest_wait_is_told_beside_the_sum() -> None:
-    """Ten short waits and one that fills the whole time between two records."""
+def test_the_longest_wait_is_reported_beside_the_sum() -> None:
+    """Ten short waits, and one that fills the whole interval between two records."""
     job = (
         TaskTimes("job")
         .with_record(0, 0.9, 0.1, 10)
@@ -320,7 +320,7 @@ def test_the_longest_wait_is_told_beside_the_sum() -> None:
         (0.9, 1500, "job waits for CPU 0", "unknown"),
     ],
 )
-def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
+def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     util: float, switches: int, words: str, confidence: str
 ) -> None:
     machine = Machine(cores=2)
@@ -342,8 +342,8 @@ def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
     [(0.13, "job wanted a CPU for only 140 ms of 500 ms, and lost 93 % of that to hog."),
      (0.43, "job lost 98 % of its time to hog on CPU 0.")],
 )  # fmt: skip
-def test_a_job_that_mostly_sleeps_hears_how_little_it_wanted(wait_s: float, words: str) -> None:
-    """A convoy at a lock hardly runs, so a share of the rest would look like a share of its run."""
+def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, words: str) -> None:
+    """A convoy at a lock hardly runs: a share of its wanted time would look like one of its run."""
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
     session.run_times.threads = {(1, 1): times("job", 0.01, wait_s)}
@@ -353,7 +353,7 @@ def test_a_job_that_mostly_sleeps_hears_how_little_it_wanted(wait_s: float, word
 
 
 @pytest.mark.parametrize(("wait_s", "words"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
-def test_a_small_wait_has_its_longest_part_beside_the_sum(wait_s: float, words: str) -> None:
+def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, words: str) -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
     session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
@@ -364,7 +364,7 @@ def test_a_small_wait_has_its_longest_part_beside_the_sum(wait_s: float, words: 
 
 
 def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
-    """What a VM waits for a CPU of its host is the steal of its guest."""
+    """The wait of a VM for a host CPU is the steal of its guest."""
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.tasks = {
         (pid, f"CPU {cpu}/KVM", cpu): times(f"CPU {cpu}/KVM", 0.2, wait_s, cpu)
@@ -378,13 +378,13 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
 
 
-def test_tasks_that_wait_for_each_other_wait_for_no_storm() -> None:
-    assert waits(CROWDED, storm(9.0)).text == "2 threads of job wait for each other on CPU 0"
+def test_tasks_that_wait_for_each_other_do_not_wait_for_short_lived_children() -> None:
+    assert waits(CROWDED, children(9.0)).text == "2 threads of job wait for each other on CPU 0"
 
 
 def test_children_pinned_elsewhere_are_not_blamed() -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.threads, session.run_times.tasks = BLOCKED, storm(0.3)
+    session.run_times.threads, session.run_times.tasks = BLOCKED, children(0.3)
     for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
         session.details = {"8": {"affinity": affinity}}
         result = waits_of(session, "job")
@@ -392,7 +392,7 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
         assert result.text.startswith(words)
 
 
-def test_tasks_of_one_name_but_of_other_parents_are_not_one_group() -> None:
+def test_tasks_of_one_name_with_different_parents_are_separate() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.tasks = {
         (pid, "python", cpu): times("python", 0.4, wait_s, cpu)
@@ -426,7 +426,7 @@ UNLIMITED = {"1": {"affinity": "0-7"}, "2": {"affinity": "0"}}
     ({}, 0.33, [], ""),
     ({"1": {"affinity": "x"}, "2": {"affinity": ["0"]}}, 0.33, [], ""),
 ])  # fmt: skip
-def test_a_job_that_may_use_few_cpus_hears_of_its_mask(
+def test_a_job_limited_to_few_cpus_gets_its_mask(
     details: dict[str, dict[str, object]], busy: float, pieces: list[str], hint: str
 ) -> None:
     machine = Machine(cores=2)
@@ -440,7 +440,7 @@ def test_a_job_that_may_use_few_cpus_hears_of_its_mask(
     assert result.hint == hint
 
 
-def test_a_short_wait_is_at_most_the_wanted_time() -> None:
+def test_a_wait_never_exceeds_the_wanted_time() -> None:
     result = waits({(1, 1): times("job", 0.004, 0.012)})
     assert result.evidence[0] == "it waited 0.01 of 0.02 s"
 
@@ -467,7 +467,7 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
         ("F", "a frozen group", "thaw its control group"),
     ],
 )
-def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint: str) -> None:
+def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint: str) -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
     stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
@@ -487,8 +487,10 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
     ("switches", "name", "lost_s"),
     [(30, "job[1]", 0.4), (4, "job[1]", 0.0), (400, "job[1]", 0.0), (30, "job[2]", 0.0)],
 )
-def test_sleeps_after_split_locks_have_a_size(switches: int, name: str, lost_s: float) -> None:
-    """The log names a thread, and its sleeps are as long as those after split locks."""
+def test_the_cost_of_sleeps_after_split_locks_is_inferred(
+    switches: int, name: str, lost_s: float
+) -> None:
+    """The kernel log names a thread whose sleeps are as long as those after split locks."""
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
     job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches)
@@ -517,7 +519,7 @@ def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) ->
     return session
 
 
-def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
+def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.3)
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     result = report(session, session.run.start_ns, "job")
@@ -529,7 +531,7 @@ def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
     assert WAIT_CAUSE not in {finding.cause for finding in result.named_findings}
 
 
-def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
+def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.2)
     session.run_times.tasks = hog(0.5)
     result = waits_of(session, "job")
@@ -542,10 +544,10 @@ def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
     [(None, 0.016, "0.4 % of time", True), (None, 0.16, "4.0 % of time", False),
      ("job", 0.04, "4.0 % of time", False), ("job", 0.004, "0.4 % of time", True)],
 )  # fmt: skip
-def test_interrupts_of_the_cpus_of_a_job_are_not_ruled_out_at_several_per_cent(
+def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     watch: str | None, irq: float, found: str, is_ruled_out: bool
 ) -> None:
-    """One of four CPUs has interrupts, and the job runs there."""
+    """Only one of four CPUs has interrupts, and the job runs on it."""
     machine = Machine(cores=2, changes={"watch": watch})
     machine.does = {1: CpuLoad(util=0.9, hz=3.2e9, irq=irq)}
     session = Session(machine.hello)
@@ -577,7 +579,7 @@ IN_KERNEL = "% of the time is in the kernel, with"
         ({}, 0.4, ""),
     ],
 )
-def test_a_slow_setting_is_a_clue_while_the_kernel_takes_much(
+def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     setting: dict[str, str], kernel: float, words: str
 ) -> None:
     machine = Machine(cores=2, changes={"settings": setting})
@@ -606,7 +608,7 @@ def test_a_slow_setting_is_a_clue_while_the_kernel_takes_much(
         ({"managers": [7]}, [], []),
     ],
 )
-def test_what_the_log_of_the_kernel_names_is_a_clue(
+def test_entries_of_the_kernel_log_are_clues(
     records: dict[str, object], clues: list[str], managers: list[str]
 ) -> None:
     machine = Machine(cores=2)
@@ -652,7 +654,7 @@ def test_slow_memory_is_a_clue(
     assert found == words
 
 
-def test_whoever_manages_power_here_is_asked_about_a_lowered_limit() -> None:
+def test_a_lowered_power_limit_hints_at_running_power_managers() -> None:
     session, _ = found_episodes(f"turbo-drop,{SMALL}", SAMPLE_NS, PLAYED_S, None)
     for episode in session.episodes(0, session.now_ns):
         episode.evidence["power_limit_before_w"] = 300.0

@@ -1,4 +1,4 @@
-"""A command between samples: what opens its gate, and what ends the time that is measured."""
+"""The time window of a measured command: when the command may start, and when its time ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sample(flags: list[int], at_ns: int | None = None, late_ns: int = 0) -> wire
 
 @asynccontextmanager
 async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[CommandWindow, Job]]:
-    """With the job held."""
+    """A window around a job that has not started."""
     with Job(argv) as job:
         bracket = CommandWindow(job)
         bracket.begin(made.hello(cores=2, **changes))
@@ -55,7 +55,7 @@ async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[Command
         ([SAMPLED, SAMPLED, SAMPLED, OFFLINE], True),
     ],
 )
-async def test_the_gate_opens_when_every_cpu_that_is_on_was_read(
+async def test_the_command_starts_after_all_online_cpus_were_read(
     flags: list[int], opens: bool
 ) -> None:
     async with around(["true"]) as (bracket, _job):
@@ -77,7 +77,7 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
         assert results == [0.5, 0.0]
 
 
-async def test_a_reader_that_is_waited_for_does_not_rest() -> None:
+async def test_the_reader_does_not_rest_while_the_command_waits_for_it() -> None:
     results: list[float] = []
     async with around(["true"]) as (bracket, _job):
         bracket.set_pause(results.append)
@@ -95,13 +95,13 @@ async def test_reads_of_several_frames_add_up() -> None:
         assert bracket.on_signal(2)
 
 
-async def test_only_cpus_that_were_asked_for_are_waited_for() -> None:
+async def test_only_the_selected_cpus_are_waited_for() -> None:
     async with around(["true"], selected=[1]) as (bracket, _job):
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
         assert bracket.on_signal(2)
 
 
-async def test_an_unreadable_cpu_delays_the_command_for_a_while_only() -> None:
+async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None:
     flags = [SAMPLED, SAMPLED, SAMPLED, ELSEWHERE]
 
     async with around(["true"]) as (bracket, _job):
@@ -141,8 +141,8 @@ async def test_samples_before_the_end_do_not_close_the_window() -> None:
     assert bracket.missed_cpus == []
 
 
-async def test_samples_queued_in_the_pipe_do_not_count_as_patience() -> None:
-    """The command may end while a slow terminal holds us up."""
+async def test_queued_samples_do_not_count_towards_the_time_limit() -> None:
+    """The command may end while a slow terminal blocks perftop."""
     async with around(["sleep", "0.05"]) as (bracket, _):
         bracket.take(sample(GOOD))
         run = await bracket.wait_for_end()
@@ -155,8 +155,8 @@ async def test_samples_queued_in_the_pipe_do_not_count_as_patience() -> None:
     assert bracket.bounds is not None
 
 
-async def test_a_simulated_machine_has_no_bounds() -> None:
-    """It may be years ahead, or behind."""
+async def test_a_simulated_machine_has_no_time_bounds() -> None:
+    """Its clock may be years ahead or behind."""
 
     async with around(["sleep", "0.05"], source="sim:steady") as (bracket, _job):
         assert bracket.admit(sample(GOOD, 1))
@@ -167,7 +167,7 @@ async def test_a_simulated_machine_has_no_bounds() -> None:
     assert bracket.bounds is None
 
 
-async def test_signals_to_us_alone_are_passed_on() -> None:
+async def test_signals_sent_only_to_perftop_are_forwarded() -> None:
     async with around(["sleep", "60"]) as (bracket, _job):
         assert not bracket.on_signal(15), "it has not begun: it is for us to end"
         bracket.take(sample(GOOD))
@@ -179,10 +179,10 @@ async def test_signals_to_us_alone_are_passed_on() -> None:
         assert not bracket.on_signal(15), "its number may be another's by now"
 
 
-async def test_a_signal_that_ended_the_command_is_not_ours_for_a_while(
+async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The terminal sends it to both; the last samples are to be waited for all the same."""
+    """The terminal sends it to both; perftop must still wait for the last samples."""
 
     async with around(["sleep", "60"]) as (bracket, job):
         bracket.take(sample(GOOD))
@@ -195,7 +195,7 @@ async def test_a_signal_that_ended_the_command_is_not_ours_for_a_while(
         assert not bracket.on_signal(2), "that one was for us"
 
 
-async def test_a_command_killed_at_the_gate_has_a_status() -> None:
+async def test_a_command_killed_before_its_start_has_a_status() -> None:
     async with around(["true"]) as (bracket, job):
         job.kill(9)
         state = Path(f"/proc/{job.pid}/stat")
@@ -206,11 +206,11 @@ async def test_a_command_killed_at_the_gate_has_a_status() -> None:
         assert run.status == 137
 
 
-# --- a machine far away, whose clock is another: only order and lengths count
+# --- a remote machine with another clock: only order and lengths count
 
 FAR_HELLO = made.hello(cores=2, boot_id="another")
 THERE_NS = 5 * 10**15
-"""What the clock there says; that here is far from it."""
+"""The remote clock, which is far from the local one."""
 MS = 1_000_000
 
 
@@ -236,7 +236,7 @@ async def ran(bracket: CommandWindow) -> Run:
     return run
 
 
-async def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
+async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() -> None:
     with Job(["true"]) as job:
         bracket, link, far = far_window(job)
         assert bracket.is_remote
@@ -258,7 +258,7 @@ async def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
         assert abs(slack_s - (0.251 - run.wall_s)) < 1e-9
 
 
-async def test_without_echoes_there_are_no_bounds() -> None:
+async def test_without_echoes_there_are_no_time_bounds() -> None:
     with Job(["true"]) as job:
         bracket, _, far = far_window(job)
         bracket.take(far_sample(0))
@@ -269,7 +269,7 @@ async def test_without_echoes_there_are_no_bounds() -> None:
         assert bracket.bounds is None
 
 
-async def test_the_command_waits_for_all_machines_that_are_left() -> None:
+async def test_the_command_waits_for_all_remaining_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 3)
         one, two, gone = (far_window(job, start)[0] for _ in range(3))
@@ -286,7 +286,7 @@ async def test_the_command_waits_for_all_machines_that_are_left() -> None:
         assert run.status == 0
 
 
-async def test_the_command_does_not_start_without_a_machine_or_after_a_stop() -> None:
+async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 2)
         one, two = (far_window(job, start)[0] for _ in range(2))
@@ -304,7 +304,7 @@ async def test_the_command_does_not_start_without_a_machine_or_after_a_stop() ->
         assert job.start_ns == 0
 
 
-async def test_after_the_run_a_broken_link_is_not_waited_for_without_end() -> None:
+async def test_a_broken_link_is_waited_for_only_for_a_limited_time_after_the_run() -> None:
     with Job(["true"]) as job:
         bracket, link, _ = far_window(job)
         bracket.take(far_sample(0))

@@ -1,4 +1,4 @@
-"""Commands that run under us, and the terminal that a command has for its own."""
+"""Child commands of perftop, and the pseudo-terminal of a command."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def run(*argv: str) -> Run:
 @pytest.mark.parametrize(
     ("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill $$", 143)]
 )
-def test_statuses_are_those_of_a_shell(script: str, status: int) -> None:
+def test_statuses_equal_those_of_a_shell(script: str, status: int) -> None:
     result = run("sh", "-c", script)
     assert (result.status, result.failed) == (status, None)
 
 
-def test_missing_programs_and_files_that_are_none(tmp_path: Path) -> None:
+def test_missing_and_non_executable_programs_have_the_status_of_a_shell(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("no program")
     missing, refused = run(str(tmp_path / "nothing")), run(str(plain))
@@ -68,13 +68,13 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_in_a_hook_of_the_fork_is_not_lost() -> None:
+def test_ctrl_c_in_a_fork_hook_is_not_lost() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert (result.stdout, result.stderr) == ("interrupted\n", "")
 
 
-def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
+def test_nothing_runs_before_the_job_is_started(tmp_path: Path) -> None:
     report = tmp_path / "told"
     clock = "import time, sys; open(sys.argv[1], 'w').write(str(time.clock_gettime_ns(4)))"
     assert time.CLOCK_MONOTONIC_RAW == 4
@@ -87,7 +87,7 @@ def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
     assert before_ns <= result.start_ns <= int(report.read_text()) <= result.end_ns <= raw_ns()
 
 
-def test_a_dropped_command_has_not_run(tmp_path: Path) -> None:
+def test_a_cancelled_command_never_runs(tmp_path: Path) -> None:
     job = Job(["touch", str(tmp_path / "touched")])
     job.close_gate()
     assert list(tmp_path.iterdir()) == []
@@ -95,13 +95,13 @@ def test_a_dropped_command_has_not_run(tmp_path: Path) -> None:
         os.kill(job.pid, 0)
 
 
-def test_cpu_time_includes_that_of_children() -> None:
+def test_cpu_time_includes_children() -> None:
     result = run("sh", "-c", f"{sys.executable} -c 'sum(range(10**7))'; true")
     assert result.user_s > 0.05
     assert result.wall_s >= (result.user_s + result.sys_s) * 0.5
 
 
-def test_costs_of_our_fork_are_subtracted() -> None:
+def test_costs_of_the_fork_are_subtracted() -> None:
     pid = os.posix_spawn("/bin/true", ["true"], {})
     alone = os.wait4(pid, 0)[2]
     result = run("true")
@@ -111,7 +111,7 @@ def test_costs_of_our_fork_are_subtracted() -> None:
     assert result.disk_faults >= 0
 
 
-def test_the_end_is_noted_while_the_event_loop_is_blocked() -> None:
+def test_the_end_is_recorded_while_the_event_loop_is_blocked() -> None:
     async def held_up() -> Run:
         job = Job(["sleep", "0.1"])
         job.start_command()
@@ -135,7 +135,7 @@ print(done.late_s, done.wall_s)
 """
 
 
-def test_an_end_that_we_were_stopped_at_is_late() -> None:
+def test_an_end_while_perftop_was_stopped_is_late() -> None:
     code = [sys.executable, "-c", STOPPED]
     with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -147,18 +147,18 @@ def test_an_end_that_we_were_stopped_at_is_late() -> None:
     assert 1.0 < late_s <= wall_s
 
 
-def test_a_command_runs_without_a_readable_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_runs_without_readable_proc_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "MEMORY_FILE", "/nonexistent")
     assert run("true").status == 0
 
 
 def test_the_command_does_not_inherit_an_ignored_sigpipe() -> None:
-    """Python ignores SIGPIPE; what runs under it must not."""
+    """Python ignores SIGPIPE; its child must not."""
     result = run("sh", "-c", "yes | head -1 > /dev/null; kill -PIPE $$; exit 3")
     assert result.status == 128 + signal.SIGPIPE
 
 
-def test_a_daemon_left_behind_is_not_waited_for() -> None:
+def test_a_background_daemon_is_not_waited_for() -> None:
     begun = time.monotonic()
     assert run("sh", "-c", "sleep 60 > /dev/null 2>&1 & exit 4").status == 4
     assert time.monotonic() - begun < 50
@@ -183,7 +183,7 @@ async def test_a_command_has_its_own_terminal_with_its_size() -> None:
     assert name.startswith(b"/dev/pts/")
 
 
-async def test_a_flood_is_followed_in_turns() -> None:
+async def test_much_output_does_not_block_the_event_loop() -> None:
     with JobTerminal(["yes"], 80, 24) as tty:
         tty.job.start_command()
         sizes: list[int] = []
@@ -199,7 +199,7 @@ async def test_a_flood_is_followed_in_turns() -> None:
     assert turns > 2, "others had their turn"
 
 
-async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
+async def test_output_after_the_screen_is_forwarded() -> None:
     ours, theirs = os.pipe()
     with JobTerminal(["seq", "5000"], 80, 24) as tty:
         tty.job.start_command()
@@ -213,7 +213,7 @@ async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
 
 
 @pytest.mark.parametrize("script", ["sleep 60 & exit 4", "timeout --foreground 60 yes & exit 4"])
-async def test_background_processes_of_the_terminal_are_not_waited_for(script: str) -> None:
+async def test_background_processes_on_the_terminal_are_not_waited_for(script: str) -> None:
     to = os.open(os.devnull, os.O_WRONLY)
     with JobTerminal(["sh", "-c", f"trap '' HUP; {script}"], 80, 24) as tty:
         try:
@@ -264,12 +264,12 @@ def seen(printout: Printout) -> list[str]:
         (b"cut \x1b[3", ["cut"]),
     ],
 )
-def test_lines_are_as_a_terminal_shows_them(text: bytes, shown: list[str]) -> None:
+def test_lines_are_kept_as_a_terminal_shows_them(text: bytes, shown: list[str]) -> None:
     assert [line.rstrip() for line in seen(taken(text))] == shown
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
-def test_pieces_make_no_difference_to_a_printout(text: bytes, cuts: list[int]) -> None:
+def test_the_kept_output_does_not_depend_on_its_pieces(text: bytes, cuts: list[int]) -> None:
     ends = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     pieces = [text[a:b] for a, b in pairwise(ends)]
     whole, parts = taken(text), taken(*pieces)
@@ -289,14 +289,14 @@ def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
             assert style is None or not (style.blink or style.conceal or style.link)
 
 
-def test_a_printout_is_bounded_and_counts_dropped_lines() -> None:
+def test_the_kept_output_is_limited_and_counts_dropped_lines() -> None:
     printout = taken(*(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500)))
     assert (len(printout), printout.left_out) == (MAX_LINES, 3000 - MAX_LINES)
     assert seen(printout)[0] == str(printout.left_out)
     assert seen(printout)[-1] == "2999"
 
 
-def test_long_lines_cost_no_more_than_they_may() -> None:
+def test_long_lines_have_a_bounded_cost() -> None:
     printout = taken(*(b"x" * LINE_BYTES for _ in range(4)), b"y\nshort\n")
     assert len(printout[0].raw) == LINE_BYTES
     assert seen(printout)[1] == "short"
@@ -304,13 +304,13 @@ def test_long_lines_cost_no_more_than_they_may() -> None:
     assert sum(len(printout[i].raw) for i in range(len(printout))) <= MAX_BYTES
 
 
-def test_only_the_last_state_of_progress_is_kept() -> None:
+def test_the_last_state_of_a_progress_line_is_kept() -> None:
     printout = taken(*(b"\r%3d %%" % (n % 100) for n in range(5000)))
     assert seen(printout) == [" 99 %"]
     assert len(printout[0].raw) < 100
 
 
-def test_the_end_of_a_flood_is_kept() -> None:
+def test_the_end_of_much_output_is_kept() -> None:
     printout = taken(b"before\n")
     for n in range(100):
         printout.take(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
@@ -320,7 +320,7 @@ def test_the_end_of_a_flood_is_kept() -> None:
     assert printout.left_out + len(printout) == 1_000_001
 
 
-# --- keys that are typed while a command runs
+# --- keys pressed while a command runs
 
 
 @pytest.mark.parametrize("foreground", [True, False])

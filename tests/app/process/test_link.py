@@ -1,4 +1,4 @@
-"""A link that breaks: what came is kept, the gap is marked, and the stream goes on."""
+"""A broken link: received samples are kept, the gap is marked, and the stream continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 def read(
     enough: Callable[[list[wire.Message], Probe], bool], *, restarts: bool = False
 ) -> list[wire.Message]:
-    """What comes from n7 until it is enough."""
+    """Messages from n7 until `enough` is true."""
     results: list[wire.Message] = []
 
     async def take() -> None:
@@ -102,8 +102,8 @@ def test_a_link_that_breaks_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
         ]
 
 
-def test_numbers_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
-    """No number covers the gap, and the gap is reported."""
+def test_metrics_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
+    """No interval covers the gap, and the gap is reported."""
 
     def enough(found: list[wire.Message], _: Probe) -> bool:
         frames = len([m for m in found if isinstance(m, wire.Frame)])
@@ -136,7 +136,7 @@ def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
     assert state.received.total > 0
 
 
-def test_retries_continue_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
+def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts) -> None:
     def enough(found: list[wire.Message], _: Probe) -> bool:
         if len(found) >= 3 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
@@ -181,7 +181,7 @@ def test_another_machine_does_not_continue_the_stream(
         read(enough)
 
 
-def test_a_measurement_that_is_over_does_not_wait_for_the_link(hosts: fake_ssh.Hosts) -> None:
+def test_a_finished_measurement_does_not_wait_for_the_link(hosts: fake_ssh.Hosts) -> None:
     def enough(found: list[wire.Message], probe: Probe) -> bool:
         if len(found) >= 5 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
@@ -202,23 +202,21 @@ def test_a_link_that_never_worked_is_not_retried(hosts: fake_ssh.Hosts) -> None:
     assert len(hosts.pids("n7")) == 1
 
 
-def test_a_probe_that_fails_is_no_broken_link(hosts: fake_ssh.Hosts) -> None:
+def test_a_failing_probe_is_not_a_broken_link(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "norights")
     with pytest.raises(Failed, match="perf_event_paranoid"):
         read(lambda *_: False)
     assert len(hosts.pids("n7")) == 1
 
 
-def test_a_host_that_hangs_is_given_up(
-    hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_host_times_out(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HELLO_S", 0.3)
     hosts.set("n7", "hang")
     with pytest.raises(Failed, match="nothing has come"):
         read(lambda *_: False)
 
 
-def test_a_probe_without_echoes_is_asked_only_so_often() -> None:
+def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     far, now = RemoteFeed(), [0.0]
     state = link.Link("n7", far, lambda: now[0])
     for _ in range(100):
@@ -231,7 +229,9 @@ def test_a_probe_without_echoes_is_asked_only_so_often() -> None:
     assert state.echoed.remote_ns == 5
 
 
-def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_lost_some_echoes_gets_another_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     far, now_ns = RemoteFeed(), [1]
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
     state = link.Link("n7", far, lambda: 0.0)
@@ -247,7 +247,7 @@ def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.Monkey
     assert state.echoed.sent_ns == now_ns[0]
 
 
-def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
+def test_bytes_per_second_are_averaged_over_some_seconds() -> None:
     now = [0.0]
     state = link.Link("n7", RemoteFeed(), lambda: now[0])
     assert isnan(state.received.per_s())
@@ -258,7 +258,7 @@ def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
     assert rate == pytest.approx(3000)
 
 
-def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
+def test_registers_of_the_remote_machine_are_queried(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
     probe = Probe(ssh_command("n7", ["stream", "--source", "msr"]))
     probe.process.wait(waiting.MAX_WAIT_S)
@@ -268,7 +268,7 @@ def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
     probe.stdout.close()
 
 
-def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_delays_grow_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     state = link.Link("n7", RemoteFeed(), lambda: 0.0)
     assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
     state.set_down("x")
@@ -290,7 +290,7 @@ def test_cpus_that_went_offline_during_the_gap_are_reported() -> None:
     assert (hotplug.kind, hotplug.data["cpu"], hotplug.data["online"]) == ("hotplug", 0, False)
 
 
-def test_sleep_during_the_gap_moves_the_wall_time() -> None:
+def test_a_suspend_during_the_gap_moves_the_wall_time() -> None:
     joined = StreamJoiner(HELLO)
     late = dataclasses.replace(
         HELLO, raw_ns=HELLO.raw_ns + 10**9, wall_ns=HELLO.wall_ns + 61 * 10**9
@@ -302,7 +302,7 @@ def test_sleep_during_the_gap_moves_the_wall_time() -> None:
     assert report.records["asleep_ns"] == 60 * 10**9
 
 
-def test_numbers_from_outside_stay_within_a_message() -> None:
+def test_integers_from_outside_fit_into_a_message() -> None:
     joined = StreamJoiner(HELLO)
     wild = wire.Note("hotplug", 5, data={"cpu": [1], "online": False})
     strange = wire.Note("hotplug", 5, data={"cpu": 10**12, "online": False})
@@ -321,7 +321,7 @@ def test_numbers_from_outside_stay_within_a_message() -> None:
     "change",
     [{"boot_id": "c"}, {"host": "other"}, {"cores": []}, {"stamp": "raw"}, {"raw_ns": 0}],
 )
-def test_another_machine_does_not_fit(change: dict[str, object]) -> None:
+def test_a_stream_of_another_machine_is_refused(change: dict[str, object]) -> None:
     joined = StreamJoiner(HELLO)
     later = {"raw_ns": HELLO.raw_ns + 10**9} | change
     assert joined.mismatch(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Prometheus servers that are hostile: a query ends within its limits of time and size."""
+"""Hostile Prometheus servers: queries have limits of time and size."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def chain(first: bytes, rest: bytes) -> Iterator[bytes]:
 def server(
     pieces: Iterable[bytes], pause_s: float = 0.0, asked: threading.Event | None = None
 ) -> Iterator[str]:
-    """A server that sends the same pieces to every client, with a pause after each. `asked` is set
-    once a request has come."""
+    """A server that sends the same pieces to each client, with a pause after each. `asked` is set
+    after the first request."""
     pieces, over = iter(pieces), threading.Event()
 
     def serve(peer: socket.socket, pieces: Iterator[bytes]) -> None:
@@ -79,7 +79,9 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("what", DRIPS)
-def test_a_server_that_drips_has_one_deadline(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_sends_slowly_has_one_deadline(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prometheus, "MAX_S", 0.6)
     began = time.monotonic()
     with server(DRIPS[what], 0.05) as url, pytest.raises(Failed, match="took longer"):
@@ -97,9 +99,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-def test_a_server_that_sends_without_end_is_cut_off(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "MAX_BYTES", 1 << 20)
     with server(FLOODS[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
         (request := prometheus.Server(url)).query("up")
@@ -107,20 +107,20 @@ def test_a_server_that_sends_without_end_is_cut_off(
 
 
 @pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1:1/x", "/again"])
-def test_a_redirection_leads_to_no_file_and_does_not_loop(where: str) -> None:
+def test_redirects_do_not_lead_to_files_or_loop(where: str) -> None:
     answer = b"HTTP/1.1 302 F\r\nContent-Length: 0\r\nLocation: " + where.encode() + b"\r\n\r\n"
     with server([answer]) as url, pytest.raises(Failed, match="server"):
         prometheus.Server(url).query("up")
 
 
-def test_a_compressed_answer_stays_compressed() -> None:
+def test_compressed_responses_are_not_decompressed() -> None:
     bomb = gzip.compress(b" " * (8 << 20))
     answer = OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb
     with server([answer]) as url, pytest.raises(Failed, match="no JSON"):
         prometheus.Server(url).query("up")
 
 
-def test_a_signal_ends_a_fleet_whose_server_drips() -> None:
+def test_a_signal_ends_a_fleet_with_a_slow_server() -> None:
     command = argv("fleet", "--prometheus", "URL", "--json", "-n", "1")
     request = threading.Event()
     with server(chain(OK + b"X: ", b"x"), 0.5, request) as url:

@@ -1,5 +1,5 @@
-"""A signal at any line between the start of a probe and the end of perftop: perftop waits for the
-probe, and ends with its usual status or with the signal's."""
+"""A signal at any line between the start of the probe and the end of perftop: perftop waits for the
+probe, and ends with its usual status or with that of the signal."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ LINES = [
     pytest.param(1, 97, id="by day"),
     *(pytest.param(n, 8, id=f"by night, {n}", marks=pytest.mark.nightly) for n in range(1, 9)),
 ]
-"""First line with a signal, and distance of the next. Each case has its own time limit."""
+"""First line with a signal, and the distance to the next. Each case has its own time limit."""
 
 
 def _run(directory: Path, block: str, at: int, number: int) -> int:
@@ -86,14 +86,14 @@ def _run(directory: Path, block: str, at: int, number: int) -> int:
 @pytest.mark.parametrize(("first", "stride"), LINES)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("block", [SHOWN, UNSEEN], ids=["shown", "unseen"])
-def test_a_signal_at_any_line_leaves_no_probe_behind(
+def test_a_signal_at_any_line_leaves_no_probe_running(
     tmp_path: Path, block: str, number: int, first: int, stride: int
 ) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a shell in front has it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as set by a shell
     at, bad, statuses = first, [], set()
     while (status := _run(tmp_path / str(at), block, at, number)) != PAST:
         statuses.add(status)
-        # Python ends by the signal itself after a KeyboardInterrupt that nobody caught.
+        # Python ends by the signal itself after an uncaught KeyboardInterrupt.
         killed = status == -number and number != signal.SIGINT
         if killed or not (tmp_path / str(at) / "ended").exists():
             bad.append(tmp_path / str(at))
@@ -109,7 +109,7 @@ def test_signals_that_nohup_ignores_stay_ignored() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
 
 
-def test_a_held_signal_comes_when_it_is_opened_or_at_the_end() -> None:
+def test_a_blocked_signal_is_delivered_when_unblocked_or_at_the_end() -> None:
     with pytest.raises(SystemExit) as left, Exits() as exits:
         os.kill(os.getpid(), signal.SIGTERM)
         exits.let_raise()
@@ -122,7 +122,7 @@ def _signal_this_thread() -> None:
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 
-def test_a_signal_wakes_a_loop_that_waits_and_is_ignored_once_it_is_closed() -> None:
+def test_a_signal_wakes_a_waiting_event_loop_and_is_ignored_after_its_end() -> None:
     async def waiting() -> float:
         loop = asyncio.get_running_loop()
         came, start_s = loop.create_future(), loop.time()
@@ -135,14 +135,14 @@ def test_a_signal_wakes_a_loop_that_waits_and_is_ignored_once_it_is_closed() -> 
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# --- output that nobody reads: it is waited for until perftop shall end
+# --- unread output: perftop waits for its reader until it is asked to end
 
 TEXT = "a line of numbers\n" * 10_000
 
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, TextIO]]:
-    """Its reading end, and what writes to it."""
+    """Read end of a pipe, and its writer."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as out:
         yield reading, out
@@ -156,7 +156,7 @@ def _nobody_asks() -> Iterator[None]:
     END_REQUEST.reset()
 
 
-def test_a_slow_reader_gets_everything(pipe: tuple[int, TextIO]) -> None:
+def test_a_slow_reader_gets_all_output(pipe: tuple[int, TextIO]) -> None:
     reading, out = pipe
     taken = bytearray()
 
@@ -171,20 +171,20 @@ def test_a_slow_reader_gets_everything(pipe: tuple[int, TextIO]) -> None:
     assert taken.decode() == TEXT
 
 
-def test_after_a_request_to_end_unread_output_is_dropped(
+def test_unread_output_is_dropped_after_a_request_to_end(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, out = pipe
     monkeypatch.setattr(signals, "GRACE_S", 0.0)
     END_REQUEST.set()
     write_text(out, TEXT)
-    write_text(out, TEXT)  # what comes later has no place either
+    write_text(out, TEXT)  # later output is dropped too
     assert TEXT.startswith(os.read(reading, len(TEXT)).decode())
     assert capsys.readouterr().err == "perftop: nobody reads the output: the rest of it is lost\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stat_ends_although_nobody_reads(number: signal.Signals) -> None:
+def test_stat_ends_with_unread_output(number: signal.Signals) -> None:
     more = ("--source", "sim:smt-mix,cpus=64", "-i", "20ms", "--sample", "20ms")
     with started_process("stat", "--json", *more, heard=True) as process:
         assert process.stdout is not None
@@ -192,7 +192,7 @@ def test_stat_ends_although_nobody_reads(number: signal.Signals) -> None:
 
         def full() -> bool:
             (held,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
-            return bool(held > 50_000)  # a line of 64 CPUs is longer than the pipe
+            return bool(held > 50_000)  # a line of 64 CPUs exceeds the pipe
 
         wait_for(full, "the pipe is full")
         process.send_signal(number)
@@ -200,7 +200,7 @@ def test_stat_ends_although_nobody_reads(number: signal.Signals) -> None:
         assert process.returncode == 128 + number
 
 
-async def test_without_threads_work_for_a_thread_is_done_here(
+async def test_work_runs_in_the_main_thread_if_threads_are_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_: threading.Thread) -> None:
@@ -210,7 +210,7 @@ async def test_without_threads_work_for_a_thread_is_done_here(
     assert await signals.in_thread(threading.current_thread) is threading.main_thread()
 
 
-async def test_a_failure_of_work_in_a_thread_is_raised_here() -> None:
+async def test_an_exception_of_a_thread_is_raised_in_the_caller() -> None:
     assert await signals.in_thread(threading.current_thread) is not threading.main_thread()
     with pytest.raises(ZeroDivisionError):
         await signals.in_thread(lambda: 1 // 0)

@@ -1,4 +1,4 @@
-"""The socket for readers on this machine: who may come in, and what lies there already."""
+"""The socket for local readers: access, and existing files at its path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_a_group_may_be_named(tmp_path: Path) -> None:
+def test_a_group_may_get_access(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening_socket(path, os.getgid()):
         assert (mode(path), path.stat().st_gid) == (0o660, os.getgid())
@@ -29,7 +29,7 @@ def test_a_group_may_be_named(tmp_path: Path) -> None:
     assert caught.value.status == 2
 
 
-def test_a_dead_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> None:
+def test_only_an_unused_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -51,7 +51,7 @@ def test_a_dead_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> No
     assert path.read_text(encoding="ascii") == "precious"
 
 
-def test_the_socket_of_somebody_else_is_left(tmp_path: Path) -> None:
+def test_the_socket_of_another_user_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening_socket(path):
         path.unlink()
@@ -60,7 +60,7 @@ def test_the_socket_of_somebody_else_is_left(tmp_path: Path) -> None:
 
 
 class Peer:
-    """What the kernel says of the other end."""
+    """Credentials of the peer as reported by the kernel."""
 
     def __init__(self, uid: int, gid: int, groups: tuple[int, ...] = ()) -> None:
         self._uid, self._gid, self._more = uid, gid, groups
@@ -87,7 +87,7 @@ def test_readers_are_admitted_by_user_and_group(peer: Peer, group: int | None, m
     assert may_read(peer, group) is may  # type: ignore[arg-type]
 
 
-def test_the_kernel_is_asked(tmp_path: Path) -> None:
+def test_credentials_are_read_from_the_kernel(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert may_read(ours, None)

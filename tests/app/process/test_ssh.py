@@ -1,4 +1,5 @@
-"""Another machine behind ssh, faked and real: exact words there, a line for each failed step."""
+"""Remote machines over ssh, simulated and real: exact arguments, and a message for each failed
+step."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def test_arguments_arrive_unchanged(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=x", "", "a b", "a\nb", "x" * 300])
-def test_a_host_that_ssh_would_misread_is_refused(name: str) -> None:
+def test_a_host_name_that_looks_like_an_option_is_refused(name: str) -> None:
     with pytest.raises(Failed, match="--host") as caught:
         ssh_command(name, [])
     assert caught.value.status == 2
@@ -67,7 +68,7 @@ def test_the_remote_shell_expands_the_home_directory() -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["stat", "doctor"])
-def test_each_step_that_fails_has_its_line(
+def test_all_failing_steps_have_a_message(
     hosts: fake_ssh.Hosts, verb: str, does: str, step: str, fix: str
 ) -> None:
     hosts.set("n7", does)
@@ -111,11 +112,11 @@ def test_machine_verbs_ask_the_remote_machine(hosts: fake_ssh.Hosts, verb: str) 
     assert len(hosts.pids("n7")) == 1
 
 
-def test_remote_without_a_host_is_a_mistake() -> None:
+def test_remote_without_a_host_is_a_usage_error() -> None:
     assert runs_here("stat", "--remote", "/x", "-n1").returncode == 2
 
 
-def test_output_of_a_start_file_is_reported(hosts: fake_ssh.Hosts) -> None:
+def test_output_of_a_shell_startup_file_is_reported(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "banner")
     result = runs_here("stat", "--host", "n7", "-n1")
     assert result.returncode == 3
@@ -145,7 +146,7 @@ def answers(port: int) -> bool:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with sshd's keys and ours, and with an ssh that knows the host `n7`."""
+    """A directory with host and user keys, and an ssh that knows the host `n7`."""
     directory = tmp_path_factory.mktemp("sshd")
     if os.geteuid() == 0 and not PRIVILEGES.is_dir():
         pytest.skip(f"sshd of root needs {PRIVILEGES}")
@@ -173,7 +174,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ssh = directory / "bin" / "ssh"
     ssh.write_text(f'#!/bin/sh\nexec {TOOLS[1]} -F {directory}/ssh_config "$@"\n', encoding="ascii")
     ssh.chmod(0o755)
-    probe = directory / "my probe"  # with a blank, and characters of the shell
+    probe = directory / "my probe"  # with a blank and shell characters
     probe.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m perfprobe "$@"\n', encoding="ascii")
     probe.chmod(0o755)
     command = [str(SSHD), "-D", "-e", "-f", str(directory / "sshd_config")]
@@ -194,31 +195,31 @@ def far(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_numbers_come_from_there(far: Path) -> None:
+def test_values_of_the_remote_machine_are_read(far: Path) -> None:
     result = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os", "--json",
                "--watch", "a 'b' $H `d` *", "-n", "2")  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert len(lines(result.stdout, "interval")) == 2
 
 
-def test_a_command_is_measured_there(far: Path) -> None:
+def test_a_remote_command_is_measured(far: Path) -> None:
     result = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os",
                "--", "sh", "-c", "exit 3")  # fmt: skip
     assert result.returncode == 3
     assert "longer" in result.stderr
 
 
-def test_a_missing_file_is_reported(far: Path) -> None:
+def test_a_missing_remote_file_is_reported(far: Path) -> None:
     result = run("stat", "--host", "n7", "--remote", "/nonexistent/perfprobe", "-n", "1")
     assert (result.returncode, "no /nonexistent/perfprobe there" in result.stderr) == (3, True)
 
 
-def test_a_host_whose_key_is_unknown_is_not_trusted(far: Path) -> None:
+def test_a_host_with_an_unknown_key_is_refused(far: Path) -> None:
     result = run("stat", "--host", "stranger", "-n", "1")
     assert (result.returncode, "stranger: key" in result.stderr) == (3, True), result.stderr
 
 
-def test_a_login_that_is_refused_asks_for_no_password(far: Path) -> None:
+def test_a_refused_login_does_not_ask_for_a_password(far: Path) -> None:
     authorized = far / "authorized"
     keys = authorized.read_bytes()
     authorized.write_bytes(b"")
@@ -229,7 +230,7 @@ def test_a_login_that_is_refused_asks_for_no_password(far: Path) -> None:
     assert (result.returncode, "n7: login" in result.stderr) == (3, True), result.stderr
 
 
-def test_a_fleet_has_it_beside_one_whose_key_is_unknown(far: Path) -> None:
+def test_a_fleet_shows_it_beside_a_host_with_an_unknown_key(far: Path) -> None:
     result = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
                "--remote", f"{far}/my probe")  # fmt: skip
     assert result.returncode == 0, result.stderr

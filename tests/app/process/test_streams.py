@@ -1,5 +1,5 @@
-"""Streams from a child: what is whole is handed over, then one line says what happened. Of many
-machines those that hang, break or lie hold nobody up, and are tried again."""
+"""Streams from a child: complete messages are delivered, then one line reports the outcome.
+Machines that hang, break or send invalid data delay no other and are retried."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
 
 
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
-    """What arrives, the first `stop_after` of it; a failure is noted after it."""
+    """Received messages, at most `stop_after`, followed by the failure if there was one."""
     results: list[wire.Message] = []
     async with streams.spawn(argv) as source:
         try:
@@ -75,7 +75,7 @@ async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.
     ],
     ids=["silent", "cut", "garbled", "a banner", "status 3", "killed", "bye", "much on stderr"],
 )  # fmt: skip
-def test_a_probe_that_goes_wrong(
+def test_failures_of_a_probe_are_reported(
     code: str, data: bytes, whole: int, status: int, text: str
 ) -> None:
     with pytest.raises(Failed, match=text) as caught:
@@ -85,18 +85,18 @@ def test_a_probe_that_goes_wrong(
     assert "\n" not in str(caught.value)
 
 
-def test_a_bye_is_a_good_end() -> None:
+def test_bye_ends_a_stream_without_an_error() -> None:
     result = asyncio.run(read(child("", GOOD + wire.encode(wire.Bye("done")))))
     assert [type(m).__name__ for m in result] == ["Hello", "Frame", "Frame", "Frame", "Bye"]
 
 
-def test_the_interval_of_writing_is_sent_to_the_probe(tmp_path: Path) -> None:
+def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     code = f"open({str(heard)!r}, 'wb').write(sys.stdin.buffer.read())"
     with launch.running_probe(child(code)) as probe:
         probe.pace(500_000_000)
         probe.pace(1_000_000_000)
-    probe.pace(5)  # it has ended: nobody minds
+    probe.pace(5)  # writing to an ended probe is ignored
     probe.stdout.close()
     orders = Orders()
     lines = heard.read_bytes().splitlines(keepends=True)
@@ -107,10 +107,10 @@ def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> Non
     result = tmp_path / "done"
     code = f"sys.stdin.read()\nopen({str(result)!r}, 'w').close()"
     assert len(asyncio.run(read(child(code), stop_after=1))) == 1
-    assert result.exists()  # it had the time to restore what it changed
+    assert result.exists()  # it had time to restore its changes
 
 
-def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     started = time.monotonic()
     asyncio.run(read(child("time.sleep(60)"), stop_after=1))
@@ -131,7 +131,7 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
-async def test_a_silent_probe_does_not_delay_the_outcome_of_a_run(
+async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "SILENT_S", 0.2)
@@ -145,14 +145,14 @@ async def test_a_silent_probe_does_not_delay_the_outcome_of_a_run(
             await anext(messages)
             pending = asyncio.ensure_future(anext(messages))
             await asyncio.wait([pending], timeout=1.0)
-            assert not pending.done()  # a command runs, so the probe has any time
+            assert not pending.done()  # the time limit does not apply while a command runs
             over = True
             await pending
 
 
 @contextmanager
 def served(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterator[str]:
-    """The address of a socket that sends these pieces to its first reader, and then nothing."""
+    """The address of a socket that sends these pieces to its first reader, and nothing else."""
     over = threading.Event()
 
     def serve() -> None:
@@ -174,7 +174,7 @@ def served(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterato
 
 
 async def read_without_retries(address: str) -> None:
-    """Reads a server's stream until the link breaks for the first time."""
+    """Reads a server's stream until the first broken link."""
     probe = launch.start_probe([address])
     async with asyncio.timeout(20), streams.open_stream(probe) as stream:
         assert probe.link is not None
@@ -183,7 +183,7 @@ async def read_without_retries(address: str) -> None:
             pass
 
 
-async def test_a_server_that_falls_silent_is_a_broken_link(
+async def test_a_silent_server_is_a_broken_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "SILENT_S", 0.2)
@@ -194,7 +194,7 @@ async def test_a_server_that_falls_silent_is_a_broken_link(
         await read_without_retries(address)
 
 
-async def test_bytes_that_complete_no_sample_are_silence(
+async def test_bytes_without_a_complete_sample_count_as_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "SILENT_S", 0.2)
@@ -206,7 +206,7 @@ async def test_bytes_that_complete_no_sample_are_silence(
         await read_without_retries(address)
 
 
-async def test_a_probe_that_is_stopped_before_its_hello_is_given_up(
+async def test_a_probe_stopped_before_its_hello_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "LOCAL_HELLO_S", 0.3)
@@ -224,7 +224,7 @@ def test_a_probe_on_an_overloaded_machine_may_start_late(monkeypatch: pytest.Mon
     assert len(asyncio.run(read(late, stop_after=4))) == 4
 
 
-async def test_a_hello_that_arrives_a_byte_at_a_time_has_one_deadline(
+async def test_a_hello_in_single_bytes_has_one_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HELLO_S", 0.5)
@@ -238,8 +238,8 @@ async def test_a_hello_that_arrives_a_byte_at_a_time_has_one_deadline(
                 pass
 
 
-def test_a_probe_killed_during_our_end_is_reported() -> None:
-    """It programs registers, so somebody must hear of it."""
+def test_a_probe_killed_while_perftop_ends_is_reported() -> None:
+    """It programs registers, so its death must be reported."""
     argv = [*child("os.close(1); time.sleep(0.5); os.kill(os.getpid(), 9)"), "msr"]
 
     async def ended() -> None:
@@ -265,7 +265,7 @@ def test_a_probe_has_a_process_group_of_its_own() -> None:
     assert caught.value.status == 7
 
 
-def test_no_such_program() -> None:
+def test_a_missing_program_is_reported() -> None:
     with pytest.raises(Failed, match="cannot run the probe: no-such-program: No such file"):
         asyncio.run(read(["no-such-program"]))
 
@@ -289,8 +289,8 @@ for at in range(3, 43):
 FRAMES = [wire.encode(made.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3 + 40)]
 
 
-async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
-    """It is told to hurry before its rest is over."""
+async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
+    """It is woken before its rest is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
     async with streams.spawn(argv) as stream:
@@ -308,7 +308,7 @@ async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
     assert counts[1] > 1, "what has come meanwhile"
 
 
-async def test_a_new_rest_replaces_the_running_one() -> None:
+async def test_a_new_rest_replaces_the_current_one() -> None:
     probe: Any = Mock(place=None)
     stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
     stream._transport = Mock()
@@ -319,7 +319,7 @@ async def test_a_new_rest_replaces_the_running_one() -> None:
 
 
 async def test_a_reader_of_a_fast_stream_does_not_rest() -> None:
-    """Else the pipe would be full meanwhile, and the probe would have to drop."""
+    """Otherwise the pipe would fill up, and the probe would have to drop frames."""
     many = streams.MAX_PAUSED_BYTES // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
     result = 0
@@ -382,7 +382,7 @@ async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
 
 @pytest.fixture
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All waits of the module end soon."""
+    """Shortens all waits of the module."""
     for name in ("START_S", "HELLO_S", "SILENT_S"):
         monkeypatch.setattr(streams, name, 0.01)
     monkeypatch.setattr(link, "WAITS_S", (0.01, 0.02))
@@ -407,7 +407,7 @@ async def test_hanging_or_refusing_machines_delay_no_other() -> None:
 
 
 @pytest.mark.usefixtures("_brisk")
-async def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
+async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
     openers = iter([breaks, refuses, refuses, breaks, refuses])
     member, listener = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
     async with reading([member]):
@@ -418,7 +418,7 @@ async def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
 
 
 @pytest.mark.usefixtures("_brisk")
-async def test_a_silent_machine_is_closed() -> None:
+async def test_a_silent_machine_is_disconnected() -> None:
     feed = Feed(Machine())
     member, listener = linked(feed.open)
     async with reading([member]):
@@ -428,7 +428,7 @@ async def test_a_silent_machine_is_closed() -> None:
 
 
 @pytest.mark.usefixtures("_brisk")
-async def test_an_impossible_message_ends_the_stream_of_its_machine() -> None:
+async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
     def lies(messages: object) -> None:
         raise wire.WireError("a frame before the hello")
 

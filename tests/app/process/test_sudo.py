@@ -1,5 +1,5 @@
-"""With --sudo nothing but the probe runs as root, whatever the environment and the working
-directory of the user are, also where sudo keeps the environment."""
+"""With --sudo only the probe runs as root, regardless of the user's environment and working
+directory, even if sudo keeps the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import MAX_WAIT_S
 from perftop.process import launch
 
 MODULES = ("perfprobe", "msgpack", "json", "argparse", "numpy", "sitecustomize", "usercustomize")
-"""Names under which the user puts programs."""
+"""Names of programs that the user provides."""
 SUDO = """#!/bin/sh
 shift 2
 exec "$@"
@@ -25,7 +25,7 @@ exec "$@"
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A directory with modules that leave a mark when they run, also as packages of the user."""
+    """A directory with modules that write a file when they run, including packages of the user."""
     code = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + '\\n')\n"
     version = Path(site.getusersitepackages()).parent.name
     for folder in (tmp_path, tmp_path / ".local/lib" / version / "site-packages"):
@@ -51,7 +51,7 @@ SETS = [[*VARIABLES], *([name] for name in VARIABLES)]
 
 
 @pytest.mark.parametrize("names", cases_by_day(SETS, SETS[:2]))
-def test_no_variable_brings_code_of_the_user_into_the_probe_of_root(
+def test_no_variable_lets_a_probe_run_by_root_load_user_code(
     theirs: Path, names: list[str]
 ) -> None:
     environment = os.environ | {"PATH": f"{theirs / 'bin'}:{os.environ['PATH']}"}

@@ -1,5 +1,6 @@
-"""What `diff` and `stat -r` claim, by simulation: how often noise is called a difference, how often
-intervals hold the truth, how often a difference is found. Every rate has its binomial error."""
+"""Claims of `diff` and `stat -r`, by simulation: how often noise is reported as a difference, how
+often intervals contain the true value, how often a difference is detected. All rates have a
+binomial error."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from perftop.output.compare.repeated import Repeat, Runs
 
 MANY = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc", "instructions",
         "power_w", "energy_j"]  # fmt: skip
-"""Numbers that are no shares."""
+"""Metrics that are not shares."""
 Draw = Callable[[random.Random], float]
 
 
@@ -37,7 +38,7 @@ def side(
 def tables(
     trials: int, runs: int, a: Draw, b: Draw, keys: Iterable[str] = ("run_s",), seed: int = 1
 ) -> list[list[Row]]:
-    """Rows of comparisons of two sides whose values are drawn by `a` and `b`."""
+    """Rows of comparisons of two sides, whose values are drawn by `a` and `b`."""
     draw = random.Random(seed)
     results = []
     for _ in range(trials):
@@ -56,12 +57,12 @@ def normal(mean: float, sd: float) -> Draw:
 
 
 def ticks(draw: random.Random) -> float:
-    """A time that is counted in ticks of 10 ms, between two of them."""
+    """A time counted in ticks of 10 ms, between two ticks."""
     return 1.00 if draw.random() < 0.5 else 1.01
 
 
 def rarely_slow(mean: float) -> Draw:
-    """Runs that vary by 0.3 %; a tenth of them takes 20 to 50 % longer."""
+    """Runs that vary by 0.3 %; a tenth of them take 20 to 50 % longer."""
     return lambda draw: (
         mean * draw.gauss(1, 0.003) * (draw.uniform(1.2, 1.5) if draw.random() < 0.1 else 1)
     )
@@ -72,21 +73,21 @@ def rarely_slow(mean: float) -> Draw:
 
 @pytest.mark.parametrize("runs", cases_by_day([3, 6, 12], [3, 6]))
 @pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
-def test_noise_is_called_a_difference_in_at_most_one_of_20_tables(runs: int, same: Draw) -> None:
+def test_noise_is_reported_as_a_difference_in_at_most_1_of_20_tables(runs: int, same: Draw) -> None:
     result = tables(300, runs, same, same, MANY[:5])
     assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
 
 
-def test_values_in_ticks_are_called_no_difference() -> None:
-    """In three runs of A and three of B, all values can be the same tick on each side."""
+def test_values_in_ticks_are_not_reported_as_a_difference() -> None:
+    """All values of three runs can be the same tick on each side."""
     result = tables(300, 3, ticks, ticks, MANY)
     assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
 
 
 @cache
 def sessions(files: int) -> float:
-    """Share of comparisons of `files` files a side, of five runs each, whose difference is called
-    one. Sessions differ by 0.7 %, the runs of a session by 0.3 %."""
+    """Share of comparisons that report a difference, with `files` files a side and five runs each.
+    Sessions differ by 0.7 %, the runs of a session by 0.3 %."""
     draw, called, trials = random.Random(files), 0, 300
     for _ in range(trials):
         sides = []
@@ -110,15 +111,15 @@ def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
 
 
 @pytest.mark.parametrize("ratio", [1.1, 3.0])
-def test_the_interval_of_a_ratio_holds_the_true_ratio(ratio: float) -> None:
-    """A varies by 10 %, and so does its share in the noise of B / A."""
+def test_the_interval_of_a_ratio_contains_the_true_ratio(ratio: float) -> None:
+    """A varies by 10 %, and adds its share to the noise of B / A."""
     result = tables(600, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
     intervals = [rows[0].interval for rows in result]
     held = rate(low <= ratio - 1 <= high for low, high in filter(None, intervals))
     assert 0.95 - error(0.95, 600) <= held <= 0.95 + error(0.95, 600)
 
 
-def test_no_interval_is_beyond_what_is_possible() -> None:
+def test_no_interval_exceeds_possible_values() -> None:
     wide = tables(50, 3, normal(100, 40), normal(30, 20))
     assert min(rows[0].interval[0] for rows in wide if rows[0].interval) >= -1
     shares = tables(
@@ -133,9 +134,9 @@ def test_no_interval_is_beyond_what_is_possible() -> None:
     assert row.interval[0] >= -0.035, "B is no negative share"
 
 
-def test_intervals_agree_with_verdicts_and_hold_together() -> None:
-    """Half of the tables had an interval without 0 beside the verdict that there is no difference,
-    or the other way round."""
+def test_intervals_agree_with_verdicts_and_with_each_other() -> None:
+    """Half of the tables once had an interval without 0 beside the verdict "no difference", or the
+    reverse."""
     result = tables(150, 5, normal(100, 1), normal(100, 1), MANY)
     moved = tables(50, 5, normal(100, 1), normal(101.5, 1), MANY)
     for rows in result + moved:
@@ -149,13 +150,13 @@ def test_intervals_agree_with_verdicts_and_hold_together() -> None:
     assert together >= 0.95 - error(0.95, 150)
 
 
-# --- what is found
+# --- detected differences
 
 
 @pytest.mark.parametrize(
     ("runs", "rows"), cases_by_day([(5, 1), (10, 1), (5, 10)], [(5, 1), (10, 1)])
 )
-def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
+def test_the_least_detectable_difference_is_detected_in_8_of_10(runs: int, rows: int) -> None:
     moved = statistics.smallest_difference(1.0, runs, rows)
     draw, result = random.Random(runs), []
     keys = MANY[:rows]
@@ -168,7 +169,7 @@ def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize(("moved", "runs"), [(0.05, 2), (0.02, 3), (0.01, 4), (0.002, 64)])
-def test_the_number_of_runs_for_a_difference(moved: float, runs: int) -> None:
+def test_the_recommended_number_of_runs_detects_the_difference(moved: float, runs: int) -> None:
     """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / moved)^2 runs a side, and a few for the t."""
     needed = statistics.runs_needed(0.004, moved)
     assert needed == runs
@@ -177,8 +178,8 @@ def test_the_number_of_runs_for_a_difference(moved: float, runs: int) -> None:
 
 
 @pytest.mark.parametrize("runs", [10, 20])
-def test_a_difference_is_found_beside_rare_slow_runs(runs: int) -> None:
-    """Slow runs hide 2 % from the means."""
+def test_a_difference_is_detected_despite_rare_slow_runs(runs: int) -> None:
+    """Means hide 2 % among slow runs."""
     result = tables(200, runs, rarely_slow(100), rarely_slow(102))
     heavy = [rows[0] for rows in result if rows[0].is_ranked]
     assert len(heavy) > 100
@@ -187,9 +188,9 @@ def test_a_difference_is_found_beside_rare_slow_runs(runs: int) -> None:
     assert rate(held) >= 0.95 - error(0.95, len(heavy))
 
 
-def test_5_percent_more_work_is_found_in_five_runs_under_load() -> None:
+def test_5_percent_more_work_is_detected_in_five_runs_under_load() -> None:
     """Other tasks vary the run time by 15 % and the CPU time by 0.6 %. Without more work, at most
-    one headline in 20 is of a difference."""
+    one headline in 20 may report a difference."""
     draw = random.Random(2)
 
     def runs(more: float) -> list[Reading]:
@@ -218,13 +219,13 @@ def test_one_healthy_set_in_100_has_an_outlier(runs: int, sd: float) -> None:
     assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.01 + error(0.01, trials)
 
 
-def test_the_slower_half_of_two_kinds_of_runs_are_no_outliers() -> None:
+def test_the_slower_half_of_two_kinds_of_runs_is_not_an_outlier() -> None:
     draw = random.Random(3)
     sets = [[draw.gauss(draw.choice([1.0, 1.1]), 0.003) for _ in range(10)] for _ in range(300)]
     assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.03
 
 
-def test_an_outlier_is_found_and_a_wait_that_others_have_is_no_reason() -> None:
+def test_an_outlier_is_detected_and_common_waits_do_not_explain_it() -> None:
     draw, reasons = random.Random(4), []
     for _ in range(100):
         waits = [draw.uniform(0, 0.3) for _ in range(10)]

@@ -56,7 +56,7 @@ def verdicts(result: Comparison) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("own", "other"), [(44, 44), (44, 8), (8, 60)])
-def test_names_of_models_are_separate_and_fit(own: int, other: int) -> None:
+def test_names_of_models_are_separated_and_fit(own: int, other: int) -> None:
     draw = random.Random(1)
     sides = (side(draw, state={"model": sign * size}) for sign, size in (("a", own), ("b", other)))
     lines = text.lines([compared(*sides)], ("A", "B"))
@@ -66,7 +66,7 @@ def test_names_of_models_are_separate_and_fit(own: int, other: int) -> None:
     assert lines[at + 1].strip() == "b" * other
 
 
-def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
+def test_a_limit_named_by_an_episode_explains_the_clock() -> None:
     draw = random.Random(1)
     now = {"power_limit_w": 205.0, "kernel": "6.8.0-47"}
     comparison = compared(side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22))
@@ -85,8 +85,8 @@ def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     assert any("kernel" in left for left in open_questions([comparison]))
 
 
-def test_a_certain_difference_leads_and_the_run_time_follows() -> None:
-    """CPU time differs by 5 %, beside a run time that varies by 20 %, then by 1 %."""
+def test_a_certain_difference_comes_first_and_the_run_time_follows() -> None:
+    """CPU time differs by 5 %; the run time varies by 20 %, then by 1 %."""
     draw = random.Random(9)
 
     def timed(cpu_s: float, run_s: float, noise: float) -> list[Reading]:
@@ -103,7 +103,7 @@ def test_a_certain_difference_leads_and_the_run_time_follows() -> None:
     assert words.startswith("Run time: no difference found; −")
 
 
-def test_a_limit_that_no_episode_names_explains_nothing() -> None:
+def test_a_limit_without_an_episode_explains_nothing() -> None:
     draw = random.Random(2)
     comparison = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
     assert [state.explains for state in comparison.differing] == [[]]
@@ -122,14 +122,14 @@ def test_a_small_or_opposite_cause_explains_nothing() -> None:
         assert not clock, "the clock is lower in B"
 
 
-def test_a_state_explains_no_number_that_is_within_the_noise() -> None:
+def test_a_state_does_not_explain_a_difference_within_the_noise() -> None:
     draw = random.Random(13)
     b = side(draw, state={"power_limit_w": 205.0}, lost=0.02, noise=0.3)
     (state,) = compared(side(draw, noise=0.3), b).differing
     assert "busy_hz" not in state.explains
 
 
-def test_two_states_with_one_cause_are_not_separated() -> None:
+def test_two_states_of_one_cause_are_not_distinguished() -> None:
     causes = [{"kind": "turbo-drop", "cause": "policy", "lost_ratio": 0.22}]
     draw = random.Random(3)
     a = side(draw, state={"turbo": "on", "max_hz": 3.5e9})
@@ -139,7 +139,7 @@ def test_two_states_with_one_cause_are_not_separated() -> None:
     assert any("turbo and highest clock" in one for one in left)
 
 
-def test_one_run_each_is_no_evidence() -> None:
+def test_one_run_a_side_is_inconclusive() -> None:
     draw = random.Random(4)
     comparison = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
     assert {*verdicts(comparison).values()} == {ALONE}
@@ -147,7 +147,7 @@ def test_one_run_each_is_no_evidence() -> None:
     assert text.diff_json([comparison], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
 
 
-def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> None:
+def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     draw = random.Random(5)
     a, b = side(draw), [Reading({"run_s": 41.0, "steal": 0.0}, {}, {}) for _ in range(3)]
     a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost) for one in a]
@@ -157,7 +157,7 @@ def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> 
     assert comparison.keys_of_one_side[1] == []
 
 
-def test_text_fits_and_its_values_are_aligned() -> None:
+def test_text_fits_and_values_are_aligned() -> None:
     draw = random.Random(6)
     comparison = compared(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
         "power_limit_w": 205.0}))  # fmt: skip
@@ -171,7 +171,7 @@ def test_text_fits_and_its_values_are_aligned() -> None:
     assert len(rows) == len(comparison.rows)
 
 
-def test_a_number_that_is_many_times_as_large_is_printed_as_a_multiple() -> None:
+def test_a_difference_of_many_times_is_printed_as_a_factor() -> None:
     draw = random.Random(6)
     for slower, change in ((9.0, "+8"), (61.0, "x6")):
         rows = text.lines([compared(side(draw, count=1), side(draw, count=1, slower=slower))],
@@ -204,7 +204,7 @@ def runs(key: str, *values: float) -> list[Reading]:
     return [Reading({key: value}, {}, {}) for value in values]
 
 
-def test_runs_are_dots_with_a_above_b_on_one_axis() -> None:
+def test_runs_are_dots_on_one_axis_with_a_above_b() -> None:
     result = compared(runs("run_s", 1.0, 1.0, 1.5), runs("run_s", 1.5, 2.0, 2.0))
     dots, _, _ = picture(result, "run_s")
     assert (dots[0], dots[1:4], dots[5:7]) == ("⠃", "···", "··"), "A's are the least"
@@ -215,7 +215,7 @@ def test_runs_are_dots_with_a_above_b_on_one_axis() -> None:
     assert picture(same, "run_s", unicode=False)[0].strip() == ":"
 
 
-def test_of_many_values_the_dense_places_have_two_dots() -> None:
+def test_dense_values_have_two_dots() -> None:
     a = [1.0] * 8 + [2.0]
     dots, _, _ = picture(compared(runs("run_s", *a), runs("run_s", 3.0)), "run_s")
     assert dots == "⠃···⠂··⢠"
@@ -229,7 +229,7 @@ def test_of_many_values_the_dense_places_have_two_dots() -> None:
     (0.9, (0.5, 1.3), False, "·······│······▸"),
     (-0.1, None, False, "···●···│·······"),
 ])  # fmt: skip
-def test_an_interval_is_a_line_that_an_arrow_continues(
+def test_an_interval_is_a_line_that_may_end_in_an_arrow(
     change: float, interval: tuple[float, float] | None, certain: bool, shape: str
 ) -> None:
     row = dataclasses.replace(
@@ -239,7 +239,7 @@ def test_an_interval_is_a_line_that_an_arrow_continues(
     assert text._interval(row, 0.2) == shape
 
 
-def test_all_intervals_have_the_scale_that_holds_what_is_known() -> None:
+def test_all_intervals_share_the_scale_of_the_certain_ones() -> None:
     draw = random.Random(3)
     results = [compared(side(draw, noise=0.001), side(draw, slower=slower, noise=0.001))
                for slower in (0.0, 0.04, 0.14)]  # fmt: skip
@@ -270,7 +270,7 @@ def test_verdicts_are_words_of_six_kinds() -> None:
     assert picture(compared(a[:1], b[:1]), "run_s")[2] == "open", "one run a side"
 
 
-def test_what_is_open_says_what_would_show_it() -> None:
+def test_open_questions_say_what_would_answer_them() -> None:
     def noisy(mean_s: float, others: float) -> list[Reading]:
         return [Reading({"run_s": mean_s * share, "others_cpus": others}, {}, {})
                 for share in (0.94, 1.0, 1.06)]  # fmt: skip
@@ -290,7 +290,7 @@ def test_what_is_open_says_what_would_show_it() -> None:
 
 
 def test_work_and_speed_are_separated() -> None:
-    """As many instructions in fewer cycles, which is good, but fewer cycles in each second."""
+    """As many instructions in fewer cycles, which is better, but fewer cycles a second."""
     draw = random.Random(15)
     faster = []
     for one in side(draw, clock=0.9):
@@ -313,14 +313,14 @@ def printed(spec: str, **more: object) -> dict[str, object]:
     return machine_state(session)
 
 
-def test_limits_of_all_packages_are_added_up() -> None:
+def test_limits_of_all_packages_are_added() -> None:
     one, two = (printed(f"sim:steady,cpus=8,packages={n}") for n in (1, 2))
     assert isinstance(one["power_limit_w"], float)
     assert two["power_limit_w"] == pytest.approx(2 * one["power_limit_w"])
     assert two["packages"] == 2
 
 
-def test_settings_are_printed_and_bounded() -> None:
+def test_settings_are_printed_and_limited() -> None:
     settings = {"governor": "powersave"} | {f"setting {i}": "x" * 900 for i in range(900)}
     result = printed("sim:steady,cpus=2", settings=settings)
     assert result["governor"] == "powersave"
@@ -328,7 +328,7 @@ def test_settings_are_printed_and_bounded() -> None:
     assert max(len(str(value)) for value in result.values()) <= 200
 
 
-def test_values_have_words_and_small_differences_are_none() -> None:
+def test_values_have_words_and_small_differences_are_ignored() -> None:
     assert (setting_label("power_limit_w"), value_text("power_limit_w", 205.0)) == (
         "power limit PL1",
         "205 W",

@@ -1,4 +1,4 @@
-"""Numbers that are compared: their course in time, and several runs of one command."""
+"""Compared metrics: their course over time, and several runs of one command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KEYS = ("e.branches", "e.branches/ki", "e.cache-misses", "topdown_backend_ratio"
 
 @cache
 def recorded(seed: int = 1) -> list[Reading]:
-    """A machine with two chosen events and issue slots, whose summary has them, too."""
+    """A machine with two chosen events and issue slots, which its summary includes."""
     spec = f"sim:memory,cpus=2,seed={seed},slots=1"
     hello, messages = simulated.messages(spec, 60, events=EVENTS)
     reader = RecordingReader(by_mark=False)
@@ -69,7 +69,7 @@ def test_events_are_printed_and_compared() -> None:
     assert [row.number.key for row in only.rows] == ["e.branches/ki"]
 
 
-def test_their_numbers_come_back_from_json() -> None:
+def test_events_and_slots_are_read_back_from_json() -> None:
     (a,) = recorded()
     again = reading({"type": "run", "numbers": numbers_json(a.numbers), "machine": {}})
     assert {key: again.numbers[key] for key in KEYS} == pytest.approx(
@@ -77,7 +77,7 @@ def test_their_numbers_come_back_from_json() -> None:
     )
 
 
-def test_a_foreign_line_with_any_names_does_no_harm() -> None:
+def test_foreign_lines_with_any_names_are_harmless() -> None:
     measure = {"mean": 1.0}
     machine: dict[str, Any] = {f"e.{n}" + "x" * 500: measure for n in range(1000)} | {
         "e.bad": {"mean": "x"}
@@ -112,7 +112,7 @@ def course_of(messages: list[wire.Message]) -> RunCourse:
     return result
 
 
-def test_joined_slices_hold_what_they_were_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joined_slices_contain_all_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = exported.messages("sim:turbo-drop,cpus=4,packages=1", 10)
     whole = course_of(messages)
     monkeypatch.setattr(readings, "MAX_SLICES", 36)
@@ -161,7 +161,7 @@ def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -
     (TIMES, 0, True), ([*TIMES[1:], TIMES[0]], 0, False), ([41.0, *TIMES], 1, False),
     ([38.0, *TIMES[1:]], 0, False),
 ])  # fmt: skip
-def test_a_slow_first_run_needs_a_warmup(times: list[float], warmups: int, hint: bool) -> None:
+def test_a_slow_first_run_suggests_a_warmup(times: list[float], warmups: int, hint: bool) -> None:
     display = lines(runs(*map(line, times), warmups=warmups), ["./job"])
     assert any("add --warmup 1" in text for text in display) is hint
 
@@ -179,7 +179,7 @@ def test_small_or_common_losses_explain_nothing() -> None:
     assert [outlier.why for result in (small, common) for outlier in result.outliers] == ["", ""]
 
 
-def test_a_faster_run_has_no_reason_and_a_wait_is_named_once() -> None:
+def test_a_faster_run_has_no_reason_and_waits_are_named_once() -> None:
     faster = runs(line(38.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
     assert [outlier.why for outlier in faster.outliers] == [""]
     behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
@@ -187,8 +187,8 @@ def test_a_faster_run_has_no_reason_and_a_wait_is_named_once() -> None:
     assert [outlier.why for outlier in waits.outliers] == ["waited 1.10 s more for a CPU"]
 
 
-def test_other_cpus_are_those_that_the_command_did_not_use() -> None:
-    """Half of four CPUs for 10.1 s, of which the command used 12 s."""
+def test_cpus_that_the_command_did_not_use_are_counted() -> None:
+    """Half of four CPUs are busy for 10.1 s, of which the command used 12 s."""
     busy = line(10.0, run={"user_s": 10.0, "sys_s": 2.0}, cpus=[{}] * 4)
     busy["machine"]["util"] = {"mean": 0.5}
     assert numbers(busy)["others_cpus"] == pytest.approx(2 - 12 / 10.1)
@@ -216,7 +216,7 @@ def test_only_outliers_of_many_runs_have_a_row() -> None:
     assert "So is run 2." in " ".join(two)
 
 
-def test_warmups_count_only_for_the_status() -> None:
+def test_warmups_count_for_the_exit_status_only() -> None:
     result = runs(line(90.0, status=7), line(41.0), line(41.1), line(0.5, status=3), warmups=1)
     *each, whole = lines_json(result, ["./job"])
     assert [(one["number"], one["warmup"]) for one in each] == [
@@ -229,7 +229,7 @@ def test_warmups_count_only_for_the_status() -> None:
     assert first_failed(result.all_runs) == 3
 
 
-def test_a_failed_run_is_in_the_table_and_in_no_mean() -> None:
+def test_a_failed_run_is_in_the_table_but_not_in_the_mean() -> None:
     result = runs(line(41.0), line(0.02, status=1), line(41.2))
     display = lines(result, ["./job"])
     assert display[0] == "./job takes 41.10 s ± 1.27 s. 1 of 3 runs failed and are not counted."

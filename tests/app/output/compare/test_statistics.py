@@ -1,4 +1,4 @@
-"""Student and Welch against printed tables and cases worked out by hand; what they promise, by
+"""Student's and Welch's tests against printed tables and examples computed by hand; error rates by
 simulation."""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ PRINTED = [
     (1, 0.975, 12.706), (2, 0.95, 2.920), (4, 0.975, 2.776), (8, 0.975, 2.306), (10, 0.995, 3.169),
     (30, 0.975, 2.042), (120, 0.975, 1.980), (1e6, 0.975, 1.960),
 ]  # fmt: skip
-"""Degrees of freedom, share and t, from the table in any book."""
+"""Degrees of freedom, share and t, from printed tables."""
 
 
 @pytest.mark.parametrize(("df", "share", "t"), PRINTED)
-def test_quantiles_are_those_of_the_table(df: float, share: float, t: float) -> None:
+def test_quantiles_equal_those_of_the_table(df: float, share: float, t: float) -> None:
     assert statistics.t_quantile(share, df) == pytest.approx(t, abs=0.0006)
 
 
@@ -31,7 +31,7 @@ def compared(
     )  # fmt: skip
 
 
-def test_an_estimate_is_that_of_the_worked_example() -> None:
+def test_an_estimate_equals_the_worked_example() -> None:
     """Sum of squares 0.9374, so a standard deviation of 0.4841 and 2.776 x 0.2165 on each side."""
     estimate = statistics.estimate([42.06, 41.02, 40.97, 41.05, 40.90])
     assert estimate.mean == pytest.approx(41.2)
@@ -41,10 +41,10 @@ def test_an_estimate_is_that_of_the_worked_example() -> None:
     assert math.isinf(statistics.estimate([3.0]).half_width)
 
 
-def test_welch_is_that_of_the_worked_example() -> None:
-    """Variances 1 and 4 of four and five: an error of sqrt(0.25 + 0.8), and
-    1.05^2 / (0.0625 / 3 + 0.64 / 4) = 6.097 degrees of freedom; the t is 4 / 1.0247 = 3.904.
-    Differences of shares are not by their logarithms."""
+def test_welch_equals_the_worked_example() -> None:
+    """Variances 1 and 4 of four and five values: an error of sqrt(0.25 + 0.8), and 1.05^2 / (0.0625
+    / 3 + 0.64 / 4) = 6.097 degrees of freedom; t is 4 / 1.0247 = 3.904. Shares are compared without
+    logarithms."""
     a, b = [9.0, 10.0, 10.0, 11.0], [12.0, 14.0, 14.0, 14.0, 16.0]
     a = [0.10 + (x - 10) * math.sqrt(1.5) / 100 for x in a]
     b = [0.14 + (x - 14) * math.sqrt(2) / 100 for x in b]
@@ -56,7 +56,7 @@ def test_welch_is_that_of_the_worked_example() -> None:
     assert comparison.p == pytest.approx(0.0077, abs=0.0003)
 
 
-def test_numbers_are_compared_by_their_logarithms() -> None:
+def test_metrics_are_compared_by_their_logarithms() -> None:
     """Errors of 10 % of A and of B, of six values each: t with 10 degrees of freedom is 2.228."""
     of_a, of_b = statistics.Estimate(10, 1, 6), statistics.Estimate(20, 2, 6)
     difference = statistics.difference(of_a, of_b)
@@ -66,7 +66,7 @@ def test_numbers_are_compared_by_their_logarithms() -> None:
     assert difference.interval(0.95) == pytest.approx((2 / factor - 1, 2 * factor - 1), abs=1e-3)
 
 
-def test_a_single_value_is_taken_to_vary_as_the_others_do() -> None:
+def test_a_single_value_is_assumed_to_vary_like_the_others() -> None:
     comparison = compared([0.10, 0.11, 0.12], [0.15], is_share=True)
     assert comparison is not None
     low, high = comparison.interval(0.95)
@@ -74,8 +74,8 @@ def test_a_single_value_is_taken_to_vary_as_the_others_do() -> None:
     assert compared([10.0], [15.0]) is None
 
 
-def test_values_that_never_vary_can_vary_within_their_ticks() -> None:
-    """An error of 1 / sqrt(12) a value, with 2 degrees of freedom."""
+def test_constant_values_may_vary_within_their_ticks() -> None:
+    """An error of 1 / sqrt(12) each, with 2 degrees of freedom."""
     same = compared([2.0, 2.0], [2.0, 2.0])
     assert same is not None
     assert (same.p, same.interval(0.95)) == (1.0, (0.0, 0.0))
@@ -87,9 +87,9 @@ def test_values_that_never_vary_can_vary_within_their_ticks() -> None:
     assert other.p == pytest.approx(statistics.tail_probability(math.sqrt(12), 2), abs=1e-6)
 
 
-def test_ranks_are_those_of_the_worked_example() -> None:
-    """Of 20 ways to choose three of six values, one has no pair the other way round, one has one
-    such pair, two have two: the p of two pairs is 2 x 4 / 20."""
+def test_ranks_equal_the_worked_example() -> None:
+    """Among the 20 ways to choose three of six values, one has no inverted pair, one has one, two
+    have two: p of two pairs is 2 x 4 / 20."""
     result = statistics.ranked_difference([1.0, 2.0, 4.0], [3.0, 5.0, 6.0])
     assert result.p == pytest.approx(2 * 2 / 20)
     result = statistics.ranked_difference([1.0, 2.0, 5.0], [3.0, 4.0, 6.0])
@@ -99,13 +99,13 @@ def test_ranks_are_those_of_the_worked_example() -> None:
     assert result.interval(0.95) == pytest.approx((-1.0, math.expm1(statistics.MAX_LOG)))
 
 
-def test_ranks_of_many_values_are_normal() -> None:
+def test_ranks_of_many_values_are_normally_distributed() -> None:
     few, many = statistics._rank_tail(50, 50), statistics._rank_tail(50, 51)
     assert many[1100] == pytest.approx(few[1075], rel=0.06)
 
 
-def test_holm_is_that_of_the_worked_example() -> None:
-    """The first two are differences, by a fourth and a third of 5 %; the third is none by half of
+def test_holm_equals_the_worked_example() -> None:
+    """The first two are significant, at a fourth and a third of 5 %; the third is not, at half of
     it, and the fourth has the same interval."""
     chances, levels = zip(*statistics.holm_corrected([0.01, 0.04, 0.03, 0.005]), strict=True)
     assert chances == pytest.approx([0.03, 0.06, 0.06, 0.02])
@@ -113,7 +113,7 @@ def test_holm_is_that_of_the_worked_example() -> None:
     assert statistics.holm_corrected([]) == []
 
 
-def test_outliers_are_those_of_the_printed_table() -> None:
+def test_outliers_equal_those_of_the_printed_table() -> None:
     """Grubbs' limits at 0.01, two-sided: 1.764 for five values, 2.482 for ten."""
     assert statistics.outliers([44.06, 41.02, 40.97, 41.05, 40.90]) == [0]
     assert statistics.outliers([42.06, 41.02, 40.97, 41.05, 40.90]) == [], "less than 5 %"
@@ -127,7 +127,7 @@ def test_outliers_are_those_of_the_printed_table() -> None:
 
 
 def covered(trials: int, count: int) -> float:
-    """Share of intervals of normal values that hold the true mean."""
+    """Share of intervals of normal values that contain the true mean."""
     draw = random.Random(count)
     t = statistics.t_quantile(0.975, count - 1)
     results = [
@@ -138,7 +138,7 @@ def covered(trials: int, count: int) -> float:
 
 
 def called(trials: int, moved: float) -> float:
-    """Share of pairs of five and eight values of unequal spread whose difference is called one."""
+    """Share of pairs of five and eight values of unequal spread that are reported as different."""
     draw = random.Random(7)
     result = 0
     for _ in range(trials):
@@ -151,12 +151,12 @@ def called(trials: int, moved: float) -> float:
 
 
 @pytest.mark.parametrize("count", [3, 10])
-def test_the_interval_holds_the_mean_as_often_as_it_says(count: int) -> None:
+def test_the_interval_contains_the_mean_as_often_as_claimed(count: int) -> None:
     assert 0.93 <= covered(4000, count) <= 0.97
 
 
 def course(draw: random.Random, count: int, length: float, moved: float) -> list[float]:
-    """Noise whose neighbours are alike for so many samples, about a mean of 10 + moved."""
+    """Noise about 10 + moved that is correlated over `length` samples."""
     keeps = math.exp(-1 / length) if length else 0.0
     step, value, result = math.sqrt(1 - keeps * keeps), draw.gauss(0, 1), []
     for _ in range(count):
@@ -166,7 +166,7 @@ def course(draw: random.Random, count: int, length: float, moved: float) -> list
 
 
 def of_courses(trials: int, count: int, length: float, moved: float = 0.0) -> tuple[float, float]:
-    """Shares of pairs of recordings whose difference is called one, and of which none is told."""
+    """Shares of pairs of recordings that are reported as different, and that get no report."""
     draw, called, untold = random.Random(int(length) + count), 0, 0
     for _ in range(trials):
         results = [course(draw, count, length, i * moved) for i in range(2)]
@@ -178,15 +178,15 @@ def of_courses(trials: int, count: int, length: float, moved: float = 0.0) -> tu
 
 
 @pytest.mark.parametrize("length", [0, 5, 60])
-def test_noise_whose_neighbours_are_alike_is_called_no_difference(length: float) -> None:
-    """Taken sample by sample, half of them would be."""
+def test_correlated_noise_is_not_reported_as_a_difference(length: float) -> None:
+    """Treated as independent samples, half of the pairs would differ."""
     called, untold = of_courses(150, 300, length)
     assert called <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 150)
     assert untold < 0.1 or length > 0
 
 
-def test_a_ratio_of_sums_weighs_its_parts() -> None:
-    """Cycles over seconds: a block in which a CPU hardly ran hardly counts."""
+def test_a_ratio_of_sums_weights_its_parts() -> None:
+    """Cycles over seconds: a block in which a CPU hardly ran has little weight."""
     cycles, ran = [3.0, 3.0, 0.001] * 20, [1.0, 1.0, 0.001] * 20
     estimate = statistics.estimate_of_series(cycles, ran)
     assert estimate.mean == pytest.approx(sum(cycles) / sum(ran))
@@ -194,8 +194,8 @@ def test_a_ratio_of_sums_weighs_its_parts() -> None:
 
 
 def test_remaining_correlation_increases_the_error() -> None:
-    """Sixteen blocks of which each two are alike, and opposite to the next two: the correlation of
-    neighbours is 0 over all, 1/16 less than of noise in the mean, so that 14.1 count."""
+    """Blocks alternate in pairs of opposite sign: the correlation of adjacent blocks is 0, that is
+    1/16 more than the mean of noise."""
     parts = [1.0, 1.0, -1.0, -1.0] * 8
     estimate = statistics.estimate_of_series(parts, [1.0] * 32)
     r = 1 / 32 + 1 / 32

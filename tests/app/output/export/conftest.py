@@ -1,4 +1,4 @@
-"""The recording that all forms are tried on."""
+"""The recording that all export formats are tested with."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Texts of whole columns equal those of each number by itself, and what is kept from interval to
-interval never shows."""
+"""Texts of whole columns equal those of single numbers, and results do not depend on cached
+ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def texts(cells: np.ndarray) -> list[str]:
 
 
 @given(st.lists(st.tuples(numbers, st.booleans()), max_size=60))
-def test_a_column_has_the_texts_of_its_numbers(signed: list[tuple[float, bool]]) -> None:
+def test_a_column_has_the_texts_of_its_values(signed: list[tuple[float, bool]]) -> None:
     values = [-value if negative else value for value, negative in signed]
     each = [json_number(value) for value in values]
     column = np.array(values, float)
@@ -71,7 +71,7 @@ def test_integers_and_exact_numbers() -> None:
 
 
 class Forgetful(Delimited):
-    """Makes each line from nothing."""
+    """Formats each line without a cache."""
 
     def interval(self, interval: object) -> None:
         self._contents = [b""] * len(self._contents)
@@ -80,7 +80,7 @@ class Forgetful(Delimited):
 
 
 def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], list[str]]:
-    """The lines of these intervals, made with and without what is kept."""
+    """The lines of these intervals, with and without the cache."""
     outputs = io.BytesIO(), io.BytesIO()
     classes: tuple[Any, Any] = Delimited, Forgetful
     forms = [make(session, MEASURES, out) for make, out in zip(classes, outputs, strict=True)]
@@ -99,7 +99,7 @@ def taken(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval
 
 
 @pytest.mark.parametrize("scenario", ["hotplug", "smt-mix", "hybrid"])
-def test_what_is_kept_between_intervals_does_not_show(scenario: str) -> None:
+def test_the_cache_does_not_change_the_output(scenario: str) -> None:
     hello, frames = messages(f"sim:{scenario},cpus=8", 90)
     session = Session(hello)
     kept, anew = lines(session, taken(session, frames))
@@ -108,7 +108,7 @@ def test_what_is_kept_between_intervals_does_not_show(scenario: str) -> None:
     assert kept == anew
 
 
-def test_a_reason_that_changes_while_the_same_values_are_missing() -> None:
+def test_a_reason_may_change_while_the_same_values_are_missing() -> None:
     hello, frames = messages("sim:smt-mix,cpus=8", 90)
     session = Session(hello)
     jumped = next(i for i in taken(session, frames) if np.any(i.doubts == Doubt.JUMPED))

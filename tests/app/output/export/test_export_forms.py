@@ -1,5 +1,5 @@
-"""The same recording in every format, against files that were read by a person, against what `stat`
-prints, and against readers that others have written."""
+"""The same recording in all formats, compared with reviewed files, with `stat`, and with
+independent parsers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_golden(recording: Path, name: str, form: str, metrics: tuple[str, ...] 
     assert result.decode() == exported.golden(name, result).decode()
 
 
-def test_the_recording_is_as_awkward_as_it_should_be(recording: Path) -> None:
+def test_the_recording_has_all_special_cases(recording: Path) -> None:
     result = rows(export(recording))
     assert {row["smt_method"] for row in result} >= {"one-thread", "bounds", "single"}
     assert {row["online"] for row in result} == {"true", "false"}
@@ -39,7 +39,7 @@ def test_the_recording_is_as_awkward_as_it_should_be(recording: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "openmetrics"])
-def test_no_form_contains_control_characters(tmp_path: Path, form: str) -> None:
+def test_no_format_contains_control_characters(tmp_path: Path, form: str) -> None:
     hostile = "a\x1b\x9b\x7f\u202e\u200bb"
     missing = [wire.Missing("ref", hostile)]
     hello = made.hello(
@@ -55,12 +55,12 @@ def test_no_form_contains_control_characters(tmp_path: Path, form: str) -> None:
     assert "\\u202e" in text
 
 
-# --- how far to believe it, in every format
+# --- doubtful samples in all formats
 
 
 def _doubtful(path: Path) -> Path:
     """A recording in which CPU 1 has too many reference cycles in the first of two seconds, and
-    which counts late and lost frames."""
+    which has late and lost frames."""
     greeting = made.hello([made.REF, made.CYCLES])
     results: list[wire.Message] = [greeting]
     for seq in range(21):
@@ -93,10 +93,10 @@ def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> Non
     assert {cpu: [s.value for s in v] for cpu, v in by_cpu.items()} == {"0": [0, 0], "1": [2, 0]}
 
 
-# --- whose it is
+# --- host, labels and command
 
 
-def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
+def test_all_formats_have_host_labels_command_and_start(tmp_path: Path) -> None:
     greeting, *frames = counted_messages()
     assert isinstance(greeting, wire.Hello)
     labels = {"run": "17", "who": "a b"}

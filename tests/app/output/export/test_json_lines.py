@@ -51,7 +51,7 @@ async def _printed(result: list[wire.Message], interval_ns: int, seconds: float)
         ("sim:hybrid", 1_000_000_000),
     ],
 )
-def test_jsonl_equals_the_lines_of_stat(tmp_path: Path, spec: str, every_ns: int) -> None:
+def test_jsonl_equals_the_output_of_stat(tmp_path: Path, spec: str, every_ns: int) -> None:
     result = messages(spec, 10.5)
     path = record(tmp_path / "recording", result)
     printed = asyncio.run(_printed(result, every_ns, 10.5))
@@ -67,7 +67,7 @@ def _summary(tmp_path: Path, notes: list[wire.Note]) -> dict[str, Any]:
     return result
 
 
-def test_marks_are_lines_where_they_were_set(tmp_path: Path) -> None:
+def test_marks_are_lines_at_their_time(tmp_path: Path) -> None:
     greeting, *frames = counted_messages()
     named = wire.Note("mark", 550_000_000, "recorder", {"label": "now\u2026"})
     path = record(tmp_path / "recording", [greeting, *frames[:6], named, *frames[6:]])
@@ -85,7 +85,7 @@ def test_marks_are_lines_where_they_were_set(tmp_path: Path) -> None:
         assert with_it == export(without, form)
 
 
-def test_the_command_that_was_recorded_is_in_the_summary(tmp_path: Path) -> None:
+def test_the_recorded_command_is_in_the_summary(tmp_path: Path) -> None:
     end = {
         "pid": 7, "status": 137, "wall_s": 0.6, "user_s": 0.5, "sys_s": 0.25, "missed": [1],
         "first_ns": [100_000_000, 125_000_000], "last_ns": [1_000_000_000, 1_250_000_000],
@@ -120,15 +120,15 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("watch", "told"), [("7", True), ("8", False), ("lmp", False)])
-def test_cpus_of_the_command_are_known_if_it_is_watched(watch: str, told: bool) -> None:
+def test_cpus_of_a_watched_command_are_known(watch: str, told: bool) -> None:
     command = RecordedCommand(Session(made.hello(watch=watch)))
     assert command.footprint is None
     command.take(wire.Note("run-start", 1, data={"pid": 7}))
     assert (command.footprint is not None) is told
 
 
-def test_cpus_of_the_command_are_known_if_another_job_is_watched() -> None:
-    """The probe looks at both; the command is there before its start."""
+def test_cpus_of_the_command_are_known_while_another_job_is_watched() -> None:
+    """The probe reads both; the command exists before its start."""
     hello = made.hello([], watch="lmp")
     session = Session(hello)
     command = RecordedCommand(session)
@@ -144,7 +144,7 @@ def test_cpus_of_the_command_are_known_if_another_job_is_watched() -> None:
     assert command.footprint is None
 
 
-def test_jsonl_of_some_measures(recording: Path) -> None:
+def test_jsonl_can_be_limited_to_some_metrics(recording: Path) -> None:
     data = export(recording, "jsonl", metrics=["util", "smt", "power_w", "cycles_count"])
     lines = [json.loads(line) for line in data.splitlines()]
     (interval, *_), summary = [x for x in lines if x["type"] == "interval"], lines[-1]

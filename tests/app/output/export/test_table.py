@@ -24,12 +24,12 @@ from perftop.session.values import cpu_values
 
 NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why", "task", "task_pid", "task_ratio",
              "job_run_s", "job_wait_s", "job_preemptions"}  # fmt: skip
-"""Columns that may be empty without a reason; so may those of bounds where states are known."""
+"""Columns that may be empty without a reason, as may bounds of known states."""
 
 
 @pytest.mark.parametrize("spec", [None, "sim:hybrid", "sim:idle,smt=1", "sim:smt-mix,smt=4"])
-def test_every_empty_cell_has_its_reason(tmp_path: Path, spec: str | None) -> None:
-    """And a column is there on any machine, even one that counts a single thing."""
+def test_all_empty_cells_have_a_reason(tmp_path: Path, spec: str | None) -> None:
+    """All columns exist on any machine, even on one that counts almost nothing."""
     result = counted_messages(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
     printed = rows(export(record(tmp_path / "recording", result)))
     header = (awkward.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
@@ -41,7 +41,7 @@ def test_every_empty_cell_has_its_reason(tmp_path: Path, spec: str | None) -> No
         assert empty - bounds == named - {""}
 
 
-def test_reasons_are_those_of_the_stream(tmp_path: Path) -> None:
+def test_reasons_equal_those_of_the_stream(tmp_path: Path) -> None:
     missing = [wire.Missing("cycles", "the watchdog has it"), wire.Missing("ipc", "no", None, [0])]
     path = record(tmp_path / "recording", counted_messages(missing=missing))
     first, second = rows(export(path))[:2]
@@ -73,7 +73,7 @@ def test_the_counted_share_of_the_time_is_printed(tmp_path: Path) -> None:
     assert (float(first["counted_ratio"]), float(second["counted_ratio"])) == (0.25, 1.0)
 
 
-def test_parquet_is_the_same_table(recording: Path) -> None:
+def test_parquet_equals_csv(recording: Path) -> None:
     printed = rows(export(recording))
     export(recording, "parquet")
     table = parquet.read_table(recording.with_name("exported")).to_pylist()
@@ -102,7 +102,7 @@ def test_empty_columns_keep_their_type(tmp_path: Path) -> None:
     assert types["smt_method"] == types["suspect"] == "string"
 
 
-# --- numbers of packages and L3s
+# --- metrics of packages and L3s
 
 
 KEYS = ("package_power_dram_w", "package_memory_read_bytes_per_s", "l3_memory_bytes_per_s")
@@ -112,7 +112,7 @@ def played() -> tuple[Hello, Sequence[Frame | Note]]:
     return messages_lasting("sim:memory,cpus=8,packages=2", 12)
 
 
-def test_each_cpu_has_the_number_of_its_package() -> None:
+def test_each_cpu_has_the_value_of_its_package() -> None:
     hello, messages = played()
     session = Session(hello)
     for _ in session.play(messages):
@@ -122,10 +122,10 @@ def test_each_cpu_has_the_number_of_its_package() -> None:
     result = cpu_values(session, interval, KEYS[1])
     for cpus, rate in zip(hello.packages, interval.packages[KEYS[1][8:]], strict=True):
         assert {float(result[session.position[cpu]]) for cpu in cpus} == {float(rate)}
-    assert np.isnan(cpu_values(session, interval, KEYS[2])).all()  # nobody monitors L3s there
+    assert np.isnan(cpu_values(session, interval, KEYS[2])).all()  # no L3 monitoring here
 
 
-def test_exports_have_it_once_a_package(tmp_path: Path) -> None:
+def test_exports_have_a_package_metric_once_a_package(tmp_path: Path) -> None:
     hello, messages = played()
     results: list[Message] = [hello, *messages]
     path = record(tmp_path / "recording", results)
@@ -138,7 +138,7 @@ def test_exports_have_it_once_a_package(tmp_path: Path) -> None:
     assert all("cpu=" not in line for line in lines)
 
 
-def test_bytes_a_second_are_no_seconds(tmp_path: Path) -> None:
+def test_bytes_per_second_are_not_converted_to_seconds(tmp_path: Path) -> None:
     hello, messages = played()
     path = record(tmp_path / "recording", [hello, *messages])
     keys = KEYS[1], "memory_read_bytes_per_s", "power_w"
@@ -150,7 +150,7 @@ def test_bytes_a_second_are_no_seconds(tmp_path: Path) -> None:
     assert not [name for name in units if "bytes" in name]
 
 
-# --- OpenMetrics, read by the parser of Prometheus' own client library
+# --- OpenMetrics, parsed by Prometheus' own client library
 
 
 def test_openmetrics_equals_json_lines(recording: Path) -> None:
@@ -169,8 +169,8 @@ def test_openmetrics_equals_json_lines(recording: Path) -> None:
     assert all(a.value <= b.value for a, b in pairwise(cycles))
 
 
-def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: Path) -> None:
-    """CPU 1 is off in the second of four seconds; the third lacks a sample."""
+def test_a_counter_that_is_temporarily_unknown_has_no_samples_then(tmp_path: Path) -> None:
+    """CPU 1 is off in the second of four seconds; a sample is lost in the third."""
     greeting = made.hello([made.REF], threads=1, cores=2)
     results: list[wire.Message] = [greeting]
     for seq in range(41):
@@ -188,7 +188,7 @@ def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: P
     assert printed["1"] == [(1, 1e8), (4, 2e8)]
 
 
-def test_openmetrics_names_its_units(recording: Path) -> None:
+def test_openmetrics_names_units(recording: Path) -> None:
     text = export(recording, "openmetrics").decode()
     assert text.endswith("\n# EOF\n")
     for family in families(text.encode()):
@@ -199,7 +199,7 @@ def test_openmetrics_names_its_units(recording: Path) -> None:
     assert "# UNIT perftop_busy_hertz hertz" in text
 
 
-def test_labels_may_hold_anything(tmp_path: Path) -> None:
+def test_labels_may_contain_anything(tmp_path: Path) -> None:
     identity = wire.Identity(name='the "best"\nof\\all')
     path = record(tmp_path / "recording", counted_messages(identity=identity))
     (labels,) = by_name(export(path, "openmetrics"))["perftop_info"]

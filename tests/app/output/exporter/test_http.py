@@ -1,4 +1,4 @@
-"""The server against clients that behave and clients that do not, and behind nginx."""
+"""The HTTP server with well-behaved and misbehaving clients, and behind nginx."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 )
-"""The header that Prometheus of Debian 12 sends."""
+"""The Accept header of Prometheus in Debian 12."""
 
 
 @asynccontextmanager
 async def served(
     render: Callable[[bool], bytes | None] = BODY.__getitem__,
 ) -> AsyncIterator[tuple[Server, int]]:
-    """A server on a port of its own."""
+    """A server on a free port."""
     server = Server(render)
     listener = await asyncio.get_running_loop().create_server(server.new_connection, "127.0.0.1", 0)
     async with listener:
@@ -47,7 +47,7 @@ async def served(
 
 
 async def asked(port: int, request: bytes) -> bytes:
-    """All that comes back."""
+    """The whole response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     content = await reader.read()
@@ -80,11 +80,11 @@ async def asked(port: int, request: bytes) -> bytes:
         (b"GET / HTTP/1.0\r\n: x", 400),
     ],
 )
-def test_answers(head: bytes, status: int) -> None:
+def test_responses_depend_on_method_and_path(head: bytes, status: int) -> None:
     assert answer(head, BODY.__getitem__).status == status
 
 
-def test_an_answer_has_a_body_unless_only_its_head_was_requested() -> None:
+def test_a_response_has_a_body_except_for_head() -> None:
     result = answer(b"GET /metrics HTTP/1.0", BODY.__getitem__).data
     head, _, body = result.partition(b"\r\n\r\n")
     assert body == b"old\n"
@@ -108,7 +108,7 @@ def test_an_answer_has_a_body_unless_only_its_head_was_requested() -> None:
         (";;,=,q=;q", False),
     ],
 )  # fmt: skip
-def test_the_form_is_negotiated(accept: str, openmetrics: bool) -> None:
+def test_the_format_is_negotiated(accept: str, openmetrics: bool) -> None:
     assert wants_openmetrics(accept) is openmetrics
     head = f"GET /metrics HTTP/1.0\r\nAccept: {accept}".encode()
     result = answer(head, BODY.__getitem__)
@@ -118,11 +118,11 @@ def test_the_form_is_negotiated(accept: str, openmetrics: bool) -> None:
     )
 
 
-def test_no_page_is_503() -> None:
+def test_the_status_without_a_page_is_503() -> None:
     assert answer(b"GET /metrics HTTP/1.0", lambda _: None).status == 503
 
 
-async def test_requests_arrive_in_any_pieces() -> None:
+async def test_requests_may_arrive_in_any_pieces() -> None:
     async with served() as (__, port):
         whole = await asked(port, GET)
         assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -135,7 +135,7 @@ async def test_requests_arrive_in_any_pieces() -> None:
         writer.close()
 
 
-async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
+async def test_headers_of_10_megabytes_are_refused_and_not_buffered() -> None:
     async with served() as (server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         result = asyncio.ensure_future(reader.read(1 << 16))
@@ -148,8 +148,8 @@ async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
         writer.close()
 
 
-async def test_a_thousand_idle_connections_lock_nobody_out() -> None:
-    """They are as many as are kept; a newer one takes the place of the oldest."""
+async def test_a_thousand_idle_connections_block_no_client() -> None:
+    """The oldest connection is closed when the limit is reached."""
     most = 0
     async with served() as (server, port):
         idle = []
@@ -165,10 +165,10 @@ async def test_a_thousand_idle_connections_lock_nobody_out() -> None:
     assert 1 < most <= http.MAX_CONNECTIONS
 
 
-async def test_unread_answers_are_limited(
+async def test_unread_responses_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They keep their places until they are dropped; others get status 503."""
+    """They occupy connections until they are dropped; other clients get status 503."""
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 4)
 
     async with served(lambda _: b"x" * (8 << 20)) as (server, port):
@@ -200,7 +200,7 @@ async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         seen = set(server.open)
 
         def both() -> bool:
-            seen.update(server.open)  # the first may be dropped before the second is there
+            seen.update(server.open)  # the first may be dropped before the second exists
             return len(seen) == 2
 
         await until_true(both, "both are there")
@@ -210,7 +210,7 @@ async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         taking.close()
 
 
-# --- nginx, as the exporter's page describes it: TLS, only for holders of a certificate
+# --- nginx as the exporter's page describes it: TLS with client certificates
 
 
 NGINX = """daemon off; master_process off; pid {here}/pid; error_log stderr;
@@ -229,7 +229,7 @@ def openssl(here: Path, *arguments: str) -> None:
 
 
 def certificates(here: Path) -> None:
-    """A certificate authority, and certificates signed by it for a host and a reader."""
+    """A certificate authority and its certificates for a host and a reader."""
     new = "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"
     openssl(
         here,
@@ -253,7 +253,7 @@ def certificates(here: Path) -> None:
 
 @contextlib.contextmanager
 def proxied(here: Path, target: str) -> Iterator[int]:
-    """The port of nginx, set up as on the page, except for paths and ports."""
+    """The port of nginx, configured as on the page except for paths and ports."""
     page = (ROOT / "app/perftop/docs/exporter.md").read_text(encoding="utf-8")
     (server,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
     with socket.socket() as free:
@@ -291,7 +291,7 @@ def asked_behind_nginx(
         return answer.status, answer.read()
 
 
-def test_only_holders_of_a_certificate_read(tmp_path: Path) -> None:
+def test_only_clients_with_a_certificate_can_read(tmp_path: Path) -> None:
     for name in ("nginx", "openssl"):
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed")

@@ -1,4 +1,4 @@
-"""The page, parsed by Prometheus' own client library."""
+"""The metrics page, parsed by Prometheus' own client library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LABELS = {
     "perftop_series": set(),
     "perftop": {"version", "model", "source", "smt_method"},
 }
-"""Others rely on these names."""
+"""Label names, a stable interface."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def story() -> list[wire.Message]:
     return messages("turbo-drop,cpus=16", 20)
 
 
-def test_names_labels_and_kinds(story: list[wire.Message]) -> None:
+def test_names_labels_and_types_are_stable(story: list[wire.Message]) -> None:
     results = {
         metric.name: metric for metric in families(fed_page(story)[1].text(openmetrics=True))
     }
@@ -62,7 +62,7 @@ def test_names_labels_and_kinds(story: list[wire.Message]) -> None:
 
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize("spec", ["smt-mix,cpus=16", "guest", "hybrid,cpus=8", "steady,smt=4"])
-def test_both_forms_say_the_same(spec: str, detail: Detail) -> None:
+def test_both_formats_have_the_same_values(spec: str, detail: Detail) -> None:
     _, page = fed_page(messages(spec, 3, 500_000_000), detail)
     first = series(page.text(openmetrics=True))
     second = series(page.text(openmetrics=False), openmetrics=False)
@@ -71,7 +71,7 @@ def test_both_forms_say_the_same(spec: str, detail: Detail) -> None:
     assert first["perftop_series",] == len(first) == page.series
 
 
-def test_units_are_in_openmetrics_only(story: list[wire.Message]) -> None:
+def test_units_are_printed_in_openmetrics_only(story: list[wire.Message]) -> None:
     _, page = fed_page(story)
     assert b"# UNIT perftop_ceiling_hertz hertz\n" in page.text(openmetrics=True)
     assert page.text(openmetrics=True).endswith(b"\n# EOF\n")
@@ -80,12 +80,14 @@ def test_units_are_in_openmetrics_only(story: list[wire.Message]) -> None:
 
 
 @pytest.mark.parametrize(("packages", "most"), [(1, 60), (2, 95)])
-def test_a_host_has_some_sixty_series_however_many_cpus_it_has(packages: int, most: int) -> None:
+def test_the_number_of_series_does_not_depend_on_the_number_of_cpus(
+    packages: int, most: int
+) -> None:
     _, page = fed_page(messages(f"turbo-drop,cpus=64,packages={packages}", 20, 10**9))
     assert page.series < most
 
 
-def test_detail_divides_the_same_sums(story: list[wire.Message]) -> None:
+def test_detailed_series_add_up_to_the_same_sums(story: list[wire.Message]) -> None:
     coarse = shown_series(fed_page(story)[1])
     for detail in DETAILS[1:]:
         fine = shown_series(fed_page(story, detail)[1])
@@ -126,7 +128,7 @@ def test_missing_families_of_a_vm_have_a_reason() -> None:
     assert modes == {"busy", "idle", "steal"}
 
 
-def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
+def test_the_time_below_the_ceiling_is_unknown_without_a_clock() -> None:
     """0 would mean that no core was ever below it."""
     given = messages("turbo-drop,cpus=4", 2)
     hello = given[0]
@@ -145,7 +147,7 @@ def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
 
 
-def test_owners_are_exported_if_asked_for() -> None:
+def test_owners_are_exported_on_request() -> None:
     greeting, *rest = messages("demo,cpus=8", 10)
     assert isinstance(greeting, wire.Hello)
     session = Session(greeting)
@@ -157,8 +159,8 @@ def test_owners_are_exported_if_asked_for() -> None:
     assert owner_s["nginx.service", "run"] > 0.1
 
 
-def test_no_name_of_a_program_is_exported() -> None:
-    """Neither of tasks, nor in a reason that a probe gives."""
+def test_names_of_programs_are_never_exported() -> None:
+    """Neither as tasks nor in a reason given by the probe."""
     given = messages("demo,cpus=8", 40)
     names = {
         str(task[1])

@@ -1,4 +1,4 @@
-"""Files shipped with the exporter, checked by the programs that read them; missing programs are
+"""Files shipped with the exporter, checked by the programs that use them; missing programs are
 reported by name."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perftop.verbs.serve import SHIPPED, shipped_text
 WORDS = re.compile(r"\bperftop_[a-z_]+")
 INTERVAL = "$__rate_interval"
 LIMIT = 2.0
-"""Exposure of the service, by systemd's own measure of 0 to 10."""
+"""Maximum exposure of the service, as rated by systemd from 0 to 10."""
 
 
 def program(name: str) -> str:
@@ -44,14 +44,14 @@ def run(*command: str | Path, status: int = 0, **more: Any) -> str:
 
 
 def expressions() -> Iterator[str]:
-    """Those of the board's panels."""
+    """The expressions of the dashboard's panels."""
     for panel in json.loads(shipped_text("dashboard"))["panels"]:
         for target in panel["targets"]:
             yield target["expr"]
 
 
 def samples() -> set[str]:
-    """All names of samples that the exporter can have."""
+    """All sample names of the exporter."""
     results = [*shown_series(fed_page(messages("turbo-drop,cpus=4", 20))[1]),
             *shown_series(fed_page(messages("guest", 1))[1])]  # fmt: skip
     return {name for name, *_ in results}
@@ -68,7 +68,7 @@ def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
     assert run(tool, "check", "metrics", input=text) == ""
 
 
-def test_promtool_takes_the_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
     tool = program("promtool")
     path = tmp_path / "rules.yml"
     path.write_text(shipped_text("rules"))
@@ -139,18 +139,17 @@ tests:
 """
 
 
-def test_the_alert_is_for_a_package_below_its_ceiling_for_a_tenth_of_an_hour(
+def test_the_alert_fires_for_a_package_below_its_ceiling_for_10_percent_of_the_time(
     tmp_path: Path,
 ) -> None:
-    """Seven seconds a minute are 11.7 %; five are not enough; a limit that somebody set is no
-    alarm."""
+    """Seven seconds a minute are 11.7 %; five are too few; configured limits raise no alert."""
     tool = program("promtool")
     (tmp_path / "rules.yml").write_text(shipped_text("rules"))
     (tmp_path / "cases.yml").write_text(CASES)
     assert "SUCCESS" in run(tool, "test", "rules", "cases.yml", cwd=tmp_path)
 
 
-def test_rules_and_board_query_existing_families() -> None:
+def test_rules_and_dashboard_query_existing_families() -> None:
     there = samples()
     text = [shipped_text("rules").replace("instance:perftop_", "instance:"), *expressions()]
     request = {word for each in text for word in WORDS.findall(each)}
@@ -161,7 +160,7 @@ def test_rules_and_board_query_existing_families() -> None:
 # --- Grafana
 
 
-def test_promtool_accepts_every_expression_of_the_board(tmp_path: Path) -> None:
+def test_promtool_accepts_all_expressions_of_the_dashboard(tmp_path: Path) -> None:
     tool = program("promtool")
     rules = [
         {"record": f"a:b{i}", "expr": expression.replace(INTERVAL, "5m").replace("$instance", ".*")}
@@ -173,8 +172,8 @@ def test_promtool_accepts_every_expression_of_the_board(tmp_path: Path) -> None:
     assert f"{len(rules)} rules found" in run(tool, "check", "rules", path)
 
 
-def test_the_board_is_whole() -> None:
-    """Every panel has its place, its source and a span of rates that fits any scrape interval."""
+def test_the_dashboard_is_complete() -> None:
+    """All panels have a position, a data source, and a rate window for any scrape interval."""
     board = json.loads(shipped_text("dashboard"))
     assert {board["title"], board["uid"]} == {"perftop"}
     variables = {each["name"] for each in board["templating"]["list"]}
@@ -201,7 +200,7 @@ def test_the_board_is_whole() -> None:
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """A directory with both, as they are printed. The service runs a program that exists."""
+    """A directory with both printed units. The service runs an existing program."""
     for name in ("unit", "socket", "recorder"):
         text = printed(name)
         path = tmp_path / SHIPPED[name]
@@ -212,14 +211,14 @@ def units(tmp_path: Path) -> Path:
 
 
 def printed(name: str) -> str:
-    """A file as the command prints it."""
+    """A file as printed by the command."""
     words = ("record", "--print-unit") if name == "recorder" else ("exporter", f"--print-{name}")
     result = runs_here(*words)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 
 
-def test_systemd_takes_the_units(units: Path) -> None:
+def test_systemd_accepts_the_units(units: Path) -> None:
     tool = program("systemd-analyze")
     names = "perftop.service", "perftop.socket", "perftop-record.service"
     assert run(tool, "verify", *(units / name for name in names)) == ""
@@ -233,21 +232,21 @@ def test_the_services_are_hardened(units: Path, name: str) -> None:
     assert float(level) <= LIMIT
 
 
-def test_the_service_of_the_black_box_has_a_valid_command_line() -> None:
+def test_the_recording_service_has_a_valid_command_line() -> None:
     (line,) = re.findall(r"^ExecStart=@PERFTOP@ (.*)$", shipped_text("recorder"), re.MULTILINE)
     options = cli._parse_arguments(line.split())
     assert (options.ring, options.max_size) == (600 * 10**9, 500 * 10**6)
     assert record.episode_kinds(options.on)
 
 
-def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
+def test_the_service_has_only_the_capabilities_of_perf() -> None:
     text = shipped_text("unit")
     for name in ("AmbientCapabilities", "CapabilityBoundingSet"):
         assert f"\n{name}=CAP_PERFMON CAP_BPF\n" in text
     assert "\nDynamicUser=yes\n" in text
 
 
-# --- all of them are in the package
+# --- package contents
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -1,4 +1,4 @@
-"""Counters of the exporter against the schedule of the simulated machine, not its counters."""
+"""Counters of the exporter, compared with the schedule of the simulated machine."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def windows(spec: str, seconds: float, kind: str) -> list[dict[str, Any]]:
 
 
 def of(result: Series, name: str, *labels: str) -> float:
-    """The sum over all series of this name that have these labels."""
+    """The sum of all series with this name and these labels."""
     return sum(value for place, value in series_named(result, name) if {*labels} <= {*place})
 
 
 @pytest.mark.parametrize("sample_ns", SAMPLES_NS)
 @pytest.mark.parametrize("spec", ["smt-mix,cpus=16", "smt-mix,cpus=32,packages=2"])
-def test_states_are_those_of_the_schedule_and_sum_to_the_time_of_the_cores(
+def test_states_match_the_schedule_and_add_up_to_the_time_of_the_cores(
     spec: str, sample_ns: int
 ) -> None:
     session, page = played(spec, SECONDS, sample_ns)
@@ -64,7 +64,7 @@ def test_states_are_those_of_the_schedule_and_sum_to_the_time_of_the_cores(
 
 
 @pytest.mark.parametrize("spec", ["halts,cpus=8", "neighbour,cpus=8", "smt-mix,cpus=16"])
-def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
+def test_modes_and_counts_match_the_schedule(spec: str) -> None:
     session, page = played(spec, SECONDS)
     screen = shown_series(page)
     cpus = windows(spec, SECONDS, "cpu")
@@ -77,7 +77,7 @@ def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
         return sum(of(screen, "perftop_cpu_seconds_total", name) for name in names)
 
     near = 0.002 * whole_s
-    # In an idle CPU that polls reference cycles go on: the schedule counts that as running.
+    # Reference cycles of an idle CPU that polls advance: the schedule counts that as running.
     assert mode("busy", "poll") == pytest.approx(total("util"), rel=0.005)
     assert mode("idle") == pytest.approx(total("idle"), rel=0.01, abs=near)
     assert mode("steal") == pytest.approx(total("steal"), rel=0.02, abs=0.2)
@@ -106,8 +106,8 @@ EPISODES = [
 @pytest.mark.parametrize(
     ("spec", "kind", "sample_ns"), cases_by_day(EPISODES, [EPISODES[i] for i in (0, 3, 6, 7, 9)])
 )
-def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: int) -> None:
-    seconds = 33 if spec.startswith("license") else 37  # at neither an episode runs
+def test_seconds_of_episodes_match_the_script(spec: str, kind: str, sample_ns: int) -> None:
+    seconds = 33 if spec.startswith("license") else 37  # no episode runs at either time
     _, page = played(spec, seconds + LATE_S, sample_ns)
     result, sample_s = shown_series(page), sample_ns / 1e9
     true: dict[str, list[float]] = defaultdict(list)
@@ -134,15 +134,15 @@ def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
     assert result == pytest.approx(cycles, rel=0.03)
 
 
-def test_a_running_episode_is_printed_before_it_ends() -> None:
-    """It is late by the time in which an episode can still prove to have ended."""
+def test_a_running_episode_is_exported() -> None:
+    """It is delayed by the time in which an episode can still turn out to have ended."""
     _, page = fed_page(messages("license,cpus=12", 19))  # from 11 s to 20 s
     result = shown_series(page)["perftop_below_ceiling_seconds_total", "license", "0"]
     assert result == pytest.approx(19 - 11 - LATE_S, abs=0.21)
 
 
 @pytest.mark.parametrize("spec", ["hotplug,cpus=4", "jitter,cpus=8", "demo,cpus=8", "guest"])
-def test_counters_only_grow(spec: str) -> None:
+def test_counters_never_decrease(spec: str) -> None:
     before: Series = {}
 
     def grown(page: Page) -> None:
@@ -157,7 +157,7 @@ def test_counters_only_grow(spec: str) -> None:
 
 
 def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
-    """The cycles of CPU 2 jump once: no count of that sample is added, and its time is."""
+    """The cycles of CPU 2 jump once: counts of that sample are left out, but its time is added."""
     hello, printed = awkward.messages()
     sane = [
         message for message in printed if not isinstance(message, wire.Frame) or message.seq < 30
@@ -174,8 +174,8 @@ def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     assert busy == pytest.approx(rest["perftop_cpu_seconds_total", "2", "busy", "0"], rel=1e-3)
 
 
-def test_a_lost_read_of_a_core_is_time_that_is_unknown() -> None:
-    """A row that restarts has no difference to the previous row, so its time is unknown."""
+def test_the_time_of_a_core_is_unknown_during_a_lost_read() -> None:
+    """A restarted row has no difference from the previous row, so its time is unknown."""
     given = messages("steady,cpus=4", 10)
     hello = given[0]
     assert isinstance(hello, wire.Hello)
@@ -200,7 +200,7 @@ STEP = int(made.TSC_HZ / 10)
 
 
 def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
-    """One CPU that runs for 60 ms of 100, 20 of these polling; its reference counter may jump."""
+    """A CPU that runs for 60 of 100 ms and polls for 20 of them; its reference counter may jump."""
     hello = made.hello([made.REF, IDLE, POLL], threads=1)
     results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
@@ -210,7 +210,7 @@ def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
     return results
 
 
-def test_polling_is_no_work_although_reference_cycles_advance() -> None:
+def test_polling_is_not_work_although_reference_cycles_advance() -> None:
     screen = shown_series(fed_page(halves(10))[1])
     printed = {
         labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
@@ -227,10 +227,10 @@ def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
     assert printed == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
 
 
-def test_no_moment_counts_twice_and_takeovers_have_one_cause(
+def test_overlapping_episodes_count_once_and_takeovers_have_one_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two groups of cores are below their ceiling for the same cause, at times together."""
+    """Two groups of cores are below their ceiling for the same cause at overlapping times."""
     given = halves(100)
     assert isinstance(given[0], wire.Hello)
     ms = 1_000_000
@@ -251,15 +251,14 @@ def test_no_moment_counts_twice_and_takeovers_have_one_cause(
     assert screen["perftop_episode_seconds_total", "counters", "suspect", "0"] == pytest.approx(0.2)
 
 
-# --- time of cores is neither lost nor made
+# --- the time of cores is complete
 
 
 UNREAD = 0
 
 
 def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
-    """Two cores of one thread that run for half of the time. `flags`: of the first core, by
-    sample."""
+    """Two cores of one thread that run half of the time. `flags`: of the first core, by sample."""
     hello = made.hello([made.REF], cores=2, threads=1)
     results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
@@ -277,7 +276,7 @@ def printed(page: Page) -> dict[str, float]:
     ("flags", "unknown_s"),
     [
         ({}, 0.0),
-        (dict.fromkeys(range(5, 12), UNREAD), 0.0),  # the next read covers it all
+        (dict.fromkeys(range(5, 12), UNREAD), 0.0),  # the next read covers all of it
         ({5: wire.ROW_SAMPLED | wire.ROW_WIDE}, 0.0),
         ({5: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.1),
         (dict.fromkeys(range(5, 9), UNREAD) | {9: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.5),
@@ -291,7 +290,7 @@ def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float)
     assert sum(answer.values()) == pytest.approx(2.0)
 
 
-def test_time_is_not_that_of_a_core_that_is_off() -> None:
+def test_an_offline_core_adds_no_time() -> None:
     given = stream(dict.fromkeys(range(11, 16), wire.ROW_OFFLINE))
     at = [1 + 11, 1 + 16]
     for place, online in zip(at[::-1], (True, False), strict=True):
@@ -304,7 +303,7 @@ def test_time_is_not_that_of_a_core_that_is_off() -> None:
 
 
 def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
-    """One gets another place, one is joined to another, one is gone."""
+    """One core moves to another position, two are joined, and one is removed."""
     hello = made.hello([made.REF], cores=4, threads=1)
     time = CoreTime(Session(hello))
     time.seconds[:, 0] = [1, 2, 4, 8]
@@ -338,7 +337,7 @@ def test_cpus_without_a_package_have_no_package_label() -> None:
     assert np.isclose(screen["perftop_smt_seconds_total", "lp0"], 0.1)
 
 
-def test_owners_have_the_time_of_their_tasks_and_are_bounded() -> None:
+def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:
     machine = guest()
     session = Session(machine.hello)
     owner_time = OwnerTime(session)
