@@ -1,4 +1,4 @@
-"""The probe under limits of the kernel."""
+"""The probe under resource limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW = 64
 def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
     source: str, tmp_path: Path
 ) -> None:
-    """The soft limit is too low, the hard one is not."""
+    """The soft limit is too low, but the hard limit is not."""
     trees.machine(tmp_path, CPUS)
     for cpu in range(CPUS):
         for state in range(3):
@@ -67,7 +67,7 @@ def test_failures_are_named_in_one_line(
 
 
 def test_a_closed_stdin_does_not_end_the_stream() -> None:
-    """No file of ours takes its place, so the stream goes on until the reader leaves."""
+    """No other file gets its descriptor, so the stream continues until the reader ends."""
     line = f"{sys.executable} -m perfprobe stream --source sim <&- | head -c 1"
     result = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
     assert (len(result.stdout), result.stderr) == (1, b"")

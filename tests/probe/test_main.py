@@ -51,7 +51,7 @@ def test_impossible_events(
 ) -> None:
     monkeypatch.setattr(
         access, "drop_capabilities", lambda *_: None
-    )  # tests after this one need theirs
+    )  # later tests need their capabilities
     assert command.main(["stream", *line.split()]) == status
     assert told in capsys.readouterr().err
 
@@ -59,7 +59,7 @@ def test_impossible_events(
 def test_an_empty_selection_of_cpus_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the shell leaves it of a variable that is not set."""
+    """The shell passes this for a variable that is not set."""
     monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
     assert command.main(["stream", "--source", "sim", "--cpus", ""]) == 2
     assert "the selection is empty" in capsys.readouterr().err

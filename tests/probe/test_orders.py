@@ -1,4 +1,4 @@
-"""Orders on stdin: they may arrive in pieces, and nothing else is an order."""
+"""Orders on stdin: they may arrive in pieces, and all other input is ignored."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ BIG = bytes(200_000)
 
 
 class Fake(made.Source):
-    """A source that has `frames` frames, each due at once; then never again."""
+    """A source that has `frames` frames, all due at once, and then no more."""
 
     def __init__(self, frames: int = 10**9, size: int = 1000) -> None:
         self.hello: Hello = made.hello([made.REF], threads=1)
@@ -106,7 +106,7 @@ def test_the_hello_is_written_before_anything_that_may_wait_for_it() -> None:
 
 
 def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
-    reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the queue holds 8
+    reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the limit of the queue is 8 MB
     reader.start()
     wait_for(lambda: reader.source.given == 300, "300 frames")
     data = b""
@@ -185,7 +185,7 @@ def test_bytes_on_stdin_do_not_trigger_a_sample() -> None:
 
 
 class Clock:
-    """The time of a loop that never waits: a poll lets it pass. It counts what the loop does."""
+    """The clock of a loop that never waits: poll advances it. Counts polls and writes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = time.monotonic_ns()
@@ -234,7 +234,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     source = sim.open_sim(f"sim:smt-mix,cpus={cpus}", sample_ns)
     source.pace(rounds * sample_ns)
     clock = Clock(monkeypatch)
-    clock.until_ns = clock.now_ns + 21 * sample_ns // 2  # the first round, and ten after it
+    clock.until_ns = clock.now_ns + 21 * sample_ns // 2  # the first round and ten more
     request: list[int] = []
     poll = source.poll
 
@@ -261,6 +261,6 @@ def test_signals_become_readable_and_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with serve.stop_signals() as fd:
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)  # not ours: the terminal's, ignored
+        os.kill(os.getpid(), signal.SIGINT)  # meant for the terminal: ignored
         wait_for(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
     assert signal.getsignal(signal.SIGTERM) == before

@@ -1,4 +1,4 @@
-"""Leaves as registers: dumps of real CPUs, values put together by hand, and garbage."""
+"""CPUID leaves: dumps of real CPUs, values written by hand, and garbage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GENOA_GUEST: dict[int, Registers] = {
     0x80000000: (0x80000021, 0x68747541, 0x444D4163, 0x69746E65),
     0x80000007: (0, 0, 0, 0x100),
     0x80000008: (0x303030, 0x50020005, 0x7001, 0),
-    0x80000022: (0xFFFFFFFF, 0xFFFFFFFF, 0, 0),  # beyond the highest: must not be believed
+    0x80000022: (0xFFFFFFFF, 0xFFFFFFFF, 0, 0),  # above the highest leaf: must be ignored
 }
 
 
@@ -79,10 +79,10 @@ def test_perfmon(registers: Registers, expected: Perfmon) -> None:
     "registers",
     [
         (0x07300004, 0, 0, 0x603),  # no counter
-        (0x0730FF04, 0, 0, 0x603),  # 255 of them: their selects would be other registers
-        (0x07000404, 0, 0, 0x603),  # of no bits
-        (0x07FF0404, 0, 0, 0x603),  # of 255
-        (0x07300404, 0, 0, 0x003),  # fixed ones of no bits
+        (0x0730FF04, 0, 0, 0x603),  # 255 counters: their selects would be other registers
+        (0x07000404, 0, 0, 0x603),  # 0 bits wide
+        (0x07FF0404, 0, 0, 0x603),  # 255 bits wide
+        (0x07300404, 0, 0, 0x003),  # fixed counters 0 bits wide
         (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
     ],
 )
@@ -97,7 +97,7 @@ def test_garbled_perfmon_is_none(registers: Registers) -> None:
         (0x07300403, 0x603, True),  # Nehalem to Broadwell
         (0x07300404, 0x603, True),  # Skylake to Cascade Lake
         (0x07280203, 0x503, True),  # Knights Landing
-        (0x07300404, 0x8603, False),  # Goldmont Plus: version 4 and gone
+        (0x07300404, 0x8603, False),  # Goldmont Plus: version 4, but removed
         (0x08300805, 0x8604, False),  # Ice Lake
         (0x07300402, 0x603, False),  # version 2 never had it
         (0x07300402, 0x8603, False),  # KVM
@@ -173,11 +173,11 @@ def test_bits_of_a_real_guest() -> None:
     assert cpuid.has_feature(guest, "invariant-tsc") is True
     assert cpuid.has_feature(guest, "aperfmperf") is False
     assert cpuid.has_feature(guest, "aperfmperf-read-only") is False
-    assert cpuid.has_feature(guest, "amd-perfmon-v2") is False  # leaf beyond the highest
+    assert cpuid.has_feature(guest, "amd-perfmon-v2") is False  # above the highest leaf
 
 
 def test_leaves_beyond_the_highest_are_absent() -> None:
-    # Intel answers those with the highest one's registers.
+    # Intel CPUs return the registers of the highest leaf.
     old = Fake({0: (0x0D, *INTEL[1:]), 0x15: (2, 168, 0, 0), 0x16: (2100, 0, 0, 0)})
     assert cpuid.crystal(old) is None
     assert cpuid.base_mhz(old) is None

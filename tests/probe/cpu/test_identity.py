@@ -52,7 +52,7 @@ def test_other_architectures(tmp_path: Path) -> None:
     assert identity.identity(tmp_path) == Identity(name="POWER9, altivec supported")
 
 
-def test_fields_missing_from_the_first_cpu_are_not_taken_from_the_second(tmp_path: Path) -> None:
+def test_missing_fields_of_the_first_cpu_are_not_taken_from_the_second(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/cpuinfo", "\nprocessor: 0\n\nprocessor: 1\nmodel name: other\n")
     assert identity.identity(tmp_path) == Identity()
 

@@ -93,8 +93,8 @@ def test_model(row: Row, model: int) -> None:
 
 
 def has_turbo(uarch: Uarch, text: str) -> None:
-    """Whether the turbo registers are those of the text: groups and KNL's have a word before the
-    registers, and counts of modules of four cores have "x4"."""
+    """Whether the turbo registers match the text: groups and KNL have a word before the registers,
+    and counts of modules of four cores have "x4"."""
     if text == "-":
         assert uarch.turbo is None
         return
@@ -147,7 +147,7 @@ def test_diamond_rapids_has_neither_power_nor_limits_in_msrs() -> None:
 
 
 def test_limit_reasons_seen_on_a_haswell_server() -> None:
-    """A Dell server's register was C500C100h."""
+    """The register of a Dell server was C500C100h."""
     limits = find_uarch(INTEL, 6, 0x3F, 2).limits
     assert limits is not None
     results = [part for bit, part in enumerate(limits.parts) if 0xC500C100 >> bit & 1]
@@ -158,7 +158,7 @@ def test_limit_reasons_seen_on_a_haswell_server() -> None:
 @pytest.mark.parametrize(
     ("announced", "bits"), [(0x90, [0, 2, 4, 6, 8, 10, 12, 14]), (0x10, [0, 2, 4, 6, 8, 10])]
 )
-def test_thermal_bits_are_those_that_cpuid_announces(announced: int, bits: list[int]) -> None:
+def test_thermal_bits_are_those_listed_by_cpuid(announced: int, bits: list[int]) -> None:
     seen = (0x50654, 0, 0, 1 << 22)
     thermal = find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=seen, x06=(announced, 0, 0, 0))).thermal
     assert thermal is not None

@@ -71,7 +71,7 @@ def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
     result = find_uarch(INTEL, 6, model, 1, leaves)
     assert factors(multipliers(result, leaves, 0x80838F3011800), "any_thread") == [24, 1, 96]
     assert factors(multipliers(result, leaves, 0x80838F3011800), "one_thread") == [24, 1, 96]
-    # Without the MSR the TSC tells; without either, nothing is better than a wrong guess.
+    # Without the MSR the TSC decides; without either, no value is better than a wrong one.
     assert factors(multipliers(result, leaves, None, 2.394e9), "one_thread") == [24, 1, 96]
     assert multipliers(result, leaves, None) == []
 

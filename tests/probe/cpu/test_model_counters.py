@@ -49,11 +49,11 @@ def test_licenses() -> None:
     icx = configs(find_uarch(INTEL, 6, 0x6A, 6, machine(V5)).licenses)
     assert icx == {"license_1": 0x1828, "license_2": 0x2028}
     adl = find_uarch(INTEL, 6, 0x97, 2, machine(V5), "P").licenses
-    assert configs(adl) == {}  # its codes have no description
-    # 0x28 is something else on Skymont, and the lists of these have none.
+    assert configs(adl) == {}  # its codes are undocumented
+    # 0x28 is another event on Skymont, and these models have no such event.
     for model, side in ((0x97, "E"), (0xAA, "P"), (0xC6, "P"), (0xC6, "E")):
         assert find_uarch(INTEL, 6, model, 0, machine(V5), side).licenses == {}
-    # Levels of clients from Ice Lake on hardly lower the clock.
+    # On clients since Ice Lake, levels hardly lower the clock.
     for model in (0x8F, 0xCF, 0xAD, 0x5E, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7):
         assert find_uarch(INTEL, 6, model, 0, machine(V5)).licenses == {}
 
@@ -132,7 +132,7 @@ def test_unknown_model_that_denies_the_reference_event() -> None:
     assert result.events.keys() == {"ref", "cycles", "instructions"}
     assert result.methods == ("traced", "bounds")
     known = find_uarch(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
-    assert known.methods == ANY  # Nehalem's own event is under the same code
+    assert known.methods == ANY  # Nehalem's own event has the same code
 
 
 def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
@@ -147,7 +147,7 @@ def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
 
 @pytest.mark.parametrize("model", [0xBD, 0xC5, 0xC6])
 def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
-    """Leaf 0AH has the part that both core types have: 8 and 3."""
+    """Leaf 0AH has the counters that both core types have: 8 and 3."""
     shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
 
     def p_core(leaf: int, subleaf: int = 0, /) -> Registers | None:

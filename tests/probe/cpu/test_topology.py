@@ -1,4 +1,4 @@
-"""topology.read on machines whose topology is written out here by hand."""
+"""Compares topology.read with topologies that are written here by hand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_core_types_by_capacity_or_base_clock(
 
 
 def test_a_core_type_is_ranked_by_its_strongest_cpu(tmp_path: Path) -> None:
-    """Some small cores are favoured as well: 640 is near to 690, not to 1024."""
+    """Some small cores are favoured as well: 640 is closer to 690 than to 1024."""
     trees.hybrid(tmp_path, pmus=False)
     for n in range(32):
         weak = "690" if n % 2 else "640"

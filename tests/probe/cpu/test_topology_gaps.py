@@ -1,4 +1,4 @@
-"""topology.read where files are missing or garbled."""
+"""Tests topology.read with missing or garbled files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
 def test_the_older_name_of_the_siblings_list(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     for n in range(96):
-        for name in ("core_cpus_list", "core_id"):  # without ids, the list alone tells
+        for name in ("core_cpus_list", "core_id"):  # without ids, only the list is left
             (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
     assert topology.read(tmp_path)[0].siblings == [0, 48]
 

@@ -29,7 +29,7 @@ def moved(root: Path, before: disturbance.CpuCounts) -> dict[str, float | None]:
     return disturbance.changes_during(0, [2], before, disturbance.read_counts(0, root))
 
 
-def test_movements_between_two_readings(tmp_path: Path) -> None:
+def test_differences_between_two_reads(tmp_path: Path) -> None:
     machine(tmp_path, 10, 100, 3)
     first = disturbance.read_counts(0, tmp_path)
     machine(tmp_path, 30, 150, 4)

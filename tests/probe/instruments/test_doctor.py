@@ -1,5 +1,5 @@
-"""The checks of `doctor` on trees of files: what a user may read. Every refusal has a reason, and a
-fix if there is one that works for a Python program.
+"""The checks of `doctor` on trees of files. Every refusal has a reason, and a fix if one works for
+Python programs.
 """
 
 from __future__ import annotations

@@ -124,8 +124,7 @@ def test_the_number_of_rounds_is_limited_if_the_clock_stops() -> None:
 
 
 def test_the_interval_contains_the_truth_with_its_confidence() -> None:
-    """The noise is Gaussian, 1/sqrt(n) in a round of n. Tests rounds that grow, and rounds of one
-    size."""
+    """The noise is Gaussian, 1/sqrt(n) in a round of n. Tests growing and constant rounds."""
     for sizes in ([64 * 2**i for i in range(8)], [64] * 10, [64, 256, 1024, *[4096] * 10]):
         generator = random.Random(7)
         inside = 0

@@ -124,7 +124,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_every_stamp_has_the_instructions_of_its_name(code: list[str]) -> None:
-    """There is one stamp before the loop and eight in it, with no waiting instruction or branch
+    """One stamp precedes the loop and eight are in it, without a waiting instruction or branch
     between them."""
     stamps = 9
     assert code.count("rdtscp") == 2 * stamps
@@ -354,7 +354,7 @@ def test_costlier_methods_cost_more(answer: dict[str, Any]) -> None:
 
 
 def test_the_tsc(answer: dict[str, Any]) -> None:
-    """Compares the rate with a rough computation of this test's own."""
+    """Compares the rate with a rough computation here."""
     ns, tsc = time.monotonic_ns(), lib.pp_stamp()
     time.sleep(0.2)
     ns, tsc = time.monotonic_ns() - ns, lib.pp_stamp() - tsc

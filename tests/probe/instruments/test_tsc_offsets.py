@@ -42,7 +42,7 @@ def test_the_true_offset_is_within_the_bounds(
     said: list[tuple[float, float, float]], skew: float, step: float
 ) -> None:
     """The bounds hold for any duration of the two directions, even if they differ."""
-    # Reading down to whole numbers is a step of its own, of one tick at most.
+    # Rounding down to whole numbers is another step, of at most one tick.
     result = bounds(played(said, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
     assert result is not None
     assert result.low <= skew <= result.high
@@ -92,7 +92,7 @@ def test_all_of_few_cpus_and_a_spread_of_many() -> None:
     assert sorted(set(many)) == many
 
 
-def test_here() -> None:
+def test_offsets_of_this_machine() -> None:
     cpus = sorted(os.sched_getaffinity(0))
     result = timers.measure_offsets(cpus, 1.0, 2e9)
     assert [row.cpu for row in result] == cpus[1:]

@@ -1,4 +1,4 @@
-"""The rights that a probe started by root keeps while it runs, and those that it needs."""
+"""The capabilities that a probe started by root needs, and keeps while it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(bool(cannot_drop()), reason=cannot_drop() or "it
 
 
 def run(code: str, *through: str) -> str:
-    """Runs code after the drop of capabilities for a source, which is the first word. `through` is
+    """Runs code after dropping capabilities for the source named by the first word. `through` is
     the program that starts it."""
     head = "import os, sys; from pathlib import Path; from perfprobe.kernel import access\n"
     result = python(head + code, *through, check=False)

@@ -1,4 +1,4 @@
-"""CPUs that went offline, detected from the kernel's events."""
+"""Detection of CPUs that went offline, from the kernel's events."""
 
 from __future__ import annotations
 

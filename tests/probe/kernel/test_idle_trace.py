@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
-ON_NS = 30_000_000, 40_000_000  # different, so that swapped CPUs show: ideally .4 .2 .3 .1
-LEAD_NS = 3 * NS // 10  # in which the tasks start
+ON_NS = 30_000_000, 40_000_000  # different, to detect swapped CPUs: ideally .4 .2 .3 .1
+LEAD_NS = 3 * NS // 10  # time for the tasks to start
 LOAD_NS = 12 * NS // 10
 POINTS = 0.02  # tolerance of the load test
-WAKE_NS = 15_000  # upper bound of the mean time of an interrupt that ends idling
-QUIET = 0.1  # other load of a CPU above which the test proves too little
+WAKE_NS = 15_000  # maximum mean duration of an interrupt that ends idling
+QUIET = 0.1  # maximum other load of a CPU
 
 TASK = """
 import json, os, sys, time
@@ -215,7 +215,7 @@ def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
         for cpu in two:
             wait_idle(trace, cpu)
         base, base_busy = trace.states(0), [trace.busy(cpu) or 0 for cpu in two]
-        slack = 100_000  # the base is not read at one moment
+        slack = 100_000  # the base is not read atomically
         for _ in paced(100, 0.005):
             low = [trace.busy(cpu) for cpu in two]
             states = trace.states(0)
@@ -264,7 +264,7 @@ def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
         )
         assert entries == pytest.approx(usage, abs=3, rel=0.01)
         assert idle == pytest.approx(cpuidle_ns, abs=0.01 * elapsed)
-        # /proc/stat ends a spell at the interrupt that wakes the CPU, the others behind it.
+        # /proc/stat ends idle time at the interrupt that wakes the CPU, the others after it.
         slack = 2 * TICK_NS + 0.01 * elapsed + WAKE_NS * entries
         assert idle == pytest.approx(ticks_ns, abs=slack)
 
@@ -291,8 +291,7 @@ def test_an_always_busy_cpu_is_settled(two: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("offset_s", [-3000, 3000])
 def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
-    """The program takes stamps from the kernel's clock, which differs there from this process's
-    clock."""
+    """The program reads the kernel's clock, which differs there from the clock of this process."""
     shifted = ["unshare", "--time", "--monotonic", str(offset_s)]
     if subprocess.run([*shifted, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no time namespace can be made here")
@@ -320,5 +319,5 @@ def test_4096_cpus() -> None:
     with IdleTrace(core_map, settle=False) as trace:
         assert not trace.states(2047).known
         assert trace.entries(4095) == 0
-        trace.settle([0])  # other tasks may keep it busy, and then it has no transition
+        trace.settle([0])  # a CPU that other tasks keep busy has no transition
         assert trace.busy(0) is not None

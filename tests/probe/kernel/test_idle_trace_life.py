@@ -1,4 +1,4 @@
-"""The life of a trace: rights, errors, and its complete removal from the kernel."""
+"""Starting and ending a trace: rights, errors, and its complete removal from the kernel."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ except OSError as error:
 
 
 def show(*options: str, needs: Sequence[int] = ()) -> str:
-    """Returns the output of a process that gave up its rights by these options of setpriv."""
+    """Returns the output of a process whose rights were dropped by these options of setpriv."""
     command = [capabilities.setpriv(*needs), *options, sys.executable, "-c", SHOW]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -177,7 +177,7 @@ def test_remedies(
     number: int, root: bool, permitted: bool, filtered: bool, why: str, fix: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The remedy for root is never to become root, and no rights are suggested on a kernel without
+    """Root is never advised to become root, and no rights are suggested on a kernel without
     bpf(2)."""
     monkeypatch.setattr(idle_trace, "_is_permitted", lambda: permitted)
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)

@@ -56,7 +56,7 @@ def test_lines_are_read_only_while_a_cpu_shows_the_symptom(tmp_path: Path) -> No
     node.second(0)
     node.second(40)
     assert node.second(2) == {}
-    node.second(40)  # counts would be since the last read instead of the last scan
+    node.second(40)  # counts would start at the last read, not the last scan
     assert node.second(40)["0"] != [0.4, 0.0, 0.4, [], []]
     (tmp_path / "proc/interrupts").unlink()
     assert node.second(2) == {}

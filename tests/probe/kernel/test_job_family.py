@@ -1,4 +1,4 @@
-"""Descendants of a process, on given lists and on this machine."""
+"""Descendants of a process, from given process lists and on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stat(parent: int, start: int) -> Stat:
 
 
 def pids(family: ProcessFamily, **there: tuple[int, int]) -> list[str]:
-    """`p12=(parent, start)`: who there is."""
+    """`p12=(parent, start)` are the existing processes."""
     return [
         pid
         for pid, _ in family.members_among((p[1:], stat(*report)) for p, report in there.items())
@@ -97,11 +97,11 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
         root.stdin.write("go\n")
         root.stdin.flush()
         (daemon,) = {root.stdout.readline().strip() for _ in range(2)} - {"ended"}
-        # Between two scans its parent has ended: nothing tells whose it was.
+        # Its parent has ended between two scans, so its origin is unknown.
         assert scanned() <= {str(root.pid), daemon}
     finally:
         root.kill()
-        if daemon:  # the daemon holds the pipe open
+        if daemon:  # the daemon keeps the pipe open
             os.kill(int(daemon), signal.SIGKILL)
         root.communicate()
         watch.close()
@@ -114,13 +114,13 @@ def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
         tasks = Tasks(Path("/"), [0], watch)
         report: set[str] = set()
 
-        def all_told() -> bool:
+        def all_reported() -> bool:
             tasks.work()
             result = watch.take(time.monotonic_ns()).get("watched", {})
             report.update(result.get("threads", {}))
             return len(report) >= 3
 
-        wait_for(all_told, "three threads")
+        wait_for(all_reported, "three threads")
         assert len(report) == 3
         assert str(child.pid) in report
     finally:

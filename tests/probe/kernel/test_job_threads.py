@@ -39,8 +39,7 @@ def process(root: Path, pid: int, comm: str = "job", threads: int = 1, start: in
 def thread(
     root: Path, pid: int, tid: int, ns: tuple[int, int] | None = (1, 2), **more: Any
 ) -> None:
-    """Writes the files of a thread. `ns` are its running and waiting times; None: there is no such
-    file."""
+    """Writes the files of a thread. `ns` are its running and waiting times; None: no such file."""
     at, comm = f"proc/{pid}/task/{tid}", more.get("comm", "job")
     stat = STAT.format(tid, comm, more.get("ticks", 0), 1, 500, more.get("cpu", 0))
     trees.put(root, f"{at}/stat", stat)

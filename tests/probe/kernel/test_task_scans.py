@@ -21,8 +21,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
-    """The CPU clock of a sleeping process stands still; its share counts from then when it wakes
-    up. It is read once more after it ran, as it may wait for a CPU."""
+    """The CPU clock of a sleeping process does not advance; after it wakes up, its share is counted
+    from its last read. It is read once more after it ran, as it may wait for a CPU."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
 
@@ -47,8 +47,8 @@ def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
 
 
 def test_a_nearly_idle_process_is_not_read(machine: Machine) -> None:
-    """It is not read however long this lasts; its share counts from the last scan when it runs
-    more."""
+    """It is not read, however long this lasts; once it runs more, its share is counted from the
+    last scan."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
     machine.runs(10, 0)
@@ -93,7 +93,7 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
     assert machine.scan(PERIOD_NS - 1) is None
     assert machine.scan(1) == {"0": [10, "job", 0.5]}
     assert machine.tasks.take() == {}, "in one frame only"
-    machine.spend_ns = 40_000_000  # for a slice, and the scan is one
+    machine.spend_ns = 40_000_000  # for the only slice of the scan
     machine.scan()
     assert machine.tasks.due() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9
 

@@ -30,7 +30,7 @@ def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
     for pid, ticks, cpu in ((10, 30, 0), (11, 60, 0), (12, 150, 3), (13, 1, 4), (14, 90, 99)):
         machine.runs(pid, 1000 + ticks, cpu, comm=b"%d" % pid)
     records = machine.scan(2 * S)
-    # 12 can have run for no more than all the time; a tick of 13 is noise; there is no CPU 99.
+    # The share of 12 is at most 1; one tick of 13 is noise; CPU 99 does not exist.
     assert records == {"0": [11, "11", 0.3], "3": [12, "12", 0.75]}
     assert machine.scan() == {}, "nobody ran"
     machine.runs(12, 9999, 3)
@@ -50,7 +50,7 @@ def test_several_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
         machine.now_ns += S
         machine.tasks.work()
 
-    # None of 10's ticks is enough; 50 is looked at by its threads from the second scan on.
+    # The ticks of 10 are too few; the threads of 50 are read from the second scan on.
     ticks = {10: 1, 11: 30, 12: 20, 13: 9, 14: 25, 30: 2}
     for turn in (0, 1, 2):
         run({pid: turn * ran for pid, ran in ticks.items()})
@@ -149,7 +149,7 @@ def test_all_tasks_of_a_crowded_cpu_are_reported_unless_many_are_crowded(
 
 
 def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
-    """Its whole running time, and that of its threads, is since the last scan."""
+    """All its running time, and that of its threads, was since the last scan."""
     machine.runs(10, 1000)
     machine.scan()
     machine.runs(11, 40, 1)
@@ -172,7 +172,7 @@ def test_a_pid_with_a_new_start_time_is_a_new_task(machine: Machine) -> None:
     assert machine.scan() == {}
     machine.runs(10, 140, start=700)
     assert machine.scan() == {"0": [10, "job", 0.5]}
-    machine.runs(10, 20, start=700)  # times stepped back: there is no share, and none below 0
+    machine.runs(10, 20, start=700)  # times stepped back: no share, and none below 0
     assert machine.scan() == {}
 
 
@@ -268,7 +268,7 @@ def test_details_are_sent_when_a_process_is_first_named(
     monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
 
     def describe(pid: int) -> dict[str, str]:
-        if pid == 11:  # the process has been replaced meanwhile
+        if pid == 11:  # another process has the PID by now
             machine.runs(11, 0, start=900)
         return {"user": f"u{pid}"}
 

@@ -58,8 +58,7 @@ def source(tmp_path: Path) -> Iterator[Machine]:
 
 
 def values(source: Machine, after: int = 1, off: int = 0) -> Values:
-    """Returns the values of the `after`th frame from now that lacks the rows of at most `off`
-    CPUs."""
+    """Returns the values of the next frame number `after` that lacks at most `off` CPUs."""
     for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
         for message in messages:
             if isinstance(message, Frame):
@@ -114,7 +113,7 @@ def test_hello_has_the_fastest_clock_and_the_base(source: Machine) -> None:
 
 
 def test_the_remaining_cpu_reads_shared_files(source: Machine, tmp_path: Path) -> None:
-    """CPU 1 goes offline: CPU 3 reads the row of their core from then on."""
+    """After CPU 1 has gone offline, CPU 3 reads the row of their core."""
     values(source)
     trees.put(tmp_path, f"{trees.CPU}/online", "0,2-3\n")
     result = values(source, off=1)

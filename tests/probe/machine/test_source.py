@@ -72,8 +72,8 @@ def machine(tmp_path: Path) -> TreeMachine:
 def drive(
     source: Machine, session: Session, until: Callable[[], bool], what: str, whole: int = 0
 ) -> None:
-    """Polls until the condition holds and `whole` frames have come in which all CPUs were read from
-    now on: on a busy machine some frames lack a CPU, and earlier frames may still arrive."""
+    """Polls until the condition holds and `whole` new frames have arrived in which all CPUs were
+    read: on a busy machine some frames lack a CPU, and earlier frames may still arrive."""
     begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     for messages in whenever_due(source.due, source.poll, what):
         for message in messages:
@@ -177,7 +177,7 @@ def test_a_cpu_goes_offline_and_online(
     drive(source, session, lambda: not session.online[1], "CPU 1 is off")
     frames(source, session, 2)
     machine.idle(1, 0, 5, 5)  # counts from 0 again
-    seen = len(heads)  # one poll may bring that it is on and frames behind that
+    seen = len(heads)  # one poll may report it online with later frames
     trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
     drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
     anew = wire.ROW_SAMPLED | wire.ROW_REBASED
@@ -200,7 +200,7 @@ def test_a_cpu_goes_offline_and_online(
 def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise its counters would stand still, because the kernel has ended them."""
+    """Otherwise its counters would not advance, because the kernel has closed them."""
     went: list[set[int]] = [set(), {1}]
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
@@ -317,7 +317,7 @@ def test_only_requested_counters_are_read(machine: TreeMachine) -> None:
 
 
 def test_an_unclosed_source_is_not_freed(machine: TreeMachine) -> None:
-    """Its threads go on reading slots and writing rows."""
+    """Its threads continue to read slots and write rows."""
     kept = weakref.ref(open_os(machine.root, SAMPLE_NS, None))
     gc.collect()
     source = kept()

@@ -43,7 +43,7 @@ def test_one_of_two_tasks_on_a_cpu_is_watched(
     job, noisy = (child(BURN, str(cpu), name) for name in ("pt-watched", "pt-noisy"))
     tid = str(job.pid)
 
-    def told(frame: wire.Frame) -> Any:
+    def job_record(frame: wire.Frame) -> Any:
         result = frame.records.get("watched", {}).get("threads", {}).get(tid)
         return result and (frame.time_ns, result)
 
@@ -51,11 +51,11 @@ def test_one_of_two_tasks_on_a_cpu_is_watched(
         names = {pid: comm for pid, comm, _ in frame.records.get("others", {}).get(str(cpu), [])}
         return names.items() >= {job.pid: "pt-watched", noisy.pid: "pt-noisy"}.items()
 
-    began_ns, first = first_frame(source, told)
-    ended_ns, last = first_frame(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
+    began_ns, first = first_frame(source, job_record)
+    ended_ns, last = first_frame(source, lambda f: f.time_ns > began_ns + 2 * S and job_record(f))
     assert last[:3] == [job.pid, "pt-watched", cpu]
     ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
-    # A task that always wants the CPU either runs or waits; both lag by a tick or a turn.
+    # A task that is always runnable either runs or waits; both lag by a tick or a time slice.
     assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
     assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
     assert last[6] > first[6], "it is made to give way"

@@ -50,7 +50,7 @@ def flags(sampler: Sampler, row: int) -> int:
 
 
 def drain(sampler: Sampler, until: Callable[[DrainedRound], bool] = lambda _: True) -> DrainedRound:
-    """Drains as a caller does, sleeping until `due`, up to the first round that `until` accepts."""
+    """Drains like a caller, sleeping until `due`, up to the first round that `until` accepts."""
     for drained in whenever_due(sampler.due, sampler.drain, "such a round"):
         if drained is not None and until(drained):
             return drained
@@ -86,7 +86,7 @@ def test_rounds_and_deadlines_ascend(fd: int) -> None:
         assert second.deadline_ns - first.deadline_ns == PERIOD_NS * (second.round - first.round)
 
 
-def test_nothing_before_the_deadline(fd: int) -> None:
+def test_no_frame_before_the_deadline(fd: int) -> None:
     with Sampler(3600 * 10**9, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         assert sampler.due() > time.monotonic()
@@ -203,7 +203,7 @@ def test_a_round_missed_by_all_lanes_has_no_frame(fd: int, monkeypatch: pytest.M
         assert sampler.late == 4
 
 
-def test_frames_without_lanes_go_on() -> None:
+def test_frames_without_lanes_continue() -> None:
     with Sampler(PERIOD_NS, ROW) as sampler:
         assert drain(sampler).delivered == 0
         assert sampler.late == 0

@@ -1,4 +1,4 @@
-"""Chosen events: the events that a name opens on each CPU, their groups, and those that do not
+"""Events of -e: the events that a name opens on each CPU, their groups, and events that do not
 fit."""
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def test_an_event_that_never_has_a_counter_is_refused_with_the_reason(
     assert hard.missing[0].fix is not None
     assert fix in hard.missing[0].fix
     live = {event.key for event, _ in kernel.live(0)}
-    assert {"kernel_instructions", "kernel_cycles"} <= live  # they would not suffice
+    assert {"kernel_instructions", "kernel_cycles"} <= live  # these two would not free enough
     with pytest.raises(Unavailable, match=f"-e branches: no counter is left for it: {why}"):
         opened(tmp_path, fakeperf.Kernel(counters=8, taken=2), "{branches,branch-misses,r81d0,r1}")
 

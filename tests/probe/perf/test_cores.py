@@ -288,7 +288,7 @@ def test_a_mediated_pmu_is_left_to_guests_from_the_start(
 def test_module_options_apply_before_the_module_is_loaded(
     path: str, text: str, host_only: bool, tmp_path: Path
 ) -> None:
-    """A recorder that runs when the first guest is started must not keep it from starting."""
+    """A running recorder must not prevent the first guest from starting."""
     planner = skylake(tmp_path)
     trees.put(tmp_path, path, text)
     kernel = fakeperf.Kernel()

@@ -1,4 +1,4 @@
-"""The events that names choose on several machines, by the formats that their kernels list."""
+"""The events to which names resolve on several machines, by the formats that their kernels list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of events that a user writes: how it is split, and what is refused."""
+"""Parsing of the event list of -e, and errors in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on many CPUs at once."""
+"""Calls on many CPUs at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from perfprobe.perf.perf_events import MAX_THREADS, run_in_threads
 
 
 def test_calls_run_in_threads_and_results_are_in_order() -> None:
-    together = threading.Barrier(MAX_THREADS, timeout=30)
+    barrier = threading.Barrier(MAX_THREADS, timeout=30)
     ran: set[int] = set()
 
     def one(item: int) -> int:
         ran.add(threading.get_ident())
         if item < MAX_THREADS:
-            together.wait()  # passes only if all of them are in here together
+            barrier.wait()  # passes only if all calls run at once
         return item * item
 
     items = range(3 * MAX_THREADS)

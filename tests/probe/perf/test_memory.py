@@ -1,5 +1,5 @@
-"""Memory controllers: PMUs as the kernel's drivers list them, and the traffic of a package as one
-sum."""
+"""Memory controllers: PMUs as listed by the kernel's drivers, and their sum as the traffic of a
+package."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
 
 
 def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
-    """And so does that CPU when it has come back: the mask stays with its heir."""
+    """The CPU also uses it after its return, because the mask keeps the other CPU."""
     two_packages(tmp_path)
     names = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}
     controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
@@ -149,8 +149,8 @@ def test_clients_have_free_running_counters(tmp_path: Path) -> None:
 
 
 def test_amd_names_no_events(tmp_path: Path) -> None:
-    """Each PMU is of one package: arch/x86/events/amd/uncore.c numbers those of all packages
-    through, and has event in config:0-7, rdwrmask in config:8-9."""
+    """Each PMU belongs to one package: arch/x86/events/amd/uncore.c numbers them across packages,
+    and has event in config:0-7, rdwrmask in config:8-9."""
     two_packages(tmp_path, AMD, 0x19, 0x11)
     form = {"event": "config:0-7", "rdwrmask": "config:8-9"}
     for i in range(4):
@@ -180,7 +180,7 @@ def refusing(event: Event, _cpu: int, _host_only: bool) -> int:
 def test_reasons_for_missing_traffic(
     tmp_path: Path, masks: list[str], kernel: fakeperf.Kernel, why: str
 ) -> None:
-    """Every sum would be too small if one controller cannot be read."""
+    """If one controller cannot be read, each sum would be too small."""
     two_packages(tmp_path)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     for i, mask in enumerate(masks):

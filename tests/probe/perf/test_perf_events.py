@@ -1,4 +1,4 @@
-"""Groups of perf events: order of opening, events dropped when counters run short, and reasons."""
+"""Groups of perf events: order of opening, events dropped if counters run short, and reasons."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_rotated_group_is_given_time_for_its_turn() -> None:
 
 
 def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
-    """A hypervisor took the CPU away between two reads."""
+    """The hypervisor stopped the CPU between two reads."""
     kernel = fakeperf.Kernel()
     plain, trials = kernel.trial, list[int]()
 
@@ -172,7 +172,7 @@ def test_no_counter_is_used_if_all_are_stopped() -> None:
 
 
 def test_the_count_of_one_thread_may_stop() -> None:
-    """It stands still if the sibling is always busy."""
+    """It does not advance if the sibling is always busy."""
     assert "one_thread" in keys(run(fakeperf.Kernel(moved={"one_thread": 0})))
 
 
@@ -225,7 +225,7 @@ def test_host_only_is_not_used_if_it_does_not_help() -> None:
     assert "cannot count it so" in settled.missing["ref"].why
 
 
-# --- why not --------------------------------------------------------------------------------------
+# --- reasons --------------------------------------------------------------------------------------
 
 WHY = {
     errno.ENOENT: ("no such event", None),
@@ -332,7 +332,7 @@ def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
 
 
 def test_a_shortage_of_descriptors_is_reported() -> None:
-    """Makes the real system call at the limit of descriptors."""
+    """Makes the real system call at the limit of open descriptors."""
     code = (
         "import os, resource as r\nfrom perfprobe.perf.perf_events import *\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (32, 32))\n"

@@ -70,7 +70,7 @@ def msr_tsc() -> Event:
 
 @pytest.fixture
 def group(system: Kernel, cpu: int) -> Iterator[Group]:
-    """A group with CPU clock, page faults and the TSC, which are of different PMUs."""
+    """A group with CPU clock, page faults and TSC, from different PMUs."""
     events = [*software(CPU_CLOCK, FAULTS), msr_tsc()]
     fds: list[int] = []
     for event in events:
@@ -97,8 +97,7 @@ def words(sampler: Sampler, n: int) -> list[int]:
 
 
 def test_a_real_group_through_the_sampler(group: Group, cpu: int) -> None:
-    """The events are spread over columns 1 to 8 of a row; columns that no event fills are not
-    valid."""
+    """The events are spread over columns 1 to 8 of a row; columns without events are not valid."""
     group.place([0, 3, 5])
     assert group.columns == 8
     slot = Slot(lib.PP_PERF, 1, -1, group.address, group.columns)
@@ -137,7 +136,7 @@ def test_a_plan_with_too_few_columns_is_refused(group: Group, cpu: int) -> None:
 
 
 def test_settling_on_the_real_kernel(system: Kernel, cpu: int) -> None:
-    """Without a core PMU, that is the reason; with one, all events count."""
+    """All events count, or the reason is that there is no core PMU."""
     settled = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, tried=True)
     assert settled.group is not None
     settled.group.close()
@@ -170,8 +169,7 @@ def test_a_limit_that_cannot_be_raised_is_unchanged(monkeypatch: pytest.MonkeyPa
 
 
 class Planner:
-    """A planner with software events instead of the core's, so that everything except the PMU is
-    real."""
+    """A planner with software events instead of core events: all except the PMU is real."""
 
     pmus = ("software",)
 

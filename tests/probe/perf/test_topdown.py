@@ -1,4 +1,4 @@
-"""Intel's group of issue slots: the machines that have it, and groups that fail like real ones."""
+"""Intel's group of issue slots: the machines that have it, and its failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of cores and packages by the PMUs outside the cores."""
+"""Counters of cores and packages from PMUs outside the cores."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
 
 
 def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
-    """And so does that CPU when it has come back: the mask stays with its heir."""
+    """The CPU also uses it after its return, because the mask keeps the other CPU."""
     planner = skylake(tmp_path)
     uncore(tmp_path, mask="0")
     kernel = fakeperf.Kernel()
@@ -85,7 +85,7 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
 
 
 def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
-    """Both CPUs of a core count all of its time: their sum would be twice the true count."""
+    """Both CPUs of a core count all of its time; their sum would be twice the true count."""
     planner = skylake(tmp_path)
     fakeperf.pmu(tmp_path, "cstate_core", 20, mask="0-3")
     fakeperf.events(tmp_path, "cstate_core", c6_residency=2)

@@ -1,4 +1,4 @@
-"""AMD's HSMP: the layout of the driver's message, and the values made of the answers."""
+"""AMD's HSMP: the layout of the driver's message, and the values computed from its answers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SOURCES = [*("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability
 
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
-    """A machine of two packages, the second of which is CPU 0's."""
+    """A machine of two packages; CPU 0 is in the second."""
     trees.lists(tmp_path, "0-1")
     trees.cpu(tmp_path, 0, 1, 0, "0")
     trees.cpu(tmp_path, 1, 0, 0, "1")
@@ -78,8 +78,8 @@ def opened(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
     return Hsmp(root, topology.read(root), ask, Clock())
 
 
-def filled(source: Hsmp) -> list[dict[str, list[int]]]:
-    """By package, what is valid."""
+def valid_values(source: Hsmp) -> list[dict[str, list[int]]]:
+    """The valid values, by package."""
     rows = []
     for _, values in source.read():
         at, result = iter(values), dict[str, list[int]]()
@@ -93,9 +93,9 @@ def filled(source: Hsmp) -> list[dict[str, list[int]]]:
 def test_answers_of_each_socket_become_a_limit_and_polls(two: Path) -> None:
     answers = {(0, FREQUENCY_LIMIT): 2400 << 16 | 0b101, (1, FREQUENCY_LIMIT): 3700 << 16}
     source = opened(two, lambda socket, message: answers.get((socket, message), socket))
-    filled(source)
+    valid_values(source)
     answers[0, FREQUENCY_LIMIT] = 2300 << 16 | 0b100
-    low, high = filled(source)
+    low, high = valid_values(source)
     assert (low["hsmp_limit_hz"], high["hsmp_limit_hz"]) == ([2300], [3700])
     assert low["hsmp_limits"] == [2, 1, 0, 2, *[0] * 13]
     assert high["hsmp_limits"] == [2, *[0] * 16]
@@ -129,14 +129,14 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None
 
     source = opened(two, ask)
     number = errno.EBUSY
-    assert "hsmp_prochot" not in filled(source)[1]
+    assert "hsmp_prochot" not in valid_values(source)[1]
     number = errno.ETIMEDOUT
-    filled(source)
+    valid_values(source)
     sent.clear()
     number = 0
-    assert "hsmp_prochot" not in filled(source)[1]
+    assert "hsmp_prochot" not in valid_values(source)[1]
     assert (1, PROCHOT) not in sent
-    assert "hsmp_prochot" in filled(source)[0]
+    assert "hsmp_prochot" in valid_values(source)[0]
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
@@ -150,9 +150,9 @@ def test_a_busy_mailbox_is_retried(two: Path, number: int) -> None:
 
     source = opened(two, ask)
     taken = True
-    assert filled(source) == [{}, {}]
+    assert valid_values(source) == [{}, {}]
     taken = False
-    assert all("hsmp_prochot" in row for row in filled(source))
+    assert all("hsmp_prochot" in row for row in valid_values(source))
 
 
 def test_firmware_without_a_message(two: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_missing_device_is_not_reported(two: Path) -> None:
 
 
 def test_slow_messages_are_sent_less_often(two: Path) -> None:
-    """At most a hundredth of the main thread's time, however long the firmware takes."""
+    """They take at most a hundredth of the main thread's time, however slow the firmware is."""
     clock, request = Clock(), []
 
     def slowly(socket: int, message: int) -> int:

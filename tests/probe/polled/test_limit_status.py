@@ -25,15 +25,16 @@ def status(root: Path, package: int, text: str) -> None:
 
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
-    """Two packages of 64 CPUs, as the machine of the files."""
+    """Two packages of 64 CPUs, like the machine of the files."""
     trees.machine(tmp_path, 64, packages=2)
     for package, name in enumerate(("status-00", "status-80")):
         status(tmp_path, package, (DATA / name).read_text())
     return tmp_path
 
 
-def came_on(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
-    """By package: looks, and how many of them found which bit newly on; None: not valid."""
+def newly_set(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
+    """By package: number of reads, and in how many of them each bit was newly set; None: not
+    valid."""
     results = []
     for _, (looks, *bits) in source.read():
         report = {part: count for part, count in zip(PARTS, bits, strict=True) if count}
@@ -42,7 +43,7 @@ def came_on(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
 
 
 def test_bits_set_before_the_start_are_named(two: Path) -> None:
-    """All that the real machine shows was set at some time before: nothing comes on."""
+    """All bits of the real machine were set before the start, so none is newly set."""
     clock = Clock()
     source = LimitStatus(two, topology.read(two), clock)
     first, second = source.missing
@@ -50,7 +51,7 @@ def test_bits_set_before_the_start_are_named(two: Path) -> None:
     assert first.why.startswith("POWER, POWER_PLATFORM_PL1_PCS: set before perftop started")
     assert second.why.startswith("POWER, POWER_PLATFORM_PL1_MSR_TPMI: set before perftop started")
     clock.now_s += 2
-    assert came_on(source) == [(1, {}), (1, {})]
+    assert newly_set(source) == [(1, {}), (1, {})]
     source.close()
 
 
@@ -60,32 +61,32 @@ def test_a_bit_counts_once_when_it_is_set(two: Path) -> None:
     source = LimitStatus(two, topology.read(two), clock)
     limited = QUIET.replace("cpu3 none", "cpu3 POWER THERMAL_PER_CORE UNKNOWN(62)")
     status(two, 0, limited.replace("cpus none", "cpus POWER"))
-    assert came_on(source)[0] == (0, {}), "the last look was less than a second ago"
+    assert newly_set(source)[0] == (0, {}), "the last look was less than a second ago"
     clock.now_s += 1
-    assert came_on(source)[0] == (1, {"POWER": 1, "THERMAL_PER_CORE": 1})
+    assert newly_set(source)[0] == (1, {"POWER": 1, "THERMAL_PER_CORE": 1})
     clock.now_s += 1
-    assert came_on(source)[0] == (2, {"POWER": 1, "THERMAL_PER_CORE": 1}), "it is sticky"
-    status(two, 0, QUIET)  # somebody has cleared it
+    assert newly_set(source)[0] == (2, {"POWER": 1, "THERMAL_PER_CORE": 1}), "it is sticky"
+    status(two, 0, QUIET)  # another program has cleared it
     clock.now_s += 1
-    came_on(source)
+    newly_set(source)
     status(two, 0, limited)
     clock.now_s += 1
-    assert came_on(source)[0] == (4, {"POWER": 2, "THERMAL_PER_CORE": 2})
+    assert newly_set(source)[0] == (4, {"POWER": 2, "THERMAL_PER_CORE": 2})
     status(two, 0, "")  # the mailbox did not answer
     clock.now_s += 1
-    assert came_on(source)[0] is None
+    assert newly_set(source)[0] is None
     source.close()
 
 
 def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
-    """As the driver's first version wrote it."""
+    """The first version of the driver wrote such files."""
     trees.machine(tmp_path, 1)
     status(tmp_path, 0, "cpus none\n")
     clock = Clock()
     source = LimitStatus(tmp_path, topology.read(tmp_path), clock)
     status(tmp_path, 0, "cpus THERMAL\n")
     clock.now_s += 1
-    assert came_on(source) == [(1, {"THERMAL": 1})]
+    assert newly_set(source) == [(1, {"THERMAL": 1})]
     source.close()
 
 

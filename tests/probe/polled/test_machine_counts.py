@@ -34,8 +34,8 @@ def root(tmp_path: Path, **files: str) -> Path:
     return tmp_path
 
 
-def filled(machine: MachineCounts) -> tuple[int, list[int]]:
-    """Which columns are valid, and all of them."""
+def valid_columns(machine: MachineCounts) -> tuple[int, list[int]]:
+    """The mask of valid columns, and all values."""
     ((_, values),) = machine.read()
     valid = sum(1 << i for i, value in enumerate(values) if value is not None)
     return valid, [value or 0 for value in values]
@@ -60,7 +60,7 @@ def test_totals_of_the_first_line(tmp_path: Path) -> None:
         "probe_cpu_s", "pressure_cpu_s", "pressure_memory_s", "pressure_io_s",
     ]  # fmt: skip
     assert machine.block.counters[1].scale * 12_345_678 == pytest.approx(12.345678)
-    valid, (own, *totals) = filled(machine)
+    valid, (own, *totals) = valid_columns(machine)
     assert (valid, totals) == (0b1111, [12_345_678, 0, 9])
     assert own > 0
     assert machine.missing == []
@@ -70,7 +70,7 @@ def test_totals_of_the_first_line(tmp_path: Path) -> None:
 def test_a_garbled_pressure_line_is_not_valid(tmp_path: Path) -> None:
     below = root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
     machine = MachineCounts(below, 2)
-    valid, _ = filled(machine)
+    valid, _ = valid_columns(machine)
     assert valid & 0b111 == 1
     machine.close()
 
@@ -79,7 +79,7 @@ def test_a_kernel_without_pressure_is_reported(tmp_path: Path) -> None:
     machine = MachineCounts(root(tmp_path, cpu=TEXT.format(1)), 2)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     assert [(m.what, m.fix) for m in machine.missing] == [("pressure", "boot with psi=1")]
-    assert filled(machine)[0] == 1
+    assert valid_columns(machine)[0] == 1
 
 
 def test_switches_of_intel_pstate(tmp_path: Path) -> None:
@@ -87,15 +87,15 @@ def test_switches_of_intel_pstate(tmp_path: Path) -> None:
     at = "sys/devices/system/cpu"
     trees.put(below, f"{at}/intel_pstate/no_turbo", "1\n")
     trees.put(below, f"{at}/intel_pstate/max_perf_pct", "80\n")
-    trees.put(below, f"{at}/cpufreq/boost", "1\n")  # intel_pstate has the say
+    trees.put(below, f"{at}/cpufreq/boost", "1\n")  # intel_pstate takes precedence
     machine = MachineCounts(below, 2)
     assert [(c.key, c.kind) for c in machine.block.counters[1:]] == [
         ("turbo_off", "gauge"),
         ("max_perf_pct", "gauge"),
     ]
-    assert filled(machine)[1][1:] == [1, 80]
+    assert valid_columns(machine)[1][1:] == [1, 80]
     (below / at / "intel_pstate/no_turbo").write_text("0\n", encoding="ascii")
-    assert filled(machine)[1][1:] == [0, 80]
+    assert valid_columns(machine)[1][1:] == [0, 80]
     machine.close()
 
 
@@ -104,9 +104,9 @@ def test_the_boost_switch_of_other_drivers(tmp_path: Path) -> None:
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
     machine = MachineCounts(below, 2)
     assert machine.block.counters[-1].key == "turbo_off"
-    assert filled(machine)[1][1:] == [1, 2, 3, 0]
+    assert valid_columns(machine)[1][1:] == [1, 2, 3, 0]
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "?\n")
-    assert filled(machine)[0] == 0b1111  # the switch is not valid
+    assert valid_columns(machine)[0] == 0b1111  # the switch is not valid
     machine.close()
 
 
@@ -118,11 +118,11 @@ def test_load_interrupts_and_context_switches(tmp_path: Path) -> None:
     assert [c.key for c in machine.block.counters[1:]] == [
         "load_1", "load_5", "load_15", "interrupts", "context_switches",
     ]  # fmt: skip
-    assert filled(machine)[1][1:] == [20, 1108, 12, 4711, 815]
+    assert valid_columns(machine)[1][1:] == [20, 1108, 12, 4711, 815]
     assert machine.block.counters[1].scale * 20 == pytest.approx(0.2)
     (below / "proc/loadavg").write_text("0.2 nan 0.12", encoding="ascii")
     (below / "proc/stat").write_text("intr 4712 9\nctxt 81", encoding="ascii")  # cut
-    assert filled(machine)[0] >> 1 == 0b01100
+    assert valid_columns(machine)[0] >> 1 == 0b01100
     machine.close()
 
 

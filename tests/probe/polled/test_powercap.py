@@ -1,4 +1,4 @@
-"""Power limits and energy by powercap's files."""
+"""Power limits and energy from the files of powercap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfprobe.polled.powercap import UNCORE, Powercap, UncoreClock
 pytestmark = pytest.mark.usefixtures("closes_files")
 
 ZONES = "sys/class/powercap"
-RANGE_UJ = 262_143_328_850  # of a Xeon: 2^32 units of 2^-14 J, less one
+RANGE_UJ = 262_143_328_850  # Xeon: 2^32 units of 2^-14 J, minus one
 
 
 def zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj: int = 0) -> None:
@@ -30,7 +30,7 @@ def zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj: int =
 
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
-    """Two packages, whose zones come the other way round, and one that is none of them."""
+    """Two packages whose zones are in reverse order, and a zone that is not of a package."""
     trees.machine(tmp_path, 1, packages=2)
     limits = ("long_term", 205_000_000), ("short_term", 246_000_000)
     zone(tmp_path, 0, "package-1", *limits, uj=70)
@@ -39,8 +39,8 @@ def two(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def filled(powercap: Powercap) -> list[dict[str, int]]:
-    """By package, what is valid."""
+def valid_values(powercap: Powercap) -> list[dict[str, int]]:
+    """The valid values, by package."""
     keys = [counter.key for counter in powercap.block.counters]
     return [
         {key: value for key, value in zip(keys, values, strict=True) if value is not None}
@@ -50,7 +50,7 @@ def filled(powercap: Powercap) -> list[dict[str, int]]:
 
 def test_zones_are_found_by_their_names(two: Path) -> None:
     powercap = Powercap(two, topology.read(two))
-    assert filled(powercap) == [
+    assert valid_values(powercap) == [
         {"power_limit_w": 150_000_000, "energy_j": 0},
         {"power_limit_w": 205_000_000, "power_limit2_w": 246_000_000, "energy_j": 0},
     ]
@@ -66,7 +66,7 @@ def test_energy_continues_across_a_wrap(two: Path) -> None:
     seen = []
     for value in (RANGE_UJ - 30, RANGE_UJ - 10, 20, 70):
         file.write_text(f"{value}\n", encoding="ascii")
-        seen.append(filled(powercap)[0]["energy_j"])
+        seen.append(valid_values(powercap)[0]["energy_j"])
     assert [after - seen[0] for after in seen] == [0, 20, 50, 100]
     powercap.close()
 
@@ -81,7 +81,7 @@ def test_a_disabled_limit_is_none(two: Path) -> None:
 
 def test_served_keys_are_not_read(two: Path) -> None:
     powercap = Powercap(two, topology.read(two), {"energy_j", "power_limit_w"})
-    assert filled(powercap) == [{}, {"power_limit2_w": 246_000_000}]
+    assert valid_values(powercap) == [{}, {"power_limit2_w": 246_000_000}]
     powercap.close()
 
 
@@ -93,10 +93,10 @@ def test_energy_readable_by_root_only(two: Path, monkeypatch: pytest.MonkeyPatch
             raise PermissionError
         return opened(path, flags, **more)
 
-    monkeypatch.setattr(os, "open", refused)  # no file mode keeps a test that is root out
+    monkeypatch.setattr(os, "open", refused)  # a file mode does not stop root
     powercap = Powercap(two, topology.read(two))
     assert [(m.what, m.fix) for m in powercap.missing] == [("energy_j", "perftop --sudo")]
-    assert "energy_j" not in filled(powercap)[0]
+    assert "energy_j" not in valid_values(powercap)[0]
     powercap.close()
 
 
@@ -114,21 +114,21 @@ def test_garbled_files_are_not_valid(two: Path) -> None:
     powercap = Powercap(two, topology.read(two))
     for name, text in (("energy_uj", "x\n"), ("constraint_0_power_limit_uw", "9" * 30)):
         (two / f"{ZONES}/intel-rapl:1/{name}").write_text(text, encoding="ascii")
-    assert filled(powercap)[0] == {}
+    assert valid_values(powercap)[0] == {}
     powercap.close()
 
 
 def test_the_memory_has_a_zone_within_its_package(two: Path) -> None:
-    """As Documentation/power/powercap/powercap.rst has it: zones lie in the directory of their
+    """According to Documentation/power/powercap/powercap.rst, zones are in the directory of their
     parent."""
     at = f"{ZONES}/intel-rapl:0/intel-rapl:0"
     for inner, (name, uj) in enumerate((("core", 7), ("dram", RANGE_UJ - 5))):
         for file, text in (("name", name), ("energy_uj", uj), ("max_energy_range_uj", RANGE_UJ)):
             trees.put(two, f"{at}:{inner}/{file}", f"{text}\n")
     powercap = Powercap(two, topology.read(two))
-    filled(powercap)
+    valid_values(powercap)
     trees.put(two, f"{at}:1/energy_uj", "15\n")
-    first, second = filled(powercap)
+    first, second = valid_values(powercap)
     assert "energy_ram_j" not in first, "this package tells nothing of its memory"
     assert second["energy_ram_j"] == 20
     powercap.close()

@@ -1,4 +1,5 @@
-"""/proc/stat in frames: every round has each CPU's line of one reading, whatever the batches."""
+"""/proc/stat in frames: every round has the lines of all CPUs from one read, in batches of any
+length."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def line(cpu: int, *ticks: int) -> str:
 
 
 def write(root: Path, *lines: str) -> None:
-    """In place: the source keeps the file open."""
+    """Writes in place, because the source keeps the file open."""
     path = root / "proc/stat"
     path.parent.mkdir(exist_ok=True)
     with path.open("r+" if path.exists() else "w", encoding="ascii") as file:
@@ -44,7 +45,7 @@ def write(root: Path, *lines: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Four CPUs, of which 2 is off."""
+    """Four CPUs; CPU 2 is offline."""
     trees.machine(tmp_path, 4)
     trees.lists(tmp_path, "0-3", "0-1,3")
     write(tmp_path, *(line(cpu, *range(cpu, cpu + 8)) for cpu in (0, 1, 3)))
@@ -74,7 +75,7 @@ def lost(frame: wire.Frame) -> list[int]:
 
 
 def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
-    """The file is written anew in each round; what a frame has was there when it was read."""
+    """The file is rewritten in each round; a frame has the content at the time of its read."""
     write(root, *(line(cpu, *[0] * 8) for cpu in (0, 1, 3)))
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
@@ -148,7 +149,7 @@ def test_the_lane_is_not_a_cpu(root: Path) -> None:
         sampler = source._sampler
         for cpu in (0, 1, 3):
             sampler.detach(cpu)
-        sampler._cpus.add(0)  # and its thread never gets there
+        sampler._cpus.add(0)  # its thread never delivers
         late = sampler.late
         for _ in whenever_due(source.due, source.poll, "late rounds"):
             if sampler.late > late + 5:
@@ -186,7 +187,7 @@ def test_1024_cpus(tmp_path: Path) -> None:
 
 
 def test_this_machine() -> None:
-    """Each frame of a batch lies between two readings of the test's own."""
+    """Each frame of a batch lies between two reads of /proc/stat by the test."""
 
     def own() -> dict[int, tuple[int, ...]]:
         return proc_counts.parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))

@@ -1,5 +1,5 @@
-"""resctrl as Documentation/filesystems/resctrl.rst describes it: groups, and files that have a
-number or a word."""
+"""resctrl as described by Documentation/filesystems/resctrl.rst: groups, and files with a number or
+a word."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened(root: Path) -> tuple[Resctrl, Clock]:
     return Resctrl(root, topology.read(root), clock), clock
 
 
-def looked(source: Resctrl) -> list[list[int | None]]:
+def read_values(source: Resctrl) -> list[list[int | None]]:
     """Values by CPU; None: not valid."""
     result = dict(source.read())
     return [[*result.get(row, [None] * source.block.columns)] for row in range(source.rows)]
@@ -57,34 +57,36 @@ def test_an_l3_is_on_the_row_of_its_first_cpu(two: Path) -> None:
     assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
     assert source.missing == [Missing("l3_groups", ONE_GROUP_TEXT)]
     nothing = [None] * 3
-    assert looked(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
+    assert read_values(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
     group(two, "", 0, total=1700, local=900, occupancy=32)
-    assert looked(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
+    assert read_values(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
 
 
 def test_traffic_is_the_sum_of_control_groups(two: Path) -> None:
     source, _ = opened(two)
-    looked(source)
+    read_values(source)
     group(two, "/batch", 0, total=300, local=0, occupancy=16)
     group(two, "/batch", 1, total=0, local=0, occupancy=0)
     group(two, "/mon_groups/watched", 0, total=900, local=900, occupancy=60)
     group(two, "", 0, total=1100, local=800, occupancy=64)
-    assert looked(source)[0] == [100, 0, 80], "what a group had before it was seen is not known"
+    assert read_values(source)[0] == [100, 0, 80], (
+        "what a group had before it was seen is not known"
+    )
     group(two, "/batch", 0, total=800, local=0, occupancy=16)
-    assert looked(source)[0] == [600, 0, 80]
+    assert read_values(source)[0] == [600, 0, 80]
     shutil.rmtree(two / RESCTRL_PATH / "batch")
     group(two, "", 0, total=1150, local=800, occupancy=64)
-    assert looked(source)[0] == [650, 0, 64], "what a group has moved stays when it goes"
+    assert read_values(source)[0] == [650, 0, 64], "what a group has moved stays when it goes"
 
 
 @pytest.mark.parametrize("word", ["Unavailable", "Unassigned", "Error"])
 def test_a_word_is_not_a_number(two: Path, word: str) -> None:
     source, _ = opened(two)
-    looked(source)
+    read_values(source)
     group(two, "", 0, total=word)
-    assert [row[0] for row in looked(source)] == [None, None, 0, None]
+    assert [row[0] for row in read_values(source)] == [None, None, 0, None]
     group(two, "", 0, total=1900)
-    assert looked(source)[0][0] == 900
+    assert read_values(source)[0][0] == 900
     group(two, "", 0, total=word)
     group(two, "", 1, total=word)
     source, _ = opened(two)
@@ -95,13 +97,13 @@ def test_a_word_is_not_a_number(two: Path, word: str) -> None:
 
 
 def test_a_counter_that_starts_again(two: Path) -> None:
-    """The kernel has given the group another monitor: what it moved meanwhile is not known."""
+    """The kernel has assigned another monitor to the group: the traffic meanwhile is unknown."""
     source, _ = opened(two)
-    looked(source)
+    read_values(source)
     group(two, "", 0, total=20)
-    assert looked(source)[0][0] is None
+    assert read_values(source)[0][0] is None
     group(two, "", 0, total=70)
-    assert looked(source)[0][0] == 50
+    assert read_values(source)[0][0] == 50
 
 
 def test_a_slow_read_is_followed_by_a_pause(two: Path) -> None:
@@ -113,11 +115,11 @@ def test_a_slow_read_is_followed_by_a_pause(two: Path) -> None:
         return take(group, number, name)
 
     source._read = slowly  # type: ignore[method-assign]
-    looked(source)  # six files
+    read_values(source)  # six files
     clock.now_s += 5.9
-    assert looked(source) == [[None] * 3] * 4
+    assert read_values(source) == [[None] * 3] * 4
     clock.now_s += 0.2
-    assert looked(source)[0] == [0, 0, 64]
+    assert read_values(source)[0] == [0, 0, 64]
 
 
 def test_resctrl_may_not_be_mounted(tmp_path: Path) -> None:
@@ -135,21 +137,21 @@ def test_each_group_reports_its_traffic(two: Path) -> None:
     group(two, "/batch", 1, total="Unavailable")
     group(two, "/batch/mon_groups/web", 0, total=40)
     source, _ = opened(two)
-    looked(source)
+    read_values(source)
     assert source.take() == {"l3_groups": {
         "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
         "batch/mon_groups/web": [[0, 0], [1, None]],
     }}  # fmt: skip
     assert source.take() == {}, "a look is told once"
     group(two, "/batch", 0, total=900)
-    group(two, "/batch/mon_groups/web", 0, total=10)  # another monitor, which begins anew
-    looked(source)
+    group(two, "/batch/mon_groups/web", 0, total=10)  # another monitor, which starts at 0
+    read_values(source)
     report = source.take()["l3_groups"]
     assert isinstance(report, dict)
     assert report["batch"] == [[0, 600], [1, None]]
     assert report["batch/mon_groups/web"][0] == [0, None]
     shutil.rmtree(two / RESCTRL_PATH / "batch")
-    looked(source)
+    read_values(source)
     assert source.take() == {}
 
 
@@ -158,7 +160,7 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two: Path) -> Non
     for number in (0, 1):
         group(two, name, number, total=10, local=10, occupancy=0)
     source, _ = opened(two)
-    looked(source)
+    read_values(source)
     record = source.take()
     assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
     wire.encode(wire.Frame(1, 1, {}, records=record))
@@ -167,20 +169,20 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two: Path) -> Non
 def test_a_recreated_group_is_a_new_group(two: Path) -> None:
     group(two, "/batch", 0, total=300)
     source, _ = opened(two)
-    looked(source)
+    read_values(source)
     group(two, "/batch", 0, total=900)
-    looked(source)
+    read_values(source)
     shutil.rmtree(two / RESCTRL_PATH / "batch")
-    looked(source)
+    read_values(source)
     group(two, "/batch", 0, total=5000)
-    looked(source)
+    read_values(source)
     assert source.take()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
 
 
 def test_without_resctrl_groups_the_reason_is_reported(two: Path) -> None:
     source, _ = opened(two)
     assert [missing.what for missing in source.missing] == ["l3_groups"]
-    looked(source)
+    read_values(source)
     assert source.take() == {}
     group(two, "/mon_groups/web", 0, total=40)
     assert opened(two)[0].missing == []

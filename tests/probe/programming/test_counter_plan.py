@@ -39,7 +39,7 @@ def test_the_events_of_a_servers_counters() -> None:
 
 @pytest.mark.parametrize(("name", "budget", "selects", "short"), [
     ("Skylake-SP", Budget(4, 3, lent=1 << 3), [0x186, 0x187, 0x188], ()),
-    ("Skylake-SP", Budget(4, 3, lent=1 << 1), [0x186, 0x188, 0x189], ()),  # microcode's is left
+    ("Skylake-SP", Budget(4, 3, lent=1 << 1), [0x186, 0x188, 0x189], ()),  # microcode uses one
     ("Skylake-SP", Budget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
     ("Skylake-SP", Budget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),
     ("Skylake-SP", Budget(0, 3), [], ("one_thread", "kernel_cycles", "kernel_instructions")),

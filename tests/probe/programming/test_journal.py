@@ -1,4 +1,4 @@
-"""The journal: its content before a register changes, and the checks of a file's content."""
+"""The journal: its content before a register changes, and the checks of a file."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def written(directory: Path, root: Path) -> Path:
 
 
 def forge(path: Path, **changed: Any) -> None:
-    """The file as another process would have left it, that is gone."""
-    gone = 2**22 + 1  # no kernel has so many
+    """Makes the file look as if a process that has ended wrote it."""
+    gone = 2**22 + 1  # above the highest PID
     path.write_text(json.dumps({**json.loads(path.read_text()), "pid": gone, **changed}))
 
 
@@ -75,7 +75,7 @@ def test_the_directory_is_private(directory: Path, root: Path, tmp_path: Path) -
 
 
 def test_restored_values_start_no_counter(directory: Path, root: Path) -> None:
-    """Somebody who counted before us left this, without the global bit that lets it count."""
+    """An earlier program left a select, without the global bit that enables it."""
     own = Journal(directory, BOOT, root)
     own.write({0: {0x186: Change(0x53003C, 0x43023C), 0x38D: Change(0x33, 0x333)}})
     (entry,) = journal.read_journals(directory, BOOT, root).entries
@@ -241,7 +241,7 @@ def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Pat
 
 @pytest.mark.parametrize("owner", [0, 1])
 def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, owner: int) -> None:
-    """Whoever can exchange a directory above it can put a journal of theirs in its place."""
+    """A user who can replace a parent directory can replace the journal."""
     above = tmp_path / "a/b/c"
     above.mkdir(parents=True)
     (above / "perftop").mkdir(mode=0o700)
@@ -259,7 +259,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
 
 
 def test_a_link_in_the_path_is_as_safe_as_its_target(tmp_path: Path) -> None:
-    """/var/run, for one, is a link on most machines."""
+    """For example, /var/run is a link on most machines."""
     (tmp_path / "real/perftop").mkdir(parents=True, mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with journal.locked_directory(tmp_path / "link/perftop"):
@@ -270,7 +270,7 @@ def test_a_link_in_the_path_is_as_safe_as_its_target(tmp_path: Path) -> None:
 
 
 def test_only_one_start_at_a_time(directory: Path) -> None:
-    """Two would find no journal, and each take the other's registers for those of the machine."""
+    """Two starts would find no journal, and record each other's registers as the original ones."""
     another = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with journal.locked_directory(directory), pytest.raises(BlockingIOError):

@@ -1,5 +1,5 @@
-"""`--source msr` on a fake kernel: obstacles at the start, and restored registers at every kind of
-end."""
+"""`--source msr` on a fake kernel: obstacles at the start, and registers restored after every kind
+of end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
     return runs_here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
 
 
-# --- what is in the way ---------------------------------------------------------------------------
+# --- obstacles ------------------------------------------------------------------------------------
 
 
 def missing(result: subprocess.CompletedProcess[str]) -> dict[str, Line]:
@@ -105,7 +105,7 @@ def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
             cores = kernel.truth(end - interval["elapsed_s"], end)["cores"]
             (true,) = (lp for core in cores for lp in core["lps"] if lp["cpu"] == 0)
             assert row["ipc"] is None
-            if row["util"] is not None:  # a thread that wakes late spoils one interval
+            if row["util"] is not None:  # a thread that wakes up late spoils one interval
                 off.append(row["util"] - true["util"])
                 hz.append(row["busy_hz"])
         assert len(off) >= 3
@@ -138,7 +138,7 @@ def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str
 
 @contextlib.contextmanager
 def probe(kernel: FakeKernel) -> Iterator[tuple[subprocess.Popen[bytes], list[wire.Message]]]:
-    """A probe that has programmed the counters and streams; its first messages."""
+    """Yields a streaming probe that has programmed the counters, and its first messages."""
     command = ("stream", "--source", "msr", "--sysroot", str(kernel.root))
     with started_process(*command, program="perfprobe") as process:
         decoder = wire.Decoder()
@@ -199,8 +199,8 @@ def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
     assert journal.stale_entries(run_dir, boot, fake.root) == []
 
 
-def online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state: bool) -> None:
-    """Until the probe has said so."""
+def set_online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state: bool) -> None:
+    """Changes the state of the CPU, and waits for the probe's note."""
     kernel.ask("online", cpu=cpu, online=state)
     data = b""
     while b"hotplug" not in data:
@@ -210,11 +210,11 @@ def online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state
 def test_a_cpu_goes_offline_and_returns(fake: FakeKernel, run_dir: Path) -> None:
     with probe(fake) as (process, _):
         ours = fake.regs()[3]
-        online(fake, process, 3, state=False)
-        for register, (before, _) in ours.items():  # firmware has set it up anew
+        set_online(fake, process, 3, state=False)
+        for register, (before, _) in ours.items():  # firmware has reset it
             fake.poke(3, register, before)
         fake.poke(3, 0x189, 0x42)
-        online(fake, process, 3, state=True)
+        set_online(fake, process, 3, state=True)
         assert fake.regs()[3] == ours
         process.terminate()
         assert process.wait(MAX_WAIT_S) == 0
@@ -223,7 +223,7 @@ def test_a_cpu_goes_offline_and_returns(fake: FakeKernel, run_dir: Path) -> None
 
 
 def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
-    """They are still as we left them: that is no use by somebody else."""
+    """They still have our values, so no other program uses them."""
     plan = counter_plan.make_plan(SKYLAKE, any_thread=False)
     assert plan
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
@@ -232,7 +232,7 @@ def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     programmer.close_cpu(3)
     assert programmer.device(3) is not None
     assert (programmer.notes, fake.changed()) == ([], ours)
-    fake.poke(2, 0x189, EN | 1)  # of a fourth, which we do not use
+    fake.poke(2, 0x189, EN | 1)  # a fourth counter, which we do not use
     programmer.close_cpu(2)
     fake.poke(2, GLOBAL, 8)
     assert programmer.device(2) is None
@@ -247,16 +247,16 @@ def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
 
 def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir: Path) -> None:
     with probe(fake) as (process, _):
-        online(fake, process, 3, state=False)
+        set_online(fake, process, 3, state=False)
         process.terminate()
         assert process.wait(MAX_WAIT_S) == 1
     assert set(fake.changed()) == {3}
     (entry,) = journal.stale_entries(run_dir, identity.boot_id(fake.root), fake.root)
     assert set(entry.cpus) == {3}
-    with probe(fake) as (process, messages):  # still off: it waits on
+    with probe(fake) as (process, messages):  # still offline: it remains in the journal
         (note,) = [message for message in messages if isinstance(message, wire.Note)]
         assert note.data["text"].startswith("registers that perftop")
-        online(fake, process, 3, state=True)
+        set_online(fake, process, 3, state=True)
         process.terminate()
         process.wait(MAX_WAIT_S)
     assert fake.changed() == {}
@@ -276,10 +276,10 @@ def test_an_exception_restores_registers(fake: FakeKernel, monkeypatch: pytest.M
 
 
 def test_another_program_takes_counters_over(fake: FakeKernel) -> None:
-    """Not believed, nothing huge; and what they have programmed is not ours to take back.
+    """Their counters are suspect, no value is huge, and their registers are not overwritten.
 
-    Each value that they set is far below the one before it: a counter that is set back shows a jump
-    however late it is read, and however late it was set."""
+    Each value that they set is far below the previous one, so a jump is seen however late the
+    counter is set or read."""
     command = ("stat", "--json", "--source", "msr", "--sysroot", str(fake.root))
     values = itertools.count(1 << 47, -(1 << 40))
     with started_process(*command, "-i", "200ms", "-n", "10") as process:
@@ -290,16 +290,16 @@ def test_another_program_takes_counters_over(fake: FakeKernel) -> None:
         fake.poke(2, 0x186, 0x4300C0)
         while more := process.stdout.read(1 << 16):
             text += more
-            # Once more: a read that was interrupted shows no jump.
+            # Repeated, because an interrupted read shows no jump.
             fake.poke(0, 0x30A, next(values))
     intervals = lines(text.decode(), "interval")
     rows = [row for line in intervals for row in line["cpus"]]
     assert any(row["suspect"] for row in rows if row["cpu"] == 0)
     *_, last = intervals
-    assert last["cpus"][1]["ipc"] is None  # what was taken is not valid any more
+    assert last["cpus"][1]["ipc"] is None  # a taken counter is no longer valid
     assert any(row["ipc"] is not None for row in rows[len(rows) // 2 :] if row["cpu"] == 3)
     assert all(row["util"] is None or 0 <= row["util"] <= 1 for row in rows)
-    # Where the reads of a sample are held up, they are of different moments, and a number is off.
+    # If the reads of a sample are delayed, their times differ and a number may be wrong.
     for key, usual, most in (("busy_hz", 4e9, MAX_HZ), ("ipc", 3, MAX_IPC)):
         results = [row[key] for row in rows if row[key] is not None]
         assert statistics.median(results) < usual

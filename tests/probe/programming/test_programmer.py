@@ -1,5 +1,4 @@
-"""The journal on disk at each moment at which perftop may be killed; the next start restores from
-it."""
+"""The journal on disk whenever perftop may be killed; the next start restores from it."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ LEFT = Change(0, 0x43003C)
 
 
 class Killed(BaseException):
-    """At this very moment: nothing more is done."""
+    """Simulates a kill at this point."""
 
 
 def plans() -> dict[int, Plan]:
@@ -44,7 +43,7 @@ def on_disk(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
 def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was off when all began, so that the first journal does not have it."""
+    """It was offline at the start, so the first journal does not have it."""
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(3))
     assert set(on_disk(run_dir, fake)) == {0, 1, 2}
@@ -66,7 +65,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
 def test_restored_registers_are_removed_from_the_journal_at_once(
     fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second giving back, after another kill, would take what somebody else has set by then."""
+    """Restoring twice, after another kill, would overwrite values that others have set since."""
     forged = Journal(run_dir, identity.boot_id(fake.root), fake.root)
     forged.write({0: {SELECT: LEFT}})
     gone = json.loads(forged.path.read_text()) | {"pid": 2**22 + 1}

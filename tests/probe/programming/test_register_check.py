@@ -1,5 +1,5 @@
-"""Counters that another program took over: a note reports them, and they are not valid until they
-are returned."""
+"""Counters that another program took over: a note reports them, and they are invalid until they are
+returned."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ PERIOD_S = 0.1
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The place of a machine whose registers are checked once in PERIOD_S."""
+    """The directory of a machine whose registers are checked every PERIOD_S."""
     monkeypatch.setattr(msr_source, "PERIOD_NS", round(PERIOD_S * 1e9))
     with swept_directory(tmp_path / "root"):
         yield tmp_path / "root"
 
 
 def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None:
-    """CPU and key of counters without a value, of rows that were read. None: CPU was not."""
-    flags = read_rows.head(frame.blocks["cpu"])[CPU, 4]  # /proc/stat tells of CPUs not read
+    """CPU and key of counters without a value, in rows that were read; None if CPU was not read."""
+    flags = read_rows.head(frame.blocks["cpu"])[CPU, 4]  # CPUs that were not read have /proc/stat
     return read_rows.missing_values(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
 
 
-def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
-    """The note of this kind, and what is not valid in the first frame with CPU that is due after
-    it: one that was due before may have been read before the registers were."""
+def next_note(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
+    """The note of this kind, and the invalid counters of the first frame with CPU that is due after
+    it. Earlier frames may have been read before the registers were."""
     note: wire.Note | None = None
     for messages in whenever_due(source.due, source.poll, f"a note {kind}, and a frame"):
         for message in messages:
@@ -70,7 +70,7 @@ TAKEN = [(0x38D, 0x222, FIXED), (0x187, 0, ["kernel_cycles"]), (0x38F, 0x5000000
 
 @pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
 def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int]]) -> None:
-    """`stale`: our values stood there before us, and nothing was enabled."""
+    """`stale`: the registers had our values before the start, and nothing was enabled."""
     with (
         FakeKernel(root, registers=stale) as kernel,
         closing(open_msr(kernel.root, SAMPLE_NS, None)) as source,
@@ -79,19 +79,19 @@ def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int
             ours = kernel.peek(CPU, register)
             before_ns = raw_ns()
             kernel.poke(CPU, register, value)
-            note, lost = seen(source, "taken")
+            note, lost = next_note(source, "taken")
             assert note.data["cpus"] == [CPU]
             assert note.data["counters"] == keys, hex(value)
             assert note.data["since_ns"] <= before_ns + 50_000_000 < note.time_ns + 50_000_000
             assert lost == {(CPU, key) for key in keys}, hex(value)
             kernel.poke(CPU, register, ours)
-            note, lost = seen(source, "given-back")
+            note, lost = next_note(source, "given-back")
             assert (note.data, lost) == ({"cpus": [CPU], "counters": keys}, set()), hex(value)
         kernel.poke(CPU, 0x189, 0x4300C0)  # a fourth counter is not ours
-        assert quiet(source)
+        assert is_quiet(source)
 
 
-def quiet(source: Msr) -> bool:
+def is_quiet(source: Msr) -> bool:
     """Whether there is no note for longer than a period."""
     end = time.monotonic() + 2 * PERIOD_S
     for messages in whenever_due(source.due, source.poll, "the end of the time"):
@@ -111,7 +111,7 @@ def test_one_takeover_is_one_note(root: Path) -> None:
         time.sleep(1.2 * PERIOD_S)  # all CPUs are due
         for cpu in (0, 1, 3):
             kernel.poke(cpu, 0x38D, 0x222)
-        note, _ = seen(source, "taken")
+        note, _ = next_note(source, "taken")
         assert note.data["cpus"] == [0, 1, 3]
         results = [m for m in source.poll() if isinstance(m, wire.Note)]
         assert [m.kind for m in results if m.kind != "warning"] == []
@@ -133,7 +133,7 @@ def test_each_cpu_is_checked_once_in_a_period(
     monkeypatch.setattr(Programmer, "check", check)
     with FakeKernel(root) as kernel, closing(open_msr(kernel.root, sample_ns, None)) as source:
         start = last = time.monotonic()
-        held_s = 0.0  # by others that had the CPU
+        held_s = 0.0  # longest delay by other programs
         for _ in whenever_due(source.due, source.poll, "eight periods"):
             now = time.monotonic()
             held_s += max(0.0, now - last - PERIOD_S)

@@ -16,7 +16,7 @@ from perfprobe.sources.sim.source import open_sim
 
 
 class Bench:
-    """A register check of two CPUs. Times are since its beginning, in ns."""
+    """A register check of two CPUs. Times are in ns since its start."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         source = open_sim("sim:steady,cpus=2,packages=1,speed=max", 100_000_000)
@@ -29,7 +29,7 @@ class Bench:
         self._check = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
 
     def check(self, cpu: int) -> Check | None:
-        """As the programmer's."""
+        """Replaces the check of the programmer."""
         keys = self.taken[cpu]
         return None if keys is None else Check(keys, "")
 
@@ -96,7 +96,7 @@ def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> Non
 
 
 def test_all_cpus_are_checked_once_in_a_period(bench: Bench) -> None:
-    """However often it is called."""
+    """This holds however often it is called."""
     bench.taken = {0: ["ref"], 1: ["ref"]}
     results = [bench.notes(i * PERIOD_NS // 4) for i in range(1, 5)]
     assert results == [[], [taken([0], ["ref"], 0)], [], [taken([1], ["ref"], 0)]]

@@ -47,8 +47,8 @@ def below(kernel: FakeKernel) -> tuple[str, str]:
     return "--sysroot", str(kernel.root)
 
 
-def mended(text: str) -> None:
-    """Does what the line tells."""
+def run_printed_command(text: str) -> None:
+    """Runs the command that the line contains."""
     (line,) = [line for line in text.splitlines() if "to restore" in line]
     command = shlex.split(line.partition("to restore")[2].partition(":")[2].rpartition(";")[2])
     assert command[0] == "perftop"
@@ -109,14 +109,14 @@ def test_a_signal_ends_the_app_before_it_is_painted(
         wait_for(fake.changed, "counters are programmed")
         app.send_signal(number)
         while app.poll() is None:
-            os.read(ours, 1 << 16) if readable(ours) else None
+            os.read(ours, 1 << 16) if is_readable(ours) else None
         assert app.returncode == 128 + number
         assert fake.changed() == {}
     os.close(ours)
     os.close(theirs)
 
 
-def readable(fd: int) -> bool:
+def is_readable(fd: int) -> bool:
     import select
 
     return bool(select.select([fd], [], [], 0.01)[0])
@@ -143,7 +143,7 @@ sys.exit(cli.main(["selftest", "--source", "msr"]))
     "number", cases_by_day([*SIGNALS, signal.SIGKILL], [signal.SIGINT, signal.SIGKILL])
 )
 def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal.Signals) -> None:
-    """Below a directory it is refused, so its source is put in its place."""
+    """`selftest` refuses --sysroot, so its source is replaced."""
     code = ASK.format(selftest=SELFTEST.format(root=str(fake.root)))
     environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
     with subprocess.Popen(
@@ -153,7 +153,7 @@ def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal
         wait_for(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         process.send_signal(number)
         status = process.wait(MAX_WAIT_S)
-        if number == signal.SIGKILL:  # nobody waits for the probe any more, which sees that
+        if number == signal.SIGKILL:  # the probe detects that its parent ended
             wait_for(lambda: not fake.changed(), "the probe gives all back")
         else:
             assert status == 128 + number
@@ -177,7 +177,7 @@ def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
     assert f"tee {fake.root}/sys/devices/system/cpu/cpu{{3,5}}/online" in message
     for cpu in (3, 5):
         fake.ask("online", cpu=cpu, online=True)
-    mended(message)
+    run_printed_command(message)
     assert fake.changed() == {}
 
 
@@ -210,7 +210,7 @@ def test_a_killed_probe_is_reported_with_its_unrestored_registers(
     fake.ask("options", write_s=0)
     assert fake.changed()
     assert "ended by signal 9" in errors.decode()
-    mended(errors.decode())
+    run_printed_command(errors.decode())
     assert fake.changed() == {}
 
 
@@ -245,8 +245,9 @@ WITHIN_S = 1.0
 def test_registers_are_restored_whenever_the_probe_ends(
     fake: FakeKernel, times: int, seed: int
 ) -> None:
-    """By a signal; by kill -9, which the probe outlives; the probe by kill -9, which is told."""
-    # Tests in the background of a shell, or below nohup, ignore some, and so would their children.
+    """After a signal; after kill -9 of perftop, which the probe survives; kill -9 of the probe is
+    reported."""
+    # Tests run in the background or by nohup ignore some signals, which children inherit.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     chance = random.Random(seed)
@@ -256,7 +257,7 @@ def test_registers_are_restored_whenever_the_probe_ends(
         with started_process(*stat(fake), heard=True) as process:
             assert process.stdout
             out = process.stdout
-            os.set_blocking(out.fileno(), False)  # its pipe has room for what it says meanwhile
+            os.set_blocking(out.fileno(), False)  # the pipe has room for its output meanwhile
             if chance.random() < 0.7:
                 wait_for(fake.changed, "the first write")
             with pytest.raises(subprocess.TimeoutExpired):
@@ -270,12 +271,12 @@ def test_registers_are_restored_whenever_the_probe_ends(
             os.set_blocking(out.fileno(), True)
             _, errors = process.communicate(timeout=MAX_WAIT_S)
         text = errors.decode()
-        if victim == "killed":  # its probe may not even have programmed anything yet
+        if victim == "killed":  # its probe may not have programmed anything yet
             wait_for(lambda: not running(fake.root), "the probe ends")
         elif fake.changed():
             assert victim == "probe"
             assert process.returncode == 1, text
             assert re.search("killed|signal 9", text)
-            mended(text)
+            run_printed_command(text)
         assert fake.changed() == {}, (victim, number, text)
         assert entries_left(fake.root) == []

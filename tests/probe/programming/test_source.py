@@ -1,5 +1,5 @@
-"""`--source msr` end to end: the real perftop on the registers of a fake kernel that knows what it
-did. Every general and fixed counter wraps once in each run."""
+"""`--source msr` end to end: the real perftop on the registers of a fake kernel, compared with its
+truth. Every general and fixed counter wraps once in each run."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def cores(name: str) -> int:
 
 
 def near_wrap(name: str) -> list[list[int]]:
-    """Each counter half a second before its wrap, at the rate of what it will count; a run takes
-    longer."""
+    """Values that make each counter wrap after half a second; a run takes longer."""
     model = MODELS[name]
     whole, kernel = 600_000_000, [200_000_000, 120_000_000]
     if model.amd:
@@ -58,7 +57,7 @@ def near_wrap(name: str) -> list[list[int]]:
 
 
 class Measured:
-    """A run of stat, and what really happened in each of its intervals."""
+    """A run of stat, and the truth for each of its intervals."""
 
     def __init__(self, name: str, root: Path, interval: str, *more: str) -> None:
         spec = {"cores": cores(name), "registers": near_wrap(name)}
@@ -78,12 +77,12 @@ class Measured:
             self.wrapped = [kernel.peek(cpu, reg) < value for cpu, reg, value in near_wrap(name)]
 
     def cpus(self, key: str) -> list[float]:
-        """How far each CPU's value was off."""
+        """The error of each CPU's value."""
         pairs = []
         for line, truth in zip(self.intervals, self.truth, strict=True):
             lps = {lp["cpu"]: lp for core in truth["cores"] for lp in core["lps"]}
             pairs += [(row["cpu"], row[key], lps[row["cpu"]][key]) for row in line["cpus"]]
-        return usual(pairs)
+        return median_errors(pairs)
 
     def states(self, state: str) -> list[float]:
         return self.cores(lambda row: row["smt"][state], lambda core: core["smt"][state])
@@ -94,7 +93,7 @@ class Measured:
             by_cpus = {tuple(core["cpus"]): core for core in truth["cores"]}
             cores = [(tuple(row["cpus"]), row) for row in line["cores"]]
             pairs += [(cpus, of(row), truly(by_cpus[cpus])) for cpus, row in cores]
-        return usual(pairs)
+        return median_errors(pairs)
 
 
 def idle_s() -> float:
@@ -102,16 +101,16 @@ def idle_s() -> float:
     return float(Path("/proc/uptime").read_text(encoding="ascii").split()[1])
 
 
-def too_busy(measurement: Measured) -> None:
-    """No test where others left the CPUs next to no time: every thread wakes late then."""
+def skip_if_too_busy(measurement: Measured) -> None:
+    """Skips the test if the CPUs had hardly any idle time, so that all threads woke up late."""
     if measurement.idle_s < LEAST_IDLE_S:
         pytest.skip(f"the machine is too busy: its CPUs were idle for {measurement.idle_s:.2f} s")
 
 
-def usual(pairs: list[tuple[Any, float | None, float]]) -> list[float]:
-    """The errors' median over the intervals, for each CPU or core. Two CPUs play eight here, beside
-    whatever else runs: a thread that wakes late, or loses its CPU between two registers, spoils one
-    interval; a wrong formula spoils them all."""
+def median_errors(pairs: list[tuple[Any, float | None, float]]) -> list[float]:
+    """The median error over the intervals, for each CPU or core. Two CPUs simulate eight, beside
+    other programs: a thread that wakes up late, or is preempted between two registers, spoils one
+    interval; a wrong formula spoils all."""
     errors: dict[Any, list[float]] = {}
     for who, value, truth in pairs:
         errors.setdefault(who, [])
@@ -121,7 +120,7 @@ def usual(pairs: list[tuple[Any, float | None, float]]) -> list[float]:
     return [abs(statistics.median(of)) for of in errors.values()]
 
 
-def what_each_cpu_did(measurement: Measured, name: str) -> None:
+def check_cpus(measurement: Measured, name: str) -> None:
     model = MODELS[name]
     assert measurement.hello["source"] == "msr"
     assert measurement.hello["tsc_hz"] == pytest.approx(model.tsc_hz, rel=1e-3)
@@ -137,7 +136,7 @@ def what_each_cpu_did(measurement: Measured, name: str) -> None:
         assert max(measurement.cpus("kernel_instructions")) < OFF
 
 
-def the_four_states(measurement: Measured) -> None:
+def check_states(measurement: Measured) -> None:
     for state in STATES:
         errors = measurement.states(state)
         assert len(errors) == 2
@@ -146,8 +145,8 @@ def the_four_states(measurement: Measured) -> None:
     assert methods == {"one-thread"}
 
 
-def without_an_smt_event_the_truth_lies_in_bounds(measurement: Measured) -> None:
-    """In most intervals, for the reason given in `usual`."""
+def check_bounds(measurement: Measured) -> None:
+    """In most intervals, for the reason given in `median_errors`."""
     assert measurement.hello["origin"]["util"] == "ref / tsc (MPERF, MSR C00000E7H)"
     held: dict[tuple[str, int], list[bool]] = {}
     for line, truth in zip(measurement.intervals, measurement.truth, strict=True):
@@ -163,7 +162,7 @@ def without_an_smt_event_the_truth_lies_in_bounds(measurement: Measured) -> None
     assert [core for core, lies in held.items() if 2 * sum(lies) <= len(lies)] == []
 
 
-def four_threads_a_core(measurement: Measured) -> None:
+def check_four_threads(measurement: Measured) -> None:
     assert max(measurement.cores(lambda row: row["smt"]["neither"], lambda c: c["neither"])) < OFF
     active = measurement.cores(lambda row: row["active_threads"], lambda c: c["active_threads"])
     assert max(active) < 4 * OFF
@@ -172,7 +171,7 @@ def four_threads_a_core(measurement: Measured) -> None:
     assert {core["smt"]["both"] for core in last["cores"]} == {None}
 
 
-def registers_are_given_back_and_counters_wrapped(measurement: Measured, name: str) -> None:
+def check_restored_and_wrapped(measurement: Measured, name: str) -> None:
     assert measurement.changed == {}
     assert {w["result"] for w in measurement.writes} == {"ok"}
     assert len({w["cpu"] for w in measurement.writes}) == cores(name) * MODELS[name].threads
@@ -185,39 +184,39 @@ def registers_are_given_back_and_counters_wrapped(measurement: Measured, name: s
 
 @pytest.mark.parametrize("name", cases_by_day(MODELS, ["skylake-sp", "zen3", "knights-landing"]))
 def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
-    """Twice more on a machine measured anew, if need be: what disturbs half of the intervals is
-    gone then, and a wrong formula is not."""
+    """Tries up to three times: a disturbance of half of the intervals passes, a wrong formula does
+    not."""
     for attempt in range(3):
         result = Measured(name, tmp_path / str(attempt), "300ms", "-n", "6")
-        registers_are_given_back_and_counters_wrapped(result, name)
+        check_restored_and_wrapped(result, name)
         try:
-            what_each_cpu_did(result, name)
+            check_cpus(result, name)
             if name in PAIRS:
-                the_four_states(result)
+                check_states(result)
             elif name == "zen3":
-                without_an_smt_event_the_truth_lies_in_bounds(result)
+                check_bounds(result)
             elif name == "knights-landing":
-                four_threads_a_core(result)
+                check_four_threads(result)
         except AssertionError:
             if attempt == 2:
-                too_busy(result)
+                skip_if_too_busy(result)
                 raise
         else:
             return
 
 
 def test_windows_that_are_not_multiples_of_the_load_period(tmp_path: Path) -> None:
-    """A row whose read was interrupted at the edge of an interval covers a little less than the
-    truth it is held against, and the load is not the same there: once more, if that happened."""
+    """A row that was interrupted at the edge of an interval covers slightly less time, with another
+    load, than the truth: tries again in this case."""
     worst = 1.0
     for attempt in (1, 2):
         root = tmp_path / f"root{attempt}"
         result = Measured("skylake-sp", root, "390ms", "--sample", "65ms", "-n", "5")
-        too_busy(result)
+        skip_if_too_busy(result)
         worst = min(worst, max(*result.states("both"), *result.cpus("util")))
         if worst < 2 * OFF:
             return
-    too_busy(result)
+    skip_if_too_busy(result)
     raise AssertionError(f"off by {worst}, twice")
 
 

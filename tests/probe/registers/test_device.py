@@ -1,4 +1,4 @@
-"""Files in place of the register device, below a directory that another user made."""
+"""Files in place of the register device, in a directory made by another user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fifo(place: Path) -> None:
     os.mkfifo(place)
 
 
-def a_link(place: Path) -> None:
+def symlink(place: Path) -> None:
     place.symlink_to("/dev/null")
 
 
@@ -43,24 +43,24 @@ def another_device(place: Path) -> None:
     os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
 
 
-def another_cpus(place: Path) -> None:
+def device_of_another_cpu(place: Path) -> None:
     os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(msr.MSR_MAJOR, 1))
 
 
-def a_disk(place: Path) -> None:
+def block_device(place: Path) -> None:
     os.mknod(place, 0o600 | stat.S_IFBLK, os.makedev(msr.MSR_MAJOR, 0))
 
 
 MADE = [
     plain,
     fifo,
-    a_link,
-    *(pytest.param(f, marks=makes_devices) for f in (another_device, a_disk)),
+    symlink,
+    *(pytest.param(f, marks=makes_devices) for f in (another_device, block_device)),
 ]
 
 
 @pytest.mark.parametrize("writable", [False, True])
-@pytest.mark.parametrize("make", [*MADE, pytest.param(another_cpus, marks=makes_devices)])
+@pytest.mark.parametrize("make", [*MADE, pytest.param(device_of_another_cpu, marks=makes_devices)])
 def test_nothing_else_is_opened(
     tmp_path: Path, make: Callable[[Path], None], writable: bool
 ) -> None:
@@ -73,7 +73,7 @@ def test_nothing_else_is_opened(
 @needs_fuse
 @pytest.mark.parametrize("linked", ["dev", "dev/cpu", "dev/cpu/0", "dev/cpu/0/msr"])
 def test_links_are_not_followed_even_to_registers(tmp_path: Path, linked: str) -> None:
-    """A whole directory that is a link is fine: it is the one that the user named."""
+    """The directory itself may be a link, because the user named it."""
     with FakeKernel(tmp_path / "fake") as fake:
         root = tmp_path / "root"
         (root / linked).parent.mkdir(parents=True)
@@ -87,8 +87,8 @@ def test_links_are_not_followed_even_to_registers(tmp_path: Path, linked: str) -
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Path]:
-    """The files of a machine as plain files: a copy of a fake kernel, one CPU's registers a link to
-    a file elsewhere, the other's a file."""
+    """A copy of a fake kernel in plain files: one CPU's registers are a link to a file elsewhere,
+    the other's are a file."""
     root = tmp_path / "root"
     with FakeKernel(tmp_path / "fake", cores=1) as fake:
         for path in sorted(fake.root.rglob("*")):
@@ -119,7 +119,7 @@ def test_root_changes_no_file_of_an_archive(archive: Path, tmp_path: Path) -> No
 @needs_fuse
 @pytest.mark.parametrize("there", ["a link", "a file"])
 def test_a_journal_changes_no_file_of_an_archive(archive: Path, tmp_path: Path, there: str) -> None:
-    """Giving back needs no look at the counters before it writes."""
+    """Restoring writes without reading the counters first."""
     passwd = tmp_path / "passwd"
     passwd.write_bytes(OURS)
     if there == "a link":

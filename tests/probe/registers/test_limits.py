@@ -44,8 +44,8 @@ EDGE_NS = 20_000_000
 
 
 def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
-    """The next `n` frames, as a reader of the wire gets them, without those in which a CPU came too
-    late because the machine is busy. The session gets the same frames and all other messages."""
+    """The next `n` frames from the wire, except those in which a CPU was late because the machine
+    is busy. The session gets the same frames and all other messages."""
     decoder = wire.Decoder()
     list(decoder.feed(wire.encode(source.hello)))
     results: list[Frame] = []
@@ -64,13 +64,13 @@ def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
 
 
 def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
-    """The columns of each row, -1 where they are not valid."""
+    """The columns of each row; -1 if not valid."""
     values = read_rows.raw_values(hello, frame.blocks, key).astype(np.int64)
     return np.where(read_rows.valid_mask(hello, frame.blocks, key), values, -1)
 
 
 def value(hello: Hello, frame: Frame, key: str) -> list[float]:
-    """A gauge's, by row."""
+    """The value of a gauge, by row."""
     scale = place(hello, key)[2].scale
     return [raw * scale for raw in columns(hello, frame, key)[:, 0].tolist()]
 
@@ -80,13 +80,13 @@ EITHER = "PL1 or multi-core turbo"
 
 
 def table_of(hello: Hello) -> Turbo:
-    """The registers', not the kernel's."""
+    """The turbo table of the registers, not that of the kernel."""
     (table,) = (table for table in hello.turbo if table.origin.startswith("MSR"))
     return table
 
 
 def stamps_ns(hello: Hello, frame: Frame, block: str) -> np.ndarray:
-    """Before and after the reading of each row: CLOCK_MONOTONIC_RAW, as the fake's own time."""
+    """Times before and after each row was read, by CLOCK_MONOTONIC_RAW like the fake's time."""
     assert hello.stamp == "raw"
     result: np.ndarray = read_rows.head(frame.blocks[block])[:, :2]
     return result
@@ -96,7 +96,7 @@ def stamps_ns(hello: Hello, frame: Frame, block: str) -> np.ndarray:
 
 
 class Watched:
-    """One package of a machine that loses clock to its power limit, as frames tell of it."""
+    """One package of a machine whose power limit lowers its clock, as reported by frames."""
 
     def __init__(
         self, scene: PowerLimitDrop, package: int, session: Session, report: list[Frame]
@@ -106,13 +106,13 @@ class Watched:
         self.pairs = [(a, b) for a, b in itertools.pairwise(report) if b.seq == a.seq + 1]
 
     def limited(self, frame: Frame, block: str, row: int) -> bool | None:
-        """Whether it was when the row was read; None: close to a change."""
+        """Whether it was limited when the row was read; None: close to a change."""
         before, after = stamps_ns(self.hello, frame, block)[row].tolist()
         results = {self.scene.limited(t / 1e9) for t in (before - EDGE_NS, after)}
         return results.pop() if len(results) == 1 else None
 
     def polls(self, key: str, part: str) -> dict[bool, list[tuple[int, int, int]]]:
-        """Polls, those that saw the bit, those that saw any other; in each interval."""
+        """Number of polls, polls with the bit, and polls with another bit, by interval."""
         place_ = place(self.hello, key)[2].parts.index(part)
         results: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
         for a, b in self.pairs:
@@ -213,10 +213,10 @@ def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> No
     def length_ns(drop: Episode) -> int:
         return (drop.end_ns or session.now_ns) - drop.start_ns
 
-    # A sample or two may be wrong: reads of the fake go through its process, in its own time.
+    # Up to two samples may be wrong: a fake register is read through another process.
     lasting = [drop for drop in drops if length_ns(drop) > 6 * SAMPLE_NS]
     assert {cpu for drop in lasting for cpu in drop.cpus} == {*scene.cpus[0]}
-    # Two drops are one episode if no frame between them was whole; a whole drop is one of 1 s.
+    # Drops are joined to one episode if no complete frame lies between them; a full drop takes 1 s.
     drop = min(lasting, key=lambda episode: abs(length_ns(episode) - scene.slow_s * 1e9))
     assert (drop.cause, drop.confidence) == ("power-pl1", "inferred")  # far below 150 W
     assert drop.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
@@ -266,7 +266,7 @@ def test_register_values_of_an_8160(kernel: FakeKernel, source: Msr) -> None:
     }
 
 
-def test_changed_registers_show(kernel: FakeKernel, source: Msr) -> None:
+def test_changed_registers_are_reported(kernel: FakeKernel, source: Msr) -> None:
     for cpu in range(4):
         kernel.poke(cpu, 0x1A0, 1 << 38)
         kernel.poke(cpu, 0x610, 100 * 8 | 1 << 15 | 180 * 8 << 32)
@@ -315,7 +315,7 @@ def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: Msr) -> None
     moved = columns(source.hello, b, "limit_reasons") - columns(source.hello, a, "limit_reasons")
     assert moved[0, 0] >= 1
     assert moved[0, 1 + 10] == moved[0, 0]
-    kernel.ask("online", cpu=0, online=True)  # for its registers to be given back
+    kernel.ask("online", cpu=0, online=True)  # so that its registers can be restored
 
 
 def test_poll_counts_outlive_their_thread(
@@ -374,7 +374,7 @@ def test_a_limit_disabled_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_missing_unit_of_time(tmp_path: Path) -> None:
-    """As turbostat has it: 0 means the usual 2^-10 s."""
+    """Like turbostat: 0 means the usual 2^-10 s."""
     hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
     assert place(hello, "power_throttled_s")[2].scale == 2.0**-10
 
@@ -416,7 +416,7 @@ def test_tables_of_other_models(
 
 
 class Nothing:
-    """Registers of which none can be read."""
+    """Registers that cannot be read."""
 
     def read(self, register: int) -> int:
         raise MsrError(f"MSR {register:X}H cannot be read", "it is not there")

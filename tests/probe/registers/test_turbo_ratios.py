@@ -1,4 +1,4 @@
-"""Turbo tables from register values worked out by hand."""
+"""Turbo tables from register values that were computed by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def steps(model: int, registers: dict[int, int]) -> list[tuple[int, float]]:
 
 
 def test_skylake_sp_has_groups_of_cores() -> None:
-    """As a Xeon 8160 of 24 cores: 1CH is 28, 25H is 37; up to 2, 4, 8, 12, 16, 20, 24 cores."""
+    """A Xeon 8160 with 24 cores: 1CH is 28, 25H is 37; up to 2, 4, 8, 12, 16, 20, 24 cores."""
     registers = {0x1AD: 0x1C1C1C1F22222325, 0x1AE: 0x1C1814100C080402}
     assert steps(0x55, registers) == [(2, 3.7), (4, 3.5), (12, 3.4), (16, 3.1), (28, 2.8)]
     content = read(0x55, registers)
@@ -41,7 +41,7 @@ def test_groups_that_are_not_used_are_zero() -> None:
 
 
 def test_one_byte_for_each_count() -> None:
-    """A client of four cores: 2AH is 42."""
+    """A client CPU with four cores: 2AH is 42."""
     assert steps(0x5E, {0x1AD: 0x2728292A}) == [(1, 4.2), (2, 4.1), (3, 4.0), (4, 3.9)]
 
 
@@ -53,7 +53,7 @@ def test_haswell_ep_has_two_more_ratio_registers() -> None:
 
 
 def test_the_semaphore_of_haswell_ep_is_not_a_ratio() -> None:
-    """Set where somebody has put ratios of his own in place of the factory's."""
+    """It is set if a user has replaced the ratios of the factory."""
     assert steps(0x3F, {0x1AD: 0x2424242424242424, 0x1AF: 1 << 63 | 0x2323}) == [
         (8, 3.6),
         (18, 3.5),

@@ -117,7 +117,7 @@ def bad_frame(**changes: Any) -> bytes:
 
 
 def unchecked(message: wire.Message) -> dict[str, Any]:
-    """As one who knows no checksums writes it."""
+    """A message from a writer that does not support checksums."""
     body: dict[str, Any] = msgpack.unpackb(msgpack.unpackb(wire.encode(message)))
     del body["check"]
     return body
@@ -221,7 +221,7 @@ def test_messages_before_the_damage_are_read() -> None:
 
 
 def test_blocks_may_be_views() -> None:
-    """What the sampler fills is packed where it lies."""
+    """The buffers that the sampler fills are packed without a copy."""
     data = bytearray(words(1, 2, 3, 4, 1) * 2)
     rows = Rows(memoryview(data), memoryview(words(1, 1)), bytearray(words(5, 6)))
     (_, result) = read(START + wire.encode(Frame(1, 2, {"cpu": rows})))
@@ -230,7 +230,7 @@ def test_blocks_may_be_views() -> None:
 
 
 def test_a_frame_is_small() -> None:
-    """Ten counters of 1024 CPUs: 80 bytes a CPU and the row heads, no more than 1 % around them."""
+    """Ten counters of 1024 CPUs: 80 bytes per CPU and the row heads, with at most 1 % overhead."""
     n = 1024
     rows = Rows(bytes(40 * n), bytes(8 * n), bytes(80 * n))
     assert len(wire.encode(Frame(1, 1, {"cpu": rows}))) < 1.01 * 128 * n

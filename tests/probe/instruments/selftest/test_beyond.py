@@ -1,4 +1,4 @@
-"""Counters of packages, cores and L3s, reported with their movement."""
+"""Counters of packages, cores and L3s, reported with their rates."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
 
-def see(source: Source) -> list[dict[str, Any]]:
+def observe(source: Source) -> list[dict[str, Any]]:
     log = FrameLog(source)
     return instruments.counter_rows(log, instruments.copy_memory(log))
 
 
 def verdicts(**steps: int | None) -> dict[str, dict[str, Any]]:
-    return {row["counter"]: row for row in see(Source(steps))}
+    return {row["counter"]: row for row in observe(Source(steps))}
 
 
 def test_each_counter_has_a_verdict() -> None:
@@ -82,7 +82,7 @@ def test_an_absent_counter_has_its_reason() -> None:
     source = Source({"energy_j": 1})
     missing = [wire.Missing("memory_read_bytes", "no right to it"), wire.Missing("ref", "no PMU")]
     source.hello = dataclasses.replace(source.hello, missing=missing)
-    (absent,) = [row for row in see(source) if row["verdict"] == "not there"]
+    (absent,) = [row for row in observe(source) if row["verdict"] == "not there"]
     assert (absent["counter"], absent["why"]) == ("memory_read_bytes", "no right to it")
 
 

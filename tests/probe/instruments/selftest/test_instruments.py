@@ -23,8 +23,8 @@ TOP_DOWN = ("slots", *instruments.PART_KEYS)
 
 
 class Source(made.Source):
-    """Two CPUs and one package, read once a second; `rates` has the movement of each counter per
-    second, and the value of each gauge."""
+    """Two CPUs and one package, read once a second; `rates` has the rate of each counter per second
+    and the value of each gauge."""
 
     def __init__(self, cpu: dict[str, float], package: list[Counter], rates: list[int]) -> None:
         every = [Counter(key, key, "events", "made") for key in cpu]

@@ -74,8 +74,8 @@ def test_turns_between_unevenly_spaced_marks() -> None:
 
 
 def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
-    """3 on Intel since Nehalem and on AMD Zen, 4 or 5 on small cores. Not a time: a ratio of two
-    chains, of each the quickest of many."""
+    """3 on Intel since Nehalem and on AMD Zen, 4 or 5 on small cores: the ratio of the fastest
+    runs of two chains."""
 
     def quickest(kind: int, turns: int) -> float:
         runs = [load.run_loop(kind, turns, 50).marks for _ in range(20)]

@@ -37,7 +37,7 @@ Truth = dict[str, float]
 
 class Machine(made.Source):
     """Two CPUs of one core. `wrong` scales the value of a counter; `others` is the share of each
-    CPU that another program takes, which runs 1.5 instructions per cycle."""
+    CPU that another program takes, with 1.5 instructions per cycle."""
 
     def __init__(self, wrong: Truth | None = None, lacking: Sequence[str] = ()) -> None:
         self.wrong = wrong or {}
@@ -76,7 +76,7 @@ class Machine(made.Source):
     # --- time ---
 
     def go(self, busy: Sequence[int], ns: int, rates: Truth | None = None) -> None:
-        """Works on some CPUs; every sample meanwhile becomes a frame."""
+        """Runs work on some CPUs; each sample in this time becomes a frame."""
         while ns:
             step = min(ns, SAMPLE - self.now % SAMPLE)
             for cpu in range(2):
@@ -152,7 +152,7 @@ class Machine(made.Source):
 
 @pytest.fixture
 def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any]]:
-    monkeypatch.setattr(instruments, "COPY_S", 0.001)  # what copies memory is tested in test_beyond
+    monkeypatch.setattr(instruments, "COPY_S", 0.001)  # copying memory is tested in test_beyond
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
     def test(machine: Machine) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def test_right_counters_are_trusted(tested: Tested) -> None:
 
 @pytest.mark.parametrize("flags", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
 def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> None:
-    """Every second, which would be far off."""
+    """Every second read is disturbed, and would be far off."""
     machine = Machine()
     frame = machine._frame
 
@@ -222,7 +222,7 @@ def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> No
 
     machine._frame = with_gaps  # type: ignore[method-assign]
     assert {*KEYS, *SECONDS} <= by_counter(tested(machine), "trusted")
-    assert machine.tries == 3  # nothing had to be done again
+    assert machine.tries == 3  # no load was repeated
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
@@ -245,7 +245,7 @@ def test_a_dead_kernel_share(tested: Tested, key: str) -> None:
 
 
 def test_swapped_siblings(tested: Tested) -> None:
-    """Still sums to all of the time."""
+    """The sum is still all of the time."""
     machine = Machine()
     truth = machine.truth[0]
 
@@ -268,7 +268,7 @@ def test_a_small_error_is_close(tested: Tested) -> None:
     answer = tested(machine := Machine({"instructions": 1.02}))
     assert "instructions" in by_counter(answer, "close")
     assert answer["wrong"] == []
-    assert machine.tries == 7  # loop and calls three times: noise might have been to blame
+    assert machine.tries == 7  # loop and calls three times: it might be noise
 
 
 def test_an_absent_counter_is_reported_with_its_reason(tested: Tested) -> None:
@@ -307,7 +307,7 @@ def test_other_tasks_excuse_higher_but_not_lower_counts(tested: Tested) -> None:
 
 
 def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
-    """With as much of others as of the pattern, half of what was counted looks right."""
+    """If other programs run as long as the pattern, half of the counts look right."""
     machine = Machine()
     patterns = machine.patterns
 
@@ -325,7 +325,7 @@ def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
 
 
 def test_a_limit_on_cpu_time_is_no_fault_of_counters(tested: Tested) -> None:
-    """It halts a CPU that should be at work, on any machine."""
+    """It halts a CPU that should be busy, on any machine."""
     machine = Machine()
     machine.rationed = 0.3
     answer = tested(machine)

@@ -71,16 +71,16 @@ def test_the_worst_undisturbed_cpu_decides() -> None:
 
 
 def test_offset_tscs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message takes 300 ns, and the CPUs' counters are set apart."""
+    """A message takes 300 ns, and the CPUs' counters differ."""
     home = min(os.sched_getaffinity(0))
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(i, i + 300 + apart, i + 600) for i in range(10**9, 10**9 + 9000, 900)]
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
         ((check, outcome),) = working.same_outcomes([home, home + 1], 1e9)
         assert verdict.judge(check, outcome) == expected
-        assert abs(outcome.measured * 1e9) <= abs(apart)  # no more than is certain
+        assert abs(outcome.measured * 1e9) <= abs(apart)  # not more than is certain
         if abs(apart) > 1000:
-            assert outcome.measured * 1e9 == pytest.approx(apart, abs=401)  # half a way and a step
+            assert outcome.measured * 1e9 == pytest.approx(apart, abs=401)  # half a message + 1
 
 
 @pytest.mark.parametrize(("niceness", "measured"), [(0, 0.01), (10, 0.13)])

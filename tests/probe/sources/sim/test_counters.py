@@ -10,8 +10,8 @@ from perfprobe.wire import ROW_WIDE
 
 @pytest.mark.parametrize("scenario", ["smt-mix", "halts", "throttle", "neighbour", "license"])
 def test_counters_follow_the_schedule(scenario: str) -> None:
-    """Any two reads, against the integrals of the schedule between the moments of the stamps. Both
-    stamps bear the same constant offset of that CPU's TSC: at most 400 ticks are unknown."""
+    """Compares differences of two reads with the integrals of the schedule between their stamps.
+    Both stamps have the same constant offset of that CPU's TSC: at most 400 ticks are unknown."""
     hello, frames, _ = run(scenario, 30)
     schedule = schedule_of(scenario)
     rates = {"ref": (Row.RUN, 2.1), "cycles": (Row.CYCLES, 1e-3), "aperf": (Row.CYCLES, 1e-3)}
@@ -28,7 +28,7 @@ def test_counters_follow_the_schedule(scenario: str) -> None:
         for cpu in (0, 2, 4, 6, 8, 12, 15):
             truth = amounts_between(schedule, *(round(m[cpu]) for m in moments))[:, cpu]
             for key, (row, factor) in rates.items():
-                # 250 ns of doubt at either end at 3.7 GHz and IPC 2.6, and a tick.
+                # 250 ns of uncertainty at either end at 3.7 GHz and IPC 2.6, and a tick.
                 slack = 500 * 3.7 * 2.6 + 84
                 slack = {"one_thread": 14, "smi": 0, "stat_steal_s": 1, "idle_entries": 1}.get(
                     key, 2 if key.endswith("_s") else slack
@@ -58,7 +58,7 @@ def test_counters_wrap_at_their_width_soon_after_the_start() -> None:
 
 
 def test_one_thread_counts_of_siblings_agree() -> None:
-    """R0 - one0 = R1 - one1, but for the time between the reads of the two."""
+    """R0 - one0 = R1 - one1, except for the time between the two reads."""
     hello, frames, _ = run("smt-mix", 14)
     both = deltas(hello, frames, "ref") - 84 * deltas(hello, frames, "one_thread")
     skew_ns = 350_000  # the rare late read
@@ -87,7 +87,7 @@ def test_stamps() -> None:
 
 
 def test_no_read_reaches_the_next_sample() -> None:
-    """Nor comes near to it at 1 kHz, where a rare read would be late by more than half of it."""
+    """At 1 kHz, no read is later than a quarter of a sample."""
     sample_ns = 1_000_000
     _, frames, _ = run("jitter", 1, sample_ns)
     heads = np.stack([head(frame) for frame in frames])
@@ -97,7 +97,7 @@ def test_no_read_reaches_the_next_sample() -> None:
 
 
 def test_halts_are_not_idle() -> None:
-    """During an involuntary halt the TSC runs, ref stands still, and the OS does not idle."""
+    """During an involuntary halt the TSC advances, ref does not, and the OS does not idle."""
     hello, frames, _ = run("throttle", 14)
     hot = [frames[81], frames[139]]
     elapsed = (head(hot[1]) - head(hot[0]))[:, 0]
@@ -148,7 +148,7 @@ def test_energy_wraps_and_temperature_lags() -> None:
 
 
 def test_energy_is_the_sum_of_its_parts() -> None:
-    """Steps of another size, and over the end of the script."""
+    """Steps of another size, and across the end of the script."""
     hello, fine, _ = run("turbo-drop", 47, 50_000_000)
     _, coarse, _ = run("turbo-drop", 47, 1_000_000_000)
     ends = [deltas(hello, frames, "energy_j")[-1] for frames in (fine, coarse)]
@@ -156,7 +156,7 @@ def test_energy_is_the_sum_of_its_parts() -> None:
 
 
 def test_memory_counters_follow_the_traffic_of_cpus() -> None:
-    """Three of four lines are read. Counters are read within 1 ms of the CPUs', and wrap."""
+    """Three of four lines are reads. Counters wrap, and are read within 1 ms of those of CPUs."""
     hello, frames, _ = run("smt-mix,cpus=32,packages=2", 20)
     schedule = schedule_of("smt-mix,cpus=32,packages=2")
     moved = amounts_between(schedule, 0, frames[-1].time_ns - hello.raw_ns)[Row.TRAFFIC] / 1000

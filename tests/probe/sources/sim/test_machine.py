@@ -1,4 +1,4 @@
-"""The specification of a simulated machine."""
+"""Parsing the specification of a simulated machine."""
 
 from __future__ import annotations
 

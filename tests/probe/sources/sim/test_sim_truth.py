@@ -1,4 +1,5 @@
-"""The schedule's closed forms compared with plain interval arithmetic, and the truth from them."""
+"""Compares the schedule's closed forms with plain interval arithmetic, and checks the truth
+computed by them."""
 
 import itertools
 import json
@@ -28,7 +29,7 @@ WILD = [
 
 
 def wild(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
-    """Every kind of cell: work, steal, polls, halts short and long, SMIs, a CPU that goes off."""
+    """Cells of every kind: work, steal, polls, short and long halts, SMIs, an offline CPU."""
     machine = Machine.of(parse_spec(f"steady,cpus={smt * cores},smt={smt}"))
     script = Script(machine)
     for seconds in (0.03, 0.05, 0.02):
@@ -44,7 +45,7 @@ def wild(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
 
 
 def halts(cells: Cells, core: int) -> list[tuple[int, int]]:
-    """Where the core stands still, as intervals."""
+    """Intervals in which the core is halted."""
     period, phase, length = (
         int(a[0, 0, core]) for a in (cells.halt_period, cells.halt_phase, cells.halt)
     )
@@ -53,8 +54,8 @@ def halts(cells: Cells, core: int) -> list[tuple[int, int]]:
 
 
 def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
-    """Integrals over [t0, t1) from the intervals alone: cut time at every edge of any of them,
-    and look at the middle of each piece who is in it."""
+    """Integrals over [t0, t1) computed from the intervals: time is cut at each of their edges, and
+    the middle of each piece determines its state."""
     machine = schedule.machine
     out = np.zeros((len(Row), machine.slots), np.int64)
     for cell in range(t0 // CELL_NS, -(-t1 // CELL_NS)):
@@ -74,7 +75,7 @@ def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
                 halted = any(a <= middle < b for a, b in stops)
                 runs = [a["start"] <= middle < a["stop"] and not halted for a in at]
                 for t, cpu in enumerate(cpus):
-                    one(out[:, cpu], cells, (0, t, core), at[t], middle, runs, q - p)
+                    add_piece(out[:, cpu], cells, (0, t, core), at[t], middle, runs, q - p)
             for t, cpu in enumerate(cpus):
                 out[Row.ENTRIES, cpu] += (
                     at[t]["start"] < at[t]["gone"] < CELL_NS and begin < at[t]["gone"] <= end
@@ -84,7 +85,7 @@ def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
     return out
 
 
-def one(
+def add_piece(
     out: Ints,
     cells: Cells,
     where: tuple[int, int, int],
@@ -93,7 +94,7 @@ def one(
     runs: list[bool],
     ns: int,
 ) -> None:
-    """Adds a piece of ns in which nothing changes to one CPU's integrals."""
+    """Adds a piece of `ns` with a constant state to the integrals of a CPU."""
     run = runs[where[1]]
     mhz, mips, kernel_mhz, kernel_mips = (
         int(getattr(cells, n)[where]) for n in ("mhz", "mips", "kernel_mhz", "kernel_mips")
@@ -148,7 +149,7 @@ def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
 
 @given(moments, moments, st.integers(0, 1000))
 def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
-    """hardware.md 1.4, on the truth: no state negative, all ways to the same four numbers."""
+    """hardware.md 1.4 applied to the truth: no state is negative, and all formulas agree."""
     schedule = wild(2, seed, cores=4)
     t0, t1 = min(a, b), max(a, b)
     total = amounts_between(schedule, t0, t1).reshape(len(Row), 2, -1)
@@ -184,7 +185,7 @@ def test_cells_do_not_depend_on_the_order_of_requests() -> None:
 
 @pytest.mark.parametrize("step_ns", [7_000_000, 100_000_000, 1_234_567_890])
 def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
-    """Each CPU to its own moment, across chunks, with reads that reach over cells."""
+    """Each CPU is read up to a different time, across chunks and cells."""
     schedule = wild(2)
     schedule.chunk = 16
     cursor = Cursor(schedule)
@@ -222,10 +223,10 @@ def lines(text: str, seconds: float, kind: str) -> list[dict[str, Any]]:
     return [line for line in truth(text, seconds) if line["type"] == kind]
 
 
-def during(
+def mean_during(
     rows: list[dict[str, Any]], cpus: list[int], start: float, end: float, key: str
 ) -> float:
-    """Mean of a measure of these CPUs over the windows that lie within."""
+    """The mean of a value of these CPUs over the windows between `start` and `end`."""
     values = [r[key] for r in rows if r["cpu"] in cpus and r["start"] >= start and r["end"] <= end]
     assert values
     return float(np.mean(values))
@@ -256,7 +257,7 @@ def test_truth_is_consistent(scenario: str) -> None:
 
 
 def test_memory_traffic_has_a_limit() -> None:
-    """Sixteen copies of stream ask for 192 GB/s of a memory that moves 10 GB/s for each core."""
+    """Sixteen copies of stream demand 192 GB/s from a memory of 10 GB/s per core."""
     machine = Machine.of(parse_spec("steady,cpus=16"))
     script = Script(machine)
     script.stage(1).run(range(16), STREAM)
@@ -299,8 +300,8 @@ def test_episodes_have_their_scripted_depth(
 ) -> None:
     report = episode(f"sim:{scenario}", kind, cause)
     rows = lines(f"sim:{scenario}", 37, "cpu")
-    before = during(rows, report["cpus"], report["start"] - 3, report["start"], key)
-    within = during(rows, report["cpus"], report["start"], report["end"], key)
+    before = mean_during(rows, report["cpus"], report["start"] - 3, report["start"], key)
+    within = mean_during(rows, report["cpus"], report["start"], report["end"], key)
     near = pytest.approx(report["depth"], rel=0.02, abs=1e-4)
     assert change(before, within, near), (before, within, report["depth"])
 
@@ -308,9 +309,9 @@ def test_episodes_have_their_scripted_depth(
 def test_halts_at_clock_changes_have_the_known_length() -> None:
     rows = lines("sim:halts", 30, "cpu")
     for report in lines("sim:halts", 30, "episode")[:2]:
-        share = during(rows, report["cpus"], report["start"], report["end"], "involuntary")
+        share = mean_during(rows, report["cpus"], report["start"], report["end"], "involuntary")
         assert share == pytest.approx(report["depth"], rel=0.05)
-    others = during(rows, [1], 5, 15, "involuntary")
+    others = mean_during(rows, [1], 5, 15, "involuntary")
     assert others == 0
 
 

@@ -86,7 +86,7 @@ def test_the_largest_machine_passes_the_wire() -> None:
 
 
 def test_simulations_are_reproducible() -> None:
-    """Byte for byte, but for the time that this process takes."""
+    """Byte for byte, except for the CPU time of this process."""
 
     def stream(text: str) -> list[bytes]:
         source = open_sim(text, SAMPLE_NS)
@@ -133,18 +133,20 @@ def test_tasks_of_one_cpu_wait_for_each_other() -> None:
 
 
 def test_details_of_new_tasks_are_sent() -> None:
-    def told(text: str) -> list[tuple[int, str, Any]]:
+    def new_details(text: str) -> list[tuple[int, str, Any]]:
         """Frame, PID and details."""
         results = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
         return [(seq, pid, detail) for seq, details in results for pid, detail in details.items()]
 
-    first = {pid: detail for seq, pid, detail in told("smt-mix") if seq == 1}
+    first = {pid: detail for seq, pid, detail in new_details("smt-mix") if seq == 1}
     assert first["4000"].keys() == {"user", "command", "threads", "affinity", "parent"}
     assert first["4004"]["group"] == "/system.slice/postgresql.service"
     assert first["4000"]["affinity"] == "0"
     assert first["4004"]["user"] == "postgres"
-    assert told("smt-mix") == told("smt-mix") != told("smt-mix,seed=2")
-    assert len(told("steady")) == len({pid for _, pid, _ in told("steady")}), "each of them once"
+    assert new_details("smt-mix") == new_details("smt-mix") != new_details("smt-mix,seed=2")
+    assert len(new_details("steady")) == len({pid for _, pid, _ in new_details("steady")}), (
+        "each of them once"
+    )
 
 
 def test_memory_does_not_grow() -> None:
@@ -158,7 +160,7 @@ def test_memory_does_not_grow() -> None:
 
     tracemalloc.start()
     try:
-        # Keeping but the frames would be 400 kB more.
+        # Keeping the frames would take 400 kB more.
         assert peak(200) + 100_000 > peak(200)
     finally:
         tracemalloc.stop()
@@ -197,7 +199,7 @@ def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed: int) -> None:
-    """But for blocks that are read once a batch: those are in the last frame of each."""
+    """Except for blocks that are read once per batch, which are in its last frame."""
     rng = random.Random(seed)
     one, other = (open_sim("sim:hotplug,epoch=1000", SAMPLE_NS) for _ in range(2))
     results: list[list[Message]] = [[], []]
@@ -237,7 +239,7 @@ def test_simulated_time_may_run_faster(clock: SimpleNamespace) -> None:
 def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
     source = open_sim("sim:hotplug", SAMPLE_NS)
     source.poll()
-    clock.now = 109.9  # only late: all of it is made up for
+    clock.now = 109.9  # only late: all samples are made up for
     while messages := source.poll():
         last = messages[-1]
     assert last.time_ns - source.hello.raw_ns == 9_900_000_000
