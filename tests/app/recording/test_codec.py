@@ -1,4 +1,4 @@
-"""Streams in files: what comes back, and what damage costs."""
+"""Streams in files: lossless reading, and the effect of damage."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def read(data: bytes) -> list[wire.Message]:
     return list(Reader().feed(data))
 
 
-def test_a_stream_is_read_back_whole() -> None:
+def test_a_stream_is_read_back_completely() -> None:
     again = read(record_pieces(HELLO, FOUND).data)
     assert again[0] == HELLO
     assert again[1:] == [unpacked_message(message) for message in FOUND]
     assert any(isinstance(message, wire.Note) for message in again)
 
 
-def test_a_stream_that_was_not_packed_is_read_alike() -> None:
+def test_an_uncompressed_stream_reads_the_same() -> None:
     data = wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
     assert read(data) == read(record_pieces(HELLO, FOUND).data)
 
 
 @given(st.integers(min_value=0, max_value=10**6), st.integers(min_value=1, max_value=5000))
-def test_a_stream_cut_anywhere_has_all_whole_messages(cut: int, piece: int) -> None:
+def test_a_cut_stream_keeps_all_complete_messages(cut: int, piece: int) -> None:
     out = CUT
     at = cut % len(out.data)
     reader = Reader()
@@ -50,7 +50,8 @@ WHOLE = read(CUT.data)
 
 @given(st.integers(), st.binary(min_size=1, max_size=40))
 def test_damage_is_the_only_error(seed: int, junk: bytes) -> None:
-    """Bytes that are overwritten: what was before them has come, and no other error than ours."""
+    """Overwritten bytes: all messages before them are read, and the only exception is the
+    documented one."""
     offset = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))
     data = CUT.data[:offset] + junk + CUT.data[offset + len(junk) :]
     before = sum(end <= offset for end in CUT.ends) - 1
@@ -61,7 +62,7 @@ def test_damage_is_the_only_error(seed: int, junk: bytes) -> None:
     assert results == WHOLE[: len(results)]
 
 
-def test_a_claimed_size_takes_no_memory() -> None:
+def test_a_claimed_size_allocates_no_memory() -> None:
     import zlib
 
     data = zlib.compress(bytes(wire.MAX_MESSAGE * 4), 9)
@@ -71,7 +72,7 @@ def test_a_claimed_size_takes_no_memory() -> None:
         list(reader.feed(wire.encode(HELLO) + wire.encode(bomb)))
 
 
-def test_a_block_without_its_beginning_is_no_guess() -> None:
+def test_a_block_without_its_start_is_skipped() -> None:
     out = record_pieces(HELLO, FOUND)
     data = out.data[: out.ends[1]] + out.data[out.ends[2] :]
     with pytest.raises(wire.WireError, match="no beginning"):
@@ -79,7 +80,7 @@ def test_a_block_without_its_beginning_is_no_guess() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "most"), [(2, 165), (64, 3300)])
-def test_a_frame_takes_few_bytes(cpus: int, most: int) -> None:
-    """Bytes a frame: an hour of ten a second is 6 MB of 2 CPUs, 110 MB of 64."""
+def test_frames_are_small(cpus: int, most: int) -> None:
+    """Bytes a frame: an hour at 10 Hz takes 6 MB for 2 CPUs and 110 MB for 64."""
     out = record_pieces(*messages(f"sim:smt-mix,cpus={cpus}", 5 * BLOCK_MESSAGES))
     assert (len(out.data) - out.ends[1]) / (5 * BLOCK_MESSAGES) <= most

@@ -1,4 +1,4 @@
-"""Episodes of a whole recording: those that export finds, kept for the next time."""
+"""The episodes of a whole recording: equal to those of an export, and cached."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECONDS = 24
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One of each machine, with three marks, two of them between the same samples."""
+    """One recording of each machine, with three marks, two of them between the same samples."""
     where, built = tmp_path_factory.mktemp("recordings"), {}
     for name, spec in SPECS.items():
         result = messages(spec, SECONDS, 200_000_000)
@@ -55,7 +55,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 PASS = episode_index._index_process
-"""A process. Most tests here do the same in this one."""
+"""Starts a separate process. Most tests here index in their own process."""
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def whole(data: bytes) -> bytes:
 
 
 def killed(data: bytes) -> bytes:
-    """As a recorder leaves it that was killed: within a message, without an index."""
+    """A recording whose recorder was killed: it ends within a message and has no index."""
     return data[: len(data) * 7 // 10]
 
 
@@ -122,7 +122,7 @@ def test_replay_has_the_episodes_of_export(
     assert [mark.evidence["label"] for mark in result.marks] == ["here", "there", "then"]
 
 
-def test_a_process_of_its_own_finds_the_same(
+def test_a_separate_process_finds_the_same_episodes(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
@@ -137,16 +137,16 @@ def test_a_process_of_its_own_finds_the_same(
 # --- the cache
 
 
-def no_pass(_: Path) -> AbstractContextManager[int]:
+def fail_if_indexed(_: Path) -> AbstractContextManager[int]:
     raise Failed("looked through again")
 
 
-def test_a_recording_is_looked_through_once(
+def test_a_recording_is_indexed_once(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
     first = looked_through(path)
-    monkeypatch.setattr(episode_index, "_index_process", no_pass)
+    monkeypatch.setattr(episode_index, "_index_process", fail_if_indexed)
     assert told(path, looked_through(path)) == told(path, first)
 
 
@@ -159,7 +159,7 @@ def test_a_recording_is_looked_through_once(
         lambda _: b"\xff" * 200,
     ],
 )
-def test_a_damaged_entry_is_made_again(
+def test_a_damaged_entry_is_replaced(
     recordings: dict[str, Path], harm: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
@@ -167,11 +167,11 @@ def test_a_damaged_entry_is_made_again(
     (entry,) = episode_index.cache_directory().iterdir()
     entry.write_bytes(harm(entry.read_bytes()))
     assert told(path, looked_through(path)) == told(path, first)
-    monkeypatch.setattr(episode_index, "_index_process", no_pass)
+    monkeypatch.setattr(episode_index, "_index_process", fail_if_indexed)
     assert told(path, looked_through(path)) == told(path, first)
 
 
-def test_an_entry_is_only_for_the_file_it_was_made_of(
+def test_an_entry_is_used_for_its_own_file_only(
     recordings: dict[str, Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "file"
@@ -182,7 +182,7 @@ def test_an_entry_is_only_for_the_file_it_was_made_of(
     assert told(path, looked_through(path)) == exported(path)
 
 
-def test_a_file_that_changes_between_its_ends_is_another(tmp_path: Path) -> None:
+def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> None:
     path, known = tmp_path / "file", set()
     for size, time_ns in ((1 << 20, 1), (1 << 20, 2), (2 << 20, 2)):
         path.write_bytes(bytes(size))
@@ -191,15 +191,15 @@ def test_a_file_that_changes_between_its_ends_is_another(tmp_path: Path) -> None
     assert len(known) == 3
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(
-    recordings: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_unwritable_cache_is_not_an_error(recordings: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no directory")
     path = recordings["drops"]
     assert told(path, looked_through(path)) == exported(path)
 
 
-def test_a_link_is_no_entry(recordings: dict[str, Path], tmp_path: Path) -> None:
+def test_a_symbolic_link_is_not_used_as_an_entry(
+    recordings: dict[str, Path], tmp_path: Path
+) -> None:
     path = recordings["drops"]
     looked_through(path)
     (entry,) = episode_index.cache_directory().iterdir()
@@ -208,7 +208,9 @@ def test_a_link_is_no_entry(recordings: dict[str, Path], tmp_path: Path) -> None
     assert episode_index.cached_index(path) is None
 
 
-def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_entries_are_removed(
+    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(episode_index, "MAX_ENTRIES", 2)
     where = episode_index.cache_directory()
     where.mkdir(parents=True)
@@ -222,7 +224,7 @@ def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyP
     assert entry in kept
 
 
-def test_a_failed_pass_is_reported(
+def test_a_failed_indexing_is_reported(
     recordings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episode_index, "_index_process", PASS)
@@ -242,7 +244,7 @@ def test_a_failed_pass_is_reported(
 # --- notes
 
 
-def test_evidence_stays_what_it_is() -> None:
+def test_evidence_keeps_its_types() -> None:
     results = {
         "limit_reasons": kinds.PolledBits((kinds.Bit(10, None, 3.0),), 4.0),
         "simd": kinds.Level(2, 0.5),
@@ -270,14 +272,14 @@ def test_evidence_stays_what_it_is() -> None:
         {"kind": "mark"},
     ],
 )  # fmt: skip
-def test_other_notes_are_none_of_an_episode(wrong: dict[str, object]) -> None:
+def test_invalid_notes_are_not_read_as_episodes(wrong: dict[str, object]) -> None:
     data = to_note(Episode("steal", [0], 1, 2)).data | wrong
     with pytest.raises(wire.WireError):
         from_note(wire.Note("episode", 1, "perftop", data))
 
 
 @given(st.binary(max_size=300))
-def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
+def test_foreign_bytes_raise_only_wire_errors(data: bytes) -> None:
     for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):
         episodes = RecordingEpisodes()
         with contextlib.suppress(wire.WireError):

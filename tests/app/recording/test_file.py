@@ -1,4 +1,4 @@
-"""Recordings as files: entered anywhere, with an index and without one, whole and damaged."""
+"""Recordings as files: reading from any time, with and without an index, complete and damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perftop.recording.file import Recording
 
 @pytest.fixture(params=["ended", "killed", "raw"])
 def data(request: pytest.FixtureRequest) -> bytes:
-    """A recording that was ended, one that was not, and a stream kept as the probe wrote it."""
+    """A finished recording, an unfinished one, and a stream as written by the probe."""
     if request.param == "raw":
         return wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
     return record_pieces(HELLO, FOUND, end=request.param == "ended").data
@@ -34,7 +34,7 @@ def opened(directory: Path, data: bytes) -> Recording:
 
 
 @pytest.mark.parametrize("end", ["bye", "index"])
-def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str) -> None:
+def test_a_stream_or_recording_without_content_has_an_end(tmp_path: Path, end: str) -> None:
     data = record_pieces(HELLO, [], end=end == "index").data
     data += wire.encode(wire.Bye("done")) if end == "bye" else b""
     with opened(tmp_path, data) as recording:
@@ -43,7 +43,7 @@ def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str)
 
 
 @pytest.mark.parametrize("at", [0, 1, BLOCK_MESSAGES, 2 * BLOCK_MESSAGES + 7, len(FOUND) - 1])
-def test_reading_starts_at_any_moment(tmp_path: Path, data: bytes, at: int) -> None:
+def test_reading_can_start_at_any_time(tmp_path: Path, data: bytes, at: int) -> None:
     with opened(tmp_path, data) as recording:
         result = list(recording.messages(FOUND[at].time_ns))
     before = len(FOUND) - len(result)
@@ -51,14 +51,14 @@ def test_reading_starts_at_any_moment(tmp_path: Path, data: bytes, at: int) -> N
     assert result == [unpacked_message(message) for message in FOUND[before:]]
 
 
-def test_a_moment_before_the_start_is_the_start(tmp_path: Path, data: bytes) -> None:
+def test_a_time_before_the_start_reads_from_the_start(tmp_path: Path, data: bytes) -> None:
     with opened(tmp_path, data) as recording:
         assert len(list(recording.messages(0))) == len(FOUND)
         assert recording.first_ns == FOUND[0].time_ns
 
 
 @pytest.mark.parametrize("cut", [1, 2, 9, 100, 5000])
-def test_a_cut_recording_has_its_whole_messages(tmp_path: Path, data: bytes, cut: int) -> None:
+def test_a_cut_recording_keeps_its_complete_messages(tmp_path: Path, data: bytes, cut: int) -> None:
     with opened(tmp_path, data[:-cut]) as recording:
         result = list(recording.messages())
     assert result == [unpacked_message(message) for message in FOUND[: len(result)]]
@@ -67,7 +67,7 @@ def test_a_cut_recording_has_its_whole_messages(tmp_path: Path, data: bytes, cut
     assert "cut at byte" in recording.damage
 
 
-def test_a_growing_recording_is_read_as_it_was_when_opened(tmp_path: Path) -> None:
+def test_a_growing_recording_is_read_up_to_its_size_when_opened(tmp_path: Path) -> None:
     with opened(tmp_path, record_pieces(HELLO, FOUND[:-1]).data) as recording:
         (tmp_path / "recording").write_bytes(record_pieces(HELLO, FOUND).data)
         assert list(recording.messages()) == [unpacked_message(message) for message in FOUND[:-1]]
@@ -75,10 +75,8 @@ def test_a_growing_recording_is_read_as_it_was_when_opened(tmp_path: Path) -> No
         assert "it has no end" in recording.damage
 
 
-def test_a_torn_recording_continues_with_the_next_block_that_can_be_found(
-    tmp_path: Path, data: bytes
-) -> None:
-    half = data.index(b"type", len(data) // 2) - 4  # where a message begins
+def test_reading_continues_with_the_next_undamaged_block(tmp_path: Path, data: bytes) -> None:
+    half = data.index(b"type", len(data) // 2) - 4  # the start of a message
     with opened(tmp_path, data[:half] + bytes(40) + data[half + 40 :]) as recording:
         result = list(recording.messages())
     results = [unpacked_message(message) for message in FOUND]
@@ -93,8 +91,8 @@ def test_a_torn_recording_continues_with_the_next_block_that_can_be_found(
     assert result[-1] == (results[first - 1] if cannot_go_on else results[-1])
 
 
-def test_each_damaged_place_is_counted_once(tmp_path: Path) -> None:
-    """However often it is read, and whichever is come upon first."""
+def test_damage_is_counted_once(tmp_path: Path) -> None:
+    """It may be read repeatedly and in any order."""
     data = bytearray(GOLDEN.read_bytes())
     with Recording(GOLDEN) as whole:
         first, second = whole._blocks[::2][:2]
@@ -112,7 +110,7 @@ def test_each_damaged_place_is_counted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [0.1, 0.5, 0.99])
-def test_a_flipped_bit_costs_its_block_at_most(tmp_path: Path, where: float) -> None:
+def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, where: float) -> None:
     data = bytearray(GOLDEN.read_bytes())
     with Recording(GOLDEN) as whole:
         report, begin, last_ns = list(whole.messages()), whole._first_offset, whole.last_ns
@@ -134,7 +132,7 @@ def test_a_flipped_bit_costs_its_block_at_most(tmp_path: Path, where: float) -> 
     [(b"", "ends before"), (b"\x7fELF and so on", "not a perftop stream"),
      (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello")],
 )  # fmt: skip
-def test_files_of_other_kinds_are_refused(tmp_path: Path, text: bytes, why: str) -> None:
+def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> None:
     with pytest.raises(Failed, match=why) as refused:
         opened(tmp_path, text)
     assert refused.value.status == DAMAGED
@@ -145,7 +143,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         Recording(tmp_path / "nothing")
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Failed, match="it is a pipe; perftop export reads pipes"):
         Recording(tmp_path / "pipe")
@@ -153,7 +151,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         Recording(Path("-"))
 
 
-def test_a_read_error_of_the_disk_is_reported() -> None:
+def test_a_disk_read_error_is_reported() -> None:
     with pytest.raises(Failed, match="cannot read /proc/self/mem: Input/output error"):
         Recording(Path("/proc/self/mem"))
 
@@ -165,7 +163,7 @@ class BrokenDisk:
     def close(self) -> None: ...
 
 
-def test_a_disk_that_fails_later_is_damage(tmp_path: Path) -> None:
+def test_a_later_disk_error_is_reported_as_damage(tmp_path: Path) -> None:
     with opened(tmp_path, record_pieces(HELLO, FOUND, end=True).data) as recording:
         recording._file.close()
         recording._file, recording._window = BrokenDisk(), b""  # type: ignore[assignment]
@@ -198,7 +196,7 @@ LIES = [first_is_missing, beyond_the_file, out_of_order, between_messages, anoth
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_false_index_is_reported_and_not_used(
+def test_an_invalid_index_is_reported_and_not_used(
     tmp_path: Path, lie: Callable[[array[int]], None]
 ) -> None:
     out = Pieces()
@@ -215,9 +213,9 @@ def test_a_false_index_is_reported_and_not_used(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
-    """Hello, messages and index: what is read is what was there, or damage is told; a recording
-    whose hello seems to have no checksum says so."""
+def test_all_flipped_bits_are_detected(tmp_path: Path, seed: int) -> None:
+    """In hello, messages and index: either the content is unchanged or damage is reported. A
+    recording whose hello seems to have no checksum reports that."""
     rng, data = random.Random(seed), record_pieces(HELLO, FOUND[:4], end=True).data
     results = [unpacked_message(message) for message in FOUND[:4]]
     for _ in range(250):
@@ -234,8 +232,8 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
             assert failed.status == DAMAGED
 
 
-def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> None:
-    """It is the first of the second block, and names a moment of the first one."""
+def test_a_mark_of_an_earlier_time_does_not_change_the_time_of_its_block(tmp_path: Path) -> None:
+    """It is the first message of the second block, with a time within the first one."""
     late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
     data = record_pieces(
         HELLO, [*FOUND[:BLOCK_MESSAGES], late, *FOUND[BLOCK_MESSAGES:]], end=True
@@ -244,7 +242,7 @@ def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> Non
         assert unpacked_message(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
 
 
-def test_a_torn_message_that_ends_like_an_index_is_none(tmp_path: Path) -> None:
+def test_a_torn_message_that_ends_like_an_index_is_not_an_index(tmp_path: Path) -> None:
     out = record_pieces(HELLO, FOUND)
     at = out.ends[-2]
     torn = out.data[: at + 20] + at.to_bytes(8, "little")
@@ -254,11 +252,11 @@ def test_a_torn_message_that_ends_like_an_index_is_none(tmp_path: Path) -> None:
         assert recording.damage.startswith(f"cut at byte {at}:")
 
 
-# --- files of older versions: they keep opening, and are never made anew
+# --- recordings of older versions, which must remain readable
 
 GOLDEN = DATA / "recording-1"
 DIGEST = "864e0db83771bbd7e0fab148e86f1d99280c9fb757188fd13f19ab0701fdd048"
-"""All words of its frames, as the simulated machine said them."""
+"""Digest of its frames as written by the simulated machine."""
 
 
 def words(frame: wire.Frame) -> bytes:
@@ -266,7 +264,7 @@ def words(frame: wire.Frame) -> bytes:
     return b"".join(bytes(part) for row in rows for part in (row.head, row.valid, row.values))
 
 
-def test_a_recording_of_wire_1_reads_as_ever() -> None:
+def test_a_recording_of_wire_1_remains_readable() -> None:
     with Recording(GOLDEN) as recording:
         hello, result = recording.hello, list(recording.messages())
         assert recording.damage is None
@@ -288,7 +286,7 @@ def test_a_recording_of_wire_1_reads_as_ever() -> None:
 
 def test_a_recording_of_wire_1_opens_without_its_index(tmp_path: Path) -> None:
     data = GOLDEN.read_bytes()
-    torn = data[: data.rindex(b"index") - 40]  # and a part of the last frame
+    torn = data[: data.rindex(b"index") - 40]  # the index and a part of the last frame
     with Recording(GOLDEN) as whole, opened(tmp_path, torn) as cut:
         assert list(cut.messages()) == list(whole.messages())[:-1]
         assert cut.damage is not None

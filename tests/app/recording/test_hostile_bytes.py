@@ -1,4 +1,5 @@
-"""Streams that claim what cannot be or take memory or time: refused or left out in words."""
+"""Streams that claim impossible values or exhaust memory or time: refused or skipped, with a
+message."""
 
 from __future__ import annotations
 
@@ -41,14 +42,14 @@ def frame(seq: int, share: float = 0.5, **more: Any) -> wire.Frame:
 
 
 def packed(body: list[object]) -> bytes:
-    """As a recording has it, and with a checksum that fits."""
+    """Packed as in a recording, with a valid checksum."""
     plain = msgpack.packb(body)
     return wire.encode(wire.Packed(0, first=True, crc=zlib.crc32(plain), data=zlib.compress(plain)))
 
 
 @pytest.mark.parametrize("time_ns", [-1, 1 << 62, 2**64 - 1])
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_time_that_cannot_be_is_damage(time_ns: int, inside: bool) -> None:
+def test_an_impossible_time_is_damage(time_ns: int, inside: bool) -> None:
     for message in (frame(1, time_ns=time_ns), wire.Note("mark", time_ns)):
         body = msgpack.unpackb(Packer(Layouts(FOUR_THREADS)).pack(message))
         data = packed(body) if inside else wire.encode(message)
@@ -56,7 +57,7 @@ def test_a_time_that_cannot_be_is_damage(time_ns: int, inside: bool) -> None:
             list(Reader().feed(wire.encode(FOUR_THREADS) + data))
 
 
-def test_a_frame_that_goes_back_in_time_is_left_out() -> None:
+def test_a_frame_that_goes_back_in_time_is_skipped() -> None:
     session, without = Session(FOUR_THREADS), Session(FOUR_THREADS)
     for seq in range(8):
         session.apply(frame(seq))
@@ -70,8 +71,9 @@ def test_a_frame_that_goes_back_in_time_is_left_out() -> None:
     assert one.values["util"][0] == pytest.approx(0.5)
 
 
-def test_a_core_that_was_not_read_teaches_nothing() -> None:
-    """Four threads, the first without a span in one sample: it is no evidence, and no warning."""
+def test_an_unread_core_is_not_used_for_calibration() -> None:
+    """The first of four threads has no span in one sample: this is neither evidence nor a
+    warning."""
     session = Session(FOUR_THREADS)
     for seq in range(6):
         report = frame(seq)
@@ -85,8 +87,8 @@ def test_a_core_that_was_not_read_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("scope", ["core", "package"])
-def test_a_block_without_rows_is_no_zero(scope: wire.Scope) -> None:
-    """Nobody has said which CPUs are a package: its power is not known."""
+def test_a_block_without_rows_is_unknown(scope: wire.Scope) -> None:
+    """The CPUs of the package are unknown, and so is its power."""
     counters = [made.counter("energy_j", "J"), made.counter("temperature_c", "°C")]
     blocks = [*FOUR_THREADS.blocks, wire.Block("more", scope, counters)]
     hello = dataclasses.replace(FOUR_THREADS, blocks=blocks, cores=[], packages=[])
@@ -100,7 +102,7 @@ def test_a_block_without_rows_is_no_zero(scope: wire.Scope) -> None:
 
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_of_hotplug_notes_are_not_trusted(tmp_path: Path, row: object, form: str) -> None:
+def test_rows_of_hotplug_notes_are_validated(tmp_path: Path, row: object, form: str) -> None:
     results: list[wire.Message] = [FOUR_THREADS]
     for seq in range(4):
         data = {"cpu": 1, "online": bool(seq % 2), "row": row}
@@ -108,40 +110,40 @@ def test_rows_of_hotplug_notes_are_not_trusted(tmp_path: Path, row: object, form
     assert exported.export(exported.record(tmp_path / "recording", results), form)
 
 
-# --- bytes that take memory or time
+# --- bytes that exhaust memory or time
 
 
-MOST_BYTES = 200 << 20
-"""Beyond what the export of a small recording takes."""
-MOST = 10
-"""CPU times of such an export: about 2 s, and more where all takes longer."""
+MAX_EXTRA_BYTES = 200 << 20
+"""Maximum memory beyond that of the export of a small recording."""
+MAX_TIME_FACTOR = 10
+"""Maximum CPU time as a multiple of such an export's, which is about 2 s."""
 MILLIONS = b"\xdc\x01\xfe" + 510 * (b"\xdc\x7f\xff" + b"\x80" * 0x7FFF)
 """Lists of 16.7 million empty maps, each list not too long."""
 NESTED = b"\x81\xa0" * (1 << 20) + b"\xc0"
-"""A million maps, each in the one before it."""
+"""A million nested maps."""
 
 
 def foreign(body: bytes) -> bytes:
-    """A message with this body, whose checksum fits."""
+    """A message with this body and a valid checksum."""
     packed = msgpack.packb(body)
     assert isinstance(packed, bytes)
     return packed
 
 
 def checked(pairs: bytes, count: int) -> bytes:
-    """A message of these keys and values, with a checksum that fits."""
+    """A message of these keys and values, with a valid checksum."""
     body = bytes([0x80 | (count + 1)]) + pairs + b"\xa5check\xce"
     return foreign(body + zlib.crc32(body).to_bytes(4, "big"))
 
 
 def deflated(plain: bytes) -> bytes:
-    """A packed message of this, with a checksum that fits."""
+    """A packed message of these bytes, with a valid checksum."""
     data = zlib.compress(plain, 9)
     return wire.encode(wire.Packed(HELLO.raw_ns, first=True, crc=zlib.crc32(plain), data=data))
 
 
 def note(data: bytes) -> bytes:
-    """As it is packed in a recording, with this for its data."""
+    """A note with these data, packed as in a recording."""
     head = msgpack.packb(["strange", HELLO.raw_ns + 1, "probe"])
     assert isinstance(head, bytes)
     return b"\x94" + head[1:] + data
@@ -152,7 +154,7 @@ def map_of(value: bytes) -> bytes:
 
 
 def frames_of_forms(count: int) -> bytes:
-    """Each with blocks that another one lacks, as big as hello allows."""
+    """Frames with different sets of blocks, as large as hello allows."""
     counter = made.counter("many")
     blocks = [
         wire.Block("cpu" if i == 0 else f"b{i}", "cpu", [counter] * (100 if i else 1))
@@ -199,8 +201,8 @@ sys.exit(status)
 
 
 def measured(path: Path) -> tuple[int, str, float, int]:
-    """Status and errors of an export, the CPU time in s and the most memory in bytes it took. The
-    kernel's account of a child would begin with the memory of this process."""
+    """Status and messages of an export, its CPU time in s, and its peak memory in bytes. The
+    kernel's own value for a child would include the memory of this process."""
     message = path.with_name("status")
     argv = [sys.executable, "-c", EXPORT, str(path), str(message)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -214,7 +216,7 @@ def measured(path: Path) -> tuple[int, str, float, int]:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
-    """CPU time and memory of an export of next to nothing."""
+    """CPU time and memory of an export of an almost empty recording."""
     path = tmp_path_factory.mktemp("plain") / "recording"
     path.write_bytes(record_pieces(HELLO, FOUND[:3], end=True).data)
     status, report, seconds, memory = measured(path)
@@ -223,7 +225,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("kind", cases_by_day(ATTACKS, DAILY))
-def test_hostile_bytes_are_refused_in_one_line(
+def test_hostile_bytes_are_refused_with_one_message(
     kind: str, tmp_path: Path, plain: tuple[float, int]
 ) -> None:
     path = tmp_path / "recording"
@@ -232,18 +234,18 @@ def test_hostile_bytes_are_refused_in_one_line(
     assert status == 4
     assert report.count("\n") == 1
     assert report.startswith("perftop: ")
-    assert memory - plain[1] < MOST_BYTES
-    assert seconds < MOST * plain[0]
+    assert memory - plain[1] < MAX_EXTRA_BYTES
+    assert seconds < MAX_TIME_FACTOR * plain[0]
 
 
-def test_frames_of_many_forms_are_read_in_bounded_memory(tmp_path: Path) -> None:
+def test_frames_with_many_sets_of_blocks_use_bounded_memory(tmp_path: Path) -> None:
     path, took = tmp_path / "recording", []
     for count in (1, 23):
         path.write_bytes(frames_of_forms(count))
         _, report, _, memory = measured(path)
         assert report.endswith("it has no end\n")
         took.append(memory)
-    assert took[1] - took[0] < MOST_BYTES
+    assert took[1] - took[0] < MAX_EXTRA_BYTES
 
 
 def test_hostile_bytes_in_a_pipe_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Going through a recording: any moment shows what the live run showed then."""
+"""Seeking in a recording: any time shows what the live run showed then."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from perftop.session.session import Session
 
 S = 1_000_000_000
 CERTAIN_NS = 20 * S
-"""Episodes that began so long before a moment are those of the live run."""
+"""Episodes that began at most this long before a time equal those of the live run."""
 
 
 def live(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[TimedMessage]]:
     return simulated.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
 
 
-def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None:
-    """Its note lies before what is read."""
+def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
+    """Its note is earlier than all messages that are read."""
     machine = Machine(cores=2)
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(300)]
     machine.gone.add(3)
@@ -48,7 +48,7 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
     assert playback.session.online.tolist() == [True, True, True, False]
 
 
-def test_near_moments_are_read_up_to_and_far_ones_jumped_to(tmp_path: Path) -> None:
+def test_near_times_are_played_to_and_far_ones_jumped_to(tmp_path: Path) -> None:
     machine = Machine(cores=1)
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(900)]
     with Recording(write_recording(tmp_path / "file", machine.hello, messages)) as recording:
@@ -61,7 +61,7 @@ def test_near_moments_are_read_up_to_and_far_ones_jumped_to(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("room", [100_000, 10_000_000])
-def test_joined_histories_keep_common_samples_once_and_fit_their_room(room: int) -> None:
+def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: int) -> None:
     machine = Machine(cores=2)
     older, newer = (Session(machine.hello, History(machine.hello, room)) for _ in range(2))
     frames = [machine.frame(seq) for seq in range(400)]
@@ -77,7 +77,7 @@ def test_joined_histories_keep_common_samples_once_and_fit_their_room(room: int)
 
 
 def plain(episode: Episode) -> tuple[object, ...]:
-    """Without how often a sibling came and went, which is counted in what was read."""
+    """Without the number of sibling changes, which depends on what was read."""
     evidence = {k: v for k, v in episode.evidence.items() if k != "changes_with_sibling"}
     confidence = "" if episode.cause == "sibling" else episode.confidence
     return (episode.kind, tuple(episode.cpus), episode.start_ns, episode.end_ns, episode.cause,
@@ -91,10 +91,10 @@ def plain(episode: Episode) -> tuple[object, ...]:
         [("neighbour", (42, 52)), ("hotplug", (45,))],
     ),
 )
-def test_a_moment_that_is_jumped_to_is_as_it_was_live(
+def test_seeking_shows_what_the_live_run_showed(
     tmp_path: Path, scenario: str, seconds: tuple[int, ...]
 ) -> None:
-    """Counters exactly, and all episodes of the last while."""
+    """Exactly equal counters, and all recent episodes."""
     hello, messages = live(scenario, seconds[-1] + 2)
     path = write_recording(tmp_path / "file", hello, messages)
     begin_ns = messages[0].time_ns
@@ -132,5 +132,5 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
                 for s in (playback.session, was)
             )
             assert [e[:-1] for e in episodes] == [e[:-1] for e in wanted]
-            # A loss is measured against what was learnt from the start on.
+            # Losses are relative to a baseline learned from the start on.
             assert [e[-1] for e in episodes] == [pytest.approx(e[-1], rel=1e-4) for e in wanted]

@@ -1,4 +1,4 @@
-"""The black box: what its directory holds at any time, whatever ends it."""
+"""The ring of a continuous recording: the content of its directory at any time, however it ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ring(path: Path, room: int = ROOM) -> Ring:
 
 
 def feed(box: Ring, since: int, until: int) -> None:
-    """Frames of these seconds."""
+    """Records frames of these seconds."""
     for seq in range(since * S // SAMPLE, until * S // SAMPLE):
         box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
 
@@ -57,7 +57,7 @@ def span(path: Path) -> tuple[float, float]:
     return result[0] / S, result[-1] / S
 
 
-def test_a_ring_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
+def test_a_ring_contains_only_the_last_minute(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     for until in (30, 61, 200):
         feed(box, {30: 0, 61: 30, 200: 61}[until], until)
@@ -76,7 +76,7 @@ def test_a_ring_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
         assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
 
 
-def test_parts_are_in_order_where_their_numbers_become_longer(tmp_path: Path) -> None:
+def test_parts_are_ordered_when_their_numbers_get_longer(tmp_path: Path) -> None:
     box = ring(tmp_path / "r")
     box._number = 999_996
     feed(box, 0, 20)
@@ -86,7 +86,7 @@ def test_parts_are_in_order_where_their_numbers_become_longer(tmp_path: Path) ->
     assert seconds == sorted(seconds)
 
 
-def test_spans_kept_by_hand_stay(tmp_path: Path) -> None:
+def test_manually_kept_spans_are_not_removed(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 100)
     before = span(tmp_path / "box")
@@ -104,7 +104,7 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
         box.keep_around("steal", 80 * S, until * S)
         feed(box, until - 10, until)
     feed(box, 120, 200)
-    box.keep_around("steal", 80 * S, 120 * S)  # that is over
+    box.keep_around("steal", 80 * S, 120 * S)  # in the past
     (path,) = kept(tmp_path / "box")
     assert path.stem.endswith("-steal")
     first, last = span(path)
@@ -112,7 +112,7 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
     assert 120 <= last + SAMPLE / S <= 120 + PART / S
 
 
-def test_the_room_is_bounded_and_what_was_kept_by_hand_goes_last(tmp_path: Path) -> None:
+def test_the_size_is_limited_and_manually_kept_spans_are_removed_last(tmp_path: Path) -> None:
     path, room = tmp_path / "box", 4 * LENGTH // PART * 3200
     box = ring(path, room)
     for i in range(0, 480, 60):
@@ -129,7 +129,7 @@ def test_the_room_is_bounded_and_what_was_kept_by_hand_goes_last(tmp_path: Path)
     assert any("--max-size" in text for text in box.news)
 
 
-def test_the_next_run_keeps_the_last_ring(tmp_path: Path) -> None:
+def test_the_next_run_keeps_the_previous_ring(tmp_path: Path) -> None:
     path = tmp_path / "box"
     box = ring(path)
     feed(box, 0, 10)
@@ -145,7 +145,7 @@ def test_the_next_run_keeps_the_last_ring(tmp_path: Path) -> None:
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
-    """Also before a probe is started."""
+    """They are refused before a probe starts."""
     (tmp_path / "a").write_text("mine")
     for start in (ring, black_box.refuse):
         with pytest.raises(Failed, match="a directory of its own"):
@@ -158,13 +158,13 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 30, 400])
-def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> None:
-    """As a kill -9 or a lost power leaves it."""
+def test_a_torn_end_loses_only_the_last_messages(tmp_path: Path, cut: int) -> None:
+    """As after kill -9 or a power failure."""
     path = tmp_path / "box"
     feed(ring(path), 0, 61)
     *_, last = sorted(path.glob("*.part"))
     data = last.read_bytes()
-    last.unlink()  # that of the ring is still being written
+    last.unlink()  # the part still being written
     last.write_bytes(data[:-cut])
     result = times(path)
     assert 60 * S - PART <= result[-1] < 61 * S - SAMPLE
@@ -172,20 +172,20 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
         assert len(list(parts.messages())) == len(result)
         assert (parts.damage or "").startswith("cut at byte "), "after: the recording is"
         assert (parts.damage or "").endswith(f" ({last.name})")
-    last.write_bytes(data[:3])  # not even its hello is there
+    last.write_bytes(data[:3])  # even its hello is incomplete
     assert times(path)[-1] == 60 * S - SAMPLE
     with open_source(path) as source:
         assert len(list(source.messages())) == 600
         assert (source.damage or "").startswith("not whole: ")
 
 
-def test_a_growing_ring_is_not_called_damaged(
+def test_a_growing_ring_is_not_reported_as_damaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "box"
     box = ring(path)
     feed(box, 0, 5)
-    (path / "000000.part").symlink_to("gone")  # as one that goes after it was listed
+    (path / "000000.part").symlink_to("gone")  # like a part removed after listing
     for growing in (True, False):
         with open_source(path) as source:
             assert len(list(source.messages())) == 50
@@ -197,7 +197,7 @@ def test_a_growing_ring_is_not_called_damaged(
             box.end()
 
 
-def test_an_error_names_the_parts_that_are_safe(tmp_path: Path) -> None:
+def test_an_error_names_the_parts_that_remain_readable(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 5)
     *_, last = sorted((tmp_path / "box").glob("*.part"))
@@ -207,7 +207,7 @@ def test_an_error_names_the_parts_that_are_safe(tmp_path: Path) -> None:
     assert not box.is_open
 
 
-def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
+def test_a_part_begins_with_the_online_cpus(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 3)
     for cpu in (1, [1]):
@@ -218,10 +218,10 @@ def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
         assert [row.online for row in parts.hello.topology] == [True, False]
 
 
-def test_episodes_are_kept_with_some_time_on_both_sides(
+def test_episodes_are_kept_with_some_time_before_and_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A simulated drop, from 8.0 to 12.1 s by its truth."""
+    """A scripted drop from 8.0 to 12.1 s."""
     assert black_box.KEEP_MARGIN_NS == 30 * S
     monkeypatch.setattr(black_box, "KEEP_MARGIN_NS", 5 * S)
     spec = "sim:turbo-drop,cpus=2"

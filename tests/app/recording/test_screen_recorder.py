@@ -1,5 +1,5 @@
-"""Recording beside the screen, and marks: what the keys do, what lies in the file, and that no disk
-holds the screen up."""
+"""Recording from the screen, and marks: the keys, the file, and slow disks that must not block the
+screen."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Played:
         self.apply(*(self.machine.frame(seq) for seq in range(first, last)))
 
     def ended(self) -> str:
-        """What is said at last."""
+        """The message at the end."""
         wait_for(lambda: self.recorder.news(0.0)[0] is None, "the thread has ended")
         return self.recorder.news(0.0)[1]
 
@@ -60,7 +60,7 @@ def only(directory: Path) -> Path:
 
 
 def plain(result: list[TimedMessage]) -> list[tuple[str, int]]:
-    """What they are, without what the wire makes of bytes."""
+    """Messages without differences in encoding."""
     return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in result]
 
 
@@ -92,15 +92,15 @@ def only_soon(directory: Path) -> Path:
     return only(directory)
 
 
-def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
-    """Its note is not kept any more, yet the recording knows."""
+def test_a_recording_knows_cpus_that_went_offline_before_its_history(here: Path) -> None:
+    """The note has been dropped from history, but its state is recorded."""
     played = Played(budget=200_000)
     played.frames(0, 2)
     played.machine.gone.add(1)
     played.apply(wire.Note("hotplug", 2 * SAMPLE_NS - 1, data={"cpu": 1, "online": False}))
     played.frames(2, 900)
     assert played.session.history is not None
-    assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # as the test means it
+    assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # precondition of the test
     played.recorder.turn(0.0)
     assert played.recorder.end().startswith("recorded ")
     content = read_messages(only(here))
@@ -116,13 +116,13 @@ def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
     [("box", "box-"), ("../../etc/x", "etc-x-"), ("-rf", "rf-"), ("\x1b[31m", "31m-"),
      ("", "host-"), ("x" * 999, "x" * 64 + "-")],
 )  # fmt: skip
-def test_a_host_may_be_called_anything(host: str, name: str) -> None:
+def test_a_host_may_have_any_name(host: str, name: str) -> None:
     path = recording_name(Machine(changes={"host": host}).hello, 86_400.0 + 3_723)
     assert str(path) == f"{name}19700102-010203.perftop"
 
 
 def failing(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
-    """A disk that takes so many messages."""
+    """A disk that fails after this number of messages."""
     taken, write = [0], codec.write_all
 
     def write_all(fd: int, data: bytes, offset: int | None = None) -> None:
@@ -135,7 +135,7 @@ def failing(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
     return write_all
 
 
-def test_a_failing_disk_is_reported_and_costs_one_message(
+def test_a_failing_disk_is_reported_and_loses_one_message(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "write_all", failing(errno.EIO, 8))
@@ -153,7 +153,7 @@ def test_a_failing_disk_is_reported_and_costs_one_message(
     monkeypatch.undo()
 
 
-def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, write = threading.Event(), codec.write_all
 
     def write_all(fd: int, data: bytes, offset: int | None = None) -> None:
@@ -183,7 +183,7 @@ def test_a_missing_directory_is_reported(here: Path) -> None:
     played.recorder.turn(0.0)
     wait_for(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
     assert played.recorder.news(0.0)[1].startswith("cannot record to h-2023")
-    here.mkdir()  # pytest takes it away
+    here.mkdir()  # pytest removes it
 
 
 # --- on the screen
@@ -211,7 +211,7 @@ async def test_a_message_disappears_with_the_next_key(here: Path) -> None:
         assert " REC " in words(run.pilot)
 
 
-async def test_the_key_records_and_stops(here: Path) -> None:
+async def test_a_key_starts_and_stops_recording(here: Path) -> None:
     async with running_app(Machine()) as run:
         await run.intervals(3)
         assert " REC " not in words(run.pilot)
@@ -244,7 +244,7 @@ async def test_quitting_keeps_the_recording(here: Path) -> None:
     assert run.source.end_recording() == ""
 
 
-async def test_a_recording_that_fails_is_seen_until_another_one(
+async def test_a_failed_recording_is_shown_until_another_starts(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "write_all", failing(errno.ENOSPC, 0))
@@ -290,8 +290,8 @@ async def test_marks_have_names(here: Path) -> None:
     assert [mark.start_ns for mark in session.marks] == [note.time_ns for note in notes]
 
 
-async def test_a_mark_is_of_the_moment_that_is_shown() -> None:
-    """Back in time, and however long its name takes."""
+async def test_a_mark_has_the_time_that_is_shown() -> None:
+    """Even for an earlier time, and if typing its name takes long."""
 
     async with running_app(Machine()) as run:
         await run.intervals(10)
@@ -312,7 +312,7 @@ async def test_a_mark_is_of_the_moment_that_is_shown() -> None:
         assert len(session.marks) == 2
 
 
-async def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> None:
+async def test_marks_are_not_hidden_by_filters_or_selected_as_episodes() -> None:
     async with running_app(Machine(ceiling_hz=3.0e9)) as run:
         await run.intervals(3)
         await run.pilot.press("m", *"here", "enter", "slash", *"0", "enter", "5")

@@ -1,4 +1,4 @@
-"""`perftop record` as a user runs it: what lies in the file, and what is said when it cannot."""
+"""`perftop record` as a program: the file it writes, and its error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(path: Path) -> tuple[list[TimedMessage], str | None]:
 
 
 def no_end(path: Path) -> str:
-    """What is said of a recording whose messages are whole, and that was not ended."""
+    """The message about a complete but unfinished recording."""
     return f"cut at byte {path.stat().st_size}: it has no end"
 
 
@@ -51,7 +51,7 @@ def marks(result: Sequence[TimedMessage]) -> list[object]:
 
 @contextmanager
 def recording(path: Path, *more: str, speed: str = "1") -> Iterator[subprocess.Popen[str]]:
-    """One that runs, with something in its file."""
+    """A running recording whose file is not empty."""
     source = f"{SOURCE[1]},speed={speed}"
     command = argv("record", "-o", str(path), "--source", source, "--sample", "10ms", *more)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -75,7 +75,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, message
 
 
-def test_a_short_recording(tmp_path: Path) -> None:
+def test_a_short_recording_has_all_samples(tmp_path: Path) -> None:
     path = tmp_path / "a"
     process = runs_here("record", "-o", str(path), *SOURCE, "--duration", "600ms")
     assert (process.returncode, process.stdout) == (0, "")
@@ -92,7 +92,7 @@ def test_a_short_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "number", cases_by_day([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [signal.SIGINT])
 )
-def test_a_signal_ends_a_recording_properly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_finishes_a_recording(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "a"
     with recording(path) as process:
         process.send_signal(number)
@@ -103,7 +103,7 @@ def test_a_signal_ends_a_recording_properly(tmp_path: Path, number: signal.Signa
     assert path.read_bytes().count(b"index") == 1
 
 
-def test_marks_by_signal(tmp_path: Path) -> None:
+def test_a_signal_sets_marks(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with recording(path) as process:
         process.send_signal(signal.SIGUSR1)
@@ -118,7 +118,7 @@ def test_marks_by_signal(tmp_path: Path) -> None:
     assert times == sorted(times)
 
 
-def test_existing_files_are_replaced_only_by_force(tmp_path: Path) -> None:
+def test_existing_files_are_replaced_with_force_only(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("precious")
     result = runs_here("record", "-o", str(path), *SOURCE, "--duration", "200ms")
@@ -151,8 +151,8 @@ def test_unusable_outputs_are_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
-def test_a_full_disk_costs_nothing_recorded_before(tmp_path: Path) -> None:
-    """By a limit of the process: a write that goes in half, then an error, as on a full disk."""
+def test_a_full_disk_loses_no_recorded_sample(tmp_path: Path) -> None:
+    """Simulated by a limit of the process: a partial write, then an error, as on a full disk."""
     path, most = tmp_path / "a", 20_001
     code = (
         "import resource, sys; from perftop.cli import main\n"
@@ -174,7 +174,7 @@ def test_a_full_disk_costs_nothing_recorded_before(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk with room for little."""
+    """A small disk."""
     if os.geteuid() != 0:
         pytest.skip("needs root: mounts a small tmpfs")
     results = ["mount", "-t", "tmpfs", "-o", "size=64k", "perftop-test", str(tmp_path)]
@@ -186,7 +186,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
-def test_a_disk_that_runs_full(small: Path) -> None:
+def test_a_disk_that_fills_up_is_reported(small: Path) -> None:
     path = small / "a"
     process = runs_here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
     assert process.returncode == 1
@@ -210,7 +210,7 @@ def test_a_removed_recording_is_reported(tmp_path: Path, what: str) -> None:
     assert message == f"perftop: {path} was removed while it was recorded: nothing was kept\n"
 
 
-def test_a_killed_recording_opens_to_its_last_whole_message(tmp_path: Path) -> None:
+def test_a_killed_recording_is_readable_up_to_its_last_complete_message(tmp_path: Path) -> None:
     rng = random.Random(1)
     for turn in range(4):
         path = tmp_path / f"{turn}"
@@ -223,8 +223,8 @@ def test_a_killed_recording_opens_to_its_last_whole_message(tmp_path: Path) -> N
         numbers = [frame.seq for frame in frames(result)]
         lost = set(range(numbers[-1])) - set(numbers)
         assert numbers == sorted(set(numbers))
-        # The kernel ends a killed write between two of its pages. Such a write is that of a message
-        # at the end of the file, or of packed messages, one of which is then half replaced.
+        # The kernel may stop a killed write between two pages. Such a write appends a message or
+        # replaces messages by packed ones, one of which is then incomplete.
         if damage is not None and damage.startswith("damaged at byte "):
             assert len(lost) <= 1
         else:
@@ -234,8 +234,8 @@ def test_a_killed_recording_opens_to_its_last_whole_message(tmp_path: Path) -> N
         assert len(numbers) > 20
 
 
-def test_a_recording_ends_with_its_probe(tmp_path: Path) -> None:
-    """And its reason is the last word."""
+def test_a_recording_ends_when_its_probe_ends(tmp_path: Path) -> None:
+    """Its reason is the last message."""
     path = tmp_path / "a"
     with recording(path) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
@@ -248,7 +248,7 @@ def test_a_recording_ends_with_its_probe(tmp_path: Path) -> None:
     assert read(path)[1] is None
 
 
-def test_nothing_is_left_where_the_probe_cannot_start(tmp_path: Path) -> None:
+def test_no_file_remains_if_the_probe_cannot_start(tmp_path: Path) -> None:
     result = runs_here("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
     assert result.returncode != 0
     assert "sim" in result.stderr
@@ -264,7 +264,7 @@ def test_progress_is_shown_on_terminals_only(tmp_path: Path) -> None:
         while True:
             try:
                 part = os.read(ours, 4096)
-            except OSError:  # the other end is closed
+            except OSError:  # the other end was closed
                 break
             message += part
         assert process.wait(MAX_WAIT_S) == 0
@@ -279,7 +279,7 @@ def test_progress_is_shown_on_terminals_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "text"), [(940_400, "940 kB"), (3_440_000, "3.4 MB"), (1_204_000_000, "1.20 GB")]
 )
-def test_sizes(count: int, text: str) -> None:
+def test_sizes_have_units(count: int, text: str) -> None:
     assert size_text(count) == text
 
 
@@ -294,9 +294,9 @@ def test_lengths_are_rounded_to_tenths_of_a_second(tmp_path: Path, ns: int, text
     assert writer.extent.startswith(f"{text}, 2 frames, ")
 
 
-def test_killed_while_it_packs_no_sample_is_lost(tmp_path: Path) -> None:
-    """Packed messages replace those as on the wire: each state of the file that a kill can leave
-    in between has all samples once, but for the one that is half replaced."""
+def test_a_recording_killed_while_packing_loses_no_sample(tmp_path: Path) -> None:
+    """Packed messages replace unpacked ones: any intermediate state of the file has all samples
+    once, except for the message being replaced."""
     hello, messages = simulated.messages("sim:smt-mix,cpus=4", BLOCK_MESSAGES + 8)
     path = tmp_path / "a"
     writer = Writer(path, hello)

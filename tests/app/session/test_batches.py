@@ -1,4 +1,4 @@
-"""Batches of any size give what single frames give, bit for bit, and cost fewer calls."""
+"""Batches of any size give exactly the results of single frames, with fewer calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCENARIOS = [
 
 
 def told(interval: Interval) -> list[object]:
-    """Everything that an interval says, comparable."""
+    """All values of an interval, comparable."""
     values, split, ceilings = interval.values, interval.split, interval.ceilings
     arrays: list[Any] = [
         values.top,
@@ -55,7 +55,7 @@ def told(interval: Interval) -> list[object]:
 def outcome(
     hello: wire.Hello, messages: Sequence[TimedMessage], sizes: list[int] | None, *, history: bool
 ) -> list[object]:
-    """Intervals, episodes, warnings, losses, distribution and the past, of messages taken one by
+    """Intervals, episodes, warnings, losses, distribution and history of messages applied one by
     one, or in batches of these sizes in turn."""
     session = Session(hello, History(hello) if history else None)
     session.start_accounts()
@@ -99,7 +99,9 @@ def outcome(
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @settings(max_examples=3)
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
-def test_batches_of_any_size_give_the_same(scenario: str, sizes: list[int], seed: int) -> None:
+def test_batches_of_any_size_give_the_same_results(
+    scenario: str, sizes: list[int], seed: int
+) -> None:
     hello, messages = simulated(f"sim:{scenario},cpus=8", SAMPLES)
     if seed % 2:
         messages = [*with_disturbances(messages, seed)]
@@ -134,7 +136,7 @@ def test_an_interval_of_one_sample_equals_its_sums(
     assert said() == quick
 
 
-def test_a_reader_that_stops_has_taken_what_it_was_given() -> None:
+def test_a_stopped_iteration_has_applied_exactly_its_messages() -> None:
     hello, messages = simulated("sim:steady,cpus=8", SAMPLES)
     frames = [message for message in messages if isinstance(message, wire.Frame)]
     session = Session(hello)
@@ -155,9 +157,9 @@ def test_a_frame_that_goes_back_in_time_is_left_out_of_a_batch() -> None:
     assert session.warnings == [f"frame {seq} goes back in time, and was left out"]
 
 
-def test_a_factor_that_settles_within_a_batch_holds_from_that_sample_on() -> None:
-    """The first candidate is wrong here: the second sample that says so changes the states of all
-    samples after it, and none before."""
+def test_a_factor_that_settles_within_a_batch_applies_from_that_sample_on() -> None:
+    """The first candidate is wrong: the second sample that refutes it changes the states of all
+    later samples, but of no earlier one."""
     hello, messages = simulated("sim:smt-mix,cpus=8", SAMPLES)
     first, *rest = hello.multipliers
     wrong = dataclasses.replace(first, factor=first.factor * 4)
@@ -172,7 +174,7 @@ def test_a_factor_that_settles_within_a_batch_holds_from_that_sample_on() -> Non
     assert factors[-1] == first.factor
 
 
-# --- calls for a batch
+# --- number of calls
 
 
 WARM, BATCH = 40, 10
@@ -182,8 +184,8 @@ simulated_cost = cache(messages)
 
 
 def calls(cpus: int, together: int, *, history: bool, scenario: str = "steady") -> int:
-    """Functions called, C's included, for a batch of samples taken so many at once and shown as one
-    interval."""
+    """Calls of functions, including those of C, for a batch applied `together` samples at a time
+    and shown as one interval."""
     hello, given = simulated_cost(f"sim:{scenario},cpus={cpus}", WARM + BATCH)
     session = Session(hello, History(hello) if history else None, summarises=not history)
     for _ in session.play(given[:WARM]):
@@ -197,9 +199,9 @@ def calls(cpus: int, together: int, *, history: bool, scenario: str = "steady") 
     return result.count
 
 
-def test_calm_samples_are_taken_without_a_call_of_python_for_each() -> None:
-    """Calls of functions of perftop: two a sample are left for what is called once for many.
-    Records of tasks, which come once a second and are read one by one, are left out."""
+def test_samples_without_episodes_need_no_call_each() -> None:
+    """Calls of perftop's functions, two a sample for calls made once for many. Task records, which
+    arrive once a second and are read one by one, are left out."""
     hello, given = simulated_cost("sim:steady,cpus=8", WARM + 512)
     calm = [dataclasses.replace(m, records={}) for m in given if isinstance(m, wire.Frame)]
     session, calls = Session(hello), 0
@@ -221,14 +223,14 @@ def test_calm_samples_are_taken_without_a_call_of_python_for_each() -> None:
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_a_batch_costs_a_large_machine_no_more_calls_than_a_small_one(history: bool) -> None:
-    """Nothing is called for each CPU but, with each record of tasks, who runs there; and so many
-    samples of a large machine are taken in two parts, which is what most calls are for."""
+def test_a_batch_of_a_large_machine_needs_no_more_calls_than_a_small_one(history: bool) -> None:
+    """Calls do not depend on the CPUs, except for the running task of each CPU in task records.
+    Many samples of a large machine are applied in two parts, which adds most of the calls."""
     assert calls(1024, BATCH, history=history) < 2 * calls(2, BATCH, history=history)
 
 
 @pytest.mark.parametrize(("scenario", "most"), [("steady", 301), ("guest", 190)])
 def test_calls_for_a_batch_are_bounded(scenario: str, most: int) -> None:
-    """Some 274 calls a sample, one by one 1,700; 173 and 828 where a guest counts little. Who adds
-    a tenth must look at why."""
+    """About 274 calls a sample, 1,700 one by one; 173 and 828 for a guest with few counters. Find
+    out why before raising the limit by a tenth."""
     assert calls(2, BATCH, history=True, scenario=scenario) < BATCH * most

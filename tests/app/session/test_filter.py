@@ -1,4 +1,4 @@
-"""The filter language: what each term means, what is wrong with a text and where."""
+"""The filter language: the meaning of terms, and errors with their positions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NAMES = ["nginx", "Web Content", "kworker/2:1", "4242", "postgres", "nginx", "of
 
 
 def machine() -> Machine:
-    """Four cores of two CPUs, n and n + 4, in two packages; every id is another function of the
-    core. The counters of core 3 cannot be true."""
+    """Four cores of two CPUs, n and n + 4, in two packages; each id is a different function of the
+    core. The counters of core 3 are implausible."""
     plain = made.topology(4, 2)
     rows = [
         dataclasses.replace(
@@ -55,7 +55,7 @@ SESSION, INTERVAL = session()
 
 
 def cpus(text: str, session: Session = SESSION, interval: Interval | None = INTERVAL) -> str:
-    """Those that the text means, as a list."""
+    """The CPUs that match, as text."""
     chosen = parse(text)
     assert chosen is not None
     mask = chosen.cpus(session, interval)
@@ -121,15 +121,15 @@ def test_filters_by_metric(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["util", "busy", "clock", "ipc", "poll", "both", "lp1"])
-def test_unknown_is_on_neither_side(name: str) -> None:
-    """Nor is it on the other side of a negated comparison."""
+def test_unknown_values_match_no_comparison(name: str) -> None:
+    """They do not match a negated comparison either."""
     for text in (f"{name}{op}1" for op in (">", ">=", "<", "<=", "=", "==")):
         assert cpus(f"{text} 3,7") == cpus(f"!{text} 3,7") == ""
         assert cpus(text, interval=None) == cpus(f"!{text}", interval=None) == ""
 
 
-def test_every_metric_goes_by_key_and_label() -> None:
-    """On a machine where each CPU knows another metric, and that alone."""
+def test_all_metrics_can_be_named_by_key_and_label() -> None:
+    """On a machine where each CPU has a single, different metric."""
     n = len(METRICS)
     session, interval = fakes.observe(Machine(cores=n, threads=1))
     top = np.where(np.eye(n, dtype=bool), 1.0, np.nan)
@@ -145,8 +145,10 @@ def test_every_metric_goes_by_key_and_label() -> None:
     st.floats(0, 1) | st.integers(0, 10_000).map(lambda n: n / 10_000),
     st.integers(-2, 2),
 )  # fmt: skip
-def test_equal_is_as_shown(what: tuple[str, Any, float], share: float, off: int) -> None:
-    """Also on the edge between two numbers, where the last bit decides which one is shown."""
+def test_equal_compares_displayed_values(
+    what: tuple[str, Any, float], share: float, off: int
+) -> None:
+    """This includes values between two displayed ones, where the last bit decides."""
     name, show, most = what
     value = share * most
     key = {"clock": "busy_hz"}.get(name, name)
@@ -159,7 +161,7 @@ def test_equal_is_as_shown(what: tuple[str, Any, float], share: float, off: int)
     assert cpus(f"!{name}={typed}", interval=interval) == ("" if typed == show(value) else "5")
 
 
-def test_a_share_is_compared_without_loss() -> None:
+def test_a_share_is_compared_exactly() -> None:
     """100 * 0.29 is less than 29."""
     top = np.full((len(METRICS), 8), np.nan)
     bottom = np.full_like(top, 100.0)
@@ -177,7 +179,7 @@ def test_a_share_is_compared_without_loss() -> None:
         ("NGINX", "0,5"),
         ("gin", "0,5"),
         ('"web content"', "1"),
-        ("web content", "1"),  # two texts, each in the name
+        ("web content", "1"),  # two texts, both in the name
         ('content "b C"', "1"),
         ("kworker/2:1", "2"),
         ("pid:4003-4004,9", "3-4"),
@@ -206,17 +208,17 @@ def test_malformed_tasks_do_not_match() -> None:
     assert cpus("nginx", SESSION, None) == ""
 
 
-def test_a_cpu_goes_off() -> None:
+def test_offline_cpus_match_from_their_hotplug_note_on() -> None:
     changed, _ = session()
     changed.apply(Note("hotplug", 0, data={"cpu": 5, "online": False}))
     later = changed.take_interval()
-    assert cpus("offline", changed, INTERVAL) == ""  # as of then
+    assert cpus("offline", changed, INTERVAL) == ""  # at that time
     assert cpus("OFFLINE", changed, later) == cpus("offline", changed, None) == "5"
     assert cpus("!offline", changed, later) == cpus("online", changed, later) == "0-4,6-7"
 
 
-def test_a_core_comes() -> None:
-    """An older interval knows nothing of it, and so not how its cores lie among today's."""
+def test_a_new_core_is_unknown_in_earlier_intervals() -> None:
+    """An older interval also does not know the positions of its cores among the current ones."""
     rows = made.topology(3, 1)
     rows[1] = Cpu(1, online=False)
     three = Machine(3, 1, does={1: CpuLoad(alone=0.0)}, changes={"topology": rows})
@@ -230,19 +232,19 @@ def test_a_core_comes() -> None:
     assert cpus("core:1", seen, interval) == "1"
 
 
-def test_a_core_that_came_before_hello_was_brought_up_to_date() -> None:
-    """The lists of cores stay as blocks have them: they lack CPUs that were offline at first."""
+def test_a_core_that_was_offline_in_hello_matches() -> None:
+    """The core lists of blocks do not change: they lack CPUs that were offline at first."""
     hello = fakes.observe(Machine(3, 1))[0].hello
     late = Session(dataclasses.replace(hello, cores=[[0], [2]]))
     assert late.cores == [[0], [1], [2]]
 
 
-def test_suspect() -> None:
+def test_suspect_counters_match() -> None:
     assert cpus("suspect") == "3,7"
     assert cpus("suspect", interval=None) == ""
 
 
-def test_a_row_that_no_kernel_gives_leaves_the_one_that_was() -> None:
+def test_an_invalid_topology_row_is_ignored() -> None:
     changed, interval = session()
     row = {"core": "2", "package": [0], "type": 5}
     changed.apply(Note("hotplug", 0, data={"cpu": 7, "online": True, "row": row}))
@@ -250,7 +252,7 @@ def test_a_row_that_no_kernel_gives_leaves_the_one_that_was() -> None:
         assert cpus(text, changed, interval) == cpus(text)
 
 
-def test_a_machine_whose_kernel_tells_nothing() -> None:
+def test_a_kernel_without_topology_has_no_packages_and_cores() -> None:
     rows = [dataclasses.replace(row, core=None, package=None) for row in made.topology(2, 1)]
     seen = fakes.observe(Machine(cores=2, threads=1, changes={"topology": rows}))
     assert cpus("core:0-9", *seen) == cpus("type:E", *seen) == ""
@@ -269,12 +271,12 @@ def test_a_machine_whose_kernel_tells_nothing() -> None:
         ("\u30000\u3000| 1", "0-1"),
     ],
 )
-def test_combined_terms(text: str, expected: str) -> None:
+def test_combined_terms_match(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\u3000\n", " " * 1000])
-def test_blank_is_no_filter(text: str) -> None:
+def test_an_empty_text_is_no_filter(text: str) -> None:
     assert parse(text) is None
 
 
@@ -330,7 +332,7 @@ def test_blank_is_no_filter(text: str) -> None:
         ("x" * (MAX_LENGTH + 1), MAX_LENGTH, "too long: a filter has at most 200 characters"),
     ],
 )
-def test_errors_of_a_filter_have_a_place(text: str, at: int, says: str) -> None:
+def test_errors_of_a_filter_have_a_position(text: str, at: int, says: str) -> None:
     with pytest.raises(FilterError) as caught:
         parse(text)
     assert (str(caught.value), caught.value.offset) == (says, at)
@@ -349,13 +351,13 @@ def test_errors_of_a_filter_have_a_place(text: str, at: int, says: str) -> None:
         ("!suspect", False),
     ],
 )
-def test_steady_filters(text: str, steady: bool) -> None:
+def test_filters_report_whether_their_result_is_fixed(text: str, steady: bool) -> None:
     chosen = parse(text)
     assert chosen is not None
     assert chosen.is_steady is steady
 
 
-def test_examples_of_the_help_are_filters() -> None:
+def test_examples_in_the_help_are_valid_filters() -> None:
     for example, meaning in HELP:
         assert parse(example) is not None
         assert len(example) <= 20

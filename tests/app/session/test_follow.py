@@ -1,4 +1,4 @@
-"""The loop over a stream: which hooks are called, in which order, and when it ends."""
+"""The loop over a stream: its hooks, their order, and its end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MS = 1_000_000
 
 
 class Log(Follower):
-    """Writes down what it is told."""
+    """Records the calls of its hooks."""
 
     last_seq = -1
-    """The frame after which no more is wanted."""
+    """The frame after which the loop should end."""
     follows = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -74,8 +74,8 @@ def frames(*times_ms: float) -> Iterator[wire.Frame]:
         ({"interval_ns": 200 * MS, "duration_ns": 300 * MS}, [200, 100], 3),
     ],
 )
-def test_intervals_and_the_end(options: dict[str, Any], intervals: list[int], last: int) -> None:
-    """Samples of 100 ms; each second one comes 1 us early, and counts as on time."""
+def test_intervals_end_on_time(options: dict[str, Any], intervals: list[int], last: int) -> None:
+    """Samples of 100 ms; each second one is 1 us early and still counts as on time."""
     log = Log(**options)
     over = log.take([HELLO, *frames(50, 149.999, 250, 349.999, 450, 549.999)])
     assert [int(x.split()[1]) for x in log.lines if x.startswith("interval")] == intervals
@@ -83,7 +83,7 @@ def test_intervals_and_the_end(options: dict[str, Any], intervals: list[int], la
     assert over is (last < 5)
 
 
-def test_hooks_of_a_message_are_called_in_their_order() -> None:
+def test_hooks_of_a_message_are_called_in_order() -> None:
     log = Log(100 * MS)
     first, second = frames(50, 150)
     odd = [wire.Note(kind, 60 * MS, data={"text": "hot"}) for kind in ("warning", "left-out")]
@@ -103,7 +103,7 @@ def test_episodes_begin_and_end_once() -> None:
     assert matching_lines.count("begun turbo-drop") == matching_lines.count("ended turbo-drop") == 1
 
 
-def test_the_last_one_wanted_ends_a_live_stream() -> None:
+def test_the_last_requested_interval_ends_a_live_stream() -> None:
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield [HELLO]
         for frame in frames(50, 150, 250):
@@ -116,7 +116,7 @@ def test_the_last_one_wanted_ends_a_live_stream() -> None:
     assert log.lines[-2:] == ["frame 2", "interval 200"]
 
 
-def test_without_a_session_messages_are_passed_on() -> None:
+def test_messages_are_passed_on_without_a_session() -> None:
     log = Log(100 * MS, duration_ns=100 * MS)
     log.follows = False
     assert not log.has_started

@@ -1,4 +1,4 @@
-"""Packed frames and notes come back as they were, to the bit, in whatever order and shape."""
+"""Packed frames and notes are restored bit by bit, in any order and of any shape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NUMBER = st.integers(-(2**63), 2**64 - 1)
 
 
 def data(draw: st.DrawFn, words: int) -> bytes:
-    """Anything; or what differs in one place only from nothing, as counters at rest."""
+    """Any data, or data that differ from zero in one place, as those of idle counters."""
     if draw(st.booleans()):
         return np.array(draw(st.lists(WORD, min_size=words, max_size=words)), "<u8").tobytes()
     some = np.zeros(words, "<u8")
@@ -62,7 +62,7 @@ NOTES = st.builds(Note, st.sampled_from(["hotplug", "mark"]), NUMBER, st.just("p
 
 
 @given(st.lists(st.one_of(frames(), NOTES), max_size=6))
-def test_every_run_of_messages_comes_back(messages: list[Frame | Note]) -> None:
+def test_any_sequence_of_messages_is_restored(messages: list[Frame | Note]) -> None:
     there, back, together = Packer(LAYOUTS), Packer(LAYOUTS), Packer(LAYOUTS)
     packed = [there.pack(message) for message in messages]
     assert [back.unpack(data) for data in packed] == messages
@@ -71,7 +71,7 @@ def test_every_run_of_messages_comes_back(messages: list[Frame | Note]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=4), st.data())
-def test_tables_of_any_shape_come_back(
+def test_tables_of_any_shape_are_restored(
     shapes: list[tuple[int, int]], given_: st.DataObject
 ) -> None:
     layout = Layout(shapes)
@@ -90,21 +90,21 @@ def test_tables_of_any_shape_come_back(
     [([0] * 8, 0), ([127, -128] * 4, 1), ([0] * 7 + [128], 2), ([-(2**15)] + [0] * 7, 2),
      ([2**15] * 8, 4), ([-(2**31)] * 8, 4), ([2**31] * 8, 8), ([-(2**31) - 1] * 8, 8)],
 )  # fmt: skip
-def test_a_column_takes_what_its_largest_move_needs(moves: list[int], width: int) -> None:
+def test_the_size_of_a_column_follows_its_largest_difference(moves: list[int], width: int) -> None:
     layout = Layout([(8, 1)])
     old: Words = np.full(8, 2**63 + 2**62, np.uint64)
     new = old + np.array(moves, np.int64).view(np.uint64)
     assert len(pack(layout, np.stack([old, new]))[0]) == 1 + 8 * width
 
 
-def test_one_column_that_leaps_does_not_cost_the_others() -> None:
+def test_a_jump_in_one_column_does_not_enlarge_others() -> None:
     layout = Layout([(64, 3)])
     old = np.zeros(192, np.uint64)
     new = np.tile(np.array([1, 2**40, 1], np.uint64), 64)[layout.order]
     assert len(pack(layout, np.stack([old, new]))[0]) == 3 + 64 * (1 + 8 + 1)
 
 
-def test_a_frame_in_which_nothing_moved_is_small() -> None:
+def test_an_unchanged_frame_is_small() -> None:
     packer = Packer(LAYOUTS)
     values = dict.fromkeys(("ref", "cycles", "instructions", "both_s"), [1 << 40] * 4)
     first = plain(values)
@@ -122,14 +122,14 @@ def plain(values: dict[str, list[int]], **more: Any) -> Frame:
     return Frame(0, 0, blocks, **more)
 
 
-def test_records_are_read_without_the_rest() -> None:
+def test_records_can_be_read_alone() -> None:
     results = {"tasks": {"0": [1, "a", 0.5]}}
     packed = Packer(LAYOUTS).pack(Frame(0, 7, {}, records=results))
     assert records(packed) == results
 
 
-def test_layouts_are_not_kept_without_end() -> None:
-    """A stream may leave out blocks in more ways than are worth remembering."""
+def test_the_number_of_cached_layouts_is_limited() -> None:
+    """A stream can omit blocks in more combinations than are worth caching."""
     counters = [made.counter("a")]
     blocks = [Block(f"b{i}", "machine", counters) for i in range(8)]
     hello = dataclasses.replace(HELLO, blocks=blocks)
@@ -149,7 +149,7 @@ def test_layouts_are_not_kept_without_end() -> None:
 
 
 @given(st.lists(frames(), min_size=1, max_size=5))
-def test_a_damaged_message_leaves_the_packer_as_it_was(messages: list[Frame]) -> None:
+def test_a_damaged_message_does_not_change_the_packer(messages: list[Frame]) -> None:
     packed, packer = Packer(LAYOUTS).packs(messages), Packer(LAYOUTS)
     with pytest.raises(wire.WireError):
         packer.unpacks([*packed, packed[-1][:-1]])

@@ -1,4 +1,4 @@
-"""The past that is kept: sums over bins of time, also of packages and L3s, and bounds of memory."""
+"""The history: sums over time bins, also of packages and L3s, and its memory limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
 
 
 def bins(first: int, last: int, step: int = 1) -> np.ndarray:
-    """Edges, in samples."""
+    """Bin edges; arguments in samples."""
     return np.arange(first, last + 1, step, dtype=np.int64) * SAMPLE_NS
 
 
@@ -44,7 +44,7 @@ def bins(first: int, last: int, step: int = 1) -> np.ndarray:
 
 
 @given(st.integers(0, 2**60), st.integers(1, 2**40), st.integers(1, 200))
-def test_the_last_bin_holds_the_end_and_bins_stay_where_they_are(
+def test_the_last_bin_contains_the_end_and_edges_do_not_move(
     end_ns: int, bin_ns: int, count: int
 ) -> None:
     result = bin_edges(end_ns, bin_ns, count)
@@ -58,7 +58,7 @@ def test_the_last_bin_holds_the_end_and_bins_stay_where_they_are(
 
 
 def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) -> History:
-    """CPUs that are busy so much of each sample; None: not read in this one."""
+    """CPUs with this utilisation in each sample; None: not read."""
     cpus = len(utils[0])
     hello = made.hello([made.REF, made.CYCLES], cores=cpus, threads=1)
     ref = [0.0] * cpus
@@ -72,12 +72,12 @@ def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) 
     return kept(hello, messages)
 
 
-def test_a_bin_is_the_sum_of_its_samples_divided_once() -> None:
+def test_a_bin_is_a_ratio_of_sums() -> None:
     history = shares([0.1, 0.5], [0.3, 0.5], [0.8, 0.0], [0.2, 0.5])
     values = history.field("util", [0, 1], bins(0, 4, 2))
     np.testing.assert_allclose(values, [[0.2, 0.5], [0.5, 0.25]], atol=1e-6)
     assert history.field("util", [1], bins(0, 4, 4)).tolist() == [[pytest.approx(0.375)]]
-    # A clock is cycles over running time: a sample that slept has no say.
+    # A clock is cycles over running time: an idle sample has no weight.
     assert history.field("busy_hz", [1], bins(2, 4, 2)).tolist() == [[pytest.approx(2e9)]]
     three = history.fields(["busy_hz", "nonsense", "util"], [1, 0], bins(0, 4, 2))
     assert np.isnan(three[:, 1]).all()
@@ -85,15 +85,15 @@ def test_a_bin_is_the_sum_of_its_samples_divided_once() -> None:
         np.testing.assert_equal(three[:, at], history.field(key, [1, 0], bins(0, 4, 2)))
 
 
-def test_a_sample_belongs_to_the_bin_in_which_it_ends() -> None:
+def test_a_sample_belongs_to_the_bin_of_its_end() -> None:
     history = shares([0.1], [0.2], [0.3])
     inside = np.array([1, 2, 3], np.int64) * SAMPLE_NS
     np.testing.assert_allclose(history.field("util", [0], inside)[:, 0], [0.2, 0.3], atol=1e-6)
     np.testing.assert_allclose(history.field("util", [0], inside - 1)[:, 0], [0.1, 0.2], atol=1e-6)
 
 
-def test_bins_finer_than_samples_show_the_sample_that_covers_them() -> None:
-    history = shares([0.2], [0.6], stamps=[4, 6])  # the frames between were lost
+def test_bins_shorter_than_a_sample_have_its_value() -> None:
+    history = shares([0.2], [0.6], stamps=[4, 6])  # the frames between are lost
     result = history.field("util", [0], bins(-1, 8))[:, 0]
     np.testing.assert_allclose(result, [NAN, *[0.05] * 4, 0.3, 0.3, NAN, NAN], atol=1e-6)
 
@@ -108,7 +108,7 @@ def test_unknown_values_are_not_zero() -> None:
     assert history.field("util", [], bins(0, 3)).shape == (3, 0)
 
 
-def test_a_half_known_sample_is_not_half_a_ratio() -> None:
+def test_a_sample_with_an_unknown_part_has_no_ratio() -> None:
     hello = made.hello([made.REF, made.CYCLES], threads=1)
     samples: list[made.Values] = [
         {"ref": [None if seq == 2 else seq * TICKS // 2], "cycles": [seq * TICKS]}
@@ -120,13 +120,13 @@ def test_a_half_known_sample_is_not_half_a_ratio() -> None:
     assert history.field("busy_hz", [0], bins(0, 4, 4))[0, 0] == pytest.approx(4e9)
 
 
-def test_suspect_samples_have_no_part_in_it() -> None:
+def test_suspect_samples_are_left_out() -> None:
     history = shares([0.5], [3.0], [0.5])
     np.testing.assert_allclose(history.field("util", [0], bins(0, 3))[:, 0], [0.5, NAN, 0.5])
     np.testing.assert_allclose(history.field("util", [0], bins(0, 3, 3))[:, 0], [0.5])
 
 
-def test_an_empty_history_knows_nothing() -> None:
+def test_an_empty_history_has_no_values() -> None:
     history = History(Machine().hello)
     assert (history.first_ns, history.last_ns, history.times().tolist()) == (None, None, [])
     assert np.isnan(history.field("util", [0, 1], bins(0, 3))).all()
@@ -136,8 +136,8 @@ def test_an_empty_history_knows_nothing() -> None:
 
 
 @pytest.mark.parametrize("before_ns", [0, 1])
-def test_bins_that_are_asked_for_alone_are_those_asked_for_together(before_ns: int) -> None:
-    """Wherever they lie in chunks: from the end of a sample on, or from just before it."""
+def test_bins_read_one_by_one_equal_those_read_together(before_ns: int) -> None:
+    """Edges are at the ends of samples or just before them, anywhere in chunks."""
     hello, messages = simulated.messages("sim:smt-mix,cpus=4", 120)
     session = Session(hello, history := History(hello))
     for message in messages:
@@ -150,8 +150,8 @@ def test_bins_that_are_asked_for_alone_are_those_asked_for_together(before_ns: i
 
 
 @pytest.mark.parametrize("scenario", ["smt-mix", "halts", "turbo-drop"])
-def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
-    """All metrics, states and ceilings against what the session itself makes of such a span."""
+def test_bins_equal_the_intervals_of_the_session(scenario: str) -> None:
+    """Metrics, states and ceilings are compared."""
     hello, messages = simulated.messages(f"sim:{scenario},cpus=8,seed=2", 160)
     session = Session(hello, history := History(hello))
     live, ends = [], []
@@ -193,7 +193,7 @@ def test_cores_are_found_by_their_cpus() -> None:
     np.testing.assert_allclose(ceiling, [[3.2e9, NAN]] * 2)
 
 
-def test_states_of_a_bin_are_weighed_by_what_samples_cover() -> None:
+def test_states_of_a_bin_are_weighted_by_the_spans_of_samples() -> None:
     """An interrupted read makes the next sample twice as long."""
     counters = [made.REF, made.counter("one_thread", "1")]
     hello = made.hello(counters, cores=1)
@@ -211,7 +211,7 @@ def test_states_of_a_bin_are_weighed_by_what_samples_cover() -> None:
     np.testing.assert_allclose(whole, [2 / 3, 1 / 3, 0, 0], atol=1e-6)
 
 
-def test_a_ceiling_is_weighed_with_time() -> None:
+def test_a_ceiling_is_weighted_by_time() -> None:
     machine, messages = Machine(cores=1), []
     for seq, hz in enumerate([3e9, 3e9, 4e9, 4e9, 4e9, 4e9]):
         machine.ceiling_hz = hz
@@ -221,7 +221,7 @@ def test_a_ceiling_is_weighed_with_time() -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_core_that_was_single_is_found_under_all_its_names(gone: int) -> None:
+def test_a_core_that_was_single_is_found_by_any_of_its_cpus(gone: int) -> None:
     machine = Machine(cores=1, does={0: CpuLoad(0.5), 1: CpuLoad(0.5)})
     machine.gone.add(gone)
     off = wire.Note("hotplug", 1, data={"cpu": gone, "online": False})
@@ -230,7 +230,7 @@ def test_a_core_that_was_single_is_found_under_all_its_names(gone: int) -> None:
     np.testing.assert_allclose(history.states([[0]], bins(0, 2, 2))[0, 0], [0.5, 0.5, 0, 0])
 
 
-def test_without_a_counter_for_states_they_are_unknown() -> None:
+def test_states_are_unknown_without_a_counter() -> None:
     machine = Machine(cores=2, split=False, does={0: CpuLoad(0.75), 2: CpuLoad(0.5)})
     history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
     assert np.isnan(history.states([[1, 3], [0, 2]], bins(0, 4))).all()
@@ -250,22 +250,22 @@ def test_cores_of_four_threads_have_one_state() -> None:
     np.testing.assert_allclose(result[:, 0], [[0.5, NAN, NAN, NAN]] * 2)
 
 
-# --- raw frames
+# --- frames
 
 
-def test_frames_come_back_as_they_were() -> None:
+def test_frames_are_returned_unchanged() -> None:
     hello, messages = simulated.messages("sim:hotplug,cpus=6,seed=2", 230)
     history = kept(hello, messages)
     assert list(history.frames(0, 1 << 62)) == [*messages]
-    first, last = 91, 140  # over the end of a chunk
+    first, last = 91, 140  # across the end of a chunk
     start_ns, end_ns = (messages[i].time_ns for i in (first, last))
     expected = [m for m in messages if start_ns <= m.time_ns <= end_ns]
     assert list(history.frames(start_ns, end_ns)) == expected
     assert len(expected) >= last - first
 
 
-def test_time_that_does_not_go_on_is_not_history() -> None:
-    """A stream from elsewhere may claim any time."""
+def test_frames_that_go_back_in_time_are_not_stored() -> None:
+    """A foreign stream may contain any time."""
     machine = Machine(cores=1)
     session = Session(machine.hello, history := History(machine.hello))
     for seq in (0, 1, 2, 2, 1, 3):
@@ -297,13 +297,13 @@ def test_time_that_does_not_go_on_is_not_history() -> None:
         (256, 60, 2_700_000),
     ],
 )
-def test_the_oldest_samples_go_first_and_memory_is_as_stated(
+def test_the_oldest_samples_are_dropped_first_and_the_memory_use_is_as_reported(
     cpus: int, samples: int, budget: int
 ) -> None:
     hello, messages = simulated.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
     given = [message for message in messages if isinstance(message, wire.Frame)]
     reader = SampleReader(hello)
-    list(reader.batches(given[:3]))  # what the reader itself holds is there before
+    list(reader.batches(given[:3]))  # memory of the reader itself exists before
     gc.collect()
     tracemalloc.start()
     history, most = History(hello, budget), 0
@@ -330,7 +330,7 @@ def test_the_oldest_samples_go_first_and_memory_is_as_stated(
     assert np.isfinite(util[1:]).mean() > 0.9
 
 
-def test_notes_alone_cannot_fill_it() -> None:
+def test_notes_alone_cannot_exceed_the_limit() -> None:
     hello = Machine(cores=1).hello
     session = Session(hello, history := History(hello, 400_000))
     for n in range(5000):
@@ -344,7 +344,7 @@ def test_notes_alone_cannot_fill_it() -> None:
 def with_bins(
     cpus: int, samples: int, scenario: str, bins: int
 ) -> tuple[History, Times, list[Interval]]:
-    """A history, the edges of its last bins of 2 s, and the intervals that end with each."""
+    """A history, the edges of its last bins of 2 s, and the intervals that end there."""
     hello, messages = simulated.messages(f"sim:{scenario},cpus={cpus},seed=2", samples)
     session = session_of(Session(hello, History(hello)), messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
@@ -353,7 +353,7 @@ def with_bins(
     return session.past, ends, [interval for interval in results if interval is not None]
 
 
-def test_history_has_pressure() -> None:
+def test_pressure_is_in_the_history() -> None:
     history, ends, report = with_bins(2, 200, "guest", 6)
     result = history.machine(["pressure_cpu"], ends)[:, 0]
     assert result.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in report], abs=1e-4)
@@ -361,7 +361,7 @@ def test_history_has_pressure() -> None:
     assert np.isnan(history.machine(["temperature_c"], ends)).all()
 
 
-def test_history_has_traffic_of_packages() -> None:
+def test_traffic_of_packages_is_in_the_history() -> None:
     history, ends, report = with_bins(4, 120, "memory", 4)
     for key, name in (("memory_read_bytes", "memory_read_bytes_per_s"), ("energy_j", "power_w")):
         result = history.shared_counter(key, ends)
@@ -371,7 +371,7 @@ def test_history_has_traffic_of_packages() -> None:
     assert history.shared_counter("l3_memory_bytes", ends).shape == (4, 0)
 
 
-def test_channels_of_a_memory_are_added_up() -> None:
+def test_memory_channels_are_added() -> None:
     hello, messages = simulated.messages("sim:memory,cpus=4,seed=2", 60)
     block = next(b for b in hello.blocks if any(c.key == "memory_read_bytes" for c in b.counters))
     index = [c.key for c in block.counters].index("memory_read_bytes")
@@ -388,7 +388,7 @@ def test_channels_of_a_memory_are_added_up() -> None:
     assert min(part.min() for part in parts) > 0
 
 
-def test_a_rate_that_is_read_seldom_covers_the_bins_since_the_last_read() -> None:
+def test_a_rarely_read_rate_covers_all_bins_since_the_previous_read() -> None:
     nan = np.nan
     rates = np.array([[nan], [5.0], [nan], [nan], [7.0], [nan]])
     read_s = np.array([[0.0], [1.0], [0.0], [0.0], [3.0], [0.0]])

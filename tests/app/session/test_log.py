@@ -1,4 +1,4 @@
-"""Episodes, marks and warnings of a session; factors that move; a suspended machine."""
+"""The log of a session: episodes, marks and warnings; changing factors; a suspended machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from perftop.session.session import Session
 from perftop.verbs.stat import Stat
 
 
-def test_readers_of_episodes_do_not_take_them_from_each_other() -> None:
+def test_several_readers_get_all_episodes() -> None:
     greeting = made.hello([made.REF], cores=2, threads=1)
     session = Session(greeting)
     often: list[Episode] = []
@@ -52,7 +52,7 @@ def test_readers_of_episodes_do_not_take_them_from_each_other() -> None:
     assert session.running == []
 
 
-def test_a_reader_that_comes_late_gets_the_newest_episodes() -> None:
+def test_a_late_reader_gets_the_newest_episodes() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
     for ns in range(3 * MAX_ENDED):
@@ -65,8 +65,8 @@ def test_a_reader_that_comes_late_gets_the_newest_episodes() -> None:
 
 
 @pytest.mark.parametrize("source", ["live", "pass over a recording", "marks"])
-def test_the_cost_of_an_episode_does_not_grow_with_their_number(source: str) -> None:
-    """Twice as many episodes cost twice as many calls, not four times as many."""
+def test_the_cost_of_an_episode_does_not_depend_on_their_number(source: str) -> None:
+    """Twice as many episodes need twice as many calls, not four times as many."""
 
     def calls(count: int) -> int:
         log, cursor = EpisodeLog(Mock(running=[]), SAMPLE_NS), 0
@@ -93,7 +93,7 @@ def test_the_cost_of_an_episode_does_not_grow_with_their_number(source: str) -> 
 
 
 def test_only_marks_of_users_are_numbered() -> None:
-    """A run and a sleep of the machine have marks of their own, which nobody set."""
+    """Runs and suspends of the machine have automatic marks."""
     hello = made.hello()
     session = Session(hello, History(hello))
     values = {key: [0, 0] for key in ("ref", "cycles", "instructions")}
@@ -119,7 +119,7 @@ def test_the_worst_of_several_episodes_is_the_costliest() -> None:
     assert tally.worst() == [bad]
 
 
-# --- a factor that was settled wrongly and moves later
+# --- a wrongly settled factor that changes later
 
 
 HELLO = made.hello(
@@ -130,8 +130,8 @@ HELLO = made.hello(
 
 
 def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
-    """One thread works half the time, the other sleeps; for so many samples its ticks are worth so
-    much."""
+    """One thread is busy half of the time, the other is idle; each span has a number of samples and
+    a value of one tick."""
     results: list[wire.Frame] = []
     ref, one = 0, 0.0
     for k, count in [(96.0, 1), *spans]:
@@ -143,7 +143,7 @@ def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
     return results
 
 
-def test_a_moved_factor_is_reported_once() -> None:
+def test_a_changed_factor_is_reported_once() -> None:
     session, report = Session(HELLO), []
     for _ in session.play(frames([(24.0, 10), (96.0, 60)])):
         report.append((session.calibrations["one_thread"].factor, len(session.warnings)))
@@ -164,7 +164,7 @@ def multiplier(session: Session) -> dict[str, object]:
     return result["one_thread"]  # type: ignore[return-value]
 
 
-def test_stat_reports_a_moved_factor_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stat_reports_a_changed_factor_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield [HELLO]
         yield [*frames([(24.0, 10), (96.0, 60)])]
@@ -176,16 +176,16 @@ def test_stat_reports_a_moved_factor_on_stderr(capsys: pytest.CaptureFixture[str
     assert line.startswith("perftop: a tick of one_thread is 96 TSC ticks, not 24")
 
 
-# --- a suspended machine, as Linux has it: time stands still, some counters go on
+# --- a machine suspended as by Linux: the monotonic clock stops, some counters continue
 
 
 SLEPT_NS = 3600 * 10**9
 AT = 40
-"""The first frame after it."""
+"""The first frame after the suspend."""
 
 
 def suspended(result: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
-    """The TSC went on; of the first frame so many rows were read before."""
+    """The TSC continued; `split`: rows of the first frame that were read before the suspend."""
     for message in result:
         if not isinstance(message, wire.Frame) or message.seq < AT:
             yield message
@@ -201,7 +201,7 @@ def suspended(result: list[wire.Message], tsc_hz: float, split: int) -> Iterator
 
 
 @pytest.mark.parametrize("split", [0, 3])
-def test_a_suspend_is_marked_and_spoils_no_number(split: int) -> None:
+def test_a_suspend_is_marked_and_affects_no_value(split: int) -> None:
     result = messages("sim:steady,cpus=8", 8)
     hello = result[0]
     assert isinstance(hello, wire.Hello)
@@ -229,8 +229,8 @@ def test_a_suspend_is_marked_and_spoils_no_number(split: int) -> None:
     assert past.values["util"] == pytest.approx(utils[-1], abs=0.02)
 
 
-def test_a_recording_entered_after_a_suspend_has_no_mark_of_it() -> None:
-    """Its first frame has slept already: when, nobody knows. What it sleeps later is told."""
+def test_a_recording_opened_after_a_suspend_has_no_mark_of_it() -> None:
+    """The time of the suspend before its first frame is unknown. Later suspends are reported."""
     result = messages("sim:steady,cpus=4", 1)
     hello, *frames = (m for m in result if isinstance(m, wire.Hello | wire.Frame))
     assert isinstance(hello, wire.Hello)
@@ -242,7 +242,7 @@ def test_a_recording_entered_after_a_suspend_has_no_mark_of_it() -> None:
 
 
 @pytest.mark.parametrize("lie", ["x", -1, 1.5, True, None, 1 << 63])
-def test_malformed_times_of_sleep_are_ignored(lie: object) -> None:
+def test_malformed_suspend_times_are_ignored(lie: object) -> None:
     result = messages("sim:steady,cpus=4", 1)
     hello = result[0]
     assert isinstance(hello, wire.Hello)

@@ -1,5 +1,4 @@
-"""What is lost by cause: against the scripts of simulated machines, and that nothing counts
-twice."""
+"""Lost time by cause, compared with the scripts of simulated machines; nothing counts twice."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from perftop.session.losses import (
 SECOND = 1_000_000_000
 SAMPLE_NS = SECOND // 10
 QUEUED = (0.43 * 0.017 * 51 + 0.7 * 0.26 * 9) / (0.43 * 0.967 * 51 + 0.7 * 9)
-"""Share of waiting of the database of the guest: 51 s of work, and 9 s beside a backup."""
+"""Waiting share of the guest's database: 51 s without and 9 s with a backup."""
 LIMIT: Cause = ("turbo-drop", "power-pl1")
 
 
@@ -46,21 +45,21 @@ def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None
         ("guest", "postgres", 60, WAIT_CAUSE, QUEUED),
     ],
 )
-def test_losses_by_cause_are_those_of_the_script(
+def test_losses_by_cause_match_the_script(
     scenario: str, watch: str | None, seconds: float, cause: Cause, share: float
 ) -> None:
     sums = lost_time(scenario, seconds, watch)
     assert sums.share(cause) == pytest.approx(share, rel=0.15, abs=0.002), sums.shares()
 
 
-# --- the sums themselves --------------------------------------------------------------------------
+# --- sums -----------------------------------------------------------------------------------------
 
 
 def sample(
     losses: Losses, number: int, *, steal_s: float = 0.0, halted_s: float = 0.0,
     clock_s: float = 0.0, waited_s: float = 0.0, run_s: float | None = None,
 ) -> None:  # fmt: skip
-    """A tenth of a second in which both CPUs work, and lose the same."""
+    """A sample of 0.1 s in which both CPUs are busy and lose the same."""
     parts = {"steal": steal_s, "involuntary": halted_s, "clock": clock_s}
     lost = Lost(np.full((1, 2), 0.1), np.array([[[parts[part]] * 2 for part in LOSS_PARTS]]))
     ran = None if run_s is None else np.full(2, run_s)
@@ -73,7 +72,7 @@ def episode(cause: Cause, cpus: list[int], end_ns: int | None = None, depth: flo
     return Episode(cause[0], cpus, 0, end_ns, depth, cause[1])
 
 
-def test_an_episode_names_the_cause_on_its_cpus_and_in_its_time() -> None:
+def test_an_episode_is_the_cause_on_its_cpus_and_during_its_time() -> None:
     losses = Losses([4, 7])
     for number in range(4):
         sample(losses, number, clock_s=0.02)
@@ -82,21 +81,21 @@ def test_an_episode_names_the_cause_on_its_cpus_and_in_its_time() -> None:
     assert sums.by_cause["turbo-drop", UNEXPLAINED].tolist() == pytest.approx([0.08, 0.04])
 
 
-def test_two_episodes_do_not_take_the_same_time() -> None:
+def test_two_episodes_do_not_count_the_same_time() -> None:
     losses = Losses([0, 1])
     sample(losses, 0, clock_s=0.02)
     sums = losses.sums([episode(LIMIT, [0, 1]), episode(("license", "level"), [0, 1])])
     assert sums.shares() == {LIMIT: pytest.approx(0.2)}
 
 
-def test_a_sibling_takes_of_what_is_left() -> None:
+def test_a_sibling_gets_a_share_of_the_remaining_loss() -> None:
     losses = Losses([0, 1])
     sample(losses, 0, steal_s=0.05)
     sums = losses.sums([episode(("neighbour", "sibling"), [0, 1], depth=0.5)])
     assert sums.shares() == {STEAL_CAUSE: pytest.approx(0.5), ("neighbour", "sibling"): 0.25}
 
 
-def test_a_package_that_wants_for_power_is_in_the_clock_already() -> None:
+def test_a_power_limited_package_is_part_of_the_clock_loss() -> None:
     losses = Losses([0, 1])
     sample(losses, 0, clock_s=0.02)
     other = episode(("neighbour", "package"), [0, 1], depth=0.2)
@@ -104,13 +103,13 @@ def test_a_package_that_wants_for_power_is_in_the_clock_already() -> None:
     assert losses.sums([other, episode(LIMIT, [0, 1])]).shares() == {LIMIT: pytest.approx(0.2)}
 
 
-def test_waiting_is_time_beside_that_of_the_cpu() -> None:
+def test_waiting_is_added_to_the_time_of_the_cpu() -> None:
     losses = Losses([0, 1])
     sample(losses, 0, waited_s=0.1)
     assert losses.sums([]).shares() == {WAIT_CAUSE: pytest.approx(0.5)}
 
 
-def test_a_job_loses_only_where_it_ran() -> None:
+def test_a_job_loses_only_on_cpus_where_it_ran() -> None:
     losses = Losses([0, 1])
     for number in range(10):
         sample(losses, number, clock_s=0.02, run_s=0.05)
@@ -127,7 +126,7 @@ def test_a_sample_with_an_unknown_part_adds_nothing() -> None:
     assert losses.sums([]).wanted_s.tolist() == [0.0, 0.1]
 
 
-def test_settled_sums_are_the_sums() -> None:
+def test_settling_does_not_change_the_sums() -> None:
     losses, ends = Losses([0, 1]), 3 * LATE_NS
     drop = episode(LIMIT, [0, 1], SECOND)
     for number in range(ends // SAMPLE_NS):
@@ -139,7 +138,7 @@ def test_settled_sums_are_the_sums() -> None:
     assert losses.sums([]).wanted_s.sum() == pytest.approx(2 * ends / SECOND)
 
 
-def test_samples_that_wait_are_few() -> None:
+def test_the_number_of_unsettled_samples_is_limited() -> None:
     losses = Losses([0, 1])
     for number in range(2 * MAX_UNSETTLED):
         sample(losses, 0, clock_s=0.02)

@@ -1,4 +1,4 @@
-"""Why states of a core are absent."""
+"""Reasons for unknown states of a core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perftop.session.session import Session
 from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, why_no_states
 
 
-def test_states_that_are_not_there_have_their_reason() -> None:
+def test_unknown_states_have_a_reason() -> None:
     def core(session: Session) -> dict[str, object]:
         line = stat_lines.interval_line(session, session.take_interval())
         result: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
@@ -39,8 +39,8 @@ def test_states_that_are_not_there_have_their_reason() -> None:
 
 
 def one_off(ref: int) -> dict[str, str]:
-    """Why the states of a core are absent whose first CPU is off; the second counts `ref` reference
-    cycles a sample."""
+    """Reason for the unknown states of a core whose first CPU is off; the second counts `ref`
+    reference cycles a sample."""
     greeting = made.hello([made.REF])
     session = play(greeting, {"ref": [0, 0]})
     session.apply(wire.Note("hotplug", 1, data={"cpu": 0, "online": False}))
@@ -50,7 +50,7 @@ def one_off(ref: int) -> dict[str, str]:
     return why_no_states(session, session.take_interval(), 0)
 
 
-def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
+def test_the_reason_is_that_of_the_online_cpu() -> None:
     fast = 3 * TICKS
     why = "ref: ran faster than the TSC"
     assert one_off(fast) == {"smt": why, "active_threads": why}
@@ -64,7 +64,7 @@ def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
     assert report == {"smt": UNREAD_REASON, "active_threads": UNREAD_REASON}
 
 
-def test_a_core_that_is_off_has_that_reason() -> None:
+def test_the_reason_of_an_offline_core_is_that_it_is_off() -> None:
     session = play(made.hello([made.REF]), {"ref": [0, 0]}, {"ref": [3 * TICKS, 3 * TICKS]})
     for cpu in (0, 1):
         note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})

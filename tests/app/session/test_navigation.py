@@ -1,4 +1,4 @@
-"""Moments to go to: of episodes, and as a user types them."""
+"""Navigation to episodes and to times that a user types."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Lived = tuple[Session, Interval]
 
 
 @pytest.fixture
-def told() -> Lived:
-    """5 s of a machine, shown at its end; episodes at 1 to 4 s."""
+def live_session() -> Lived:
+    """A machine of 5 s, shown at its end; episodes from 1 to 4 s."""
     session, interval = played_core(Machine(cores=2, ceiling_hz=3.0e9))
     session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
     session.detector.running.append(episode(48, None, 0))
@@ -33,13 +33,13 @@ def told() -> Lived:
 
 
 def episode(start: int, end: int | None, cpu: int) -> Episode:
-    """Times of samples."""
+    """Start and end in samples."""
     end_ns = None if end is None else end * SAMPLE_NS
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 
 
 def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
-    """In samples, each moment that is come to from the one before."""
+    """The sequence of visited times, in samples."""
     session, interval = report
     results: list[float] = []
     while True:
@@ -52,11 +52,11 @@ def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
         interval = output
 
 
-def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
-    session, _ = told
+def test_each_moment_is_visited_once_in_both_directions(live_session: Lived) -> None:
+    session, _ = live_session
     episodes = selection.reachable_episodes(session)
-    assert walk(told, episodes, 1) == []  # the newest is what is shown
-    back = walk(told, episodes, -1)
+    assert walk(live_session, episodes, 1) == []  # the newest is the one shown
+    back = walk(live_session, episodes, -1)
     assert back == [30, 25, 11]
     first = session.interval_at(SAMPLE_NS * 2, SAMPLE_NS)
     assert first is not None
@@ -64,23 +64,25 @@ def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
-def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int | None) -> None:
-    session, interval = told
+def test_the_shown_interval_covers_the_episode(
+    live_session: Lived, start: int, end: int | None
+) -> None:
+    session, interval = live_session
     moment = selection.moment_of(session, it := episode(start, end, 0), interval)
     output = session.interval_at(moment, 5 * SAMPLE_NS)
     assert output is not None
     since_ns = output.time_ns - round(output.elapsed_s * 1e9)
     assert since_ns <= it.start_ns <= output.time_ns
     if end is None or end - start >= 5:
-        assert since_ns == it.start_ns  # all of them
+        assert since_ns == it.start_ns  # the whole interval
     else:
         assert output.time_ns == it.end_ns
 
 
-def test_only_episodes_of_the_selected_cpus(told: Lived) -> None:
-    session, _ = told
-    assert walk(told, selection.reachable_episodes(session, [1, 3]), -1) == [30, 25]
-    assert walk(told, selection.reachable_episodes(session, [2]), -1) == []
+def test_only_episodes_of_the_selected_cpus_are_visited(live_session: Lived) -> None:
+    session, _ = live_session
+    assert walk(live_session, selection.reachable_episodes(session, [1, 3]), -1) == [30, 25]
+    assert walk(live_session, selection.reachable_episodes(session, [2]), -1) == []
 
 
 def test_moments_dropped_from_history_are_not_visited() -> None:
@@ -126,7 +128,7 @@ def at(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
      ("+1m", (12, 0)), ("-0.01h", (11, 58, 24)), ("11:50", (11, 50, 20)), ("12:00", (12, 0)),
      ("11:50:20", (11, 50, 20.25))],
 )  # fmt: skip
-def test_a_moment_is_read(text: str, found: tuple[float, ...]) -> None:
+def test_times_are_parsed(text: str, found: tuple[float, ...]) -> None:
     first = at(11, 50, 20.25 if text == "11:50:20" else 20)
     hour, minute, *second = found
     assert parse_moment(text, at(11, 59), first, at(12, 0)) == at(
@@ -141,27 +143,27 @@ def test_a_moment_is_read(text: str, found: tuple[float, ...]) -> None:
      ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
      ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s")],
 )  # fmt: skip
-def test_invalid_moments_are_refused(text: str, says: str) -> None:
+def test_invalid_times_are_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_moment(text, at(11, 59), at(11, 50, 20), at(12, 0))
 
 
-def test_a_time_of_day_may_be_yesterdays() -> None:
+def test_a_time_of_day_may_be_that_of_yesterday() -> None:
     night = at(23, 50), at(0, 10, day=16)
     assert parse_moment("23:55", at(0, 5, day=16), *night) == at(23, 55)
     assert parse_moment("0:05", at(23, 55), *night) == at(0, 5, day=16)
 
 
 @pytest.mark.usefixtures("berlin")
-def test_a_night_in_which_the_clock_is_changed() -> None:
+def test_clock_changes_at_night_are_handled() -> None:
     first = int(time.mktime((2024, 3, 31, 1, 30, 0, 0, 0, -1))) * S
-    last = first + 3600 * S  # 3:30, for there was no 2
+    last = first + 3600 * S  # 3:30, since 2:30 did not exist
     assert parse_moment("3:15", last, first, last) == last - 15 * 60 * S
     assert parse_moment("1:45", last, first, last) == first + 15 * 60 * S
 
 
 @given(st.text(max_size=20), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_any_text_is_a_moment_in_range_or_a_printable_error(text: str, a: int, b: int) -> None:
+def test_any_text_is_a_time_in_range_or_a_printable_error(text: str, a: int, b: int) -> None:
     first, last = NOON - max(a, b) * S, NOON
     try:
         result = parse_moment(text, NOON - min(a, b) * S, first, last)

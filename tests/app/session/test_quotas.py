@@ -1,4 +1,4 @@
-"""CPU quotas: what the kernel counts of them, and which part of the waiting they explain."""
+"""CPU quotas: their counts, and the part of the waiting that they explain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def waited(pid: int, wait_s: float, cpu: int = 0) -> dict[tuple[int, str, int], 
     return {(pid, "web", cpu): TaskTimes("web", 1.0, wait_s, {cpu: 1.0 + wait_s})}
 
 
-def test_only_what_was_counted_since_the_first_record_counts() -> None:
+def test_only_stops_since_the_first_record_count() -> None:
     quota = run_times(record(5000), record(5400, periods=30)).quotas.tightest(7)
     assert quota is not None
     assert quota.throttled_s == pytest.approx(0.4)
@@ -39,13 +39,13 @@ def test_only_what_was_counted_since_the_first_record_counts() -> None:
     assert run_times(record(5000), record(5400)).quotas.tightest(9) is None
 
 
-def test_a_group_that_was_made_anew_counts_from_its_next_record() -> None:
+def test_a_recreated_group_counts_from_its_next_record() -> None:
     quota = run_times(record(5000), record(10), record(60)).quotas.tightest(7)
     assert quota is not None
     assert quota.throttled_s == pytest.approx(0.05)
 
 
-def test_of_nested_groups_the_one_that_stopped_a_task_for_longest_binds() -> None:
+def test_the_group_that_stopped_a_task_longest_is_chosen_among_nested_ones() -> None:
     both: list[dict[str, object]] = [
         {
             "quotas": {
@@ -64,13 +64,13 @@ def test_of_nested_groups_the_one_that_stopped_a_task_for_longest_binds() -> Non
     ("times", "share"),
     [
         (waited(7, 2.0), 0.5),
-        (waited(7, 0.5), 1.0),  # never more than was waited
-        (waited(7, 2.0) | waited(8, 2.0), 0.5),  # the kernel counts the CPU that they share once
+        (waited(7, 0.5), 1.0),  # never more than the wait
+        (waited(7, 2.0) | waited(8, 2.0), 0.5),  # the kernel counts their shared CPU once
         (waited(7, 2.0) | waited(8, 2.0, cpu=1), 0.25),
     ],
     ids=["half", "all", "one CPU", "two CPUs"],
 )
-def test_the_part_of_the_waiting_that_a_quota_explains(
+def test_the_part_of_the_waiting_caused_by_a_quota_is_known(
     times: dict[tuple[int, str, int], TaskTimes], share: float
 ) -> None:
     result = run_times(record(0), record(1000))
@@ -82,7 +82,7 @@ def test_the_part_of_the_waiting_that_a_quota_explains(
     assert result.throttled(waited(9, 2.0)) == [], "another process has no quota"
 
 
-def test_the_rest_of_the_waiting_stays_with_the_scheduler() -> None:
+def test_the_remaining_wait_is_due_to_the_scheduler() -> None:
     zeros = np.zeros(2)
     sums = LossSums(
         np.ones(2), np.array([3.0, 1.0]), {WAIT_CAUSE: np.array([3.0, 1.0]), STEAL_CAUSE: zeros}
@@ -105,7 +105,7 @@ def test_the_rest_of_the_waiting_stays_with_the_scheduler() -> None:
         {"quotas": {"groups": {}, "pids": {"-7": [GROUP], "7": GROUP, "8": [[GROUP]]}}},
     ],
 )
-def test_records_that_are_wrong_are_not_taken(wrong: dict[str, object]) -> None:
+def test_invalid_records_are_ignored(wrong: dict[str, object]) -> None:
     quotas = Quotas()
     quotas.take(wrong)
     quotas.take(wrong)
@@ -113,7 +113,7 @@ def test_records_that_are_wrong_are_not_taken(wrong: dict[str, object]) -> None:
     assert quotas.tightest(7) is quotas.tightest(8) is None
 
 
-def test_a_hostile_name_is_made_safe() -> None:
+def test_a_hostile_name_is_escaped() -> None:
     quotas = run_times(*(record(ms, group="/a\x1b[31m") for ms in (0, 9))).quotas
     quota = quotas.tightest(7)
     assert quota is not None

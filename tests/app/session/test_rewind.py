@@ -1,4 +1,4 @@
-"""Looking back: any moment that is kept shows the numbers that were live then."""
+"""Past intervals: any time in the history shows the values that were live then."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def machine(cores: int = 3) -> wire.Hello:
     return hello
 
 
-class Story:
-    """Counters that go on at a pace of their own, and what a test lets happen to them."""
+class Scenario:
+    """Counters that advance randomly, with disturbances chosen by a test."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
@@ -44,7 +44,7 @@ class Story:
         self.messages: list[wire.Frame | wire.Note] = []
         self.seq = 0
 
-    def go_on(self, frames: int = 1, **happens: Any) -> Story:
+    def go_on(self, frames: int = 1, **happens: Any) -> Scenario:
         for _ in range(frames):
             self.messages.append(self._frame(**happens))
         return self
@@ -84,12 +84,12 @@ class Story:
 
 
 def flags(count: int, **changed: int) -> list[int]:
-    """ROW_SAMPLED but for the CPUs named as in `cpu3=...`."""
+    """ROW_SAMPLED except for CPUs given as `cpu3=...`."""
     return [changed.get(f"cpu{cpu}", wire.ROW_SAMPLED) for cpu in range(count)]
 
 
-def eventful() -> Story:
-    story = Story(machine())
+def disturbed() -> Scenario:
+    story = Scenario(machine())
     n = story.n
     story.go_on(8).go_on(leap=0).go_on(12)
     story.go_on(2, flags=flags(n, cpu1=wire.ROW_SAMPLED | wire.ROW_WIDE)).go_on(9)
@@ -103,8 +103,10 @@ def eventful() -> Story:
     return story
 
 
-def lived(hello: wire.Hello, messages: Sequence[wire.Message]) -> tuple[Session, list[Interval]]:
-    """The session after all of it, and each interval as it was live."""
+def live_intervals(
+    hello: wire.Hello, messages: Sequence[wire.Message]
+) -> tuple[Session, list[Interval]]:
+    """The session after all messages, and each live interval."""
     session = Session(hello, History(hello))
     live = [
         session.take_interval()
@@ -114,7 +116,7 @@ def lived(hello: wire.Hello, messages: Sequence[wire.Message]) -> tuple[Session,
     return session, live
 
 
-def agree(result: Interval | None, live: Interval) -> None:
+def assert_equal(result: Interval | None, live: Interval) -> None:
     assert result is not None
     for name in ("time", "time_ns", "elapsed_s", "skew_s", "suspect", "sample_count", "tasks"):
         assert getattr(result, name) == getattr(live, name), name
@@ -129,23 +131,25 @@ def agree(result: Interval | None, live: Interval) -> None:
         np.testing.assert_array_equal(a, b, name)
 
 
-def test_every_moment_is_as_it_was_live() -> None:
-    story = eventful()
-    session, live = lived(story.hello, story.messages)
+def test_past_intervals_equal_live_ones() -> None:
+    story = disturbed()
+    session, live = live_intervals(story.hello, story.messages)
     assert len(live) > 25
     assert len(story.messages) > 2 * CHUNK_SAMPLES
     assert sum(bool(i.suspect) for i in live) == 2
     assert any(not i.online.all() for i in live)
-    assert max(i.elapsed_s for i in live) > 0.7  # over the lost frames
+    assert max(i.elapsed_s for i in live) > 0.7  # including the lost frames
     for interval in reversed(live):
-        agree(session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+        assert_equal(
+            session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval
+        )
 
 
-def test_between_two_samples_the_older_one_counts() -> None:
-    story = eventful()
-    session, live = lived(story.hello, story.messages)
+def test_a_time_between_two_samples_shows_the_earlier_one() -> None:
+    story = disturbed()
+    session, live = live_intervals(story.hello, story.messages)
     for late_ns in (1, SAMPLE_NS // 2, SAMPLE_NS - 1):
-        agree(session.interval_at(live[4].time_ns + late_ns, INTERVAL_NS), live[4])
+        assert_equal(session.interval_at(live[4].time_ns + late_ns, INTERVAL_NS), live[4])
     newest = session.interval_at(1 << 60, INTERVAL_NS)
     assert newest is not None
     assert newest.time_ns == session.now_ns
@@ -156,18 +160,18 @@ def test_between_two_samples_the_older_one_counts() -> None:
     [(0, 1), (1, 1), (SAMPLE_NS, 1), (149_999_999, 1), (150_000_000, 1), (150_000_001, 2),
      (5 * SAMPLE_NS, 5), (10**15, 6)],
 )  # fmt: skip
-def test_a_span_is_as_near_to_what_was_asked_as_can_be(span_ns: int, samples: int) -> None:
-    story = Story(machine()).go_on(9)
-    session, _ = lived(story.hello, story.messages)
+def test_a_span_is_rounded_to_samples(span_ns: int, samples: int) -> None:
+    story = Scenario(machine()).go_on(9)
+    session, _ = live_intervals(story.hello, story.messages)
     result = session.interval_at(7 * SAMPLE_NS, span_ns)
     assert result is not None
     assert result.sample_count == samples
     assert result.elapsed_s == pytest.approx(samples / 10)
 
 
-def test_there_is_nothing_before_the_first_sample() -> None:
-    story = Story(machine()).go_on(3)
-    session, _ = lived(story.hello, story.messages)
+def test_no_interval_exists_before_the_first_sample() -> None:
+    story = Scenario(machine()).go_on(3)
+    session, _ = live_intervals(story.hello, story.messages)
     assert session.interval_at(0, INTERVAL_NS) is None
     assert session.interval_at(SAMPLE_NS, INTERVAL_NS) is None  # the first frame is only a baseline
     assert session.interval_at(2 * SAMPLE_NS - 1, INTERVAL_NS) is None
@@ -176,10 +180,10 @@ def test_there_is_nothing_before_the_first_sample() -> None:
     assert Session(story.hello).interval_at(SAMPLE_NS, 1) is None
 
 
-def test_dropped_samples_are_not_needed_by_kept_ones() -> None:
-    """The oldest sample that is kept needs nothing of those that are not."""
-    story = eventful()
-    _, live = lived(story.hello, story.messages)
+def test_kept_samples_do_not_depend_on_dropped_ones() -> None:
+    """This includes the oldest kept sample."""
+    story = disturbed()
+    _, live = live_intervals(story.hello, story.messages)
     session = Session(story.hello, history := History(story.hello, 125_000))
     for message in story.messages:
         session.apply(message)
@@ -192,45 +196,47 @@ def test_dropped_samples_are_not_needed_by_kept_ones() -> None:
     kept = [i for i in live if i.time_ns - round(i.elapsed_s * 1e9) >= history.first_ns]
     assert len(kept) > 4
     for interval in kept:
-        agree(session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+        assert_equal(
+            session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval
+        )
 
 
-def test_looking_back_leaves_the_present_alone() -> None:
-    story = eventful()
-    session, live = lived(story.hello, story.messages[:100])
+def test_reading_the_past_does_not_affect_the_present() -> None:
+    story = disturbed()
+    session, live = live_intervals(story.hello, story.messages[:100])
     for interval in live:
         session.interval_at(interval.time_ns, INTERVAL_NS)
     session_of(session, story.messages[100:])
-    undisturbed, _ = lived(story.hello, story.messages)
-    agree(session.run_interval(), undisturbed.run_interval())
+    undisturbed, _ = live_intervals(story.hello, story.messages)
+    assert_equal(session.run_interval(), undisturbed.run_interval())
     assert session.suspect_samples == undisturbed.suspect_samples
     assert session.calibrations == undisturbed.calibrations
     assert session.calibrations["one_thread"].explained_share > 0
 
 
 def test_tasks_are_valid_for_two_seconds() -> None:
-    story = Story(machine())
+    story = Scenario(machine())
     results = {"0": [7, "job", 1.0]}
     story.go_on(5).go_on(records={"tasks": results}).go_on(40)
     story.go_on(records={"tasks": "of no use"}).go_on(4)
-    session, live = lived(story.hello, story.messages)
+    session, live = live_intervals(story.hello, story.messages)
     for interval in live:
-        agree(session.interval_at(interval.time_ns, INTERVAL_NS), interval)
+        assert_equal(session.interval_at(interval.time_ns, INTERVAL_NS), interval)
     ages = {round(i.time_ns / SAMPLE_NS) - 6: i.tasks for i in live}
     assert [age for age, tasks in ages.items() if tasks == results] == [0, 5, 10, 15, 20]
     assert all(tasks in ({}, results) for tasks in ages.values())
 
 
-def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
-    """Moments before it came have the cores of now, and the numbers of then."""
+def test_a_cpu_unknown_to_hello_gets_a_position() -> None:
+    """Earlier intervals have the current cores, with their values of that time."""
     hello = machine(2)
     hello.topology[3] = wire.Cpu(3, online=False)
     hello.cores[:] = [[1], [0, 2]]
-    story = Story(machine(2))
+    story = Scenario(machine(2))
     story.go_on(10, flags=flags(4, cpu3=wire.ROW_OFFLINE))
     story.plug(3, online=True, package=0, die=0, core=1, siblings=[1, 3])
     story.go_on(10)
-    session, live = lived(hello, story.messages)
+    session, live = live_intervals(hello, story.messages)
     assert session.cores == [[0, 2], [1, 3]]
     assert live[-1].split.method == ["one-thread", "one-thread"]
     first = session.interval_at(live[0].time_ns, INTERVAL_NS)
@@ -249,7 +255,9 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
 @pytest.mark.parametrize(
     "scenario", cases_by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug", "hybrid"])
 )
-def test_a_simulated_machine_is_looked_back_at(scenario: str) -> None:
-    session, live = lived(*simulated.messages(f"sim:{scenario},cpus=8,seed=3", 260))
-    for interval in live[10:]:  # by then the counters' factors have settled
-        agree(session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+def test_past_intervals_of_a_simulated_machine_equal_live_ones(scenario: str) -> None:
+    session, live = live_intervals(*simulated.messages(f"sim:{scenario},cpus=8,seed=3", 260))
+    for interval in live[10:]:  # by then the factors have settled
+        assert_equal(
+            session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval
+        )

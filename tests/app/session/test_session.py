@@ -1,4 +1,4 @@
-"""Sessions: variants of a metric, sums over an interval and a run, hotplug, what is missing."""
+"""Sessions: variants of a metric, sums over an interval and a run, hotplug, missing metrics."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STAT = [
 ]
 
 
-def test_the_first_frame_is_where_spans_begin_also_anew() -> None:
-    """Every other one ends a sample, and the last one before a new beginning begins the next."""
+def test_the_first_frame_and_the_one_before_a_restart_begin_a_span() -> None:
+    """All others end a sample; the last one before a restart also begins the next."""
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
     session.reset_sums()
@@ -39,7 +39,7 @@ def test_the_first_frame_is_where_spans_begin_also_anew() -> None:
 
 
 def test_metrics_from_counters() -> None:
-    """Two of five deciseconds busy at 3 GHz on a 2 GHz TSC; half an instruction a cycle."""
+    """Two of five deciseconds busy, at 3 GHz with a TSC of 2 GHz; half an instruction a cycle."""
     extra = [
         counter("kernel_cycles"),
         counter("kernel_instructions", "instructions"),
@@ -83,13 +83,13 @@ def test_metrics_from_counters() -> None:
             "ipc": 0.5,
             "kernel_cycles": 0.1,
             "kernel_instructions": 0.05,
-            "lost_ratio": 0.2,  # .05 stolen and .05 halted of the .5 that are not idle
+            "lost_ratio": 0.2,  # .05 stolen and .05 halted of .5 not idle
         },
         nan_ok=True,
     )
 
 
-def test_each_cpu_uses_the_first_variant_it_has_counters_for() -> None:
+def test_each_cpu_uses_the_first_variant_whose_counters_it_has() -> None:
     ref = counter("ref", cpus=[0])
     idle, poll = counter("idle_s", "s", scale=1e-6, cpus=[0, 1]), POLL
     greeting = made.hello([ref, idle, poll], cores=3, threads=1, stat=STAT)
@@ -108,7 +108,7 @@ def test_each_cpu_uses_the_first_variant_it_has_counters_for() -> None:
     ]  # fmt: skip
 
 
-def test_groups_divide_once() -> None:
+def test_values_of_groups_are_ratios_of_sums() -> None:
     """The clock of a machine is cycles over running time, not a mean of two clocks."""
     greeting = made.hello([made.REF, made.CYCLES], cores=2, threads=1)
     zero = {"ref": [0, 0], "cycles": [0, 0]}
@@ -119,8 +119,8 @@ def test_groups_divide_once() -> None:
     assert values.mean("busy_hz", [1]) == pytest.approx(4e9)
 
 
-def test_groups_of_cpus_with_different_counters_weigh_them_alike() -> None:
-    """Half the CPUs have reference cycles, half the system's account: both in seconds."""
+def test_cpus_with_different_counters_have_equal_weight() -> None:
+    """Half of the CPUs have reference cycles, the others times of the kernel: both in seconds."""
     ref = counter("ref", cpus=[0])
     greeting = made.hello([ref], cores=2, threads=1, stat=STAT)
     stat: dict[str, list[int | None]] = {f"stat_{f}_s": [0, 0] for f in ("iowait", "steal", "user")}
@@ -131,13 +131,13 @@ def test_groups_of_cpus_with_different_counters_weigh_them_alike() -> None:
     assert values.mean("util", slice(None)) == pytest.approx(0.5)
 
 
-def test_a_stream_may_begin_without_a_cpu() -> None:
+def test_a_stream_may_begin_without_cpus() -> None:
     session = Session(made.hello([made.REF], cores=0))
     assert session.running == []
     assert session.shown == []
 
 
-def test_a_warning_of_the_probe_is_kept_and_bounded() -> None:
+def test_warnings_of_the_probe_are_kept_and_limited() -> None:
     session = play(made.hello([made.REF]), {"ref": [0, 0]})
     for n in range(100):
         session.apply(wire.Note("warning", n, data={"text": f"w{n}" + "x" * 1000}))
@@ -146,10 +146,10 @@ def test_a_warning_of_the_probe_is_kept_and_bounded() -> None:
     assert session.warned_ns == 99
 
 
-def test_a_suspect_sample_of_a_counter_is_kept_out() -> None:
+def test_suspect_samples_of_a_counter_are_left_out() -> None:
     greeting = made.hello([made.REF], cores=2)
     refs = [[0] * 4, [TICKS // 2] * 4, [TICKS] * 4]
-    refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0, whose sibling is 2
+    refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0; its sibling is CPU 2
     session = play(greeting, *({"ref": ref} for ref in refs))
     interval = session.take_interval()
     assert interval.suspect == {0: {("ref", Doubt.FAST)}}
@@ -162,7 +162,7 @@ def test_a_suspect_sample_of_a_counter_is_kept_out() -> None:
     assert line["cpus"][0]["suspect"] == ["ref: ran faster than the TSC"]
     assert line["cpus"][0]["why"]["util"] == "ref: ran faster than the TSC"
     counts = [cpu["counts"]["ref"] for cpu in line["cpus"]]
-    assert counts == [None, TICKS, TICKS, TICKS]  # a sum without a part would be no sum
+    assert counts == [None, TICKS, TICKS, TICKS]  # a partial sum is unknown
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_a_suspect_sample_of_a_counter_is_kept_out() -> None:
         ("instructions", {"ipc"}),
     ],
 )
-def test_counters_that_are_there_and_do_not_count(still: str, gone: set[str]) -> None:
-    """A hypervisor that answers every read with the same number is not an idle machine."""
+def test_counters_that_exist_but_do_not_count_are_suspect(still: str, gone: set[str]) -> None:
+    """A hypervisor that returns the same number at each read does not show an idle machine."""
     busy = counter("busy_s", "s", bits=64, scale=1e-9)
     greeting = made.hello([made.REF, made.CYCLES, made.INSTRUCTIONS, busy], threads=1)
     samples = []
@@ -187,17 +187,15 @@ def test_counters_that_are_there_and_do_not_count(still: str, gone: set[str]) ->
     assert {key for key in known if math.isnan(interval.values[key][0])} == gone & known
 
 
-def test_an_idle_cpu_is_not_taken_for_one_that_does_not_count() -> None:
+def test_an_idle_cpu_is_not_suspect() -> None:
     greeting = made.hello([made.REF, IDLE], threads=1)
     samples: list[made.Values] = [{"ref": [7], "idle_s": [seq * 99_990]} for seq in (0, 1)]
     assert play(greeting, *samples).suspect_samples == 0
 
 
 @pytest.mark.parametrize(("idle_ms", "poll_ms", "suspects"), [(60, 40, 0), (60, 10, 1)])
-def test_a_cpu_that_polls_while_it_waits_is_not_busy(
-    idle_ms: int, poll_ms: int, suspects: int
-) -> None:
-    """Samples of 100 ms: the system counts polling beside the other idle states."""
+def test_a_cpu_that_polls_in_idle_is_not_busy(idle_ms: int, poll_ms: int, suspects: int) -> None:
+    """Samples of 100 ms: the kernel counts polling separately from other idle states."""
     greeting = made.hello([made.REF, IDLE, POLL], threads=1)
     samples: list[made.Values] = [
         {"ref": [7], "idle_s": [seq * idle_ms * 1000], "poll_s": [seq * poll_ms * 1000]}
@@ -206,7 +204,7 @@ def test_a_cpu_that_polls_while_it_waits_is_not_busy(
     assert play(greeting, *samples).suspect_samples == suspects
 
 
-def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
+def test_a_suspect_episode_has_start_end_and_counts() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
     ref = 0
@@ -220,7 +218,7 @@ def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
     assert session.detector.running == []
 
 
-def test_a_cpu_goes_and_comes() -> None:
+def test_a_cpu_goes_offline_and_online() -> None:
     greeting = made.hello([made.REF], cores=2, threads=1)
     session = Session(greeting)
     gone = [wire.ROW_SAMPLED, wire.ROW_OFFLINE]
@@ -263,13 +261,13 @@ def test_a_core_that_loses_a_sibling_is_single() -> None:
     [{}, {"cpu": "x"}, {"cpu": 99, "online": True}, {"cpu": 0, "online": True, "row": [1]},
      {"cpu": 0, "online": True, "row": {"core": 2.5, "siblings": {}, "zap": 1}}],
 )  # fmt: skip
-def test_notes_are_not_trusted(data: dict[str, object]) -> None:
+def test_malformed_notes_are_ignored(data: dict[str, object]) -> None:
     session = play(made.hello([made.REF]), {"ref": [0, 0]})
     session.apply(wire.Note("hotplug", 5, data=data))
     assert session.online.tolist() == [True, True]
 
 
-def test_missing_numbers_have_a_reason_under_their_key() -> None:
+def test_missing_metrics_have_a_reason_by_key() -> None:
     why = wire.Missing("cycles", "no PMU in this guest", "use metal")
     session = Session(made.hello([made.REF], missing=[why]))
     results = {m.what: (m.why, m.fix) for m in lasting_reasons(session)}
@@ -281,7 +279,7 @@ def test_missing_numbers_have_a_reason_under_their_key() -> None:
         assert (key in hello["origin"]) != (key in {m["what"] for m in hello["missing"]})
 
 
-def test_only_the_cpus_asked_for_are_shown() -> None:
+def test_only_selected_cpus_are_shown() -> None:
     greeting = made.hello([made.REF], cores=2, selected=[1, 3])
     session = play(greeting, *({"ref": [0, seq * TICKS, 0, 0]} for seq in range(2)))
     line = stat_lines.interval_line(session, session.take_interval())
@@ -291,7 +289,7 @@ def test_only_the_cpus_asked_for_are_shown() -> None:
     assert summary["machine"]["util"]["mean"] == 0.5
 
 
-def test_core_types_have_ceilings_of_their_own() -> None:
+def test_core_types_have_separate_ceilings() -> None:
     greeting = made.hello([made.REF], cores=3, threads=1)
     gauges = [
         wire.Counter(key, key, "Hz", "made", kind="gauge", cpus=cpus)
@@ -303,7 +301,7 @@ def test_core_types_have_ceilings_of_their_own() -> None:
     assert result.tolist() == pytest.approx([5e9, 4e9, math.nan], nan_ok=True)
 
 
-def test_details_of_processes_are_bounded() -> None:
+def test_details_of_processes_are_limited() -> None:
     greeting = made.hello([made.REF])
     session = play(greeting, {"ref": [0, 0]})
     for seq in range(1, 6):
@@ -318,8 +316,8 @@ def test_details_of_processes_are_bounded() -> None:
     assert not session.details.keys() & {"10", "8", "9"}
 
 
-def test_a_cpu_that_was_off_keeps_what_the_system_counted_before_and_after() -> None:
-    """Its line in /proc/stat is gone meanwhile, though the file is read all the same."""
+def test_kernel_times_before_and_after_an_offline_time_are_counted() -> None:
+    """Its line in /proc/stat is missing meanwhile, though the file is read."""
     greeting = made.hello([made.REF], threads=1, stat=STAT)
     session = Session(greeting)
     for seq in range(9):

@@ -1,4 +1,4 @@
-"""How long tasks ran and waited, how many CPUs worked, and what a summary keeps."""
+"""Running and waiting times of tasks, numbers of busy CPUs, and the data of a summary."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MS = 1_000_000
 ROOT = 100
 
 
-class Job:
+class WatchedThreads:
     def __init__(self) -> None:
         self.watched_job, self.footprint = WatchedJob(str(ROOT)), JobFootprint(ROOT)
         self.now_ns = 0
 
     def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
-        """Process, thread, CPU, milliseconds run since birth."""
+        """Each thread: process, thread, CPU, run time in ms."""
         self.now_ns += after_ms * MS
         results = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
         self.watched_job.take({"watched": {"threads": results, "more": 0}}, self.now_ns)
@@ -39,27 +39,27 @@ class Job:
         return self.footprint
 
 
-def test_time_goes_to_the_cpu_where_it_ran_last() -> None:
-    job = Job()
+def test_time_counts_for_the_cpu_that_the_thread_ran_on_last() -> None:
+    job = WatchedThreads()
     job.look((ROOT, ROOT, 3, 30))
     job.look((ROOT, ROOT, 3, 90), (101, 101, 5, 40))
     result = job.look((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
-    # 30 ms of the first were before it was let go; a child's are all the job's.
+    # The first 30 ms precede the start of the command; all time of a child counts.
     assert result.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
     assert result.seen_s == pytest.approx(0.201)
     assert result.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
 
 
 def test_a_record_counts_once() -> None:
-    job = Job()
+    job = WatchedThreads()
     job.look((101, 101, 0, 50))
     job.footprint.take(job.watched_job, job.now_ns + 100 * MS)
     assert job.footprint.seen_s == pytest.approx(0.05)
 
 
 def spent(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
-    """A thread that is read each 100 ms, each time in one of these states; it runs and waits for
-    these shares of the time that ends in R."""
+    """A thread that is read each 100 ms, in one of these states each time; `ran` and `waited` are
+    shares of the time that ends in R."""
     job, times = WatchedJob(str(ROOT)), RunTimes([0, 1])
     run_ns = wait_ns = 0
     for at, letter in enumerate(letters):
@@ -91,7 +91,7 @@ def test_the_time_of_a_job_is_split_by_the_states_of_its_threads(
     assert times._asdict() == pytest.approx(dict.fromkeys(times._fields, 0.0) | seconds, abs=0.06)
 
 
-def test_without_states_nothing_is_known_of_sleep() -> None:
+def test_sleep_is_unknown_without_states() -> None:
     times = RunTimes([0, 1])
     job = WatchedJob(str(ROOT))
     job.take({"watched": {"threads": {"100": [ROOT, "job", 1, 5, 5, 0, 0]}, "more": 0}}, MS)
@@ -99,14 +99,14 @@ def test_without_states_nothing_is_known_of_sleep() -> None:
     assert times.job_time() is None
 
 
-def test_a_stop_costs_a_thread_what_it_would_have_done() -> None:
+def test_a_stop_costs_the_expected_run_time() -> None:
     busy = spent(*"R" * 11, *"T" * 10, ran=1.0)
     assert busy.stopped_by_cpu().tolist() == pytest.approx([0.0, 1.0], abs=0.06)
     assert spent(*"S" * 11, *"T" * 10).stopped_by_cpu().sum() == 0
 
 
-def test_waiting_for_a_disk_is_that_of_the_command_since_its_start() -> None:
-    job = Job()
+def test_disk_waits_are_counted_from_the_start_of_the_command() -> None:
+    job = WatchedThreads()
     assert job.look((ROOT, ROOT, 0, 30)).disk_s is None
     for disk_ms in ({ROOT: 500}, {ROOT: 700, 101: 90}):
         job.now_ns += 100 * MS
@@ -117,9 +117,9 @@ def test_waiting_for_a_disk_is_that_of_the_command_since_its_start() -> None:
     assert job.footprint.disk_s == pytest.approx(0.2 + 0.09)
 
 
-def test_threads_unreported_for_long_keep_their_times() -> None:
-    """Frames were lost; the watched threads are forgotten sooner than what they ran."""
-    job = Job()
+def test_threads_missing_for_long_keep_their_times() -> None:
+    """Frames were lost; watched threads are dropped sooner than their run times."""
+    job = WatchedThreads()
     job.look((101, 101, 0, 50))
     job.look((102, 102, 1, 10), after_ms=60_000)
     assert 101 not in job.watched_job.threads
@@ -127,45 +127,45 @@ def test_threads_unreported_for_long_keep_their_times() -> None:
 
 
 def test_a_job_without_a_sample_has_no_cpus() -> None:
-    assert Job().footprint.cpus() == []
-    job = Job()
+    assert WatchedThreads().footprint.cpus() == []
+    job = WatchedThreads()
     assert job.look((ROOT, ROOT, 0, 20)).cpus() == []
 
 
-def test_remembered_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_kept_threads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_times, "MAX_THREADS", 8)
-    job = Job()
+    job = WatchedThreads()
     for tid in range(200, 240):
         job.look((tid, tid, 0, 1))
     assert len(job.footprint._run_ns) == 8
     assert job.footprint.seen_s == pytest.approx(0.04)
 
 
-def test_the_summary_separates_the_cpus_of_a_job() -> None:
+def test_the_summary_separates_the_cpus_of_the_job() -> None:
     does = {cpu: CpuLoad(0.2 * (cpu + 1)) for cpu in range(4)}
     session, _ = observe(Machine(cores=2, does=does), 20)
-    job = Job()
+    job = WatchedThreads()
     job.look((101, 101, 1, 0))
     line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2, 3])
     assert line["job"]["seen_s"] == pytest.approx(0.1)
     assert line["job"]["util"]["mean"] == pytest.approx(0.4, rel=1e-3)
     assert line["rest"]["util"]["mean"] == pytest.approx((0.2 + 0.6 + 0.8) / 3, rel=1e-3)
-    line = run_summary.summary_line(session, {}, 2.0, None, Job().footprint)
+    line = run_summary.summary_line(session, {}, 2.0, None, WatchedThreads().footprint)
     assert (line["job"], line["rest"]) == (None, None)
 
 
-def test_a_cpu_that_is_off_is_none_of_the_rest() -> None:
+def test_an_offline_cpu_is_not_one_of_the_others() -> None:
     session, _ = observe(Machine(cores=2), 20)
     session.apply(wire.Note("hotplug", session.now_ns, data={"cpu": 3, "online": False}))
-    job = Job()
+    job = WatchedThreads()
     job.look((101, 101, 1, 0))
     line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2])
 
 
-def test_waiting_is_that_of_the_command_since_its_start() -> None:
-    job = Job()
+def test_waits_are_counted_from_the_start_of_the_command() -> None:
+    job = WatchedThreads()
     job.watched_job.take({"watched": {"threads": {
         "100": [ROOT, "job", 0, 10 * MS, 30 * MS, 0, 0]}, "more": 0}}, MS)  # fmt: skip
     job.footprint.take(job.watched_job, MS)
@@ -175,7 +175,7 @@ def test_waiting_is_that_of_the_command_since_its_start() -> None:
     job.footprint.take(job.watched_job, 2 * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
     assert job.footprint.pids == {ROOT, 101}
-    for ms, wait_ns in ((3, None), (4, 90 * MS)):  # not known for a while
+    for ms, wait_ns in ((3, None), (4, 90 * MS)):  # temporarily unknown
         thread = [ROOT, "job", 0, 20 * MS, wait_ns, 0, 0]
         record = {"watched": {"threads": {"100": thread}, "more": 0}}
         job.watched_job.take(record, ms * MS)
@@ -186,8 +186,8 @@ def test_waiting_is_that_of_the_command_since_its_start() -> None:
 LD = TaskSnapshot({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})
 
 
-def test_a_build_that_ends_in_one_linker() -> None:
-    """All four for 4 s, two for 1 s, the linker alone for 3 s, nobody for 2 s."""
+def test_the_linker_at_the_end_of_a_build_is_named() -> None:
+    """All four CPUs for 4 s, two for 1 s, the linker alone for 3 s, none for 2 s."""
     busy = BusyCpus()
     for util, count in (
         ([0.95] * 4, 40),
@@ -200,20 +200,20 @@ def test_a_build_that_ends_in_one_linker() -> None:
     assert busy.lone_task == "ld"
 
 
-def test_cpus_that_are_off_are_none_of_all() -> None:
+def test_offline_cpus_are_not_counted() -> None:
     busy = BusyCpus()
     busy.add(np.array([[1.0, np.nan, 1.0], [np.nan] * 3]), np.ones(2), TaskSnapshot())
     assert (busy.all_s, busy.none_s) == (1.0, 0.0)
 
 
-def test_a_task_alone_for_a_short_time_is_not_named() -> None:
+def test_a_short_time_alone_is_not_reported() -> None:
     busy = BusyCpus()
     for look in (LD, TaskSnapshot(), TaskSnapshot()):
         busy.add(np.array([[1.0, 0.0]]), np.ones(1), look)
     assert busy.lone_task == ""
 
 
-# --- a watched job, against the truth of a simulation
+# --- a watched job, compared with the simulation
 
 
 S = 1_000_000_000
@@ -221,7 +221,7 @@ S = 1_000_000_000
 
 @pytest.fixture(scope="module")
 def lines() -> list[stat_lines.Line]:
-    """Six seconds of a job that has CPU 0 to itself."""
+    """Six seconds of a job that has CPU 0 for itself."""
     source = open_sim("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
     session = Session(source.hello)
     results: list[stat_lines.Line] = []
@@ -236,7 +236,7 @@ def lines() -> list[stat_lines.Line]:
     return results
 
 
-def test_times_of_a_job_are_those_of_its_own_cpu(lines: list[stat_lines.Line]) -> None:
+def test_times_of_a_job_equal_those_of_its_cpu(lines: list[stat_lines.Line]) -> None:
     for line in lines[1:]:
         watched, cpu = line["watched"], line["cpus"][0]
         assert watched["job"] == "lmp"
@@ -248,15 +248,15 @@ def test_times_of_a_job_are_those_of_its_own_cpu(lines: list[stat_lines.Line]) -
         assert "task" not in line["cpus"][1]
 
 
-# --- what a summary keeps, in bounded memory
+# --- samples of a summary, in bounded memory
 
 
-def test_percentiles_stay_right_when_samples_are_thinned() -> None:
+def test_percentiles_remain_correct_when_samples_are_thinned() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
     session.distribution = Distribution([0], max_bytes=4096, least_rows=2)
     rng = np.random.default_rng(1)
-    shares = np.sort(rng.random(3000))  # in order: thinned unevenly, the late ones would weigh more
+    shares = np.sort(rng.random(3000))  # sorted: uneven thinning would overweight late ones
     refs = np.cumsum([0, *(int(share * TICKS) for share in shares)]) % 2**48
     frames = [frame(greeting, seq, {"ref": [ref]}) for seq, ref in enumerate(refs.tolist())]
     session_of(session, frames)
@@ -271,7 +271,7 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
 def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
     max_bytes: int, least_rows: int, room: int
 ) -> None:
-    """A row is 34 numbers of 4 bytes: 15 metrics of the machine and of its CPU, and 4 states."""
+    """A row has 34 numbers of 4 bytes: 15 metrics of the machine and of its CPU, and 4 states."""
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
     session.distribution = Distribution([0], max_bytes, least_rows)
@@ -285,7 +285,7 @@ def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
 
 
 @pytest.mark.parametrize("count", [2, 3, 511, 512, 513, 20_000])
-def test_every_second_sample_is_dropped_without_a_copy_of_all(count: int) -> None:
+def test_thinning_copies_only_parts_of_the_samples(count: int) -> None:
     distribution = Distribution([0])
     rows = np.arange(count * 8, dtype=np.float32).reshape(count, 8)
     distribution._kept_samples, distribution._count = rows.copy(), count
@@ -297,7 +297,7 @@ def test_every_second_sample_is_dropped_without_a_copy_of_all(count: int) -> Non
     assert np.array_equal(distribution._kept_samples[: distribution._count], rows[::2])
 
 
-def test_the_fifth_percentile_is_that_of_numpy() -> None:
+def test_the_fifth_percentile_equals_that_of_numpy() -> None:
     random = np.random.default_rng(7)
     for count in (1, 2, 3, 20, 21, 22, 40, 41):
         table = random.random((count, 50)).astype(np.float32)
@@ -307,14 +307,14 @@ def test_the_fifth_percentile_is_that_of_numpy() -> None:
     assert np.isnan(_five_percent(np.full((3, 1), np.nan, np.float32))).all()
 
 
-# --- waits that are not seen
+# --- unreported waits
 
 
 @pytest.mark.parametrize(
     ("count", "share", "hidden_s"), [(3, 0.1, 3.0), (3, 0.33, 0.0), (2, 0.1, 0.0)]
 )
-def test_tasks_that_no_snapshot_reports_may_wait(count: int, share: float, hidden_s: float) -> None:
-    """Ten tasks that share a CPU wait nine tenths of their time, and three of them are seen."""
+def test_tasks_missing_from_snapshots_may_wait(count: int, share: float, hidden_s: float) -> None:
+    """Ten tasks share a CPU and wait 90 % of their time; three of them are reported."""
     times = RunTimes([0])
     ranked = {"0": [[pid, "job", share] for pid in range(count)]}
     waits = {"0": [[0.9, 10.0] for _ in range(count)]}
@@ -328,9 +328,9 @@ def test_tasks_that_no_snapshot_reports_may_wait(count: int, share: float, hidde
     assert times.since(first).wait_snapshots == 3
 
 
-def test_no_task_of_an_idle_machine_waits() -> None:
-    """Tasks that ran for too short a time are not listed, so the lists of an idle machine are
-    empty; a task that is listed without its wait may have waited."""
+def test_tasks_of_an_idle_machine_do_not_wait() -> None:
+    """Tasks that hardly ran are not listed, so the lists of an idle machine are empty; a listed
+    task without a wait time may have waited."""
     idle, unknown = RunTimes([0]), RunTimes([0])
     for second in range(1, 4):
         idle.add_snapshot(TaskSnapshot({}, {}, {}), 0, second * 1000 * MS)

@@ -1,4 +1,4 @@
-"""A value that could not be read in some of many samples."""
+"""Values that could not be read in some of many samples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_of(machine: Machine, at_once: int) -> Session:
 
 
 @pytest.mark.parametrize("at_once", [1, SAMPLES])
-def test_one_unread_value_does_not_make_a_run_unknown(at_once: int) -> None:
+def test_an_unread_value_does_not_make_the_run_unknown(at_once: int) -> None:
     session = run_of(Unread(cores=2), at_once)
     whole = session.run_interval().values
     assert whole["busy_hz"] == pytest.approx([3e9, 2e9, 3e9, 3e9], rel=1e-3)
@@ -46,8 +46,10 @@ def test_one_unread_value_does_not_make_a_run_unknown(at_once: int) -> None:
 
 @pytest.mark.parametrize("at_once", [1, SAMPLES])
 @pytest.mark.parametrize(("unread", "is_known"), [(2, True), (3, False)])
-def test_a_mean_needs_nine_tenths_of_the_samples(unread: int, is_known: bool, at_once: int) -> None:
-    """There are 39 differences, and an unread value is missing in two of them."""
+def test_a_mean_requires_90_percent_of_the_samples(
+    unread: int, is_known: bool, at_once: int
+) -> None:
+    """An unread value affects two of the 39 differences."""
     machine = Unread(cores=2)
     machine.unread = range(UNREAD, UNREAD + unread)
     whole = run_of(machine, at_once).run_interval().values

@@ -1,4 +1,4 @@
-"""Values of numbers by key, of CPUs and of the machine; ceilings from tables."""
+"""Values of metrics by key, of CPUs and of the machine; ceilings from tables."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from perftop.session.values import cpu_values, lasting_reasons, machine_value, m
 
 @pytest.mark.parametrize(("hz", "util", "told"), [
     ([3.5, 3.5, 2.9, 2.9], [1.0, 1.0, 1.0, 1.0], 3.2),
-    ([3.5, 2.9], [0.75, 0.25], 3.35),  # as long as each runs
+    ([3.5, 2.9], [0.75, 0.25], 3.35),  # weighted by running time
     ([3.5, 2.9], [0.0, 0.5], 2.9),
     ([3.5, 2.9], [0.0, 0.0], 3.5),
     ([nan, 2.9, 3.5], [1.0, 0.5, nan], 2.9),
 ])  # fmt: skip
-def test_a_ceiling_of_unlike_cpus_counts_them_as_their_clock_does(
+def test_the_ceiling_of_different_cpus_is_weighted_like_their_clock(
     hz: list[float], util: list[float], told: float
 ) -> None:
-    """Else cores of two types at their ceilings would be told to run below it."""
+    """Otherwise cores of two types at their ceilings would seem to be below it."""
     assert mean_ceiling(np.array(hz), np.array(util)) == pytest.approx(told)
 
 
-def test_no_ceiling_is_known() -> None:
+def test_the_ceiling_may_be_unknown() -> None:
     assert np.isnan(mean_ceiling(np.array([nan, nan]), np.array([1.0, 0.5])))
     assert np.isnan(mean_ceiling(np.array([]), np.array([])))
 
 
 @pytest.fixture(scope="module")
 def seen() -> tuple[Session, Interval]:
-    """Two packages of two cores with two threads, busy with memory."""
+    """Two packages of two cores with two threads, busy and with memory traffic."""
     hello, messages = simulated.messages("sim:memory,cpus=8,packages=2", 60)
     session = session_of(Session(hello), messages)
     return session, session.take_interval()
 
 
-def test_numbers_of_cores_and_packages_are_values_of_their_cpus(
+def test_metrics_of_cores_and_packages_are_values_of_their_cpus(
     seen: tuple[Session, Interval],
 ) -> None:
     session, interval = seen
@@ -79,7 +79,7 @@ def test_numbers_of_cores_and_packages_are_values_of_their_cpus(
         np.testing.assert_array_equal(cpu_values(session, interval, key), values, key)
 
 
-def test_a_number_of_the_machine_is_its_own_or_that_of_its_cpus(
+def test_metrics_of_the_machine_are_its_own_or_those_of_its_cpus(
     seen: tuple[Session, Interval],
 ) -> None:
     session, interval = seen
@@ -123,7 +123,7 @@ STEPS = [(1, 37), (2, 35), (4, 30)]
 
 
 @pytest.mark.parametrize(("active", "ratio"), [(1, 37), (2, 35), (3, 30), (4, 30)])
-def test_the_table_s_clock_is_no_drop_and_one_below_it_is(active: int, ratio: int) -> None:
+def test_only_a_clock_below_the_table_is_a_drop(active: int, ratio: int) -> None:
     calm = play(stream([turbo_table(STEPS)]), hz=ratio * 1e8, active=active)
     assert calm.detector.running == calm.ended == []
     assert in_ghz(calm.take_interval().ceiling_hz) == [ratio / 10] * CORES
@@ -134,7 +134,7 @@ def test_the_table_s_clock_is_no_drop_and_one_below_it_is(active: int, ratio: in
     assert episode.evidence["active_cores"] == active
 
 
-def test_a_step_of_active_cores_is_no_drop() -> None:
+def test_a_changed_number_of_active_cores_is_not_a_drop() -> None:
     hello = stream([turbo_table(STEPS)])
     session, ticks, run, cycles, slept = Session(hello), 0, [0] * CORES, [0] * CORES, [0] * CORES
     for seq in range(30):
@@ -154,7 +154,7 @@ def test_a_step_of_active_cores_is_no_drop() -> None:
     assert session.detector.running == session.ended == []
 
 
-def test_turbo_that_is_off_is_policy_against_what_the_table_would_allow() -> None:
+def test_disabled_turbo_has_the_cause_policy() -> None:
     session = play(stream([turbo_table(STEPS)]), hz=2.1e9, active=4, off=1)
     (episode,) = session.detector.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
@@ -162,7 +162,7 @@ def test_turbo_that_is_off_is_policy_against_what_the_table_would_allow() -> Non
     assert episode.evidence["cap"] == Cap("turbo off", 2.1e9)
 
 
-def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
+def test_a_clock_below_the_base_clock_is_a_drop_without_a_table() -> None:
     hello = stream([cpufreq(38)])
     assert play(hello, hz=2.5e9, active=4).detector.running == []
     (episode,) = play(hello, hz=1.8e9, active=4).detector.running
@@ -170,7 +170,7 @@ def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
     assert episode.evidence["ceiling"] == BASE_CLOCK
 
 
-def test_json_has_the_range_of_a_ceiling_and_its_origin() -> None:
+def test_json_contains_the_range_and_the_origin_of_a_ceiling() -> None:
     session = play(stream([turbo_table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
     assert stat_lines.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
     cores = stat_lines.interval_line(session, session.take_interval())["cores"]

@@ -1,4 +1,4 @@
-"""Many machines: their order, causes that they share, filters, racks; each one live."""
+"""Many machines: order, shared causes, filters, racks; and each of them live."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names(fleet: Fleet, **sight: object) -> list[str]:
     return [m.name for m in fleet.rows(replace(RowChoice(), **sight), NOW)]  # type: ignore[arg-type]
 
 
-def test_silent_machines_come_first_then_the_greatest_losses() -> None:
+def test_silent_machines_come_first_followed_by_the_largest_losses() -> None:
     gone = Row("z9")
     gone.fall_silent(NOW, "refused")
     fleet = Fleet([machine("a", 0.1), machine("b", 0.4), machine("c", nan), gone])
@@ -47,7 +47,7 @@ def test_silent_machines_come_first_then_the_greatest_losses() -> None:
     assert names(fleet, order="name") == ["z9", "a", "b", "c"]
 
 
-def test_the_order_is_that_of_the_numbers() -> None:
+def test_the_order_is_that_of_the_displayed_values() -> None:
     fleet = Fleet([machine("a", 0.2511), machine("b", 0.2536)])
     assert names(fleet) == ["b", "a"]
 
@@ -61,7 +61,7 @@ def test_a_shared_cause_is_listed_once() -> None:
     assert shared.lost == pytest.approx(31 * 0.2)
 
 
-def test_two_machines_are_listed_one_by_one() -> None:
+def test_two_machines_with_one_cause_are_listed_separately() -> None:
     fleet = Fleet([machine("a", 0.2, "power-pl1"), machine("b", 0.2, "power-pl1")])
     assert [each.machines for each in fleet.running()] == [("a",), ("b",)]
 
@@ -95,7 +95,7 @@ def test_machines_below_their_ceiling_are_counted_over_time() -> None:
     assert fleet.below_ceiling_counts(6, NOW, 360) == [0, 1, 1, 1, 1, 2]
 
 
-def test_a_filter_asks_for_words_of_name_cause_or_state() -> None:
+def test_a_filter_matches_names_causes_and_states() -> None:
     gone = Row("k8n1")
     gone.fall_silent(NOW, "refused")
     fleet = Fleet([machine("k7n1", 0.1, "power-pl1"), machine("k7n2"), gone])
@@ -104,20 +104,20 @@ def test_a_filter_asks_for_words_of_name_cause_or_state() -> None:
     assert names(fleet, filter="silent") == ["k8n1"]
 
 
-def test_lost_is_of_the_time_that_was_wanted() -> None:
+def test_lost_time_is_relative_to_the_wanted_time() -> None:
     results = {**UNKNOWN_NUMBERS, "busy": 0.6, "steal": 0.2, "clock_hz": 2e9, "ceiling_hz": 4e9}
     assert lost_share(results) == pytest.approx((0.2 + 0.6 * 0.5) / 0.8)
     assert lost_share(UNKNOWN_NUMBERS) != lost_share(UNKNOWN_NUMBERS)
 
 
-def test_means_leave_out_what_is_unknown() -> None:
+def test_means_exclude_unknown_values() -> None:
     a = {**UNKNOWN_NUMBERS, "busy": 1.0, "clock_hz": 2e9, "steal": 0.1}
     b = {**UNKNOWN_NUMBERS, "busy": 0.5, "clock_hz": 3.5e9}
     assert mean_numbers([a, b])["clock_hz"] == pytest.approx(2.5e9)
     assert mean_numbers([a, b])["steal"] == pytest.approx(0.1)
 
 
-def test_names_are_ordered_as_people_count() -> None:
+def test_names_are_sorted_by_their_numbers() -> None:
     assert sorted(["n10", "n9", "m2", "n9-b"], key=natural_key) == ["m2", "n9", "n9-b", "n10"]
     result = racks([Row(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
     assert {rack: [m.name for m in mine] for rack, mine in result.items()} == {
@@ -132,7 +132,7 @@ START = 1_700_000_000.0
 
 
 def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
-    """A row after so many samples; frame n arrives `late_s` after n samples."""
+    """A machine's row after this number of samples; frame n arrives `late_s` after n samples."""
     row = Row("n1")
     arrivals = iter([START] + [START + seq * made.SAMPLE_NS / 1e9 + late_s
                                for seq in range(samples + 1)])  # fmt: skip
@@ -143,7 +143,7 @@ def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
     return row
 
 
-def test_numbers_are_those_of_the_cpus() -> None:
+def test_metrics_equal_those_of_the_cpus() -> None:
     row = fed(Machine(does={cpu: CpuLoad(util=0.75, hz=2.4e9) for cpu in range(8)}))
     result = row.numbers
     assert result["busy"] == pytest.approx(0.75, abs=0.01)
@@ -154,7 +154,7 @@ def test_numbers_are_those_of_the_cpus() -> None:
     assert (row.cpu_count, row.core_count, row.answers) == (8, 4, True)
 
 
-def test_half_of_the_work_is_below_its_ceiling() -> None:
+def test_half_of_the_work_below_its_ceiling_is_reported_as_half() -> None:
     does = {cpu: CpuLoad(hz=2.4e9 if cpu in {0, 1, 4, 5} else 3.2e9) for cpu in range(8)}
     machine = Machine(does=does)
     slow = {cpu for core in machine.hello.cores[:2] for cpu in core}
@@ -163,15 +163,15 @@ def test_half_of_the_work_is_below_its_ceiling() -> None:
     assert fed(machine).numbers["below"] == pytest.approx(0.5)
 
 
-def test_numbers_that_a_guest_lacks_have_a_reason() -> None:
+def test_metrics_that_a_guest_lacks_have_a_reason() -> None:
     row = fed(guest())
     assert isnan(row.numbers["clock_hz"])
     assert isnan(row.numbers["both"])
     assert "hypervisor" in row.clock_missing_text
 
 
-def test_times_of_episodes_are_those_of_arrival() -> None:
-    """The frame that was least delayed says how the two clocks lie to each other."""
+def test_episodes_have_arrival_times() -> None:
+    """The least delayed frame gives the offset between the two clocks."""
     machine = Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)})
     row = fed(machine, 40, late_s=2.0)
     (event,) = [event for event in row.running if event.kind == "turbo-drop"]
@@ -179,7 +179,7 @@ def test_times_of_episodes_are_those_of_arrival() -> None:
     assert row.cause == event.group
 
 
-def test_a_silent_machine_keeps_its_past_and_no_numbers() -> None:
+def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
     row = fed(Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)}), 40)
     heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)
@@ -197,7 +197,7 @@ def test_frames_without_a_hello_are_refused() -> None:
         LiveMachine(Row("n1")).take([machine.frame(0)])
 
 
-def test_the_past_is_bounded_and_evenly_spaced() -> None:
+def test_the_history_is_bounded_and_evenly_spaced() -> None:
     past = Past()
     for second in range(2000):
         past.add(START + second, {**UNKNOWN_NUMBERS, "busy": second / 2000})
@@ -208,8 +208,8 @@ def test_the_past_is_bounded_and_evenly_spaced() -> None:
     assert isnan(past.series("busy", 6, START + 2500)[-1])
 
 
-def test_lost_is_that_of_the_verdict_over_the_last_ten_seconds() -> None:
-    """For 15 s nothing waits, then two tasks share a CPU; the other CPU is idle."""
+def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
+    """For 15 s no task waits, then two tasks share a CPU; the other CPU is idle."""
     machine = guest({0: CpuLoad(util=1.0, system=0.0), 1: CpuLoad(util=0.0, system=0.0)})
     row = Row("n1")
     live, session = LiveMachine(row, 1.0), Session(machine.hello, History(machine.hello))
