@@ -1,4 +1,4 @@
-"""The command line: habits of other tools, messages for mistakes, and the probe's command line."""
+"""The command line: habits from other tools, messages for mistakes, and arguments of the probe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HABITS = {
 
 
 @pytest.mark.parametrize("typed", HABITS)
-def test_habits_of_other_tools_are_translated(typed: str) -> None:
+def test_options_of_other_tools_are_translated(typed: str) -> None:
     assert cli.translate_habits(typed.split()) == HABITS[typed].split()
 
 
@@ -79,11 +79,11 @@ WRONG = {
     "stat --sample 300ms -i 1s": "the interval (-i) must be a multiple of --sample",
     "demo guest": "in a pipe: perftop stat --source sim:guest",
 }
-"""Messages by the words that are typed."""
+"""Messages by typed words."""
 
 
 @pytest.mark.parametrize("typed", WRONG)
-def test_mistakes_are_reported_in_one_line(
+def test_mistakes_are_reported_with_one_message(
     typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -97,7 +97,7 @@ def test_mistakes_are_reported_in_one_line(
 
 
 @pytest.mark.parametrize("name", ["2026-run.perftop", "10s"])
-def test_a_damaged_recording_is_no_duration(
+def test_a_damaged_recording_is_not_read_as_a_duration(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_damaged_recording_is_no_duration(
     assert "--duration" not in capsys.readouterr().err
 
 
-def test_a_long_bare_number_is_questioned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_large_number_without_a_unit_is_questioned(capsys: pytest.CaptureFixture[str]) -> None:
     assert options.interval_ns("100") == 100 * 10**9
     assert "-i 100ms" in capsys.readouterr().err
     assert [options.interval_ns(text) for text in ("60", "100s", "5m")] == [6e10, 1e11, 3e11]
@@ -114,21 +114,21 @@ def test_a_long_bare_number_is_questioned(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(("text", "size"), [("500M", 5e8), ("2G", 2e9), ("1kB", 1000)])
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert size_bytes(text) == size
     for wrong in ("0M", "5", "M", "5X", "-1G"):
         with pytest.raises(argparse.ArgumentTypeError, match="invalid size"):
             size_bytes(wrong)
 
 
-def test_json_can_be_piped_although_the_command_writes_to_stdout() -> None:
+def test_json_can_be_piped_while_the_command_writes_to_stdout() -> None:
     line = argv("stat", "--source", "sim:steady,cpus=2", "--json", "-o", "-", "--", "echo", "mine")
     result = subprocess.run(line, capture_output=True, text=True, check=True, timeout=MAX_WAIT_S)
     assert [line[:9] for line in io.StringIO(result.stdout)] == ['{"type":"'] * 2
     assert result.stderr == "mine\n"
 
 
-# --- which verb is meant
+# --- choice of the verb
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_json_can_be_piped_although_the_command_writes_to_stdout() -> None:
         (["--print-completion=zsh"], None, True, ["--print-completion=zsh"]),
     ],
 )
-def test_the_verb_that_is_meant(
+def test_arguments_select_the_verb(
     given: list[str], command: list[str] | None, screen: bool, meant: list[str]
 ) -> None:
     assert cli.with_verb(given, command, screen=screen) == meant
@@ -153,7 +153,7 @@ def test_the_verb_that_is_meant(
     ("given", "said"),
     [(["--watch"], "--watch: expected"), (["-c", "x"], "(see perftop help)\n")],
 )
-def test_text_in_place_of_the_screen_is_announced_once_the_options_are_understood(
+def test_the_fallback_to_text_is_announced_after_parsing_the_options(
     given: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(given) == USAGE
@@ -165,28 +165,28 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stdio, "isatty", lambda: True)
 
 
-def test_a_terminal_that_only_prints_lines_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     at_terminal(monkeypatch)
     assert options.is_at_terminal()
     monkeypatch.setenv("TERM", "dumb")
     assert not options.is_at_terminal()
 
 
-# --- the probe's command line
+# --- arguments of the probe
 
 
-class Asked(Exception):  # noqa: N818 - no error: the probe need not run
-    """Somebody asked for the probe's arguments."""
+class ProbeStarted(Exception):  # noqa: N818 - no error: the probe need not run
+    """Raised when the probe would be started."""
 
 
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The probe's arguments of a verb on a terminal; the command has process id 1."""
+    """Arguments of the probe for a verb on a terminal; the command has process ID 1."""
     request: list[str] = []
 
     def command(_: object, *arguments: str) -> list[str]:
         request.extend(arguments)
-        raise Asked
+        raise ProbeStarted
 
     waiting = SimpleNamespace(pid=1)
     monkeypatch.setattr(options, "probe_command", command)
@@ -213,13 +213,13 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("record --sample 200ms", "0.5"), ("record --sample 500ms", None), ("record -- true", None),
     ],
 )  # fmt: skip
-def test_a_batch_is_what_the_reader_shows_at_once(
+def test_the_probe_sends_a_batch_a_display_interval(
     line: str, batch: str | None, probe: list[str], tmp_path: Path
 ) -> None:
     words = line.split()
     if words[0] == "record":
         words[1:1] = ["-o", str(tmp_path / "tape.perftop")]
-    with pytest.raises(Asked):
+    with pytest.raises(ProbeStarted):
         cli.main(words)
     assert probe[0] == "stream"
     assert (probe[probe.index("--batch") + 1] if "--batch" in probe else None) == batch
@@ -236,9 +236,9 @@ def test_a_batch_is_what_the_reader_shows_at_once(
         ("why -e a,b -c 0-3", "--source auto --sample 0.1 --batch 1 --cpus 0-3 --events=a,b"),
     ],
 )  # fmt: skip
-def test_the_command_line_of_the_probe(line: str, arguments: str, probe: list[str]) -> None:
+def test_arguments_of_the_probe(line: str, arguments: str, probe: list[str]) -> None:
     line = line.replace("--watch -7", "--watch=-7")
-    with pytest.raises(Asked):
+    with pytest.raises(ProbeStarted):
         cli.main(line.split())
     assert probe == ["stream", *arguments.split()]
 
@@ -250,7 +250,7 @@ def test_the_command_line_of_the_probe(line: str, arguments: str, probe: list[st
         ((None, 20), (500, 20)), ((1000, None), (1000, 100)), ((250, None), (250, 83.333333)),
     ],
 )  # fmt: skip
-def test_an_interval_that_was_not_asked_for_has_whole_samples(
+def test_the_default_interval_consists_of_whole_samples(
     asked: tuple[int | None, int | None], times_ms: tuple[float, float]
 ) -> None:
     interval, sample = (None if ms is None else ms * 1_000_000 for ms in asked)
@@ -260,6 +260,6 @@ def test_an_interval_that_was_not_asked_for_has_whole_samples(
     )
 
 
-def test_remote_needs_a_host() -> None:
+def test_remote_requires_a_host() -> None:
     with pytest.raises(Failed, match="--remote needs --host"):
         options.probe_command(cli._parse_arguments(["doctor", "--remote", "/x"]), "doctor")

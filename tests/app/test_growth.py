@@ -1,4 +1,4 @@
-"""Work grows no faster than what it is done for. Function calls are counted, so the load of the
+"""Work grows at most in proportion to its input. Function calls are counted, so the load of the
 machine has no influence."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def calls_of(name: str, size: int, place: Path) -> int:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_work_at_most_doubles_with_its_size(
+def test_work_at_most_doubles_with_the_size_of_its_input(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -35,6 +35,8 @@ def test_work_at_most_doubles_with_its_size(
     assert whole < growth.MAX_CALLS * half
 
 
-def test_a_part_of_a_ring_costs_the_same_beside_many_kept_recordings(tmp_path: Path) -> None:
+def test_the_cost_of_a_part_of_a_ring_does_not_depend_on_the_number_of_kept_recordings(
+    tmp_path: Path,
+) -> None:
     few, many = (calls_of("kept recordings", n, tmp_path / str(n)) for n in (20, 200))
     assert many < 1.2 * few

@@ -1,5 +1,5 @@
-"""A remote machine that is hostile: nothing waits for ever, nothing is written or run here, and
-nothing that it sends controls the terminal."""
+"""A hostile remote machine: no verb waits forever, nothing is written or run locally, and terminals
+receive no control characters from it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from perftop.process import launch, streams
 from perftop.verbs import doctor, machine
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202e\r\n$(touch owned)\0"
-"""Text that would set a terminal's title, clear its screen and reverse its text."""
+"""Sequences that set a terminal's title, clear its screen and reverse its text."""
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 
 
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_ssh.Hosts]:
-    """The working directory and the home directory are empty, and stay so."""
+    """The working directory and the home directory are empty and must remain so."""
     hosts, home = fake_ssh.install(tmp_path, monkeypatch), tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
@@ -51,7 +51,7 @@ NEVER = {
 
 
 @pytest.mark.parametrize("what", NEVER)
-def test_a_host_that_never_answers_is_given_up(
+def test_a_host_that_never_answers_times_out(
     hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(launch, "ANSWER_S", 1.0)
@@ -64,7 +64,9 @@ def test_a_host_that_never_answers_is_given_up(
     assert result.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
 
 
-def test_an_answer_is_bounded(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_an_answer_is_limited(
+    hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launch, "ANSWER_BYTES", 1 << 20)
     hosts.set("n7", "code while True: os.write(1, b'[' * 65536)")
     result = runs_here("topology", "--host", "n7")
@@ -93,7 +95,7 @@ def test_an_answer_of_another_structure_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["doctor", "stat", "record"])
-def test_words_on_stderr_do_not_control_the_terminal(hosts: fake_ssh.Hosts, verb: str) -> None:
+def test_text_on_stderr_does_not_control_the_terminal(hosts: fake_ssh.Hosts, verb: str) -> None:
     hosts.set("n7", f"code sys.stderr.write({EVIL!r} * 99); sys.exit(1)")
     output = ("-o", "recording") if verb == "record" else ()
     result = runs_here(verb, "--host", "n7", *output)
@@ -107,7 +109,7 @@ def places(value: Any) -> int:
 
 
 def changed(value: Any, chance: random.Random, share: float) -> Any:
-    """The value with a share of its places removed or replaced by something else."""
+    """The value with a share of its parts removed or replaced."""
     others: tuple[Any, ...] = None, True, -1, 10**30, 1e300, "", EVIL, [], [[]], {}, {"x": 1}
     if chance.random() < share:
         return chance.choice(others)
@@ -124,7 +126,7 @@ def changed(value: Any, chance: random.Random, share: float) -> Any:
 @pytest.mark.parametrize(
     ("verb", "draw"), [("doctor", doctor.draw), ("topology", machine.topology_lines)]
 )
-def test_answers_with_any_content_are_drawn_or_refused(
+def test_any_answers_are_displayed_or_refused(
     monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.Draw
 ) -> None:
     answer = json.loads(runs_here(verb, "--json").stdout)
@@ -157,7 +159,7 @@ def sends(*pieces: bytes, then: str = "time.sleep(60)") -> str:
 
 
 @pytest.mark.parametrize("verb", ["stat", "why", "record"])
-def test_a_stream_that_stalls_ends_the_verb(
+def test_a_stalled_stream_ends_the_verb(
     hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     for name, limit_s in (("HELLO_S", 1.0), ("SILENT_S", 1.0)):

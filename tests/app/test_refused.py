@@ -1,5 +1,5 @@
-"""Where the kernel refuses a system call or has too little of something, there is one true line and
-a documented status, and a command's own status is not lost."""
+"""If the kernel refuses a system call or lacks resources, one correct message and a documented
+status are the result, and a command's own status is kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refused(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("call", ["getrusage", "pidfd_open"])
 @pytest.mark.parametrize("verb", ["stat", "why"])
-def test_the_status_of_a_command_is_kept_without_a_call_that_is_nice_to_have(
+def test_the_status_of_a_command_is_kept_without_optional_system_calls(
     call: str, verb: str
 ) -> None:
     result = refused(f"{call}=EPERM", verb, *SIM, *COMMAND)
@@ -47,7 +47,7 @@ def test_the_status_of_a_command_is_kept_without_a_call_that_is_nice_to_have(
         ("NPROC=1", 126, "cannot start sh: Resource temporarily unavailable; see ulimit -u"),
     ],
 )
-def test_what_is_refused_is_told_in_one_line(trouble: str, status: int, said: str) -> None:
+def test_refused_calls_are_reported_with_one_message(trouble: str, status: int, said: str) -> None:
     result = refused(trouble, "stat", *SIM, *COMMAND)
     assert (result.returncode, result.stderr.count("\n")) == (status, 1), result.stderr
     assert said in result.stderr

@@ -1,7 +1,7 @@
-"""Nothing that another user prepares leads what root writes, lists or removes astray.
+"""Files prepared by another user cannot misdirect what root writes, lists or removes.
 
-Both users act in this process: `nobody` by its effective user ID, and by relative paths only, since
-the directories above a test's own are closed to it.
+Both users act in this process: `nobody` by its effective user ID and with relative paths only,
+since it cannot enter the parent directories of the test's directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "two users can 
 HELLO = made.hello([made.REF])
 S = 1_000_000_000
 SMALL = 20_000
-"""Bytes: a ring of this size is full after some parts."""
+"""Bytes; some parts fill a ring of this size."""
 GROUP = 12345
 SIM = "--source", "sim:smt-mix,cpus=2,speed=max"
 
@@ -63,7 +63,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def homes(tmp_path: Path) -> Iterator[Path]:
-    """Root's files, and those of others; after the test they are what they were."""
+    """Files of root and others, which must be unchanged after the test."""
     path = tmp_path / "homes"
     (path / "alice").mkdir(parents=True)
     names = "alice/thesis", "out", "000001.part", *(f"{n:040}" for n in range(100))
@@ -79,7 +79,7 @@ def homes(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(box: Ring, after: int = 0) -> None:
-    """40 s of frames, `after` so many seconds."""
+    """Records 40 s of frames, starting at `after` seconds."""
     for seq in range(after * S // made.SAMPLE_NS, (after + 40) * S // made.SAMPLE_NS):
         box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
 
@@ -140,7 +140,7 @@ def kept_of_nobody(mode: int, homes: Path) -> None:
         (kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
     ],
 )  # fmt: skip
-def test_a_ring_is_written_into_a_directory_of_ours_alone(
+def test_a_ring_is_only_written_into_a_private_directory(
     shared: Path, homes: Path, prepare: Callable[[int, Path], None], mode: int, said: str
 ) -> None:
     prepare(mode, homes)
@@ -152,8 +152,9 @@ def test_a_ring_is_written_into_a_directory_of_ours_alone(
     assert "cannot record to box: " in result.stderr
 
 
-def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) -> None:
-    """What somebody put there while it was open to others, and what has other names."""
+def test_a_ring_counts_and_removes_only_its_own_files(shared: Path, homes: Path) -> None:
+    """Not those added by others while the directory was writable for them, nor those with other
+    names."""
     kept = shared / "box" / KEPT_DIRECTORY
     for name in ("20250101-000000-steal.perftop", "mine.perftop", "20250101-000001-steal.perftop"):
         (kept / name).mkdir(parents=True, mode=0o700)
@@ -183,8 +184,8 @@ def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) ->
     assert os.listdir(kept / "20250101-000001-steal.perftop") == ["000001.part"]
 
 
-def test_a_ring_continues_in_its_directory(shared: Path, homes: Path) -> None:
-    """Its path leads elsewhere meanwhile: it is below a directory of the other user."""
+def test_a_ring_continues_in_its_opened_directory(shared: Path, homes: Path) -> None:
+    """Its path changes meanwhile, below a directory of the other user."""
     with nobody():
         os.mkdir("theirs")
     box = Ring(shared / "theirs/box", HELLO, 30 * S, SMALL)
@@ -211,7 +212,7 @@ def by_a_link(homes: Path) -> str:
 
 
 def by_another_name(homes: Path) -> str:
-    """As protected_hardlinks=0 allows."""
+    """Possible with protected_hardlinks=0."""
     os.seteuid(0)
     os.link(homes / "out", "out")
     return "out"
@@ -245,7 +246,7 @@ EXPORT = "export", "../recording"
         *((their_pipe, command, FILE) for command in (STAT, EXPORT)),
     ],
 )
-def test_a_file_is_not_written_where_another_user_says(
+def test_files_chosen_by_another_user_are_not_written(
     shared: Path, homes: Path, prepare: Callable[[Path], str], command: tuple[str, ...], said: str
 ) -> None:
     record(homes.parent / "recording", counted_messages())
@@ -261,7 +262,7 @@ def test_a_file_is_not_written_where_another_user_says(
         assert Path(path).read_text(encoding="ascii") == "theirs"
 
 
-def test_a_recording_that_is_dropped_takes_no_other_with_it(shared: Path, homes: Path) -> None:
+def test_a_dropped_recording_removes_no_other_file(shared: Path, homes: Path) -> None:
     with nobody():
         os.mkdir("theirs")
     writer = Writer(shared / "theirs/out", HELLO)
@@ -273,7 +274,7 @@ def test_a_recording_that_is_dropped_takes_no_other_with_it(shared: Path, homes:
     assert Path("away/out").exists()
 
 
-def test_the_directory_for_several_machines_is_not_made_behind_their_link(
+def test_the_directory_for_several_machines_is_not_created_behind_a_link_of_another_user(
     shared: Path, homes: Path
 ) -> None:
     with nobody():
@@ -286,7 +287,7 @@ def test_the_directory_for_several_machines_is_not_made_behind_their_link(
     assert Path("ours").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_ring_reports_its_size_at_its_end(shared: Path) -> None:
+def test_a_ring_reports_its_size_at_the_end(shared: Path) -> None:
     result = runs_here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
     assert result.returncode == 0
     assert result.stderr.startswith("perftop: recorded the last 1.0 s of ")
@@ -299,7 +300,7 @@ def test_a_ring_reports_its_size_at_its_end(shared: Path) -> None:
     assert "recorded the last" in result.stderr
 
 
-def test_a_file_that_replaced_ours_is_left(shared: Path) -> None:
+def test_a_file_that_replaced_the_own_one_is_not_removed(shared: Path) -> None:
     result = files.replace(Path("out"), b"ours")
     files.replace(Path("out"), b"of another perftop")
     files.remove(Path("out"), result)
@@ -307,7 +308,7 @@ def test_a_file_that_replaced_ours_is_left(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "between", "at its end"])
-def test_the_text_file_is_written_and_removed_where_it_was(
+def test_the_text_file_is_written_and_removed_in_its_opened_directory(
     shared: Path, homes: Path, when: str
 ) -> None:
     def swap() -> None:
@@ -331,7 +332,7 @@ def test_the_text_file_is_written_and_removed_where_it_was(
     one.on_end()
 
 
-def test_a_cache_that_is_not_ours_is_left(
+def test_the_cache_of_another_user_is_not_used(
     shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
@@ -347,7 +348,7 @@ def test_a_cache_that_is_not_ours_is_left(
     assert episode_index.cached_index(recording) == b"found"
 
 
-def test_the_theme_is_stored_behind_no_link(
+def test_the_theme_is_not_stored_behind_a_link(
     shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(shared / "state"))
@@ -364,11 +365,11 @@ def test_the_theme_is_stored_behind_no_link(
     app.action_theme()
 
 
-# --- what goes on working
+# --- permitted files
 
 
-def test_ways_of_ones_own_go_on_working(shared: Path, tmp_path: Path) -> None:
-    """Links of ours, also to a file that is not there yet; what the shell opened; devices."""
+def test_own_links_inherited_files_and_devices_are_permitted(shared: Path, tmp_path: Path) -> None:
+    """Own links, also to a missing file; files opened by the shell; devices."""
     with nobody():
         os.mkdir("mine")
         os.symlink("mine", "link")
@@ -388,7 +389,7 @@ def test_ways_of_ones_own_go_on_working(shared: Path, tmp_path: Path) -> None:
         assert not Path("mine/s").exists()
     for path in ("/dev/null", "/dev/full", "/dev/fd/1", "/proc/self/fd/1"):
         files.create(Path(path), force=True).close()
-    with (tmp_path / "theirs").open("wb") as file:  # as `sudo perftop … -o /dev/stdout >FILE`
+    with (tmp_path / "theirs").open("wb") as file:  # as in `sudo perftop … -o /dev/stdout >FILE`
         os.fchown(file.fileno(), 65534, 65534)
         with files.create(Path(f"/dev/fd/{file.fileno()}"), force=True) as again:
             again.write(b"x")
@@ -400,7 +401,7 @@ def test_ways_of_ones_own_go_on_working(shared: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Lets the other user act between bind and what follows."""
+    """Runs an action of the other user right after bind."""
 
     def arrange(act: Callable[[], None]) -> None:
         bound = sockets.start_listening
@@ -425,7 +426,7 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
         (0, 0o755, None),
     ],
 )
-def test_a_socket_is_nobody_elses_to_replace(
+def test_a_socket_that_another_user_could_replace_is_refused(
     shared: Path, homes: Path, after_bind: Callable[[Callable[[], None]], None],
     owner: int, mode: int, said: str | None,
 ) -> None:  # fmt: skip
@@ -456,7 +457,7 @@ def test_a_socket_is_nobody_elses_to_replace(
     assert not os.path.lexists(path)
 
 
-def test_a_directory_above_a_socket_may_be_swapped(
+def test_the_directory_of_a_socket_may_be_replaced_after_bind(
     shared: Path, homes: Path, after_bind: Callable[[Callable[[], None]], None]
 ) -> None:
     with nobody():
@@ -479,10 +480,10 @@ def test_a_directory_above_a_socket_may_be_swapped(
 
 
 @pytest.mark.parametrize("what", ["their socket", "a file of root"])
-def test_a_directory_above_a_socket_is_swapped_before_bind(
+def test_replacing_the_directory_of_a_socket_before_bind_is_detected(
     shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """So that the name in the directory that was checked is not what was bound."""
+    """The socket would be bound in a directory other than the checked one."""
     with nobody():
         os.mkdir("theirs")
     os.mkdir("theirs/run")
@@ -495,7 +496,7 @@ def test_a_directory_above_a_socket_is_swapped_before_bind(
                 theirs.bind("theirs/run/s")
             os.rename("theirs/run", "theirs/away")
             os.mkdir("theirs/run")
-        if what == "a file of root":  # as protected_hardlinks=0 allows
+        if what == "a file of root":  # possible with protected_hardlinks=0
             os.link(homes / "out", "theirs/away/s")
         bound(*arguments)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The fleet's screen on made-up machines: what stands where, keys, sizes, and opening one."""
+"""The fleet screen on simulated machines: layout, keys, sizes, and opening a machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
 small = cache(fleets.small)
 middle = cache(partial(fleets.racks, 8, 8))
 many = cache(partial(fleets.racks, 20, 20))
-"""Shared by tests that only state."""
+"""Shared by tests that do not change it."""
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-def test_origins_are_shown_only_with_room() -> None:
+def test_origins_are_shown_if_there_is_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
     for width, output in ((80, False), (160, True)):
@@ -71,7 +71,7 @@ def test_origins_are_shown_only_with_room() -> None:
 
 
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
-    """A ceiling alone may be known: in the first seconds, or where clocks are not counted."""
+    """Only the ceiling may be known: in the first seconds, or if clocks are not counted."""
     machine = Machine("node")
     for i in range(30):
         machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9})
@@ -84,10 +84,8 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("fleet", [small, middle, many])
-async def test_every_view_fits_every_size(
-    size: tuple[int, int], fleet: Callable[[], Fleet]
-) -> None:
-    """No line is longer than the screen, and no view is empty."""
+async def test_all_views_fit_all_sizes(size: tuple[int, int], fleet: Callable[[], Fleet]) -> None:
+    """No line is wider than the screen, and no view is empty."""
 
     async with opened(fleet(), size) as (source, pilot):
         for view in ("1", "2", "3", "4"):
@@ -100,7 +98,7 @@ async def test_every_view_fits_every_size(
             assert sum(bool(text) for text in lines) >= 8, view
 
 
-async def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
+async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
     lines = await seen(middle(), (120, 30))
     output = lines[line(lines, "more rows")]
     hidden = int(output.split()[0])
@@ -108,7 +106,7 @@ async def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
     assert hidden >= output.count("▄") > 20
 
 
-async def test_the_selected_row_stays_in_sight() -> None:
+async def test_the_selected_row_is_always_visible() -> None:
     async with opened(middle(), (120, 30)) as (source, pilot):
         for _ in range(3):
             await pilot.press("pagedown")
@@ -117,7 +115,7 @@ async def test_the_selected_row_stays_in_sight() -> None:
         assert any(chosen in text for text in source.page.text())
 
 
-async def test_a_filter_is_typed_and_taken_back() -> None:
+async def test_a_filter_can_be_typed_and_cancelled() -> None:
     async with opened(fleets.small()) as (source, pilot):
         await pilot.press("slash", *"ci")
         assert [m.name for m in source.page.state.machines] == ["ci-1", "ci-2"]
@@ -127,7 +125,7 @@ async def test_a_filter_is_typed_and_taken_back() -> None:
         assert len(source.page.state.machines) == 12
 
 
-async def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
+async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
     async with opened(fleets.small()) as (source, pilot):
         await pilot.press("s")
         assert source.page.state.choice.order == "name"
@@ -139,7 +137,7 @@ async def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
         assert source.page.state.machines[1].name == "node07"
 
 
-async def test_rows_move_only_every_ten_seconds() -> None:
+async def test_rows_move_at_most_every_ten_seconds() -> None:
     async with opened(fleets.small()) as (source, pilot):
         state = source.page.state
         names = [machine.name for machine in state.machines]
@@ -156,7 +154,7 @@ async def test_rows_move_only_every_ten_seconds() -> None:
         assert state.machines[1] is best
 
 
-async def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
+async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
     async with opened(many(), (160, 50), ["2"]) as (source, pilot):
         source.page.state.selected_name = "k07n03"
         await pilot.press("right", "down", "left", "left")
@@ -167,12 +165,12 @@ async def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
     assert "▼ 35" in hot
 
 
-async def test_more_machines_than_rows_begin_as_a_heat_map() -> None:
+async def test_more_machines_than_rows_are_first_shown_as_a_heat_map() -> None:
     assert "another number" in "".join(await seen(many(), (160, 50)))
     assert "another number" not in "".join(await seen(small(), (160, 50)))
 
 
-async def test_next_goes_to_machines_with_an_episode() -> None:
+async def test_n_goes_to_the_next_machine_with_an_episode() -> None:
     async with opened(fleets.small()) as (source, pilot):
         source.page.state.selected_name = "node07"
         await pilot.press("n")
@@ -199,7 +197,7 @@ async def test_enter_opens_the_selected_machine() -> None:
         assert opened == [("live", "--host", name), ("why", "--host", name)]
 
 
-async def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> None:
+async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> None:
     bad = Machine("evil\x1b[2J\u202e")
     bad.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
     worse = fleets.machine("task", fleets.HOT)
@@ -210,27 +208,27 @@ async def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> Non
             assert text.isprintable()
 
 
-async def test_ascii_has_no_other_characters() -> None:
+async def test_ascii_mode_has_ascii_characters_only() -> None:
     for view in ("1", "2", "3", "4"):
         assert all(text.isascii() for text in await seen(fleets.small(), keys=[view], ascii_=True))
 
 
-async def test_unknown_numbers_are_shown_as_such() -> None:
+async def test_unknown_values_are_marked() -> None:
     lines = await seen(fleets.small())
     row = next(text for text in lines if "ci-2" in text)
     assert "n/a" in row
     assert "no PMU" in row
 
 
-def test_rows_of_racks_have_one_order_also_where_numbers_are_equal() -> None:
-    """As 2 and 02 are. A set of texts has another order in each process."""
+def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
+    """The racks 2 and 02 are an example. The order of a set of texts differs between processes."""
     numbers = [f"{zeros}{number}" for number in range(1, 6) for zeros in ("", "0", "00")]
     machines = [Machine(f"{rack}-{number}") for rack in ("k1", "k2") for number in numbers]
     rows = views.grid(machines, 120, 40).labels
     assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
 
 
-def test_no_two_keys_clash_and_each_has_its_action() -> None:
+def test_keys_are_unique_and_have_an_action() -> None:
     fleet = [key for key in keys.KEYS if key.place == "app" or key.id in keys.FLEET]
     names = [name for key in fleet for name in key.keys.split(",")]
     assert len(names) == len(set(names))
@@ -239,8 +237,8 @@ def test_no_two_keys_clash_and_each_has_its_action() -> None:
         assert any(hasattr(owner, f"action_{name}") for owner in (FleetScreen, PerfTopApp)), name
 
 
-async def test_keys_are_the_users_own() -> None:
-    """In the last line, in the help and on the keyboard."""
+async def test_keys_follow_the_users_configuration() -> None:
+    """In the key line, in the help and on the keyboard."""
 
     config = Config(keys={"why": "y", "heat": "x", "help": "z", "metric": "c"})
     source = FleetSource(fleets.Made(fleets.small(), "over ssh"))

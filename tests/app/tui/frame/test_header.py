@@ -1,4 +1,4 @@
-"""Who and what is watched, and at what cost, as text."""
+"""The header as text: the machine, what is watched, and the cost of perftop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def text(status: Status = STATUS, width: int = 160) -> str:
     return strips.text(header.header_line(*observe(Machine()), status, width))
 
 
-def test_the_name_is_no_block() -> None:
+def test_the_name_has_no_background() -> None:
     runs = header.header_line(*observe(Machine()), STATUS, 160)
     assert ("perftop", "key") in runs
 
@@ -30,7 +30,7 @@ def test_the_name_is_no_block() -> None:
     [("Intel(R) Xeon(R) W-2225 CPU @ 4.10GHz", "Xeon W-2225"), ("AMD EPYC 7763 64-Core Processor",
       "AMD EPYC 7763"), ("AMD EPYC", "AMD EPYC"), ("", "")],
 )  # fmt: skip
-def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
+def test_a_model_name_is_shortened(name: str, short: str) -> None:
     assert header.short_model(name) == short
 
 
@@ -52,7 +52,7 @@ def test_a_large_skew_is_a_warning() -> None:
     assert styles == ["text", "warn"]
 
 
-def test_states_stay_where_the_rest_goes() -> None:
+def test_states_remain_when_other_parts_are_dropped() -> None:
     session, interval = observe(Machine())
     session.late_samples = 3
     replay = Replay(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
@@ -73,12 +73,12 @@ def test_states_stay_where_the_rest_goes() -> None:
 
 
 @pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
-def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> None:
+def test_only_a_running_command_is_green(status: int | None, style: str) -> None:
     state = replace(STATUS, job="sh ended: 7", job_status=status)
     assert ("sh ended: 7", style) in header.header_line(*observe(Machine()), state, 160)
 
 
-def test_the_way_to_another_machine() -> None:
+def test_the_connection_to_a_remote_machine_is_shown() -> None:
     link = LinkState("n7", 0.0123, 4321.0)
     assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, link=link))
     unknown = replace(STATUS, link=replace(link, rtt_s=nan, place="unix:/run/s"))
@@ -87,6 +87,6 @@ def test_the_way_to_another_machine() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_broken_link_is_shown_at_any_width(width: int) -> None:
+def test_a_broken_link_is_shown_at_all_widths(width: int) -> None:
     link = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
     assert " NO LINK FOR 12 s " in text(replace(STATUS, link=link, silent_s=12.3), width)

@@ -1,4 +1,4 @@
-"""The last lines: what cannot be counted, which keys are shown, and clicks on them."""
+"""The last lines: missing instruments, the shown keys, and clicks on them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_the_key_line_fits_and_always_has_help_and_quit() -> None:
         assert shown(result).endswith(ENDS), (name, width, replay)
 
 
-def test_the_names_of_all_views_are_shown_as_soon_as_they_fit() -> None:
+def test_the_names_of_all_views_are_shown_if_they_fit() -> None:
     width = next(w for w in range(60, 120) if shown(line("overview", w)).startswith(VIEWS))
     assert sum(len(piece.text) for piece in line("overview", width)) == width - 1
 
 
-def test_more_room_shows_more_keys_in_groups() -> None:
+def test_more_keys_are_shown_in_groups_if_there_is_room() -> None:
     counts = [len({piece.key for piece in line("overview", width)}) for width in (80, 120, 160)]
     assert counts == sorted(set(counts))
     views, middle, ends = shown(line("overview", 240)).split("  │  ")
@@ -57,7 +57,7 @@ def test_more_room_shows_more_keys_in_groups() -> None:
     assert keep.startswith("m mark  R record")
 
 
-def test_the_view_that_is_shown_is_bright() -> None:
+def test_the_current_view_is_bright() -> None:
     for name in keys.TURN_ORDER:
         bright = [piece.text for piece in line(name, 80) if piece.style == "bright"]
         assert bright == [f" {name}"]
@@ -77,7 +77,7 @@ def test_a_recording_has_no_record_key() -> None:
 
 
 @pytest.mark.parametrize("number", "12346")
-async def test_the_order_of_rows_is_shown_unless_it_is_the_usual_one(number: str) -> None:
+async def test_the_order_of_rows_is_shown_unless_it_is_the_default(number: str) -> None:
     async with running_app(Machine(), (80, 24)) as run:
         await run.pilot.press(number)
         assert "order" not in {piece.key for piece in bar(run)._pieces}
@@ -146,7 +146,7 @@ FIX = "ask for a vPMU, or use a metal instance"
     [(80, "clock, IPC, halts unknown · perftop doctor"),
      (160, f"cannot be counted · {FIX} · more: perftop doctor")],
 )  # fmt: skip
-def test_missing_instruments_are_shown_at_any_width(width: int, end: str) -> None:
+def test_missing_instruments_are_shown_at_all_widths(width: int, end: str) -> None:
     machine = guest()
     missing = [replace(m, fix=FIX) for m in machine.hello.missing]
     machine.hello = replace(machine.hello, missing=missing)
@@ -159,7 +159,7 @@ def test_missing_instruments_are_shown_at_any_width(width: int, end: str) -> Non
         assert {key for _, key in runs} <= {"dim", "faint", "key"}
 
 
-def test_complete_machines_report_nothing_missing() -> None:
+def test_machines_with_all_instruments_report_nothing() -> None:
     assert missing_runs(observe(Machine(ceiling_hz=3.0e9))[0], 160) == []
 
 

@@ -1,4 +1,4 @@
-"""The machine in one line of numbers and its SMT states, as text."""
+"""The metrics of the machine and its SMT states in one line of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perftop.tui.frame import machine as machine_line
 ALL = list(range(8))
 
 
-def test_the_machine_in_numbers_fits_and_sheds() -> None:
+def test_the_machine_line_fits_and_drops_metrics() -> None:
     session, interval = observe(Machine())
     wide = strips.text(machine_line.number_line(session, interval, [], 160))
     assert "busy 50.0 %" in wide
@@ -30,7 +30,7 @@ def test_the_machine_in_numbers_fits_and_sheds() -> None:
     [("turbo-drop", "power-pl1", "3.00"), ("neighbour", "sibling", "1.25"),
      ("neighbour", "package", "3.00"), ("involuntary-halt", "smm", "0.00")],
 )  # fmt: skip
-def test_the_number_that_most_cpus_lose_is_red(kind: str, cause: str, number: str) -> None:
+def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: str) -> None:
     session, interval = observe(Machine())
 
     def red(cpus: list[int]) -> list[str]:
@@ -46,21 +46,21 @@ def test_the_number_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
     assert red(ALL[:1]) == []
 
 
-def test_a_sign_moves_no_other_number() -> None:
+def test_a_sign_does_not_move_other_metrics() -> None:
     session, interval = observe(Machine())
     drop = Episode("turbo-drop", ALL, 0, None, 2e8, "thermal")
     lines = [strips.text(machine_line.number_line(session, interval, e, 160)) for e in ([], [drop])]
     assert lines[0].index("IPC") == lines[1].index("IPC")
 
 
-def test_a_guest_has_no_states() -> None:
+def test_a_guest_has_no_smt_states() -> None:
     assert not machine_line.has_states(observe(Machine(threads=1))[0])
     assert machine_line.has_states(observe(Machine())[0])
     session, interval = observe(guest())
     assert "clock" not in strips.text(machine_line.number_line(session, interval, [], 160))
 
 
-def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
+def test_cores_of_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
     session, interval = observe(Machine(cores=2, threads=4))
     interval.split.states[:, 0] = 0.25
     runs = machine_line.state_line(session, interval, 80)

@@ -1,4 +1,4 @@
-"""Lists over a view: what is chosen, what comes back, and that the view stays in sight."""
+"""Menus over a view: selection, results, and the view behind them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ THREE = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
 
 
 @asynccontextmanager
-async def over(
+async def menu_result(
     screen: Callable[[], Menu | Chooser], *, ascii_: bool = False
 ) -> AsyncIterator[tuple[Run, list[object]]]:
-    """With what came back."""
+    """Opens the menu and collects its results."""
     results: list[object] = []
     async with running_app(Machine(), (80, 24), ascii_=ascii_) as run:
         await run.app.push_screen(screen(), results.append)
@@ -32,7 +32,7 @@ async def over(
 
 
 async def pressed(screen: Callable[[], Menu | Chooser], *keys: str) -> list[object]:
-    async with over(screen) as (run, result):
+    async with menu_result(screen) as (run, result):
         await run.pilot.press(*keys)
         await until_true(lambda: len(run.app.screen_stack) == 1, "the list to close")
     return result
@@ -47,7 +47,7 @@ def picture(run: Run) -> str:
     [(["enter"], "b"), (["j", "enter"], "c"), (["k", "enter"], "a"), (["down", "enter"], "c"),
      (["home", "enter"], "a"), (["escape"], None), (["j", "q"], None)],
 )  # fmt: skip
-async def test_a_menu_gives_the_one_that_is_taken(keys: list[str], found: str | None) -> None:
+async def test_a_menu_returns_the_selected_item(keys: list[str], found: str | None) -> None:
     assert await pressed(lambda: Menu("fruit", THREE, "b"), *keys) == [found]
 
 
@@ -57,28 +57,26 @@ async def test_a_menu_gives_the_one_that_is_taken(keys: list[str], found: str | 
      (["a", "enter"], {"a", "b", "c"}), (["a", "a", "enter"], set()), (["a", "escape"], None),
      (["space", "q"], None)],
 )  # fmt: skip
-async def test_a_chooser_gives_those_that_are_marked(
-    keys: list[str], found: set[str] | None
-) -> None:
+async def test_a_chooser_returns_the_marked_items(keys: list[str], found: set[str] | None) -> None:
     assert await pressed(lambda: Chooser("fruit", THREE, {"b"}), *keys) == [found]
 
 
-async def test_a_click_takes_one_turns_one_or_leaves() -> None:
-    async with over(lambda: Menu("fruit", THREE, "b")) as (run, taken):
+async def test_a_click_selects_marks_or_closes() -> None:
+    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, taken):
         await run.pilot.click(OptionList, offset=(5, 3))
     assert taken == ["c"]
-    async with over(lambda: Chooser("fruit", THREE, {"b"})) as (run, turned):
+    async with menu_result(lambda: Chooser("fruit", THREE, {"b"})) as (run, turned):
         await run.pilot.click(OptionList, offset=(5, 3))
         assert turned == []
         await run.pilot.press("enter")
     assert turned == [{"b", "c"}]
-    async with over(lambda: Menu("fruit", THREE, "b")) as (run, left):
+    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, left):
         await run.pilot.click(offset=(1, 1))
     assert left == [None]
 
 
-async def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None:
-    async with over(lambda: Menu("fruit", THREE, "b")) as (run, result):
+async def test_labels_are_literal_and_the_view_is_not_dimmed() -> None:
+    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, result):
         text = picture(run)
         for part in (
             "fruit",
@@ -88,15 +86,15 @@ async def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None
             theme.PALETTES["perftop-dark"].colors["both"],
         ):
             assert part in text
-        await run.intervals(2)  # numbers go on beneath
+        await run.intervals(2)  # the view below is updated
         await run.pilot.press("slash", "question_mark", "4", "escape")
     assert result == [None]
 
 
-async def test_many_scroll_on_a_small_screen() -> None:
+async def test_long_menus_scroll_on_a_small_screen() -> None:
     many = [(str(i), f"number {i}") for i in range(90)]
 
-    async with over(lambda: Menu("long", many, "89")) as (run, result):
+    async with menu_result(lambda: Menu("long", many, "89")) as (run, result):
         panel = run.app.screen.query_one(OptionList)
         assert panel.region.bottom <= 24
         assert "number 89" in "".join(panel.render_line(y).text for y in range(panel.size.height))
@@ -105,7 +103,7 @@ async def test_many_scroll_on_a_small_screen() -> None:
     assert result == ["89"]
 
 
-async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
+async def test_the_menu_has_full_names_and_marks_the_current_order() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("s", *["j"] * 3, "enter", "r", "s")
         panel = run.app.screen.query_one(OptionList)
@@ -117,8 +115,8 @@ async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
         assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
 
 
-async def test_a_second_enter_that_comes_too_late_does_nothing() -> None:
-    async with over(lambda: Menu("fruit", THREE, "a")) as (run, result):
+async def test_a_second_enter_after_closing_does_nothing() -> None:
+    async with menu_result(lambda: Menu("fruit", THREE, "a")) as (run, result):
         menu = run.app.screen
         assert isinstance(menu, Menu)
         menu.dismiss("a")
@@ -129,7 +127,7 @@ async def test_a_second_enter_that_comes_too_late_does_nothing() -> None:
 
 
 async def test_a_menu_without_room_is_not_shown() -> None:
-    async with over(lambda: Menu("fruit", THREE, "a")) as (run, _):
+    async with menu_result(lambda: Menu("fruit", THREE, "a")) as (run, _):
         await run.pilot.resize_terminal(1, 1)
         await run.pilot.press("pageup", "pagedown")
         assert isinstance(run.app.screen, Menu)

@@ -1,4 +1,4 @@
-"""The main screen: its views, moments of the past in them, and scrollbars."""
+"""The main screen: its views, times in the past, and scrollbars."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from perftop.tui.shared import keys
 
 
 def view_text(run: Run) -> str:
-    """All lines of the view that is looked at."""
+    """All lines of the current view."""
     view = run.monitor.view
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
 
 
-async def test_a_core_stays_selected_across_views() -> None:
+async def test_a_core_remains_selected_in_other_views() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("down", "down")
         assert run.grid.choice.cpu == 2
@@ -32,7 +32,7 @@ async def test_a_core_stays_selected_across_views() -> None:
         assert "core 2" in view_text(run)
 
 
-async def test_views_that_are_not_looked_at_cost_nothing() -> None:
+async def test_hidden_views_are_not_updated() -> None:
     async with running_app(Machine()) as run:
         assert len(run.monitor.query("Canvas")) == 1
         await run.pilot.press("4")
@@ -42,8 +42,8 @@ async def test_views_that_are_not_looked_at_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize("key", ["1", "2", "3", "4"])
-async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
-    m = Machine(cores=40)  # on a low screen, without panels: what is drawn of episodes grows
+async def test_views_of_the_past_show_what_was_live_then(key: str) -> None:
+    m = Machine(cores=40)  # on a low screen without panels, since drawn episodes change later
 
     async with running_app(m, (100, 12)) as run:
         await run.pilot.press(key)
@@ -59,7 +59,7 @@ async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
         assert view_text(run) == then
 
 
-async def test_while_paused_another_interval_is_of_the_same_moment() -> None:
+async def test_another_interval_while_paused_has_the_same_end() -> None:
     async with running_app(Machine()) as run:
         await run.intervals(5)
         await run.pilot.press("space")
@@ -98,8 +98,8 @@ async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
 @pytest.mark.parametrize(
     "machine", [Machine(cores=40), nightly_case(guest())], ids=["counters", "guest"]
 )
-async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
-    """Nothing crashes, whatever is done where; and every line is as wide as the screen."""
+async def test_any_keys_and_sizes_in_all_views_are_handled(machine: Machine) -> None:
+    """Nothing fails, and all lines are as wide as the screen."""
     sizes = itertools.cycle([(160, 50), (80, 24), (20, 5), (240, 70), (61, 9)])
     keys = ["down", "G", "v", "V", "o", "r", "u", "t", "left", "space", "bracketleft", "s", "j",
             "enter", "]", "[", "pagedown", "w", "<", ">", "c", "escape", "T", "g", "up", "right",
@@ -118,7 +118,7 @@ async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
         assert run.app.is_running
 
 
-async def test_the_last_numbers_stay_in_every_view() -> None:
+async def test_the_last_values_remain_in_all_views() -> None:
     async with running_app(Machine()) as run:
         run.feed.die("it is gone")
         await until_true(lambda: run.has("it is gone"), "told")
@@ -127,7 +127,7 @@ async def test_the_last_numbers_stay_in_every_view() -> None:
             assert view_text(run).strip()
 
 
-async def test_a_probe_that_hangs_is_shown() -> None:
+async def test_a_hanging_probe_is_reported() -> None:
     async with running_app(Machine()) as run:
         now_s = 100.0
         run.source.clock = lambda: now_s
@@ -145,8 +145,8 @@ FRAMES = 40
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30)])
-async def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
-    """All views with more lines than the screen has."""
+async def test_scrollbars_do_not_touch_digits(size: tuple[int, int]) -> None:
+    """All views that have more lines than the screen."""
 
     touched, scrolled = [], 0
     async with shown_app(messages(128, FRAMES), size) as app:
@@ -177,7 +177,7 @@ async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
 
 
 @pytest.mark.parametrize("aside", [True, False])
-async def test_escape_leaves_only_what_a_fleet_has_opened(
+async def test_escape_closes_only_a_screen_opened_from_a_fleet(
     aside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if aside:
@@ -191,7 +191,7 @@ async def test_escape_leaves_only_what_a_fleet_has_opened(
         assert run.app._exit is aside
 
 
-async def test_a_crowded_machine_is_first_shown_as_a_map() -> None:
+async def test_a_large_machine_is_first_shown_as_a_heat_map() -> None:
     for cores, height, name in ((64, 50, "heat"), (64, 90, "heat"), (32, 24, "overview")):
         async with running_app(Machine(cores=cores), (160, height)) as run:
             await run.intervals(2)

@@ -1,4 +1,4 @@
-"""The command palette: what is found is what is meant, and it is done."""
+"""The command palette: search results and their execution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perftop.tui.frame.monitor import Monitor
 THEMES = theme.names(no_color=False)
 
 
-def test_there_is_a_command_for_each_thing_to_choose() -> None:
+def test_all_choices_have_a_command() -> None:
     session, _ = observe(Machine())
     results = {name: action for name, _, action in commands(session, THEMES)}
     assert results["Theme perftop-safe"] == "app.theme('perftop-safe')"
@@ -30,7 +30,7 @@ def test_there_is_a_command_for_each_thing_to_choose() -> None:
     assert not any("steal" in name for name in results) or session.evaluator.chosen["steal"]
 
 
-def test_every_command_can_be_done() -> None:
+def test_all_commands_can_be_executed() -> None:
     session, _ = observe(Machine())
     for name, _, action in (*commands(session, THEMES), *cpu_commands(session, "3")):
         whose, verb, arguments = parse(action)
@@ -39,7 +39,7 @@ def test_every_command_can_be_done() -> None:
         assert hasattr(owner, f"action_{verb}"), name
 
 
-def test_without_a_stream_there_is_less_to_choose() -> None:
+def test_fewer_commands_are_available_without_a_stream() -> None:
     assert {name.split()[0] for name, *_ in commands(None, THEMES)} == {"Theme", "Clocks", "Sort"}
 
 
@@ -59,7 +59,7 @@ def shown(run: Run) -> list[str]:
 
 
 async def listed(run: Run, query: str, first: str) -> list[str]:
-    """What the palette shows for it, once the first one is there."""
+    """Results of a query, once the first one appears."""
     await run.pilot.press("colon")
     await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
     await run.pilot.press(*query)
@@ -74,7 +74,7 @@ async def do(run: Run, query: str, name: str) -> None:
     await run.pilot.pause()
 
 
-async def test_a_command_is_done() -> None:
+async def test_a_command_is_executed() -> None:
     async with running_app(Machine()) as run:
         monitor = run.monitor
         await do(run, "mhz", "Clocks in MHz")
@@ -90,7 +90,7 @@ async def test_a_command_is_done() -> None:
         await until_true(lambda: monitor.choice.filter is not None, "a filter")
 
 
-async def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> None:
+async def test_quit_is_not_the_first_result_and_a_second_enter_is_harmless() -> None:
     async with running_app(Machine()) as run:
         assert (await listed(run, "", "Pause"))[0] != "Quit"
         palette = run.app.screen
@@ -101,7 +101,7 @@ async def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many
         assert len(run.app.screen_stack) == 1
 
 
-async def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() -> None:
+async def test_a_search_that_starts_after_closing_finds_nothing() -> None:
     async with running_app(Machine()) as run:
         await listed(run, "", "Pause")
         palette = run.app.screen
@@ -112,8 +112,8 @@ async def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() 
         assert search.error is None
 
 
-async def test_a_palette_that_is_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a click beside it that follows its key at once."""
+async def test_a_palette_may_be_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a click outside right after its key."""
     async with running_app(Machine()) as run:
         push = run.app.push_screen
 

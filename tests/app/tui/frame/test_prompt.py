@@ -1,4 +1,4 @@
-"""What is typed: the line for it, filters that are followed while typing, and times to go to."""
+"""The prompt: its input line, filters that apply while typing, and times to jump to."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from perftop.session.selection import parse
 from perftop.tui.frame.prompt import Prompt
 from perftop.tui.shared.choice import Choice
 
-# --- the line itself
+# --- the input line
 
 
 class Small(App[None]):
-    """A prompt and nothing else."""
+    """An app with only a prompt."""
 
     def __init__(self, *, ascii_: bool = False) -> None:
         super().__init__()
@@ -46,14 +46,14 @@ class Small(App[None]):
         return self._prompt
 
 
-async def test_each_text_is_previewed_and_only_a_valid_one_is_accepted() -> None:
+async def test_all_texts_are_previewed_and_only_valid_ones_accepted() -> None:
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("ab")
         assert prompt.asks("filter")
         await pilot.press("c", "exclamation_mark", "enter")
         assert prompt.wrong
-        assert prompt.asks("filter")  # not like this
+        assert prompt.asks("filter")  # refused
         await pilot.press("backspace", "enter")
         texts = dict.fromkeys(text for name, text in app.calls if name == "preview")
         assert [*texts] == ["ab", "abc", "abc!"]
@@ -61,8 +61,8 @@ async def test_each_text_is_previewed_and_only_a_valid_one_is_accepted() -> None
         assert not prompt.asks("filter")
 
 
-async def test_keys_typed_before_the_end_are_dropped() -> None:
-    """Textual reports a text later than it changes: Esc may have been pressed by then."""
+async def test_keys_typed_before_a_prompt_closes_are_dropped() -> None:
+    """Textual reports a text after its change: Esc may have been pressed by then."""
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("ab")
@@ -76,7 +76,7 @@ async def test_keys_typed_before_the_end_are_dropped() -> None:
         assert {text for _, text in app.calls} == {"ab", ""}
 
 
-async def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
+async def test_a_long_hint_does_not_scroll_the_terminal() -> None:
     app = Small()
     async with app.run_test(size=(30, 6)) as pilot:
         prompt = app.ask(hint="0-15,32  pkg:1  util>80  postgres")
@@ -109,7 +109,7 @@ async def test_errors_of_a_prompt_are_underlined() -> None:
 
 
 @pytest.mark.parametrize("name", theme.PALETTES)
-async def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
+async def test_the_cursor_is_visible_in_all_themes(name: str) -> None:
     async with running_app(Machine(), (120, 24)) as run:
         run.app.theme = name
         await run.pilot.press("slash", "a")
@@ -121,7 +121,7 @@ async def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
         assert (cursor.style.color, cursor.style.bgcolor) == (text.style.color, text.style.bgcolor)
 
 
-async def test_words_are_plain_where_shapes_cannot_be_drawn() -> None:
+async def test_words_are_plain_if_shapes_cannot_be_drawn() -> None:
     app = Small(ascii_=True)
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask(hint="a · b")
@@ -144,13 +144,13 @@ def words(run: Run) -> str:
 
 
 def rows(run: Run) -> list[str]:
-    """CPUs of the overview's rows."""
+    """CPUs of the rows in the overview."""
     grid = run.grid
     lines = [grid.render_line(y).text for y in range(grid.size.height - len(grid.feet))]
     return [part for line in lines for part in line.split()[:3] if "," in part]
 
 
-async def test_a_filter_is_followed_while_it_is_typed() -> None:
+async def test_a_filter_applies_while_it_is_typed() -> None:
     async with running_app(Machine()) as run:
         head = run.text()[:3]
         await run.pilot.press("slash", *"core:2")
@@ -160,18 +160,18 @@ async def test_a_filter_is_followed_while_it_is_typed() -> None:
         assert "missing" in words(run)
         assert len(rows(run)) == 4  # neither the text nor a part of it is applied
         await run.pilot.press("enter")
-        assert prompt(run).display  # not like this
+        assert prompt(run).display  # refused
         await run.pilot.press("0", "enter")
         assert not prompt(run).display
         assert rows(run) == ["0,4", "2,6"]
         assert run.has("core:2,0 · 4 of 8 CPUs")
-        assert run.text()[:3] == head  # the machine is what it was
+        assert run.text()[:3] == head  # the machine line is unchanged
         await run.pilot.press("down", "backslash")
         assert len(rows(run)) == 4
         assert not run.has("of 8 CPUs")
 
 
-async def test_leaving_brings_back_what_was() -> None:
+async def test_leaving_restores_the_previous_filter() -> None:
     async with running_app(Machine()) as run:
         choice = run.monitor.choice
         await run.pilot.press("down", "down", "down", "slash", *"0-7", "enter")
@@ -188,7 +188,7 @@ async def test_leaving_brings_back_what_was() -> None:
         assert (choice.filter, choice.mask, choice.cpu) == (None, None, 3)
 
 
-async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> None:
+async def test_a_core_remains_selected_after_intermediate_filters() -> None:
     async with running_app(Machine()) as run:
         choice = run.monitor.choice
         await run.pilot.press("down", "down", "slash", *"0-3")
@@ -201,7 +201,7 @@ async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> Non
         assert choice.cpu == 3
 
 
-async def test_an_unmatched_filter_stops_nothing() -> None:
+async def test_an_unmatched_filter_does_not_stop_updates() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("slash", *"nobody")
         assert words(run) == "no CPU matches"
@@ -216,7 +216,7 @@ async def test_an_unmatched_filter_stops_nothing() -> None:
         assert len(rows(run)) == 4
 
 
-async def test_typing_is_not_commanding() -> None:
+async def test_typed_characters_are_not_commands() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("slash", *"q1:?sTo 4", "space", "tab")
         assert run.app.is_running
@@ -224,7 +224,7 @@ async def test_typing_is_not_commanding() -> None:
         assert run.monitor.view.id == "overview"
         await run.pilot.click("#overview", offset=(20, 4))
         await run.pilot.press("x")
-        assert prompt(run).query_one(Input).value.endswith("x")  # typing goes on
+        assert prompt(run).query_one(Input).value.endswith("x")  # typing is still possible
         await run.pilot.press("f6", "slash", "escape", "f1", "slash", "escape", "y", "escape")
         assert prompt(run).query_one(Input).value.endswith("xy")
         await run.pilot.press("down")
@@ -233,7 +233,7 @@ async def test_typing_is_not_commanding() -> None:
         await until_true(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
 
 
-async def test_a_prompt_survives_any_size() -> None:
+async def test_a_prompt_works_at_all_sizes() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("slash", *"util>")
         for size in [(80, 24), (20, 5), (1, 1), (240, 70), (40, 8)]:
@@ -244,7 +244,7 @@ async def test_a_prompt_survives_any_size() -> None:
 
 
 class Counting:
-    """A filter that counts how often it is asked."""
+    """A filter that counts its evaluations."""
 
     def __init__(self, text: str) -> None:
         result = parse(text)
@@ -256,7 +256,7 @@ class Counting:
         return self.filter.cpus(*of)  # type: ignore[arg-type]
 
 
-def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
+def test_a_filter_on_places_is_evaluated_only_when_they_change() -> None:
     m = Machine()
     session, interval = observe(m)
     choice = Choice()
@@ -278,7 +278,7 @@ def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
 # --- times
 
 
-async def test_jumping_shows_that_moment() -> None:
+async def test_jumping_shows_the_given_time() -> None:
     async with running_app(Machine()) as run:
         await run.intervals(10)
         newest = run.source.interval
@@ -315,7 +315,7 @@ async def test_a_filter_without_a_match_is_applied_only_when_accepted() -> None:
 @pytest.mark.parametrize(
     ("typed", "label"), [("/0-1", "filter"), ("m12b", "mark"), ("J-3", "jump to")]
 )
-async def test_keys_in_one_burst_reach_the_prompt_that_the_first_opens(
+async def test_keys_pressed_together_reach_the_prompt_opened_by_the_first(
     typed: str, label: str
 ) -> None:
     async with running_app(Machine()) as run:
@@ -329,7 +329,7 @@ async def test_keys_in_one_burst_reach_the_prompt_that_the_first_opens(
         assert prompt(run).asks(label)
 
 
-async def test_keys_in_one_burst_reach_the_palette() -> None:
+async def test_keys_pressed_together_reach_the_palette() -> None:
     async with running_app(Machine()) as run:
         for sign in ":qn2":
             run.app.post_message(events.Key("colon" if sign == ":" else sign, sign))
@@ -338,7 +338,7 @@ async def test_keys_in_one_burst_reach_the_palette() -> None:
         )
 
 
-async def test_a_key_without_an_action_is_answered() -> None:
+async def test_a_key_without_an_action_is_reported() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("f9")
         await run.sees("F9 has no action in perftop; ? lists all keys")

@@ -1,4 +1,4 @@
-"""The numbers of a machine whose cores cannot be counted."""
+"""Tiles of metrics of a machine whose cores cannot be counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MORE = TOLD | {
 }  # fmt: skip
 
 
-def test_numbers_fit_and_the_important_ones_stay() -> None:
+def test_tiles_fit_and_important_ones_are_kept() -> None:
     for size in range(20, 300):
         for output in (TOLD, MORE):
             assert strips.width(tiles.tile_line(output, size)) <= size
@@ -31,14 +31,14 @@ def test_numbers_fit_and_the_important_ones_stay() -> None:
     assert "busy  73.6 %" in strips.text(tiles.tile_line(TOLD, 30))
 
 
-def test_high_steal_is_red_and_what_is_unknown_has_no_tile() -> None:
+def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
     runs = tiles.tile_line(TOLD, 160)
     assert [part.strip() for part, key in runs if key == "alarm"] == ["7.9"]
     assert "steal" not in strips.text(tiles.tile_line({"util": 0.1, "steal": float("nan")}, 160))
 
 
 @pytest.mark.parametrize("size", [160, 200, 300])
-def test_the_past_is_below_its_number(size: int) -> None:
+def test_the_history_is_below_its_metric(size: int) -> None:
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
     for seq in range(40):
@@ -54,7 +54,7 @@ def test_the_past_is_below_its_number(size: int) -> None:
     assert any(set(part) & set("▁▂▃▄▅▆▇█") and key.startswith("user") for part, key in past)
 
 
-def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
+def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
     high = tiles.HIGH_STEAL
     for values, styles in (
         ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
@@ -64,7 +64,7 @@ def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
         assert tiles._steal_styles(values) == styles
 
 
-def test_a_column_keeps_its_place_while_its_number_changes() -> None:
+def test_a_column_does_not_move_when_its_value_changes() -> None:
     calm = {**MORE, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
     rooms = [
         [tile_column.room for tile_column in tiles.tile_columns(output, 240)]
@@ -73,6 +73,6 @@ def test_a_column_keeps_its_place_while_its_number_changes() -> None:
     assert rooms[0] == rooms[1]
 
 
-def test_a_past_of_several_lines_fills_from_below() -> None:
+def test_a_history_of_several_lines_is_filled_from_below() -> None:
     assert tiles._area_lines(np.array([0.5, 1.0, 0.0]), np.ones(3), 3) == [" █ ", "▄█ ", "██ "]
     assert tiles._area_lines(np.array([0.0, 0.4, 4.0]), np.full(3, 4.0), 3) == ["  █", "  █", " ▂█"]

@@ -1,4 +1,4 @@
-"""The top line, which reports the worst running episode, as text."""
+"""The top line, which reports the worst running episode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text(session: Session, interval: Interval | None, status: Status, width: int
     return strips.text(alert_line(session, interval, status, width)[0])
 
 
-def test_a_dead_probe_is_the_worst_there_is() -> None:
+def test_a_dead_probe_comes_before_all_episodes() -> None:
     session, interval = observe(Machine())
     output = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
     assert output[0] == (" ▼ the probe ended by signal 9", "alarm")
@@ -36,14 +36,14 @@ def test_a_dead_probe_is_the_worst_there_is() -> None:
     ("length", "end"),
     [(41, " · these are the last numbers · q quits "), (65, " · q quits "), (75, "")],
 )
-def test_the_reason_of_a_dead_probe_stays_in_narrow_lines(length: int, end: str) -> None:
+def test_the_reason_of_a_dead_probe_is_in_narrow_lines_too(length: int, end: str) -> None:
     session, interval = observe(Machine())
     status = Status(0, failed="the probe ended: ".ljust(length - 4, "x"))
     assert text(session, interval, status, 80) == f" ▼ {status.failed}{end}"
     assert len(text(session, interval, status, 30)) == 30
 
 
-def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
+def test_a_warning_is_shown_while_it_is_recent_and_nothing_is_worse() -> None:
     m = Machine(ceiling_hz=3.0e9)
     session, interval = observe(m)
 
@@ -54,7 +54,7 @@ def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
     at_ns = session.now_ns
     session.apply(Note("warning", at_ns, data={"text": "the clock\x1b was set"}))
     assert shown() == [(" ! the clock? was set", "warn")]
-    session.detector.hotplug(3, at_ns, online=False)  # no harm: the warning goes before it
+    session.detector.hotplug(3, at_ns, online=False)  # less important than the warning
     assert shown() == [(" ! the clock? was set", "warn")]
     session.detector.running.append(Episode("throttle", [1], at_ns))
     assert "is active on CPU 1" in strips.text(shown())
@@ -79,14 +79,14 @@ def test_a_past_moment_has_its_own_alert() -> None:
     assert now.startswith("▌ ╳ The hypervisor takes time of CPU 2, since ")
     assert "is active on CPU 1 for 2.0 s" in shown(paused)
     session.ended[:] = [Episode("throttle", [1], then_ns - 10**9, then_ns + 3 * 10**9)]
-    # what it rests on is of all of it
+    # the evidence covers the whole episode
     assert "is active on CPU 1 for 1.0 s of 4.0 s" in shown(paused)
     session.ended.clear()
     assert shown(paused) == ""
     assert "last numbers" not in shown(replace(paused, failed="it ended"))
 
 
-def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
+def test_the_duration_equals_that_in_the_panels() -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     session.detector.running.append(Episode("throttle", [1], interval.time_ns - 2 * 10**9))
     session.now_ns = interval.time_ns + 4 * 10**8  # samples of the next interval
@@ -114,7 +114,7 @@ def drop(session: Session, cpus: Sequence[int] = range(8), depth: float = 6e8) -
     return episode
 
 
-def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> None:
+def test_the_sentence_is_complete_at_80_columns_and_evidence_in_whole_parts() -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     drop(session)
     for width in range(20, 300):
@@ -131,7 +131,7 @@ def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> Non
     assert len(pieces) == 1, "the sentence has the clocks"
 
 
-def test_the_costliest_is_shown_and_the_others_are_counted() -> None:
+def test_the_most_costly_episode_is_shown_and_others_are_counted() -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     loss = Episode("neighbour", [0], session.now_ns, None, 0.4, "sibling")
     session.detector.running += [loss, Episode("offline", [7], session.now_ns)]
@@ -144,7 +144,7 @@ def test_the_costliest_is_shown_and_the_others_are_counted() -> None:
     assert text(session, interval, Status(0)).startswith("▌ ◐")
 
 
-def test_steal_is_one_thing_and_no_sign_of_a_neighbour() -> None:
+def test_steal_is_reported_once_and_not_as_a_neighbour() -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     for kind in ("steal", "neighbour"):
         episode = Episode(kind, [0], session.now_ns - 10**9, None, 0.2, "hypervisor")
@@ -157,7 +157,7 @@ def test_steal_is_one_thing_and_no_sign_of_a_neighbour() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
+def test_the_last_episode_is_shown_for_a_minute(*, paused: bool) -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     over = drop(session)
     end_ns = session.now_ns
@@ -182,7 +182,7 @@ def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_the_costliest_of_episodes_that_ended_together_is_shown(*, reverse: bool) -> None:
+def test_the_most_costly_of_simultaneously_ended_episodes_is_shown(*, reverse: bool) -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
     ended = [
@@ -193,7 +193,7 @@ def test_the_costliest_of_episodes_that_ended_together_is_shown(*, reverse: bool
     assert "CPUs 0-3" in text(session, interval, Status(0))
 
 
-def test_episodes_without_a_cost_do_not_linger() -> None:
+def test_episodes_without_a_cost_are_not_shown_after_their_end() -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
     session.ended.append(Episode("ramp", [0], at_ns - 10**9, at_ns, 1e9, "-"))

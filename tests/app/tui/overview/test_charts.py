@@ -1,4 +1,4 @@
-"""The overview of small machines: which charts there are, at any size; histories beside rows."""
+"""The overview of small machines: its charts at all sizes, and histories beside rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
     return result
 
 
-def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> None:
+def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     machine = Machine(
         cores=2, does={cpu: CpuLoad(0.5, alone=0.3) for cpu in range(4)},
         changes={"multipliers": [Multiplier("one_thread", 1.0, "made")]},
@@ -72,14 +72,14 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     assert "unknown" in keys
 
 
-# --- the plan
+# --- layout
 
 
 @pytest.mark.parametrize(
     ("count", "height", "rows"),
     [(1, 41, 12), (2, 41, 10), (3, 41, 6), (4, 41, 6), (2, 18, 5), (4, 18, 2), (2, 58, 16)],
 )
-def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
+def test_charts_of_cpus_are_as_high_as_the_screen_allows(
     count: int, height: int, rows: int
 ) -> None:
     result = chart_plan(count, height, 160, packages=1, counted=False)
@@ -106,7 +106,7 @@ def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int
 
 
 @given(st.integers(1, 20), st.integers(1, 90), st.booleans(), st.integers(1, 2))
-def test_a_plan_fills_the_height_and_leaves_room_for_panels(
+def test_the_layout_fills_the_height_and_leaves_room_for_panels(
     count: int, height: int, counted: bool, packages: int
 ) -> None:
     result = chart_plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
@@ -122,7 +122,7 @@ def lines(of: Plan) -> int:
     return of.headings + of.charts * each + (of.charts - 1) * of.gap + axes
 
 
-# --- the picture
+# --- drawing
 
 
 def test_a_short_history_fills_half_of_a_chart() -> None:
@@ -142,7 +142,7 @@ def test_a_short_history_fills_half_of_a_chart() -> None:
 @pytest.mark.parametrize(("width", "height"), [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)])
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, None])
 def test_lines_are_no_wider_than_the_screen(width: int, height: int, cores: int | None) -> None:
-    """None: a guest, in which nothing is counted."""
+    """None: a guest without counters."""
     machine = guest({0: CpuLoad(0.5, steal=0.2)}) if cores is None else Machine(cores=cores)
     result = charts(machine, width, height)
     if result is None:
@@ -153,7 +153,7 @@ def test_lines_are_no_wider_than_the_screen(width: int, height: int, cores: int 
 
 
 @pytest.mark.parametrize("scenario", ["turbo-drop,cpus=8", "hotplug,cpus=4", "guest,cpus=2"])
-def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
+def test_the_same_clocks_are_low_in_charts_and_rows(scenario: str) -> None:
     hello, result = simulated(scenario, 250)
     session, low = Session(hello, History(hello)), set[bool]()
     for begin in range(0, len(result), 5):
@@ -172,7 +172,7 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
     assert low == ({False, True} if "turbo" in scenario else {False})
 
 
-async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
+async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.pilot.press("down")
         lines = [run.grid.render_line(y).text for y in range(run.grid.count)]
@@ -185,10 +185,10 @@ async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -
         assert run.grid.choice.cpu == 0
 
 
-async def test_numbers_of_a_past_moment_are_those_of_then_and_charts_stand_still() -> None:
+async def test_past_values_are_shown_and_charts_do_not_move() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.intervals(4)
-        end = run.grid.count - 2  # without the axis: episodes are found later than they begin
+        end = run.grid.count - 2  # without the axis, where episodes appear after they begin
         then = [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)]
         run.feed.machine.does = {cpu: CpuLoad(0.25) for cpu in range(8)}
         await run.intervals(3)
@@ -201,7 +201,7 @@ async def test_numbers_of_a_past_moment_are_those_of_then_and_charts_stand_still
         assert "│" in run.grid.render_line(2).text
 
 
-async def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None:
+async def test_all_sizes_are_drawn_and_rows_replace_charts_that_do_not_fit() -> None:
     async with running_app(Machine(cores=2)) as run:
         for size in ((160, 50), (20, 5), (80, 24), (240, 70), (300, 90), (61, 20), (120, 30)):
             await run.pilot.resize_terminal(*size)
@@ -215,11 +215,11 @@ async def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None
 
 
 BATCHES = (40, 5, 5, 5, 3, 5, 5, 1, 1, 1)
-"""Samples in each interval; another length of the interval is one of the bins, too."""
+"""Samples in each interval; an interval of another length is also one of the bins."""
 
 
 @pytest.mark.parametrize("scenario", ["smt-mix,smt=1", "smt-mix"])
-def test_a_past_that_has_moved_on_is_as_if_looked_up_again(scenario: str) -> None:
+def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
     hello, *feed = messages(8, sum(BATCHES) + 1, scenario)
     assert isinstance(hello, Hello)
     session = Session(hello, History(hello))
@@ -241,7 +241,7 @@ def test_a_past_that_has_moved_on_is_as_if_looked_up_again(scenario: str) -> Non
 
 
 @pytest.mark.parametrize(("samples", "cell_ns"), [(1, 500_000_000), (5, 500_000_000), (10, 10**9)])
-def test_cells_of_a_past_are_no_shorter_than_half_a_second(samples: int, cell_ns: int) -> None:
+def test_history_cells_cover_at_least_half_a_second(samples: int, cell_ns: int) -> None:
     hello, *feed = messages(2, 41, "smt-mix")
     assert isinstance(hello, Hello)
     assert hello.sample_ns == 100_000_000
@@ -257,7 +257,7 @@ def test_cells_of_a_past_are_no_shorter_than_half_a_second(samples: int, cell_ns
     assert axis.now_ns <= session.now_ns <= axis.end_ns
 
 
-async def test_a_click_in_a_chart_stops_there_and_a_drag_selects_a_range() -> None:
+async def test_a_click_in_a_chart_pauses_there_and_a_drag_selects_a_range() -> None:
     async with running_app(guest(), (160, 50)) as run:
         await run.intervals(150)
         view = run.grid
@@ -282,9 +282,7 @@ async def test_a_click_in_a_chart_stops_there_and_a_drag_selects_a_range() -> No
         assert not run.source.paused
 
 
-async def test_a_held_range_is_compared_with_the_next_one_and_esc_drops_one_after_the_other() -> (
-    None
-):
+async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn() -> None:
     m = guest({0: CpuLoad(0.2), 1: CpuLoad(0.2)})
     async with running_app(m, (120, 40)) as run:
         await run.intervals(60, records=tasks(["lmp", "cc1"]))

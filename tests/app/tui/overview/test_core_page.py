@@ -1,4 +1,4 @@
-"""The page of a core: its charts, the table of its tasks, its numbers, and what happened on it."""
+"""The page of a core: its charts, table of tasks, metrics, and episodes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ async def opened(machine: Machine, size: tuple[int, int] = BIG, samples: int = 2
 
 
 def lanes_of(records: Sequence[tuple[list[list[object]], list[list[float]]]]) -> TaskLanes:
-    """The lanes of CPU 0, which is busy throughout. Each second has a record of its tasks, and of
-    how each waited and switched."""
+    """The lanes of CPU 0, which is always busy. Each second has a record of its tasks, with their
+    waits and switches."""
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
     for seq in range(10 * len(records) + 1):
@@ -84,7 +84,7 @@ def table(lanes: TaskLanes, width: int = 140, height: int = 12) -> list[str]:
 HOG, SHELL = [7, "hogZ", 0.9], [8, "sh", 0.1]
 
 
-def test_a_task_has_a_row_with_when_it_ran_and_waited() -> None:
+def test_a_task_has_a_row_with_its_running_and_waiting_times() -> None:
     lanes = lanes_of([([HOG, SHELL], [[0.0, 10.0], [0.8, 9.0]])] * 10
                      + [([SHELL], [[0.0, 9.0]])] * 20)  # fmt: skip
     lines = table(lanes)
@@ -101,7 +101,7 @@ def test_a_task_has_a_row_with_when_it_ran_and_waited() -> None:
 
 
 @pytest.mark.parametrize("height", [6, 8, 12, 30])
-def test_the_seconds_add_up_to_the_window(height: int) -> None:
+def test_the_seconds_add_up_to_the_time_window(height: int) -> None:
     tasks = [[[100 + i, f"task{i}", 0.3] for i in range(j, j + 3)] for j in range(12)]
     lanes = lanes_of([(ran, [[0.0, 1.0]] * 3) for ran in tasks])
     lines = table(lanes, height=height)
@@ -112,7 +112,7 @@ def test_the_seconds_add_up_to_the_window(height: int) -> None:
 
 
 @pytest.mark.parametrize("width", [30, 44, 60, 80, 100, 140, 200])
-def test_a_table_has_any_width(width: int) -> None:
+def test_a_table_can_have_any_width(width: int) -> None:
     table(lanes_of([([HOG], [[0.0, 10.0]])] * 3), width)
 
 
@@ -120,7 +120,7 @@ def test_a_table_has_any_width(width: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-async def test_any_size_is_drawn(threads: int) -> None:
+async def test_all_sizes_are_drawn(threads: int) -> None:
     machine = Machine(cores=2, threads=threads, counted=threads > 1)
     async with running_app(machine) as run:
         await run.intervals(3)
@@ -133,7 +133,7 @@ async def test_any_size_is_drawn(threads: int) -> None:
             assert widths == {size[0]}
 
 
-async def test_up_and_down_lead_to_other_cores() -> None:
+async def test_up_and_down_go_to_other_cores() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.pilot.press("enter")
         names = []
@@ -143,7 +143,7 @@ async def test_up_and_down_lead_to_other_cores() -> None:
     assert names == ["1", "2", "1", "0", "0"]
 
 
-async def test_brackets_zoom_and_a_click_in_a_chart_stops_there() -> None:
+async def test_brackets_zoom_and_a_click_in_a_chart_pauses_there() -> None:
     async with running_app(guest(), BIG) as run:
         await run.intervals(150)
         await run.pilot.press("enter", *["left_square_bracket"] * 3)
@@ -155,7 +155,7 @@ async def test_brackets_zoom_and_a_click_in_a_chart_stops_there() -> None:
         assert "│" in shown(run)[4]
 
 
-async def test_only_what_happened_on_the_core_is_listed_and_a_click_opens_it() -> None:
+async def test_only_episodes_of_the_core_are_listed_and_a_click_opens_one() -> None:
     async with running_app(Machine(cores=2, ceiling_hz=3.0e9)) as run:
         await run.intervals(5)
         episodes = [
@@ -176,10 +176,10 @@ async def test_only_what_happened_on_the_core_is_listed_and_a_click_opens_it() -
         assert run.monitor.view.id == "episodes"
 
 
-# --- numbers and notes
+# --- metrics and notes
 
 
-async def test_bounds_are_a_range_and_a_suspect_counter_is_named() -> None:
+async def test_bounds_are_shown_as_a_range_and_suspect_counters_named() -> None:
     does = {cpu: CpuLoad(0.75) for cpu in range(4)}
     lines = await opened(Machine(cores=2, split=False, does=does))
     assert "50–75" in line(lines[::-1], " both ").split()
@@ -189,7 +189,7 @@ async def test_bounds_are_a_range_and_a_suspect_counter_is_named() -> None:
     assert any(f"{DOUBTED_SIGN} CPU 0: " in text for text in lines)
 
 
-async def test_a_thread_that_is_off_and_what_a_core_lacks_are_said() -> None:
+async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
     missing = [Missing("cycles", "E cores have no such counter", None, [1])]
     machine = Machine(cores=2, threads=1, changes={"missing": missing})
     counters = machine.hello.blocks[0].counters
@@ -206,7 +206,7 @@ async def test_a_thread_that_is_off_and_what_a_core_lacks_are_said() -> None:
         )
 
 
-async def test_events_and_traffic_have_numbers_with_their_past() -> None:
+async def test_events_and_traffic_are_shown_with_their_history() -> None:
     hello, messages = simulated.messages_lasting(
         "sim:memory,cpus=2", 12, events="branches,page-faults"
     )
@@ -227,7 +227,7 @@ async def test_events_and_traffic_have_numbers_with_their_past() -> None:
 
 
 @pytest.mark.parametrize("record", [None, [], ["x"], {"a": 1}, [4000, "a", float("nan")], 7])
-async def test_malformed_task_records_are_drawn(record: object) -> None:
+async def test_malformed_task_records_do_no_harm(record: object) -> None:
     records = {"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}}
     async with running_app(Machine(cores=1)) as run:
         await run.intervals(3, records=records)
@@ -235,7 +235,7 @@ async def test_malformed_task_records_are_drawn(record: object) -> None:
         assert "tasks" in line(shown(run), "CPU seconds of")
 
 
-async def test_names_from_outside_are_made_safe() -> None:
+async def test_names_from_outside_are_escaped() -> None:
     records = tasks(["evil\x1b[31m\n漢"]) | {"details": {"4000": {"command": "\x1b]0;x\x07"}}}
     async with running_app(Machine(cores=1), (240, 70)) as run:
         await run.intervals(10, records=records)
@@ -245,7 +245,7 @@ async def test_names_from_outside_are_made_safe() -> None:
     assert all(text.isprintable() for text in lines)
 
 
-async def test_lines_that_stay_the_same_are_not_made_again() -> None:
+async def test_unchanged_lines_are_not_rebuilt() -> None:
     async with running_app(Machine(cores=2)) as run:
         await run.intervals(3)
         await run.pilot.press("enter")
@@ -256,7 +256,7 @@ async def test_lines_that_stay_the_same_are_not_made_again() -> None:
         assert view.built == before
 
 
-async def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
+async def test_the_only_online_thread_is_drawn_alone() -> None:
     machine = Machine(
         cores=1, does={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, gone={0}
     )

@@ -1,4 +1,4 @@
-"""Packages as single lines, and the cursor that opens them."""
+"""Folded packages, and the cursor that opens them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perftop.tui.shared.places import Places
 
 
 def machine(packages: int = 3, cores: int = 10) -> Machine:
-    """CPUs 0 to 9 in package 0, and so on."""
+    """Package 0 has CPUs 0 to 9, and so on."""
     m = Machine(cores=packages * cores, threads=1)
     rows = [
         Cpu(cpu, online=True, package=cpu // cores, die=0, core=cpu % cores, thread=0,
@@ -34,39 +34,39 @@ def kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> 
 
 
 def packages(run: Run) -> dict[str, int]:
-    """Heights of the packages' lines in the grid, by name."""
+    """Positions of the packages' lines in the grid, by name."""
     grid = run.grid
     lines = enumerate(grid.render_line(y).text for y in range(grid.size.height))
     return {line[3:12]: y for y, line in lines if line[3:].startswith("package")}
 
 
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2), (None, 0)])
-def test_only_where_the_cursor_is(cpu: int | None, opened: int) -> None:
+def test_only_the_package_with_the_cursor_is_open(cpu: int | None, opened: int) -> None:
     result = kinds(14, "needed", cpu)
     expected = ["folded"] * opened + ["package"] + ["row"] * 10 + ["folded"] * (2 - opened)
     assert result == expected
 
 
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2)])
-def test_the_lines_of_all_packages_stay_while_rows_scroll(cpu: int, opened: int) -> None:
+def test_the_lines_of_all_packages_remain_while_rows_scroll(cpu: int, opened: int) -> None:
     plan = arranged(10, "needed", cpu)
     assert [line.kind for line in plan.above] == ["folded"] * opened + ["package"]
     assert [line.kind for line in plan.lines] == ["row"] * 10
     assert [line.kind for line in plan.below] == ["folded"] * (2 - opened)
 
 
-def test_packages_that_fit_stay_open() -> None:
+def test_packages_remain_open_if_they_fit() -> None:
     assert kinds(32, "needed", 29) == ["package", *["row"] * 10, "folded", "package", *["row"] * 10]
 
 
-def test_never_and_always() -> None:
+def test_folding_can_be_never_or_always() -> None:
     assert kinds(5, "never").count("row") == 30
     assert kinds(12, "never") == [*["folded"] * 3, *["row"] * 30]
     assert kinds(99, "always") == ["folded"] * 3
     assert kinds(5, "needed", bare=True) == ["row"] * 30
 
 
-async def test_the_cursor_opens_what_it_comes_to() -> None:
+async def test_the_cursor_opens_the_package_it_moves_to() -> None:
     async with running_app(machine(), (100, 20)) as run:
         for keys, cpu in ((["down"] * 10, 10), (["up"], 9), (["G"], 29), (["g"], 0)):
             await run.pilot.press(*keys)
@@ -76,7 +76,7 @@ async def test_the_cursor_opens_what_it_comes_to() -> None:
             assert len(packages(run)) == 3
 
 
-async def test_folded_packages_are_walked_through() -> None:
+async def test_the_cursor_moves_over_folded_packages() -> None:
     async with running_app(machine(), (100, 20)) as run:
         await run.pilot.press("t", "t")
         assert len(packages(run)) == 3
@@ -84,7 +84,7 @@ async def test_folded_packages_are_walked_through() -> None:
         assert run.grid.choice.cpu == 10
 
 
-async def test_a_click_on_a_package_that_stays_opens_it() -> None:
+async def test_a_click_on_the_line_of_a_package_opens_it() -> None:
     async with running_app(machine(), (100, 18)) as run:
         await run.pilot.click("#overview", offset=(20, packages(run)["package 2"]))
         assert run.grid.choice.cpu == 20
@@ -92,7 +92,7 @@ async def test_a_click_on_a_package_that_stays_opens_it() -> None:
         assert run.grid.choice.cpu == 10
 
 
-async def test_a_click_on_a_title_sorts_by_it() -> None:
+async def test_a_click_on_a_title_sorts() -> None:
     async with running_app(machine(), (100, 20)) as run:
         for expected in ("busy_hz", "busy_hz"):
             x = run.grid.render_line(0).text.index("GHz")

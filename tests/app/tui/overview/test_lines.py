@@ -1,4 +1,4 @@
-"""Rows of the overview as text: no app is running here."""
+"""Rows of the overview as text, without an app."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def package_line(p: Grid, size: int) -> list[Run]:
 
 
 def keys(p: Grid, i: int, text: str) -> set[str]:
-    """The styles in which a text stands in a row."""
+    """The styles of a text in a row."""
     return {key for part, key in row(p, i)[0] if text in part}
 
 
 def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any) -> Grid:
-    """A picture of a machine on which an episode of this kind runs."""
+    """The rows of a machine with a running episode of this kind."""
     session, interval = observe(of, records=tasks([f"t{cpu}" for cpu in range(8)]))
     end_ns = more.pop("end_ns", None)
     episode = Episode(kind, cpus, interval.time_ns - 1, end_ns, **more)
@@ -64,7 +64,7 @@ def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: An
 
 
 @pytest.mark.parametrize("kind", ["neighbour", "turbo-drop", "involuntary-halt"])
-def test_lines_made_together_are_as_each_alone(kind: str) -> None:
+def test_lines_made_together_equal_those_made_alone(kind: str) -> None:
     does = {0: CpuLoad(1.0), 1: CpuLoad(0.001), 6: CpuLoad(0.002), 7: CpuLoad(0.001)}
     p = losing(Machine(cores=4, does=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
     every = range(len(p.places.places))
@@ -72,7 +72,7 @@ def test_lines_made_together_are_as_each_alone(kind: str) -> None:
     assert len({strips.text(row(p, i)[0]) for i in every}) == len(every)
 
 
-def test_nothing_moves_when_values_change() -> None:
+def test_columns_do_not_move_when_values_change() -> None:
     low = Machine(cores=4, does={cpu: CpuLoad(0.001, 0.8e9, 0.01, 0.0) for cpu in range(8)})
     high = Machine(cores=4, does={cpu: CpuLoad(1.0, 3.2e9, 9.99, 1.0) for cpu in range(8)})
     for width in (80, 100, 120, 160, 240):
@@ -82,7 +82,7 @@ def test_nothing_moves_when_values_change() -> None:
         assert {len(text) for text in lines(a) + lines(b)} == {width - 1}
 
 
-def test_columns_are_shed_in_their_order() -> None:
+def test_columns_are_dropped_in_their_order() -> None:
     session, interval = observe(Machine(), records=tasks(["a"]))
     kept = [
         {c.key for c in of_session(session, interval, width).columns}
@@ -91,14 +91,14 @@ def test_columns_are_shed_in_their_order() -> None:
     order = ["net_hz", "idle", "kernel_cycles", "past ipc", "work", "involuntary"]
     gone = [next(i for i, there in enumerate(kept) if key not in there) for key in order]
     assert gone == sorted(gone)
-    assert kept[180] == {"core", "cpus", "bar", "util", "ipc", "lost", "busy_hz", "who"}  # at 80
+    assert kept[180] == {"core", "cpus", "bar", "util", "ipc", "lost", "busy_hz", "who"}  # of 80
 
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
-def test_titles_are_over_their_columns(width: int) -> None:
+def test_titles_are_above_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
     title = strips.text(columns.titles(p.columns))
-    assert len(title) == width - 1  # a margin after
+    assert len(title) == width - 1  # a margin follows
     at = columns.MARKS_WIDTH
     for column in p.columns:
         part = title[at : at + column.width]
@@ -107,11 +107,11 @@ def test_titles_are_over_their_columns(width: int) -> None:
         at += column.width
 
 
-def test_a_view_without_a_size_has_no_titles() -> None:
+def test_an_empty_view_has_no_titles() -> None:
     assert columns.titles([], "task") == []
 
 
-def test_the_sorted_column_carries_its_mark_at_the_same_width() -> None:
+def test_the_mark_of_the_sorted_column_does_not_change_its_width() -> None:
     p = picture(Machine(), 160)
     to_ascii = strips.text(columns.titles(p.columns))
     for order, reverse, mark in (
@@ -130,7 +130,7 @@ LOSS = {
 
 
 @pytest.mark.parametrize("kind", LOSS)
-def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kind: str) -> None:
+def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) -> None:
     of = Machine(does={2: CpuLoad(0.9, 2.4e9, involuntary=0.02)})
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
@@ -144,7 +144,7 @@ def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kin
     assert selected_line(row(p, 2))[1] == "chosen victim"
 
 
-def test_a_victim_names_its_taker() -> None:
+def test_a_victim_names_the_task_that_slows_it_down() -> None:
     p = losing(Machine(), "neighbour", [2], depth=0.31, cause="sibling")
     assert "t2 4002 ◂ t6 4006" in lines(p)[2]
     assert "t1 4001 · t5 4005" in lines(p)[1]
@@ -152,7 +152,7 @@ def test_a_victim_names_its_taker() -> None:
     assert "t2 4002 ◂ hypervisor" in lines(p)[2]
 
 
-def test_victims_and_takers_come_before_numbers_in_narrow_rows() -> None:
+def test_victims_and_culprits_are_kept_before_metrics_in_narrow_rows() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
@@ -161,7 +161,7 @@ def test_victims_and_takers_come_before_numbers_in_narrow_rows() -> None:
     assert " W" not in text
 
 
-def test_only_the_cpu_that_lost_has_a_red_number() -> None:
+def test_only_the_cpu_that_loses_has_a_red_value() -> None:
     p = losing(Machine(), "neighbour", [6], depth=0.31, cause="sibling")
     ipc = [key for text, key in row(p, 2)[0] if text.strip() == "1.25"]
     assert ipc == ["text", "alarm"]
@@ -180,14 +180,14 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     assert "turbo-drop −0.60 GHz" in strips.text(output)
 
 
-def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
+def test_the_line_of_a_package_counts_its_losing_cores() -> None:
     p = losing(Machine(), "neighbour", [1, 2], depth=0.31, cause="sibling")
     assert "2 of 4 cores lose to a sibling" in strips.text(package_line(p, 160))
     calm = picture(Machine())
     assert "lose" not in strips.text(package_line(calm, 160))
 
 
-def test_rows_that_do_nothing_recede() -> None:
+def test_idle_rows_are_dimmed() -> None:
     p = picture(Machine(does={0: CpuLoad(0.004, 1.2e9, kernel=0.7), 4: CpuLoad(0.0)}), 240)
     runs = row(p, 0)[0]
     assert {key for text, key in runs if text.strip()} <= {"faint", "neither"}
@@ -196,19 +196,19 @@ def test_rows_that_do_nothing_recede() -> None:
     assert MISSING not in lines(p)[0]
 
 
-def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> None:
+def test_the_higher_share_of_involuntary_halts_of_two_siblings_is_shown() -> None:
     p = picture(Machine(does={0: CpuLoad(0.9, involuntary=0.02)}))
     assert keys(p, 0, "2.00") == {"warn"}
     assert keys(p, 1, "0.00") == {"dim"}
 
 
-def test_unknown_values_at_rest_are_dots() -> None:
+def test_unknown_values_of_idle_cpus_are_dots() -> None:
     p = picture(Machine(does={0: CpuLoad(0.0), 4: CpuLoad(0.0)}))
     assert keys(p, 0, MISSING) == set()
-    assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock where nothing ran
+    assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock while idle
 
 
-def test_a_source_without_split_shows_ranges() -> None:
+def test_ranges_are_shown_without_a_split() -> None:
     p = picture(Machine(split=False, does={0: CpuLoad(0.75), 4: CpuLoad(0.75)}))
     bar = lines(p)[0].split()[3]
     assert set(bar) == {theme.BOTH, theme.UNKNOWN}
@@ -220,7 +220,7 @@ def test_a_source_without_split_shows_ranges() -> None:
     [("instructions", ["≁1.25"]), ("cycles", ["≁1.25", "≁3.00", "≁10.0", "≁1.50"]),
      ("one_thread", [])],
 )  # fmt: skip
-def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str]) -> None:
+def test_only_values_of_suspect_counters_are_marked(key: str, marked: list[str]) -> None:
     session, interval = observe(Machine())
     p = of_session(session, with_doubt(interval, 1, key), 240)
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked
@@ -228,7 +228,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
 
-def test_more_than_two_threads_show_what_is_known() -> None:
+def test_known_states_of_more_than_two_threads_are_shown() -> None:
     p = picture(Machine(cores=2, threads=4))
     assert [c.heading for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
     p = picture(Machine(cores=2, threads=8))
@@ -236,7 +236,7 @@ def test_more_than_two_threads_show_what_is_known() -> None:
     assert "50.0" in lines(p)[0]
 
 
-def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
+def test_a_guest_has_a_row_for_each_cpu_and_no_empty_column() -> None:
     p = picture(guest({0: CpuLoad(0.5, system=0.25, steal=0.25)}), 160)
     assert [c.key for c in p.columns] == [
         "core", "util", "use", "work", "steal", "idle", "user", "system", "iowait", "who",
@@ -250,14 +250,14 @@ def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
     assert keys(p, 0, "25.0") >= {"alarm"}
 
 
-def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:
+def test_text_from_outside_is_escaped() -> None:
     assert strips.safe_cells("a\x1b[31m\nb") == "a?[31m?b"
     assert strips.safe_cells("日本") == "??"
     p = picture(Machine(), records=tasks(["\x1b]0;owned\x07"]))
     assert "\x1b" not in "".join(lines(p))
 
 
-def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
+def test_all_shapes_have_an_ascii_replacement_of_the_same_width() -> None:
     p = picture(Machine(does={0: CpuLoad(1.0, 2.4e9), 1: CpuLoad(0.3)}), records=tasks(["Ünï"]))
     for text in [*lines(p), strips.text(package_line(p, 100))]:
         assert to_ascii(text).isascii()
@@ -265,7 +265,7 @@ def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
     assert to_ascii("█▀▄·▒") == "#',.?"
 
 
-def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
+def test_a_second_bar_shows_issue_slots_if_there_is_room() -> None:
     hello, result = messages("sim:smt-mix,cpus=8,slots=1", 20)
     session = session_of(Session(hello), result)
     wide = of_session(session, session.take_interval(), 200)

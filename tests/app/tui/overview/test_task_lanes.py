@@ -1,4 +1,4 @@
-"""Who used each CPU: lanes and their sums, on a guest whose tasks are known."""
+"""Tasks on each CPU: lanes and their sums, on a guest with known tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = 1_000_000_000
 
 
 def lanes_of(hog_s: int, whole_s: int = 40) -> TaskLanes:
-    """CPU 1 is busy for `whole_s`: a hog uses it for its first seconds, then nobody is seen."""
+    """CPU 1 is busy for `whole_s`: `hog` uses it first, then no task is reported."""
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
     for seq in range(10 * whole_s + 1):
@@ -33,7 +33,7 @@ def lanes_of(hog_s: int, whole_s: int = 40) -> TaskLanes:
 
 
 @pytest.mark.parametrize("hog_s", [12, 25])
-def test_a_task_that_has_ended_has_its_seconds_and_all_add_up_to_the_window(hog_s: int) -> None:
+def test_the_time_of_ended_tasks_is_included_and_all_times_add_up(hog_s: int) -> None:
     lanes = lanes_of(hog_s)
     texts = [strips.text(line) for line in lanes.sums(1, 9, "colour")]
     (hog,) = (text for text in texts if "hogZ" in text)
@@ -43,7 +43,7 @@ def test_a_task_that_has_ended_has_its_seconds_and_all_add_up_to_the_window(hog_
     assert lanes.window_s(0) == lanes.window_s(1) == 40.0
 
 
-def test_busy_time_of_no_known_task_is_not_seen() -> None:
+def test_busy_time_without_a_known_task_is_unattributed() -> None:
     lanes = lanes_of(0)
     text = [strips.text(line) for line in lanes.sums(1, 9, "shapes")]
     (unseen,) = (line for line in text if "not seen" in line)
@@ -51,7 +51,7 @@ def test_busy_time_of_no_known_task_is_not_seen() -> None:
     assert strips.text(lanes.lane(1, 1, "shapes")[0]).count("/") == 80
 
 
-def test_a_lane_names_its_task_in_colour_and_by_letter() -> None:
+def test_a_lane_shows_its_task_by_colour_and_letter() -> None:
     lanes = lanes_of(40)
     assert ("hogZ", "ground/task0") in lanes.lane(1, 2, "colour")[-1]
     assert strips.text(lanes.lane(1, 2, "ascii")[-1]).startswith("a=hogZ aaa")

@@ -1,4 +1,4 @@
-"""What happened: which episodes stand where, in which words."""
+"""The panel of episodes: its contents, order and text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def at(seconds: float) -> str:
 
 def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40
             ) -> tuple[Session, Interval]:  # fmt: skip
-    """A guest after 4 s, unless told otherwise."""
+    """A guest, after 4 s by default."""
     calm = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
     of = observe(calm, samples, records=tasks(["cc1plus", "postgres"]))
     of[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
@@ -42,7 +42,7 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
     ]
 
 
-def test_running_episodes_come_first_then_the_newest() -> None:
+def test_running_episodes_come_first_then_the_most_recent() -> None:
     older = Episode("offline", [1], 0, S // 2)
     result = text(session(STEAL, ended=(older, OVER)), 58, 10)
     assert result[0].startswith("what happened  3 in 4.0 s ────")
@@ -56,7 +56,7 @@ def test_running_episodes_come_first_then_the_newest() -> None:
     ]  # fmt: skip
 
 
-def test_only_what_runs_is_red_and_its_number_most() -> None:
+def test_only_running_episodes_are_red_and_most_of_all_their_loss() -> None:
     lines = [
         line for line, _ in panels.what_happened(*session(STEAL, ended=(OVER,)), Choice(), 58, 10)
     ]
@@ -66,7 +66,7 @@ def test_only_what_runs_is_red_and_its_number_most() -> None:
     assert {key for line in lines[5:] for _, key in line} <= {"dim", "text"}
 
 
-def test_a_narrow_panel_shows_it_in_a_few_words_and_without_evidence() -> None:
+def test_a_narrow_panel_has_short_texts_without_evidence() -> None:
     result = text(session(STEAL, ended=(OVER,)), 38, 5)
     assert result[0] == "what happened  2 in 4.0 s ────────────"
     assert result[1:] == [
@@ -75,7 +75,7 @@ def test_a_narrow_panel_shows_it_in_a_few_words_and_without_evidence() -> None:
     ]  # fmt: skip
 
 
-def test_a_few_words_name_what_the_hypervisor_takes_alike_and_keep_the_loss() -> None:
+def test_a_short_text_names_the_hypervisor_and_keeps_the_loss() -> None:
     episode = Episode("neighbour", [0], S, 28 * S // 10, 0.09, "hypervisor")
     noisy = Episode("neighbour", [1], S // 2, 3 * S, 0.31, "sibling")
     result = text(session(ended=(episode, noisy)), 37, 5)
@@ -99,7 +99,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     assert here.count == 3 + len(drops)
 
 
-def test_each_line_leads_to_its_episode() -> None:
+def test_lines_link_to_their_episode() -> None:
     of = session(STEAL, ended=(OVER,))
     results = [target for _, target in panels.what_happened(*of, Choice(), 58, 10)]
     assert [isinstance(e, Episode) and e.start_ns // S for e in results] == [
@@ -112,7 +112,7 @@ def test_each_line_leads_to_its_episode() -> None:
     ]
 
 
-def test_the_past_shows_what_ran_then() -> None:
+def test_the_past_shows_the_episodes_of_then() -> None:
     of, now = session(STEAL, ended=(OVER,))
     then = dataclasses.replace(now, time_ns=int(1.5 * S))
     result = text((of, then), 58, 10)
@@ -121,13 +121,13 @@ def test_the_past_shows_what_ran_then() -> None:
     assert result[2].endswith("0.5 s")
 
 
-def test_marks_are_among_the_rest() -> None:
+def test_marks_are_listed_with_episodes() -> None:
     of = session(ended=(OVER,))
     of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))
     assert text(of, 58, 4)[1] == f"│ {at(3)}  go?[m"
 
 
-def test_evidence_that_does_not_fit_is_marked() -> None:
+def test_omitted_evidence_is_marked() -> None:
     results = {f"n{i}_share": 0.5 for i in range(30)}
     long = dataclasses.replace(STEAL, evidence=results)
     result = text(session(long, ended=(OVER,)), 58, 10)
@@ -149,7 +149,7 @@ def test_evidence_that_does_not_fit_is_marked() -> None:
         ("", 4, []),
     ],
 )
-def test_evidence_is_divided_between_its_pieces(shown: str, room: int, lines: list[str]) -> None:
+def test_evidence_is_cut_between_its_parts(shown: str, room: int, lines: list[str]) -> None:
     assert wrapped_lines(shown, room) == lines
 
 

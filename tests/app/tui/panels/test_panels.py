@@ -13,11 +13,11 @@ from perftop.tui.panels.panels import PANELS, Kind, PanelRow
 from perftop.tui.shared.choice import Choice
 
 NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", "e\u0301\u0301")
-"""Names that are plain, wide, unsafe, long, narrow, and have marks without width."""
+"""Names that are plain, wide, unsafe, long, narrow, and with zero-width marks."""
 
 
 def crowd(count: int) -> tuple[Session, Interval]:
-    """A session with so many tasks and so many episodes, half of which have ended."""
+    """A session with `count` tasks and episodes, half of which have ended."""
     cores = max(1, -(-count // 2))
     machine = Machine(cores=cores, does={0: CpuLoad(1.0)})
     names = [NAMES[i % len(NAMES)] for i in range(count)]
@@ -32,7 +32,7 @@ def crowd(count: int) -> tuple[Session, Interval]:
 
 @pytest.mark.parametrize("kind", PANELS)
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
-def test_every_panel_has_exactly_its_size(kind: Kind, count: int) -> None:
+def test_all_panels_have_their_exact_size(kind: Kind, count: int) -> None:
     of = crowd(count)
     for width in (*range(20, 130, 3), 160, 200, 240, 300):
         for height in (1, 4, 5, 8, 12, 30):
@@ -43,7 +43,7 @@ def test_every_panel_has_exactly_its_size(kind: Kind, count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", PANELS)
-def test_a_guest_has_panels_as_well(kind: Kind) -> None:
+def test_a_guest_has_panels_too(kind: Kind) -> None:
     of = observe(guest(), records=tasks(["lmp", "cc1"]))
     for width in range(20, 300, 7):
         lines = PanelRow((kind,), (1,), width, 10).lines(*of, Choice(cpu=0))
@@ -65,7 +65,7 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
     assert text[starts[1] - 3 : starts[1]] == "   "
 
 
-# --- pairs
+# --- pairs of tasks
 
 
 SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
@@ -84,7 +84,7 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [strips.text(line).rstrip() for line, _ in lines]
 
 
-def test_a_core_that_loses_is_listed_with_what_it_loses_to_whom() -> None:
+def test_a_core_that_loses_is_listed_with_its_loss_and_culprit() -> None:
     result = text(lost(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4)
     assert result[0].startswith("ten worst  lost %, 10 min ─────")
     assert result[1].split()[:3] == ["◐", "core", "0"]
@@ -92,7 +92,7 @@ def test_a_core_that_loses_is_listed_with_what_it_loses_to_whom() -> None:
     assert "stream takes 25 % of lmp's IPC on CPU 0" in result[2]
 
 
-def test_the_greatest_loss_comes_first_and_more_cores_are_counted() -> None:
+def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
     machine = Machine(cores=4, threads=1, does={c: CpuLoad(1.0, ipc=1.5) for c in range(4)})
     of = lost(
         *(Episode("neighbour", [c], 0, None, (c + 1) / 10, "memory", SIBLING) for c in range(4)),
@@ -104,12 +104,12 @@ def test_the_greatest_loss_comes_first_and_more_cores_are_counted() -> None:
     assert [cpu for _, cpu in PANELS["losses"](*of, Choice(), 94, 5)] == [None, 3, 3, 2, 2]
 
 
-def test_a_machine_without_losses_says_so() -> None:
+def test_a_machine_without_losses_reports_that() -> None:
     assert text(lost(), 60, 4)[1:] == ["  no core loses anything, nor did within a minute"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
-def test_exact_sizes_at_any_width(count: int) -> None:
+def test_panels_have_their_exact_size_at_all_widths(count: int) -> None:
     each = [Episode("neighbour", [i % 4], i, None, 0.2, "sibling", SIBLING) for i in range(count)]
     of = lost(*each)
     for width in range(20, 301, 7):

@@ -1,4 +1,4 @@
-"""Panels in a row below the overview, and what a click on them does."""
+"""The row of panels below the overview, and clicks on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASKS = {"tasks": {"0": [4000, "lmp", 0.9], "3": [4003, "cc1", 0.8]}}
 STEALS = [Episode("steal", [cpu], cpu * S, cpu * S + 1, 0.1, "hypervisor") for cpu in (0, 2)]
 
 
-def test_a_row_is_made_of_its_panels_and_knows_what_is_where() -> None:
+def test_a_row_consists_of_its_panels_and_maps_positions_to_them() -> None:
     of = observe(Machine(cores=4, does={0: CpuLoad(1.0)}), 40, records=TASKS)
     of[0].ended.extend(STEALS)
     row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)
@@ -40,8 +40,8 @@ def grid(run: Run) -> tuple[Overview, list[str]]:
     return view, [view.render_line(y).text for y in range(view.size.height)]
 
 
-async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
-    """The second click falls on the list of episodes, on the line of another episode."""
+async def test_a_double_click_on_an_episode_goes_to_its_time() -> None:
+    """The second click hits the list of episodes, on the line of another episode."""
 
     async with running_app(Machine(cores=20), (160, 50)) as run:
         await run.intervals(20, records=TASKS)
@@ -69,7 +69,7 @@ async def test_a_click_on_a_task_selects_its_core() -> None:
         assert view.choice.cpu == 3
 
 
-async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
+async def test_a_few_lines_below_the_rows_are_used() -> None:
     async with running_app(Machine(cores=17), (120, 31)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)

@@ -1,4 +1,4 @@
-"""Who runs: the numbers of tasks, and what stands in a line."""
+"""The panel of tasks: its values and lines."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
     assert result[7:] == []
 
 
-def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
+def test_a_bar_consists_of_running_waiting_and_sleeping() -> None:
     assert tasks.task_bar(0.5, 0.25, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
     for ran, waited, sizes in (
         (1.0, 0.0, [20, 0, 0]),
@@ -77,7 +77,7 @@ def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
         assert [len(part) for part, _ in tasks.task_bar(ran, waited, 20)] == sizes
 
 
-def test_tasks_that_wait_over_a_fifth_of_the_time_are_bold() -> None:
+def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_bold() -> None:
     of = observe(guest(), records=records())
     assert styles(of, "38.2") == styles(of, "52.4") == {"bright"}
     assert styles(of, "9.4") == {"dim"}, "it hardly runs"
@@ -96,7 +96,7 @@ def test_uncounted_parts_are_not_shown() -> None:
     assert "n/a" in result, "a column does not come and go with its numbers"
 
 
-def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
+def test_ipc_is_shown_for_tasks_that_have_a_cpu_for_themselves() -> None:
     m = Machine(cores=4, does={0: CpuLoad(1.0, ipc=1.87), 1: CpuLoad(1.0, ipc=0.93)})
     others = {"0": [[1, "alone", 0.9]], "1": [[2, "one", 0.5], [3, "two", 0.4]]}
     result = text(observe(m, records=records(others=others)), 60, 10)
@@ -106,7 +106,7 @@ def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
     assert [line.split()[-1] for line in result[3:5]] == ["n/a", "n/a"]
 
 
-def test_threads_of_one_name_are_one_task() -> None:
+def test_threads_of_one_name_are_grouped() -> None:
     others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
     waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
     (one,) = tasks.ranking(*observe(guest(), records=records(others=others, waits=waits))).first(9)
@@ -122,7 +122,7 @@ def test_running_tasks_are_computed_once_per_record() -> None:
     assert tasks.ranking(session, other).tasks == [(7, "other")]
 
 
-def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
+def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
     of = observe(machine, records=records())
@@ -142,15 +142,13 @@ def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
         (["/a.service"], 7, ""),
     ],
 )
-def test_an_owner_is_a_unit_a_container_or_what_started_it(
-    group: Any, parent: Any, owner: str
-) -> None:
+def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, owner: str) -> None:
     details = {"4502": {"group": group, "parent": parent}}
     session, _ = observe(guest(), records=records(details=details))
     assert tasks.owner_name(session, 4502) == owner
 
 
-def test_tasks_of_one_owner_are_one_line_if_chosen() -> None:
+def test_tasks_of_one_owner_can_be_grouped() -> None:
     details = DETAILS | {"4509": DETAILS["4502"]}
     of = observe(guest(), records=records(details=details))
     lines = panels.who_runs(*of, Choice(by_owner=True), 97, 10)
@@ -162,7 +160,7 @@ def test_tasks_of_one_owner_are_one_line_if_chosen() -> None:
     assert text(of, 97, 10)[2].split()[0] == "cc1plus", "tasks are kept beside"
 
 
-def test_without_tasks_one_line_shows_why() -> None:
+def test_a_line_gives_the_reason_for_missing_tasks() -> None:
     machine = guest()
     missing = [*NO_PMU, Missing("tasks", "hidepid=invisible hides them")]
     machine.hello = dataclasses.replace(machine.hello, missing=missing)
@@ -176,7 +174,7 @@ def test_without_tasks_one_line_shows_why() -> None:
     assert text(observe(guest(idle)), 36, 2)[1] == "  no task has run for a noticeable …"
 
 
-def test_a_click_on_a_task_finds_its_cpu() -> None:
+def test_a_click_on_a_task_selects_its_cpu() -> None:
     of = observe(guest(), records=records())
     for height, cpus in ((10, [None, None, 0, 1, 0, 0, 1]), (3, [None, 0, 1])):
         assert [target for _, target in panels.who_runs(*of, Choice(), 97, height)] == cpus

@@ -1,4 +1,4 @@
-"""What is where on a canvas of lines."""
+"""Positions on a canvas of lines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from textual.strip import Strip
 from perftop.draw import strips
 
 
-async def test_below_the_last_line_there_is_none() -> None:
-    """A click there chooses nobody."""
+async def test_no_line_exists_below_the_last_one() -> None:
+    """A click there selects nothing."""
 
     async with running_app(Machine(cores=2)) as run:
         grid = run.grid
@@ -24,18 +24,18 @@ async def test_below_the_last_line_there_is_none() -> None:
         assert grid.choice.cpu == before
 
 
-def feet(*texts: str) -> list[strips.Line]:
+def fixed_lines(*texts: str) -> list[strips.Line]:
     return [([(text, "text")], "calm") for text in texts]
 
 
-async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() -> None:
+async def test_fixed_lines_are_at_the_bottom_and_others_scroll_above() -> None:
     async with running_app(Machine(cores=29, threads=1), (100, 20)) as run:
         grid = run.grid
-        # The grid has feet of its own.
+        # The grid would set its own fixed lines.
         grid._draw_fixed_lines = Mock()  # type: ignore[method-assign]
         grid.feet = []
         before = grid.height
-        grid.feet = feet("first", "second")
+        grid.feet = fixed_lines("first", "second")
         grid._paint()
         assert [line.text.rstrip() for line in shown(run)[-2:]] == ["first", "second"]
         assert grid.height == before - 2
@@ -50,10 +50,10 @@ async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() 
 async def test_only_changed_fixed_lines_are_drawn() -> None:
     async with running_app(Machine(cores=29, threads=1)) as run:
         grid = run.grid
-        grid.feet = feet("first", "second", "third")
+        grid.feet = fixed_lines("first", "second", "third")
         grid._paint()
         built = grid.built
-        grid.feet = feet("first", "other", "third")
+        grid.feet = fixed_lines("first", "other", "third")
         grid._paint()
         assert grid.built == built + 1
         assert [line.text.rstrip() for line in shown(run)[-3:]] == ["first", "other", "third"]

@@ -1,4 +1,4 @@
-"""Which episodes are drawn at a moment, and the sentences of those that have ended."""
+"""The episodes shown at a given time, and the sentences of ended ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 S = 10**9
 
 
-def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_end() -> None:
+def test_a_played_recording_shows_the_episodes_of_the_current_time() -> None:
     session, interval = observe(Machine(cores=2))
     assert interval.seq, "as it is played, not looked up"
     now_ns = interval.time_ns
@@ -30,7 +30,7 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
     assert episodes_during(session, interval) == [here]
 
 
-def test_each_sentence_is_made_once_for_its_episodes_and_room() -> None:
+def test_sentences_are_cached_by_episodes_and_width() -> None:
     session, _ = observe(Machine())
     ended = [Episode("turbo-drop", [cpu], S, 2 * S, 1e8 * cpu, "thermal") for cpu in range(300)]
     for some in ([one] for one in ended):

@@ -1,4 +1,4 @@
-"""The order of rows, and what of them does not depend on which are let through."""
+"""The order of rows, and values that filters must not change."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> 
 
 
 @pytest.mark.parametrize("key", ["lp0", "util", "busy_hz"])
-def test_rows_are_sorted_by_whatever_the_table_has(key: str) -> None:
+def test_rows_can_be_sorted_by_all_columns_of_the_table(key: str) -> None:
     does = {cpu: CpuLoad(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
     does |= {cpu: CpuLoad(0.0) for cpu in range(4, 8)}
     assert order(Machine(does=does), key) == [3, 2, 1, 0]
     assert order(Machine(does=does), key, reverse=True) == [0, 1, 2, 3]
 
 
-def test_rows_are_sorted_by_the_number_that_they_show() -> None:
-    """The busiest CPU's: core 0 has the highest IPC, of a sibling that hardly runs."""
+def test_rows_are_sorted_by_the_displayed_value() -> None:
+    """That of the busiest CPU: core 0 has the highest IPC, but of a sibling that hardly runs."""
     does = {
         0: CpuLoad(0.9, ipc=1.0),
         4: CpuLoad(0.05, ipc=3.0),
@@ -50,14 +50,14 @@ def test_rows_are_sorted_by_the_number_that_they_show() -> None:
 
 
 def test_unknown_values_come_last_in_both_orders() -> None:
-    """Core 1 was halted throughout: it has no clock."""
+    """Core 1 was halted all the time: it has no clock."""
     does = {0: CpuLoad(0.5, 2e9), 1: CpuLoad(0.0), 2: CpuLoad(0.5, 3e9), 3: CpuLoad(0.5, 2.5e9)}
     does |= {cpu: CpuLoad(0.0) for cpu in range(4, 8)}
     assert order(Machine(does=does), "busy_hz") == [2, 3, 0, 1]
     assert order(Machine(does=does), "busy_hz", reverse=True) == [0, 3, 2, 1]
 
 
-def test_rows_keep_their_places_for_what_nobody_sees() -> None:
+def test_invisible_differences_do_not_move_rows() -> None:
     does = {cpu: CpuLoad(0.5 + 1e-5 * cpu) for cpu in range(8)}
     assert order(Machine(does=does), "util") == [0, 1, 2, 3]
 
@@ -76,7 +76,7 @@ def test_victims_come_before_busy_cores() -> None:
     assert arranged_rows(places, choice, session, interval)[0] == 2
 
 
-def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
+def test_a_core_is_also_compared_with_filtered_out_ones() -> None:
     session, interval = observe(Machine(does={2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}))
     alone = Reader(session, Places(session, frozenset({2}))).read(interval).is_alone
     assert alone.tolist() == [True]
@@ -84,7 +84,7 @@ def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
     assert every.tolist() == [False, False, True, False]
 
 
-def test_a_filter_that_lets_nobody_through_moves_no_column() -> None:
+def test_a_filter_without_matches_does_not_move_columns() -> None:
     session, _ = observe(Machine())
     every, nobody = (
         columns.grid_columns(session, Places(session, mask), 120)
@@ -93,13 +93,13 @@ def test_a_filter_that_lets_nobody_through_moves_no_column() -> None:
     assert every == nobody
 
 
-def test_a_core_among_packages_keeps_the_name_of_its_own() -> None:
+def test_a_core_name_includes_its_package_if_there_are_several() -> None:
     session, _ = observe(Machine())
     session.topology[1] = replace(session.topology[1], package=1)
     assert Places(session, frozenset({0})).name(0, "util") == "0:0"
 
 
-def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
+def test_a_heading_counts_the_selected_cpus() -> None:
     of = Machine(does={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
     session, interval = observe(of)
     session.shown = [0, 1, 2, 3]
@@ -109,12 +109,12 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])
-async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
+async def test_lines_cached_before_a_filter_are_not_used(name: str) -> None:
     async with running_app(Machine()) as run:
         screen = run.monitor
         await run.pilot.press(*"4231")
         await run.pilot.press("4" if name == "overview" else "1")
-        await screen.action_view(name)  # which has no size before the next layout
+        await screen.action_view(name)  # it has no size before the next layout
         view = screen.view
         screen.choice.filter = parse("0")
         screen._apply_filter()
@@ -123,7 +123,7 @@ async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) ->
         assert screen.choice.cpu == 0
 
 
-async def test_clocks_of_the_overview_are_shown_in_the_chosen_units() -> None:
+async def test_clocks_of_the_overview_have_the_selected_unit() -> None:
     async with running_app(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.monitor

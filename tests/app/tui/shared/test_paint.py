@@ -1,4 +1,4 @@
-"""Ready strips against the ordinary way of drawing them, and what is written of them."""
+"""Pre-rendered strips, compared with Textual's ordinary drawing, and the bytes written for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUNS = st.lists(
 
 
 def cells(text: str) -> list[tuple[str, Style]]:
-    """What a terminal shows after this: character by character with its style."""
+    """The terminal's content after this output: characters with their styles."""
     results: list[tuple[str, Style]] = []
     for decoded in AnsiDecoder().decode(text):
         styles = [Style() for _ in decoded.plain]
@@ -40,7 +40,7 @@ def cells(text: str) -> list[tuple[str, Style]]:
             for i in range(span.start, span.end):
                 styles[i] = Style.combine([styles[i], Style.parse(str(span.style))])
         results += zip(decoded.plain, styles, strict=True)
-    # A space shows its ground only.
+    # A space shows its background only.
     return [(c, Style(bgcolor=s.bgcolor) if c == " " else _plain(s)) for c, s in results]
 
 
@@ -53,14 +53,16 @@ def plain(strip: Strip) -> Strip:
 
 
 @given(RUNS, st.sampled_from([INK, CHOSEN]), st.integers(1, 60))
-def test_the_terminal_shows_the_same(runs: list[Run], ink: Ink, size: int) -> None:
+def test_the_terminal_shows_the_same_as_with_ordinary_strips(
+    runs: list[Run], ink: Ink, size: int
+) -> None:
     ready = ready_strip(runs, ink, size, ascii_=False)
     assert cells(ready.render(CONSOLE)) == cells(plain(ready).render(CONSOLE))
     assert ready.cell_length == size == len(ready.text)
 
 
 @given(RUNS, st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True))
-def test_cut_like_any_strip(runs: list[Run], cuts: list[int]) -> None:
+def test_strips_are_cut_like_ordinary_ones(runs: list[Run], cuts: list[int]) -> None:
     ready = ready_strip(runs, INK, 40, ascii_=False)
     items = sorted(cuts)
     for mine, other in zip(ready.divide(items), plain(ready).divide(items), strict=True):
@@ -70,17 +72,17 @@ def test_cut_like_any_strip(runs: list[Run], cuts: list[int]) -> None:
 
 
 @given(RUNS, st.integers(0, 39), st.integers(1, 40))
-def test_cropped_like_any_strip(runs: list[Run], start: int, length: int) -> None:
+def test_strips_are_cropped_like_ordinary_ones(runs: list[Run], start: int, length: int) -> None:
     ready, end = ready_strip(runs, INK, 40, ascii_=False), min(40, start + length)
     assert ready.crop(start, end).text == plain(ready).crop(start, end).text
     assert ready.crop_extend(start, 44, None).text == plain(ready).crop_extend(start, 44, None).text
 
 
 @given(RUNS, st.integers(0, 7), st.integers(0, 7), st.sampled_from(["text", "badge", "dim"]))
-def test_a_line_in_place_of_another_looks_as_if_drawn_again(
+def test_a_partly_rewritten_line_looks_as_if_redrawn(
     runs: list[Run], first: int, last: int, key: str
 ) -> None:
-    """Some of its runs are others, of as many cells."""
+    """Some of its runs differ, with the same number of cells."""
     first, last = sorted((first, last))
     others = [("?" * len(text), key) for text, _ in runs[first:last]]
     before, after = (
@@ -97,7 +99,7 @@ def test_a_line_in_place_of_another_looks_as_if_drawn_again(
     assert terminal.looks(40, 0) == meant.looks(40, 0)
 
 
-def test_only_differing_parts_of_a_line_are_written() -> None:
+def test_only_changed_parts_of_a_line_are_written() -> None:
     before, after, longer = (
         ready_strip([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
         for number in ("12", "13", "100")
@@ -119,38 +121,38 @@ def test_whole_lines_are_not_copied() -> None:
     assert ready.crop_extend(0, 10, None) is ready
 
 
-def test_another_terminal_gets_its_own_colours() -> None:
-    """A line that was made for 24-bit colours and is drawn by a console with 16."""
+def test_a_terminal_with_fewer_colours_gets_its_own_ones() -> None:
+    """A line rendered for 24-bit colours is drawn by a console with 16."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
     ink = Ink({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
     assert "38;2" not in ready_strip([("abc", "text")], ink, 3, ascii_=False).render(console)
 
 
-def test_a_terminal_of_256_colours_gets_those_that_all_have() -> None:
+def test_a_terminal_of_256_colours_gets_fixed_colours_only() -> None:
     result = _ink("perftop-dark", "chosen", no_color=False, system=ColorSystem.EIGHT_BIT)
     written = result.write([("abc", "alarm")], 3)
     assert "38;5;203" in written
     assert "48;5;235" in written
 
 
-def test_ascii() -> None:
+def test_ascii_replaces_other_characters() -> None:
     assert ready_strip([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
 
 
-def test_only_the_colour_of_letters_is_switched_on_one_ground() -> None:
+def test_only_the_foreground_is_switched_on_one_background() -> None:
     text = ready_strip([("a", "lp0"), ("b", "lp1"), ("c", "alarm")], INK, 3, ascii_=False).render(
         CONSOLE
     )
-    assert text.count("48;2") == 2  # at the start, and where it gets bold
+    assert text.count("48;2") == 2  # at the start, and where bold starts
 
 
-def test_without_colour_what_is_lost_is_as_bright_as_the_words_around_it() -> None:
+def test_losses_are_as_bright_as_other_text_without_colour() -> None:
     styles = _ink("perftop-dark", "victim", True, ColorSystem.TRUECOLOR).styles
     assert styles["alarm"] == styles["bright"]
     assert styles["alarm"] != styles["text"]
 
 
-def test_cells_below_a_scrollbar_are_not_written() -> None:
+def test_cells_behind_a_scrollbar_are_not_written() -> None:
     before, after = (
         ready_strip([(text, "text")], INK, 4, ascii_=False) for text in ("1234", "1235")
     )

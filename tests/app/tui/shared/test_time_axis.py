@@ -1,4 +1,4 @@
-"""The axis of time as text: which cell is which moment, and what stands there."""
+"""The time axis as text: the times of cells, and their content."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ AXES = st.builds(
 
 
 @given(AXES)
-def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
+def test_the_last_bin_contains_the_current_time(a: time_axis.Axis) -> None:
     assert a.bin(a.now_ns) == a.columns - 1
     assert a.edges[-1] == a.now_ns
     assert len(a.edges) == a.columns + 1
@@ -54,14 +54,14 @@ def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
 
 
 @given(st.integers(0, 10**16), st.sampled_from([5.0, 60.0, 600.0, 3600.0]), st.integers(12, 300))
-def test_the_finest_on_which_the_window_has_room(now_ns: int, window_s: float, room: int) -> None:
+def test_the_axis_has_the_finest_bins_that_fit(now_ns: int, window_s: float, room: int) -> None:
     a = time_axis.fit_axis(now_ns, window_s, room)
     assert a.cells == room
     assert window_s * 1e9 <= a.columns * a.bin_ns <= 1.1 * window_s * 1e9
 
 
 @given(st.floats(1.0, 60.0), st.integers(40, 240))
-def test_a_short_history_fills_it(past_s: float, room: int) -> None:
+def test_a_short_history_fills_the_axis(past_s: float, room: int) -> None:
     now_ns = 500 * S
     first_ns = now_ns - round(past_s * S)
     a = time_axis.fit_axis(now_ns, 60.0, room, first_ns)
@@ -70,28 +70,28 @@ def test_a_short_history_fills_it(past_s: float, room: int) -> None:
 
 
 @pytest.mark.parametrize("room", [60, 150])
-def test_the_axis_changes_seldom_while_the_history_grows(room: int) -> None:
+def test_the_axis_rarely_changes_while_the_history_grows(room: int) -> None:
     axes = [time_axis.fit_axis(500 * S, 60.0, room, (500 - past_s) * S) for past_s in range(1, 90)]
     lengths = [a.bin_ns for a in axes]
     assert lengths == sorted(lengths)
     assert len({*lengths}) == 6
 
 
-def test_bins_stay_what_they_are_while_time_goes_on() -> None:
+def test_bin_edges_do_not_move_as_time_passes() -> None:
     before, after = made(60.05, room=50), made(61.35, room=50)
     assert before.bin_ns == 1250 * MS
     assert after.end_ns == before.end_ns + before.bin_ns
     assert list(before.edges[1:-1]) == list(after.edges[:-2])
 
 
-def test_a_moment_is_in_the_bin_that_ends_with_it() -> None:
+def test_a_time_belongs_to_the_bin_that_ends_with_it() -> None:
     a = made()
     assert (a.start_ns, a.bin_ns) == (0, S)
     assert [a.bin(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
 
 
-def test_a_moment_at_the_end_of_the_axis_is_beyond_it() -> None:
-    """The next bin, which comes with the next sample, holds it."""
+def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
+    """It belongs to the next bin, which arrives with the next sample."""
     a = made()
     before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
@@ -103,7 +103,7 @@ def test_a_moment_at_the_end_of_the_axis_is_beyond_it() -> None:
 
 
 def test_ticks_are_at_round_clock_times() -> None:
-    # Cells of 1 s, the first of which begins at 22:14:04.
+    # Cells of 1 s, starting at 22:14:04.
     axis = made(64.0)
     assert time_axis.ticks(axis, unix) == [
         (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
@@ -114,7 +114,7 @@ def test_ticks_are_at_round_clock_times() -> None:
 
 
 def _ticks(a: time_axis.Axis) -> dict[int, int]:
-    """Unix times by cell, as they are written; of the day of raw 0."""
+    """Unix times by cell, as printed, on the day of raw 0."""
     results = {}
     day = time.gmtime(WALL_S)
     for at, text in time_axis.ticks(a, unix):
@@ -128,12 +128,12 @@ def _ticks(a: time_axis.Axis) -> dict[int, int]:
     st.sampled_from([5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0]),
     st.integers(20, 240),
 )
-def test_a_tick_is_where_its_time_begins(now_ns: int, window_s: float, room: int) -> None:
+def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
     a = time_axis.fit_axis(now_ns, window_s, room)
     result = _ticks(a)
     for at, moment_s in result.items():
         since_ns = (moment_s - WALL_S) * S - a.start_ns
-        if abs(since_ns) < 12 * 3600 * S:  # of the same day
+        if abs(since_ns) < 12 * 3600 * S:  # on the same day
             assert since_ns // a.bin_ns == at
     apart = [b - a for a, b in pairwise(sorted(result))]
     assert not apart or max(apart) - min(apart) <= 1
@@ -141,7 +141,7 @@ def test_a_tick_is_where_its_time_begins(now_ns: int, window_s: float, room: int
 
 @pytest.mark.parametrize("window_s", [5.0, 60.0, 600.0])
 @pytest.mark.parametrize("room", [30, 48, 130, 210])
-def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, room: int) -> None:
+def test_there_are_always_ticks_whose_labels_do_not_touch(window_s: float, room: int) -> None:
     a = made(1000.0, window_s, room)
     ticks = time_axis.ticks(a, unix)
     assert ticks
@@ -154,7 +154,7 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
         assert start < 0 or start + len(name) > room or text[start:].startswith(name)
 
 
-# --- what went on
+# --- episodes
 
 
 def text(a: time_axis.Axis, *episodes: Episode) -> str:
@@ -166,12 +166,12 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
     return Episode(kind, [0], round(start_s * S), end_ns)
 
 
-def test_an_episode_is_marked_where_it_begins_and_stroked_while_it_lasts() -> None:
+def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration() -> None:
     drawn = text(made(), drop(10, 13.5))
     assert drawn == "─" * 10 + "▼━━━" + "─" * 46
 
 
-def test_running_episodes_are_drawn_up_to_the_moment() -> None:
+def test_running_episodes_are_drawn_up_to_the_current_time() -> None:
     a = made(59.5)
     assert text(a, drop(57)).endswith("─▼━━")
     back = made(40.0)
@@ -185,7 +185,7 @@ def test_earlier_episodes_have_no_mark() -> None:
     assert text(made(100), drop(30, 40)) == "─" * 60
 
 
-def test_an_episode_without_length_has_a_mark() -> None:
+def test_an_episode_of_zero_length_has_a_mark() -> None:
     assert text(made(), drop(10, 10, "online")) == "─" * 10 + "•" + "─" * 49
 
 
@@ -194,7 +194,7 @@ def test_an_episode_without_length_has_a_mark() -> None:
     [("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
      ("never heard of", ("│", "text"))],
 )  # fmt: skip
-def test_the_mark_shows_how_bad_it_is(kind: str, run: Run) -> None:
+def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
     assert time_axis.episode_mark(drop(1, kind=kind)) == run
     assert ascii_text(run[0]).isascii()
 
@@ -204,11 +204,11 @@ def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
     for order in ((mild, bad), (bad, mild)):
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
         keys = [key for _, key in time_axis.axis_rule(made(), order)]
-        assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both are over
+        assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both have ended
         assert time_axis.start_marks(made(), order) == {10: ("▼", "over")}
 
 
-def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
+def test_episodes_running_at_the_displayed_time_are_red() -> None:
     past, now = drop(10, 20, "throttle"), drop(40)
 
     def keys(shown_s: int) -> set[str]:
@@ -219,7 +219,7 @@ def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
     assert keys(15) == {"alarm"}
 
 
-def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
+def test_all_kinds_have_their_own_sign_in_ascii_too() -> None:
     signs = [time_axis.episode_mark(drop(1, kind=kind))[0] for kind in KINDS]
     assert (
         len({*signs, time_axis.episode_mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
@@ -228,8 +228,8 @@ def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
     assert all(cell_len(sign) == 1 for sign in signs)
 
 
-def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> None:
-    """Nothing had been seen of it for 5 s before it was given up."""
+def test_an_episode_that_ended_retroactively_is_drawn() -> None:
+    """It ended when it had not been seen for 5 s."""
     session = Session(hello())
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
     session.ended.extend([old, seen, given_up])
@@ -237,7 +237,7 @@ def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> No
     assert time_axis.episodes(made(100), session) == [now, seen]
 
 
-# --- where history begins
+# --- start of the history
 
 
 def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
@@ -259,7 +259,7 @@ def ticked(text: str) -> str:
     return "".join(time_axis.TICK_SIGN if at in cells else char for at, char in enumerate(text))
 
 
-def test_unkept_time_is_blank_with_the_start_of_history() -> None:
+def test_dropped_time_is_blank_and_labelled_with_the_start_of_the_history() -> None:
     assert line(30.5) == ticked("history from 22:14:30 ".rjust(30) + "─" * 30)
     assert line(15.5) == ticked("from 22:14:15 ".rjust(15) + "─" * 45)
     assert line(5.5) == ticked(" " * 5 + "─" * 55)
@@ -267,8 +267,8 @@ def test_unkept_time_is_blank_with_the_start_of_history() -> None:
     assert line(60.5) == "history from 22:15:00 ".rjust(60)
 
 
-def test_clock_times_share_the_line_of_episodes_in_low_charts() -> None:
-    """The times may cover strokes of ended episodes."""
+def test_clock_times_and_episodes_share_a_line_in_low_charts() -> None:
+    """The labels may cover strokes of ended episodes."""
     assert line(0, drop(10, 61), inside=True) == "─" * 10 + "▼" + "━" * 49
     output = line(0, drop(10, 31), inside=True)
     assert output == "─" * 10 + "▼" + "━" * 14 + " 22:14:30 ───── 22:14:45 ──────────"
@@ -283,8 +283,8 @@ def dots(now_s: float = 100.0, **more: int) -> time_axis.Axis:
     return replace(time_axis.Axis(100 * S, S, 40, round(now_s * S)), **more)
 
 
-def test_an_edge_belongs_to_the_earlier_bin_and_a_start_there_to_the_later_one() -> None:
-    """As a CPU that goes offline at the moment of the newest sample."""
+def test_an_end_on_an_edge_belongs_to_the_earlier_bin_and_a_start_to_the_later() -> None:
+    """An example is a CPU that goes offline at the time of the newest sample."""
     a = dots(cell_columns=2)
     assert a.cells == 20
     assert a.cells_of(Episode("offline", [0], 100 * S)) is None
@@ -292,7 +292,7 @@ def test_an_edge_belongs_to_the_earlier_bin_and_a_start_there_to_the_later_one()
     assert a.cells_of(Episode("offline", [0], 0, 64 * S)) == (range(2), False)
 
 
-def test_there_is_no_axis_before_the_history() -> None:
+def test_no_axis_is_drawn_before_the_history() -> None:
     a = dots(first_ns=91 * S + 1)
     assert a.known_columns == 9
     assert text(a) == " " * 31 + "─" * 9
@@ -300,7 +300,7 @@ def test_there_is_no_axis_before_the_history() -> None:
     assert strips.text(time_axis.times_line(a, time_axis.ticks(a, unix))).strip() == ""
 
 
-def test_times_without_room_at_an_end_are_left_out() -> None:
+def test_labels_without_room_at_an_end_are_omitted() -> None:
     a = dots()
     ticks = time_axis.ticks(a, lambda ns: ns / 1e9)
     assert [cell for cell, _ in ticks] == [0, 15, 30]
@@ -311,7 +311,7 @@ def test_times_without_room_at_an_end_are_left_out() -> None:
     ("at_s", "step_s", "drawn"),
     [(0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00")],
 )
-def test_relative_times_of_a_long_axis_are_hours_and_minutes(
+def test_relative_times_on_a_long_axis_have_hours_and_minutes(
     at_s: float, step_s: float, drawn: str
 ) -> None:
     assert time_axis.relative_time(round(at_s * S), round(step_s * S)) == drawn
@@ -326,7 +326,7 @@ def test_an_axis_may_have_a_zero_instead_of_clock_times() -> None:
     )
 
 
-# --- the values of bins
+# --- values of bins
 
 
 class EdgeHistory:
@@ -343,7 +343,7 @@ class EdgeHistory:
         return np.stack([edges[:-1], edges[1:]], axis=1).astype(float)
 
     def read(self, now_ns: int, bins: int = 8, bin_ns: int = 1000) -> int:
-        """Returns how many bins were looked up; checks the values of all bins."""
+        """Returns the number of bins that were read; checks the values of all bins."""
         self.looked_up = 0
         axis = time_axis.Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, bins, now_ns)
         new_bins = self.bins.read(self, axis)  # type: ignore[arg-type]
@@ -354,25 +354,25 @@ class EdgeHistory:
         return new_bins
 
 
-def test_only_the_newest_bins_are_looked_up() -> None:
+def test_only_the_newest_bins_are_read() -> None:
     history = EdgeHistory()
     moments = 20_000, 20_400, 20_900, 21_000, 21_000, 24_200, 25_000
     assert [history.read(now_ns) for now_ns in moments] == [8, 1, 1, 1, 0, 4, 1]
 
 
 @pytest.mark.parametrize("now_ns", [20_399, 12_000, 28_001, 99_000])
-def test_all_bins_are_looked_up_for_an_earlier_or_a_far_later_moment(now_ns: int) -> None:
+def test_all_bins_are_read_for_earlier_and_much_later_times(now_ns: int) -> None:
     history = EdgeHistory()
     history.read(20_400)
     assert history.read(now_ns) == 8
 
 
-def test_all_bins_are_looked_up_if_bins_or_the_begin_of_the_history_changed() -> None:
+def test_all_bins_are_read_if_they_or_the_start_of_the_history_changed() -> None:
     history = EdgeHistory()
     history.read(20_400)
     assert history.read(20_400, bins=5) == 5
     assert history.read(20_400, bins=5, bin_ns=2000) == 5
-    history.begin_ns = 600_000  # the oldest part was dropped, but the bins still show it
+    history.begin_ns = 600_000  # the oldest part was dropped, but bins still show it
     assert history.read(20_500, bins=5, bin_ns=2000) == 1
     history.begin_ns = 100_000
     assert history.read(20_500, bins=5, bin_ns=2000) == 5

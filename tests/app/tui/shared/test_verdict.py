@@ -1,4 +1,4 @@
-"""The verdict on the screen is the first line of `why` over the same samples."""
+"""The verdict on the screen equals the first line of `why` for the same samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOGS = {
 
 
 def sharing() -> Iterator[wire.Message]:
-    """Two tasks that share CPU 1, each with a half of it."""
+    """Two tasks that share CPU 1 equally."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     yield machine.hello
     for seq in range(141):
@@ -52,7 +52,7 @@ def watched(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verd
 
 
 def first_line(messages: list[wire.Message], until_ns: int) -> str:
-    """Line 1 of `why` over the last seconds up to this time."""
+    """The first line of `why` for the last seconds up to this time."""
     hello, *rest = messages
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
@@ -63,7 +63,7 @@ def first_line(messages: list[wire.Message], until_ns: int) -> str:
 
 
 @pytest.mark.parametrize("spec", ["", "sim:guest,cpus=4", "sim:steady,cpus=4", "sim:idle,cpus=2"])
-def test_the_verdict_is_line_1_of_why_over_the_same_samples(spec: str) -> None:
+def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
     messages = exported.messages(spec, 14) if spec else [*sharing()]
     _, verdicts = watched(messages)
     for until_ns, verdict in verdicts[4::3]:
@@ -80,8 +80,8 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
     assert ("50 %", "alarm") in output
 
 
-def test_there_is_always_a_sentence() -> None:
-    """At first "Watching", then the verdict; a past moment has a sentence of its own."""
+def test_a_sentence_is_always_shown() -> None:
+    """First "Watching", then the verdict; a past time has its own sentence."""
     messages = exported.messages("sim:steady,cpus=2", 14)
     session, verdicts = watched(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
@@ -95,8 +95,8 @@ def test_there_is_always_a_sentence() -> None:
     assert then.text.startswith("Nothing slowed this machine down (0.")
 
 
-def test_red_comes_at_once_and_goes_after_three_seconds() -> None:
-    """The tasks stop after 14 s; then they are named for a minute as the last cause."""
+def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
+    """The tasks stop after 14 s, and are named as the last cause for a minute."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     quiet: list[wire.Message] = [machine.frame(seq) for seq in range(800)]
     _, verdicts = watched([*sharing(), *quiet[141:]])
@@ -106,10 +106,10 @@ def test_red_comes_at_once_and_goes_after_three_seconds() -> None:
     assert not any("hogA" in piece for piece in verdicts[-1][1].pieces)
 
 
-def test_a_screen_that_draws_late_does_not_read_history_again(
+def test_a_late_screen_does_not_read_the_history_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A busy machine draws late; reading ten seconds again each time would make it later still."""
+    """A busy machine draws late; reading ten seconds again each time would delay it further."""
 
     def read_again(*_: object) -> None:
         raise AssertionError
