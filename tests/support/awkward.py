@@ -1,6 +1,5 @@
-"""Makes a recording with everything that is hard to export: a CPU that goes offline and returns, a
-counter that jumps, a lost frame, a core with bounds only, and a reason that needs escapes. Run this
-file to write the recording again."""
+"""Makes a recording that is hard to export: a CPU goes offline and returns, a counter jumps, a core
+has only bounds, a frame is lost, and a reason needs escapes. Run this file to rewrite it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ JUMPS_AT, LOST_AT = 10, 20
 
 
 def hello(result: wire.Hello) -> wire.Hello:
-    """Hello in which CPUs 1 and 3 lack the counter for SMT states, and no CPU counts SMIs."""
+    """A hello in which CPUs 1 and 3 lack the counter of SMT states, and no CPU counts SMIs."""
     blocks = []
     for block in result.blocks:
         counters = [

@@ -112,7 +112,7 @@ def directory(cc: str, build: str, shared: Path) -> Path:
 
 
 def cases() -> Iterator[Any]:
-    """Compiler, build and program of each case; cases other than the daily builds run at night."""
+    """Compiler, build and program of each case; all except the daily builds run at night."""
     for cc, build in product(("cc", "clang"), BUILDS):
         for program in sorted(PROGRAMS - LEFT_OUT[build]):
             marks = [] if (cc, build) in DAILY else [pytest.mark.nightly]

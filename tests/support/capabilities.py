@@ -1,5 +1,5 @@
-"""The capabilities of the process that runs the tests: a container's root lacks some, and a user
-may have some. As a program it prints which privileged tests can run here."""
+"""The capabilities of the process that runs the tests: root in a container lacks some, and a user
+may have some. Run as a program it prints which privileged tests can run here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def setpriv(*capabilities: int) -> str:
 
 
 # --- which privileged tests can run here ----------------------------------------------------------
-# The reasons are those with which the tests skip themselves; '' where the tests can run.
+# The reasons with which the tests are skipped; '' if they can run.
 
 DROPPED = (access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_OVERRIDE)
 """Capabilities whose loss is tested."""

@@ -1,5 +1,5 @@
-"""Simulates a chain of known work on a CPU with given clocks and halts: what a probe would measure
-on the way from idle to load. It uses no arithmetic of perftop."""
+"""Simulates a chain of known work on a CPU with given clocks and halts, as a probe measures it
+on the way from idle to load. It uses none of perftop's arithmetic."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(
     noise: np.random.Generator | None = None, stamp: int = 0, phases: Sequence[float] = (),
     counter: float | None = None, running: Sequence[int] = (), **around: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """A run as the probe reports it. `preempted`: indices of the halts in which another task is
+    """A run as reported by the probe. `preempted`: indices of the halts in which another task is
     known to run. `phases`: start times in s of the phases after the first. `counter`: counted
     cycles per true cycle; `running`: indices of the halts in which the counter continues, because
     only the chain stops."""
@@ -83,7 +83,7 @@ def run(
 
 
 def answer(*runs: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The answer of a probe; cycles were counted if all runs have them."""
+    """The answer of a probe, with cycles if all runs have them."""
     uncounted = any(run["chunks"]["cycles"] is None for run in runs)
     return {
         "host": "n1", "model": "Xeon", "virtualisation": None, "cpu": 3, "isa": "scalar",

@@ -1,5 +1,4 @@
-"""How eyes perceive colours: luminance, contrast, distance, and eyes that lack one kind of
-cones."""
+"""Perception of colours: luminance, contrast, distance, and eyes that lack one kind of cones."""
 
 from __future__ import annotations
 

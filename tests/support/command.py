@@ -1,4 +1,4 @@
-"""Runs perftop and perfprobe, to their end or while a test interacts with them."""
+"""Runs perftop and perfprobe, to completion or while a test interacts with them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def run(*arguments: str, program: str = "perftop", **more: Any) -> subprocess.Co
 def python(
     code: str, *through: str, check: bool = True, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Runs code in an interpreter of its own; `through` is a program, with options, that starts the
-    interpreter."""
+    """Runs code in a new interpreter; `through` is a program, with options, that starts it."""
     return subprocess.run(
         [*through, sys.executable, "-c", code],
         capture_output=True, text=True, timeout=MAX_WAIT_S, check=check, **more,
@@ -50,13 +49,13 @@ def python(
 
 
 def runs_here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs perftop in this process, which saves the start of an interpreter; its probe is a child
-    process. Not for tests that kill perftop, or in which a CMD prints."""
+    """Runs perftop in this process, to save the start of an interpreter; its probe is a child
+    process. Not for tests that kill perftop or in which CMD prints."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             status = cli.main([*arguments])
-        except SystemExit as ended:  # of argparse
+        except SystemExit as ended:  # raised by argparse
             assert isinstance(ended.code, int)
             status = ended.code
     message, complained = (each.detach().getvalue().decode() for each in (out, err))
@@ -69,7 +68,7 @@ def lines(text: str, kind: str | None = None) -> list[Line]:
 
 
 def stat(*arguments: str) -> list[Line]:
-    """The lines of a `stat --json`, which must succeed."""
+    """The lines of a `stat --json`, which must exit with 0."""
     result = runs_here("stat", "--json", *arguments)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -78,8 +77,8 @@ def stat(*arguments: str) -> list[Line]:
 
 @contextlib.contextmanager
 def running_command(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a program. At the end of the block, also after a failure, the program is killed if it
-    still runs, and reaped."""
+    """Starts a program. At the end of the block, even after a failure, a program that still runs is
+    killed, and reaped."""
     with subprocess.Popen(command, **more) as process:
         try:
             yield process
@@ -110,7 +109,7 @@ def read_some(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def children(pid: int) -> list[int]:
-    """The running processes that the first thread of `pid` started."""
+    """The running children of the first thread of `pid`."""
     with contextlib.suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
@@ -130,7 +129,7 @@ while os.getppid() == parent:
 
 @contextmanager
 def burning_cpu(cpu: int, name: str = "burns") -> Iterator[int]:
-    """Yields the PID of a busy process of that name, once it runs on that CPU."""
+    """Yields the PID of a busy process with this name, once it runs on this CPU."""
     command = [sys.executable, "-c", BURN, str(cpu), name]
     with running_command(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Samples in which counters advance as a test specifies, and tables of turbo ceilings."""
+"""Samples with counter increments that a test specifies, and tables of turbo ceilings."""
 
 from __future__ import annotations
 

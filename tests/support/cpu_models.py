@@ -1,4 +1,4 @@
-"""CPUID of some CPU models, for tests of the table of models."""
+"""CPUID of some CPU models, to test the table of models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ V3_BONNELL = (0x07280203, 0x2501)
 
 
 class Fake:
-    """The leaves of a table; subleaves are ignored."""
+    """Leaves from a table; subleaves are ignored."""
 
     def __init__(self, leaves: dict[int, Registers]) -> None:
         self.leaves = leaves
@@ -35,8 +35,8 @@ def machine(
     mhz: int = 0,
     **leaves: Registers,
 ) -> Leaves:
-    """An Intel CPU: leaf 0AH; 15H as (EBX, EAX, ECX), which is ratio and crystal; 16H; and
-    others."""
+    """An Intel CPU: leaf 0AH; 15H as (EBX, EAX, ECX), which are ratio and crystal; 16H; other
+    leaves."""
     table: dict[int, Registers] = {0: (0x20, 0x756E6547, 0x6C65746E, 0x49656E69)}
     if perfmon is not None:
         table[0x0A] = (perfmon[0], 0, 0, perfmon[1])

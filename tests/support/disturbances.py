@@ -15,8 +15,8 @@ WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
 
 def with_disturbances(messages: Sequence[TimedMessage], seed: int) -> Iterator[TimedMessage]:
     """Returns the messages with disturbances: rows that were read late, on another CPU or not at
-    all, values that another program wrote, absent blocks, a suspension, and counters that are taken
-    and given back."""
+    all, values that another program wrote, missing blocks, a suspend, and counters that are taken
+    and returned."""
     rng = random.Random(seed)
     for i, message in enumerate(messages):
         if not isinstance(message, wire.Frame):

@@ -55,8 +55,8 @@ ELSEWHERE = "--(source|host|attach|print|help|version|default)"
 
 
 def lines(text: str) -> Iterator[str]:
-    """The commands in a text, from fenced code and from code in a line. A command with parts to
-    choose from shows a form and is no example."""
+    """The commands in a text, from fenced and inline code. A command with alternatives shows a form
+    and is not an example."""
     fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     result = re.findall(r"^perf(?:top|probe) .*", fenced, re.MULTILINE)
     result += re.findall(r"`(perf(?:top|probe)(?: [^`]*)?)`", text)
@@ -81,7 +81,7 @@ def documents() -> dict[str, str]:
 
 
 def output(name: str, begins: str) -> list[str]:
-    """The output that a text shows: its fenced block that starts with `begins`."""
+    """The output that a text shows: the fenced block that starts with `begins`."""
     for block in re.findall(r"^```\n(.*?)^```", documents()[name], re.MULTILINE | re.DOTALL):
         if block.startswith(begins):
             return str(block).splitlines()
@@ -89,7 +89,7 @@ def output(name: str, begins: str) -> list[str]:
 
 
 def examples() -> dict[str, list[str]]:
-    """The commands by the first text that has them."""
+    """The commands, by the first text that has them."""
     known: set[str] = set()
     results: dict[str, list[str]] = {}
     for name, text in documents().items():

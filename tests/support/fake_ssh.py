@@ -6,7 +6,7 @@ which a test may rewrite at any time, with the behaviour of the host:
     other          like real, and its machine reports the identity of a different machine
     old            like other, and its probe does not support echo
     hang           nothing at all
-    garbage        bytes that are no stream
+    garbage        bytes that are not a stream
     banner         a line of the shell's start file, then the probe
     cut N          the probe, up to that byte; then the link breaks
     code CODE      that Python code
@@ -59,13 +59,13 @@ SAID = {
 
 
 class Hosts:
-    """The hosts of the fake ssh."""
+    """Hosts of the fake ssh."""
 
     def __init__(self, directory: Path) -> None:
         self.path = self._directory = directory
 
     def set(self, host: str, does: str) -> None:
-        """Sets the behaviour of a host from its next connection on."""
+        """Sets the behaviour of a host for its next connections."""
         new = self._directory / f".{host}"
         new.write_text(does, encoding="utf-8")
         new.rename(self._directory / host)
@@ -80,7 +80,7 @@ class Hosts:
 
 
 def install(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
-    """Puts the fake first in PATH."""
+    """Puts the fake ssh first in PATH."""
     (directory / "bin").mkdir()
     (directory / "hosts").mkdir()
     program = directory / "bin" / "ssh"

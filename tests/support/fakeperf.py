@@ -1,4 +1,4 @@
-"""A fake perf_event_open with a given number of counters, and machines with files of their PMUs."""
+"""A fake perf_event_open with a given number of counters, and the PMU files of several machines."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Kernel(perf_events.Kernel):
         moved: Mapping[str, int] | None = None,
         turns: Mapping[int, int] | None = None,
     ) -> None:
-        """`taken`: number of counters that another program holds, by CPU; groups that do not fit
-        beside it can be opened but never run. `turns`: number of counters, by CPU, that other
-        programs have at the moment: a pinned group takes them, and any other group waits."""
+        """`taken`: number of counters that another program holds, by CPU; groups that need
+        more than the rest can be opened but never run. `turns`: number of counters, by CPU, that
+        others use now: a pinned group takes them, and any other group waits."""
         self.counters = counters
         self.refuse = refuse
         self.calls: list[tuple[str, str | int, int]] = []  # what, which, leader
@@ -117,8 +117,8 @@ class Kernel(perf_events.Kernel):
             return Trial(counts, share if group.timed else 1.0, TICKS, 0.9)
 
     def _share(self, group: Group, cpu: int, free: int) -> float:
-        """Share of the time for which the group is on the counters: pinned groups always are, and
-        the other groups take turns on the rest, each as a whole."""
+        """Share of time for which the group is on the counters: pinned groups always are, and the
+        other groups take turns on the rest, each as a whole."""
 
         def needs(one: Group) -> int:
             return sum(self.opened[fd][0].core for fd in one.fds)
@@ -181,7 +181,7 @@ TIMES = ["perf_enabled_s", "perf_running_s"]
 
 
 class Leaves:
-    """CPUID with PMU version 4 or 5, and with a crystal."""
+    """CPUID with PMU version 4 or 5 and a crystal clock."""
 
     def __init__(self, version: int = 4, *, deprecated: bool = False, gp: int = 4) -> None:
         self._read: dict[int, cpuid.Registers] = {
@@ -215,7 +215,7 @@ def planner_of(
 
 
 def opened_parts(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
-    """All parts; the part of memory controllers is left out if there are none."""
+    """All parts, without that of memory controllers if there are none."""
     result = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
     return result if result[2].counters else [*result[:2], *result[3:]]
 

@@ -1,4 +1,4 @@
-"""Machines whose CPUs do what a test specifies, and a stream that the test drives."""
+"""Machines whose CPU activity is specified by a test, and a stream that the test drives."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class CpuLoad:
 
 @dataclass
 class Machine:
-    """Hello and frames of a machine whose CPUs have the activity in `does`. Counters advance at
-    constant rates from one frame to the next, also if a test changes `does` between them."""
+    """Hello and frames of a machine whose CPUs have the activity in `does`. Between two frames,
+    counters advance at constant rates, even if a test changes `does`."""
 
     cores: int = 4
     threads: int = 2
@@ -87,7 +87,7 @@ class Machine:
         return self.does.setdefault(number, CpuLoad())
 
     def frame(self, seq: int, **more: Any) -> Frame:
-        """The frame after `seq` samples. Counters start again if the previous frame had a higher
+        """The frame after `seq` samples. Counters restart if the previous frame had a higher
         `seq`."""
         if seq < self._seq:
             self._seq, self._sums = 0, {}
@@ -167,7 +167,7 @@ def observe(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, I
 
 
 def with_doubt(interval: Interval, cpu: int, key: str) -> Interval:
-    """The interval with one suspect counter of the CPU at this position and unchanged numbers."""
+    """The interval with a suspect counter of the CPU at this position; numbers are unchanged."""
     doubts = interval.doubts.copy()
     doubts[cpu, interval.keys.index(key)] = Doubt.JUMPED
     return dataclasses.replace(interval, doubts=doubts)
@@ -224,7 +224,7 @@ def played_core(
     machine: Machine, script: Callable[[Machine, int], None] = lambda _, __: None,
     samples: int = 50, **more: Any,
 ) -> tuple[Session, Interval]:  # fmt: skip
-    """A session with its history after `samples` samples, and its last half second as interval.
+    """A session with history after `samples` samples, and the interval of its last half second.
     `script`: changes the machine before each sample."""
     session = Session(machine.hello, History(machine.hello))
     frames = []

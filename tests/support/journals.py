@@ -1,5 +1,5 @@
-"""Journals of registers. Journals of root are in the system's run directory, whatever a test
-sets."""
+"""Journals of registers. A test cannot change the directory of root's journals, the system's run
+directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the tables of the pages on JSON, and checks values by them."""
+"""Reads the tables of the JSON pages, and checks values against them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def alternatives(text: str) -> list[str]:
 
 
 def faults(value: Any, text: str, at: str) -> list[str]:
-    """Returns the faults of a value by the page's type; none if one alternative fits."""
+    """Returns the faults of a value by its type on the page; none if an alternative fits."""
     named = [
         alternative
         for alternative in alternatives(text)

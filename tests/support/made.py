@@ -16,7 +16,7 @@ Values = Mapping[str, Sequence[int | None]]
 
 
 class Clock:
-    """A clock in s that only the test advances."""
+    """A clock in s that the test advances."""
 
     now_s = 100.0
 
@@ -57,7 +57,7 @@ def gauge(key: str, unit: str = "1") -> Counter:
 
 
 def flags(key: str, *parts: str, bits: int | None = None) -> Counter:
-    """`bits` is the number of bits, if some bits have no name."""
+    """`bits`: number of bits, if some have no name."""
     columns = 1 + (len(parts) if bits is None else bits)
     return Counter(key, key, "1", "made", kind="flags", columns=columns, parts=[*parts])
 
@@ -150,7 +150,7 @@ def frame(
 
 
 def packed(head: Sequence[Sequence[int]], valid: Sequence[int], values: Sequence[int]) -> Rows:
-    """Packs given rows; each head has its five words."""
+    """Packs rows; each head has five words."""
     return Rows(_words([word for row in head for word in row]), _words(valid), _words(values))
 
 

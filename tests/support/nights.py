@@ -1,4 +1,4 @@
-"""Chooses the cases of a test that run by day. The other cases run with `-m nightly`."""
+"""Selects the cases of a test that run by day. The other cases run with `-m nightly`."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def cases_by_day(cases: Iterable[Any], daily: Sequence[Any]) -> list[Any]:
 
 
 def nightly_case(case: Any) -> Any:
-    """One case; a tuple is its arguments."""
+    """A nightly case; a tuple has its arguments."""
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)

@@ -29,10 +29,10 @@ def spans(episodes: Sequence[Episode]) -> list[tuple[float, float | None]]:
 
 
 class Paced:
-    """A stream of cores with two threads in one package. A rate is the movement of a counter per
+    """A stream of cores with two threads in one package. A rate is the increase of a counter per
     second, the value of a gauge, or for flags the share of polls that saw each part; a sample has
     100 polls, or the rate KEY_polls. A sequence has one rate for each row, or for each part of
-    flags. Rates that are not given stay as they were."""
+    flags. Rates that are not given are unchanged."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ S = made.SAMPLE_NS
 
 
 class Stepped:
-    """A detector that the test steps: its time, and its episodes."""
+    """A detector that the test steps, with its time and its episodes."""
 
     def __init__(self) -> None:
         self.detector = RunningEpisodes()
@@ -122,7 +122,7 @@ class Stepped:
         self.now_ns = 0
 
     def step_of(self, ns: int = S) -> tuple[int, int]:
-        """Start and end of the next step, which takes `ns`."""
+        """Start and end of the next step, which lasts `ns`."""
         since_ns, self.now_ns = self.now_ns, self.now_ns + ns
         return since_ns, self.now_ns
 

@@ -27,7 +27,7 @@ from perftop.tui.stream import LiveSource
 
 
 class Terminal(HeadlessDriver):
-    """A driver for which Textual renders as for any terminal."""
+    """A driver for which Textual renders like for a real terminal."""
 
     _size: Any
 
@@ -70,7 +70,7 @@ class PaintedApp(PerfTopApp):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.driver_class = Terminal
-        # The colour system of all tests: rich's styles cache the codes of the first system used.
+        # All tests use one colour system, because rich's styles cache the codes of the first one.
         self.console._color_system = ColorSystem.TRUECOLOR
 
     @property
@@ -86,7 +86,7 @@ class PaintedApp(PerfTopApp):
 
 
 class FedApp(PaintedApp):
-    """An app that a test feeds with messages instead of a stream."""
+    """An app that gets its messages from a test instead of a stream."""
 
     source: LiveSource
 
@@ -161,7 +161,7 @@ class Cells:
                 x += cell_len(sign)
 
     def _move(self, x: int, y: int, by: int, columns: int) -> None:
-        """Deletes cells if `by` is negative, else inserts blanks."""
+        """Deletes cells if `by` is negative, otherwise inserts blanks."""
         before = {i: self._cells.get((y, i), BLANK) for i in range(x, columns)}
         for i in range(x, columns):
             self._cells[y, i] = before.get(i - by, BLANK)
@@ -174,7 +174,7 @@ class Cells:
         return [self._cells.get((y, x), BLANK) for x in range(columns)]
 
     def looks(self, columns: int, y: int) -> list[tuple[str, ...]]:
-        """The visible parts of the cells of a line; of a blank only its background."""
+        """The visible parts of the cells of a line: only the background of a blank."""
         return [cell[:3] if cell[0] != " " else (" ", cell[2]) for cell in self.cells(columns, y)]
 
 

@@ -1,4 +1,4 @@
-"""A program whose IPC changes by itself, beside a sibling that comes and goes."""
+"""A program whose IPC changes by itself, with a sibling that runs intermittently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Phases:
 
 
 def episodes(what: Phases, seconds: int) -> list[Episode]:
-    """Returns the episodes in which the program loses to its sibling."""
+    """Returns the episodes in which the sibling slows the program."""
     rng = np.random.default_rng(what.seed)
     count = seconds * SECOND
     speed = _levels(rng, count, what.phase_s, 1 + what.depth * rng.uniform(-1, 1, count))

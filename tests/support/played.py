@@ -1,4 +1,4 @@
-"""Sessions that have received samples."""
+"""Makes sessions that have received samples."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def play(greeting: wire.Hello, *samples: made.Values) -> Session:
 
 
 def session_of(session: Session, messages: Sequence[wire.Message]) -> Session:
-    """Passes all messages to the session at once, at an eighth of the cost of one by one."""
+    """Passes all messages to the session at once, which is eight times faster than one by one."""
     deque(session.parts(messages), maxlen=0)
     return session

@@ -112,7 +112,7 @@ def play_app(
 
 
 def marked_lines(run: Run) -> list[str]:
-    """The rows that the screen shows as selected."""
+    """The rows that are highlighted on the screen."""
     lines = (run.grid.render_line(y).text.rstrip() for y in range(run.grid.size.height))
     return [line for line in lines if line.startswith("▌")]
 

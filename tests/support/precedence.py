@@ -1,4 +1,4 @@
-"""Raises the priority of measurements beside programs that keep all CPUs busy."""
+"""Raises the priority of measurements while other programs keep all CPUs busy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 @contextmanager
 def served_first() -> Iterator[None]:
     """Raises the priority of this thread and of its child processes in the block, if the user is
-    root. A fake driver is a process, which a busy machine delays; the real driver answers in a
+    root. A fake driver is a process that a busy machine delays; the real driver answers within a
     microsecond."""
     me = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, me)

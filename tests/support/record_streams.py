@@ -1,4 +1,4 @@
-"""A stream of which a test makes the records, second by second."""
+"""A stream whose records are made by a test, second by second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of frames, one by one."""
+"""Computes samples from frames."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from perftop.model.sample_reader import Sample, SampleReader
 def samples(
     reader: SampleReader, frames: Sequence[wire.Frame], *, learn: bool = False
 ) -> list[Sample]:
-    """The samples of frames that are computed together; the first frame of a stream has none."""
+    """The samples of frames, computed together; the first frame of a stream has none."""
     batches = [*reader.batches(frames, learn=learn)]
     return [Sample(batch, i) for batch in batches for i in range(len(batch))]

@@ -1,4 +1,4 @@
-"""Pages of the exporter, read by the parsers of Prometheus' own client library."""
+"""Pages of the exporter, parsed by Prometheus' own client library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perftop.output.exporter.page import Detail, Page
 from perftop.session.session import Session
 
 LATE_S = 6.0
-"""Time in s by which the counters of episodes are late."""
+"""Delay in s of the counters of episodes."""
 Series = dict[tuple[str, ...], float]
 """Values by name and label values, in the order of the labels' names."""
 
@@ -24,7 +24,7 @@ def fed_page(
     detail: Detail = "package",
     each: Callable[[Page], None] | None = None,
 ) -> tuple[Session, Page]:
-    """A page that has taken all messages; `each` is called with it after every sample."""
+    """A page that has processed all messages; `each` is called with it after every sample."""
     assert isinstance(messages[0], wire.Hello)
     session = Session(messages[0])
     page, since_ns = Page(session, detail), -1

@@ -1,4 +1,4 @@
-"""The exporter as a program, a client of it, and a Prometheus that scrapes it."""
+"""Runs the exporter, requests its pages, and runs a Prometheus that scrapes it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Prometheus:
         return None
 
     def value(self, query: str) -> float | None:
-        """The value of the only series; None if there is not exactly one."""
+        """The value of the series; None unless there is exactly one."""
         result = self.get("query", query=query)
         if result is None or len(result["result"]) != 1:
             return None

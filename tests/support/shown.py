@@ -1,5 +1,5 @@
-"""Commands of perftop whose output a text shows: `perftop …` in code, then a block with what it
-prints. Run as a program it replaces the outputs that are no longer true:
+"""Commands of perftop whose output is shown in a text: `perftop …` in code, then a block with the
+output. Run as a program it updates the outputs that have changed:
 
     PYTHONPATH=tests/support python tests/support/shown.py
 """
@@ -27,11 +27,11 @@ SHOWN = re.compile(
     r"(?P<output>.*?)```",
     re.DOTALL,
 )
-"""Only of what prints the same anywhere: simulated machines, and recordings that are shipped."""
+"""Commands with the same output on any machine: simulated machines and shipped recordings."""
 
 
 def shown_texts(text: str) -> list[tuple[str, str]]:
-    """Commands with the output that is shown."""
+    """Commands with the output shown for them."""
     return [(result["line"], result["output"]) for result in SHOWN.finditer(text)]
 
 
@@ -44,7 +44,7 @@ def _printed(line: str) -> str:
 
 
 def update(path: Path) -> bool:
-    """Replaces outputs in a text. Returns whether one was different."""
+    """Updates the outputs in a text. Returns whether one has changed."""
     text = path.read_text(encoding="utf-8")
     new = SHOWN.sub(lambda found: f"{found[1]}{_printed(found['line'])}```", text)
     path.write_text(new, encoding="utf-8")

@@ -25,7 +25,7 @@ Timed = Frame | Note
 def messages(
     spec: str, count: int, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, Sequence[Timed]]:
-    """The hello, and `count` messages after it; `asked` are further arguments of open_sim."""
+    """The hello and the next `count` messages; `asked` are further arguments of open_sim."""
     source = open_sim(f"{spec},speed=max", sample_ns, **asked)
     return source.hello, [*islice(poll_all(source), count)]
 

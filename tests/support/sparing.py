@@ -1,5 +1,5 @@
-"""Saves time in all tests: work that each test would repeat is done once in a process, and pilots
-wait no longer than needed. conftest.py imports this module. No test sees a difference."""
+"""Saves time in all tests: repeated work is done once per process, and pilots wait no longer than
+needed. conftest.py imports this module. Tests behave as before."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ parsed rules."""
 
 def speed_up_textual() -> None:
     """Makes apps share the rules of style sheets that an earlier app parsed. Makes pilots wait with
-    `until_quiet`, after several keys only once: a key comes when the key before it was handled,
-    which may be before the screen shows what that did."""
+    `until_quiet`, only once after several keys: a key is sent when the previous key was handled,
+    which may be before the screen shows its effect."""
     import textual.app
     import textual.pilot
     from textual.css.stylesheet import Stylesheet
@@ -48,8 +48,8 @@ def speed_up_textual() -> None:
 
 
 def draw_no_constants_of_modules() -> None:
-    """Keeps Hypothesis from searching perftop's loaded modules for constants to use as examples.
-    The search takes seconds, and examples would depend on the modules and the order of tests."""
+    """Stops Hypothesis from searching perftop's loaded modules for constants to use as examples:
+    that takes seconds, and examples would depend on the modules and the order of tests."""
     from hypothesis.internal.conjecture import providers
 
     none = providers._local_constants
@@ -57,7 +57,7 @@ def draw_no_constants_of_modules() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Makes the garbage collector skip all tests: they are imported now, and live to the end."""
+    """Makes the garbage collector skip all tests, which are loaded now and live to the end."""
     if "textual" in sys.modules:
         speed_up_textual()
     gc.collect()

@@ -26,7 +26,7 @@ def write_recording(
 
 
 def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
-    """All messages of an undamaged recording, which may lack its end only if not `ended`."""
+    """All messages of an undamaged recording; if not `ended`, it must lack its end."""
     with Recording(path) as recording:
         result = list(recording.messages())
         at = path.stat().st_size
@@ -36,7 +36,7 @@ def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 
 @contextmanager
 def passed_bytes(path: Path) -> Iterator[int]:
-    """In the place of `episode_index._index_process`."""
+    """Replaces `episode_index._index_process`."""
     with TemporaryFile() as out:
         episode_index.write_index(path, out)
         out.seek(0)

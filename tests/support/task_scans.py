@@ -14,8 +14,8 @@ CPUS = range(64)
 
 
 class Machine:
-    """A tree with processes, and two clocks. `step_ns` and `spend_ns` are the amounts by which each
-    read of a clock advances it."""
+    """A tree with processes, and two clocks. Each read of a clock advances it by `step_ns` or
+    `spend_ns`."""
 
     def __init__(self, root: Path) -> None:
         (root / "proc").mkdir()

@@ -27,7 +27,7 @@ class View:
 
     @property
     def feet(self) -> list[str]:
-        """The line of the axis, and the line of its clock times if there is one."""
+        """The line of the axis, and that of its clock times if there is one."""
         return [
             text(runs)
             for runs, _ in self.past.feet[: 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)]

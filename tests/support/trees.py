@@ -1,4 +1,4 @@
-"""Machines as trees of /proc and /sys files below a directory, as their kernels print them."""
+"""Machines as trees of /proc and /sys files in a directory, in the format of their kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cpu(
 
 
 def l3(root: Path, number: int, shared: str, ident: int | None = None) -> None:
-    """The caches of a CPU: the L3, and a private L2 that must not be mistaken for it."""
+    """The caches of a CPU: the L3, and a private L2 that must not be confused with it."""
     for index, level, name, cpus in ((2, 2, number, f"{number}"), (3, 3, ident, shared)):
         at = f"{CPU}/cpu{number}/cache/index{index}"
         put(root, f"{at}/level", f"{level}\n")

@@ -23,7 +23,7 @@ Found = tuple[Session, list[Episode]]
 
 
 def found_episodes(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
-    """All episodes of `seconds` seconds, including those that still run at the end."""
+    """All episodes of `seconds` seconds, including those still running at the end."""
     return _found(spec, sample_ns, seconds, watch)  # positional: the key of the cache
 
 

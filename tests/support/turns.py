@@ -1,10 +1,10 @@
-"""Decides how many tests run at a time, and in which order: tests of whole programs are spread
-among the others, and tests marked `machine` run after all others, one at a time.
+"""Decides how many tests run at once, and in which order: tests of whole programs are spread among
+the others, and tests marked `machine` run after all others, one at a time.
 
 conftest.py imports this module. Workers of pytest-xdist take a file at a time, in the order of the
 list. They share a lock: workers hold it jointly from their first ordinary test to their last, and
-one worker holds it exclusively for each test marked `machine`. Such tests are in files of their own
-at the end of the list: a worker that waits for the lock would delay ordinary tests of its file.
+one worker holds it exclusively for each test marked `machine`. Such tests are in separate files at
+the end of the list: a worker that waits for the lock would delay ordinary tests of its file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ idle."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers more than CPUs: a worker waits for programs and apps 40 % of its time."""
+    """Two more workers than CPUs: a worker waits for programs and apps 40 % of its time."""
     return len(os.sched_getaffinity(0)) + 2
 
 
@@ -45,8 +45,8 @@ def runs_alone(item: pytest.Item | None) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts the files. The tests of a file stay together, because they share its fixtures. Called
-    after tests were left out by -m, so that a file may be marked at night only."""
+    """Sorts the files. The tests of a file stay together, because they share its fixtures. Runs
+    after -m has deselected tests, so a file may be marked at night only."""
     files = sorted({_file(item) for item in items})
     quiet = {_file(item) for item in items if runs_alone(item)}
     mixed = sorted(quiet & {_file(item) for item in items if not runs_alone(item)})
@@ -83,8 +83,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFileS
 
 
 class TurnTaking:
-    """The lock of one worker, which is on this module's file so that no lock file remains; and the
-    order in which the worker collects."""
+    """The lock of a worker, on this module's file so that no lock file remains, and the order in
+    which the worker collects."""
 
     def __init__(self) -> None:
         self._file = Path(__file__).open("rb")  # noqa: SIM115 - held to the end of the worker
@@ -93,8 +93,8 @@ class TurnTaking:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Rotates the order of collection by worker: in a fresh checkout tests are compiled when
-        they are collected, and a worker reads the files that another worker has compiled."""
+        """Rotates the order of collection by worker: in a fresh checkout tests are compiled during
+        collection, and workers can read files that others have compiled."""
         report = yield
         if isinstance(collector, pytest.Dir):
             worker = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
@@ -106,7 +106,7 @@ class TurnTaking:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Iterator[None]:
-        """Takes the lock before the timeout of the test begins, so that the wait does not count."""
+        """Takes the lock before the timeout of the test starts, so that the wait does not count."""
         fcntl.flock(self._file, fcntl.LOCK_EX if runs_alone(item) else fcntl.LOCK_SH)
         try:
             return (yield)

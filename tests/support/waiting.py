@@ -1,4 +1,4 @@
-"""All waits of the suite. Each waits for a condition up to a limit, and its error names the
+"""All waits of the suite. Each waits for a condition with a limit, and its error names the
 condition."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_WAIT_S = 100.0
 keep all CPUs busy, and few waits fail."""
 CHECK_PERIOD_S = 0.005
 FRAMES_HZ = 60
-"""Times a second that Textual lays out and paints."""
+"""Textual's layouts and paints per second."""
 SOON_S = 0.035
 """Two frames of Textual, in s: it may skip one."""
 
@@ -81,8 +81,7 @@ async def until_handled(_least_s: float = 0.0) -> None:
 def whenever_due(
     due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MAX_WAIT_S
 ) -> Iterator[T]:
-    """Yields the result of `take` each time it is due, as the probe does; the caller ends the
-    loop."""
+    """Yields the result of `take` each time it is due, like the probe; the caller ends the loop."""
     end = time.monotonic() + most_s
     while time.monotonic() < end:
         time.sleep(max(0.0, min(0.05, due() - time.monotonic())))

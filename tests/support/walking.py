@@ -1,6 +1,6 @@
-"""Random walks over the screen: keys, clicks and resizes, at any moment, over all views.
+"""Random walks through all views of the screen: keys, clicks and resizes at any time.
 
-A walk returns the faults that it met, in words; the same seed takes the same steps.
+A walk returns descriptions of the faults that it found; the same seed takes the same steps.
 """
 
 from __future__ import annotations
