@@ -1,8 +1,8 @@
-"""The schedule of a fake machine: which LP runs when, in which ring, at which clock. Every counter
-is an integral of the schedule.
+"""The schedule of a fake machine: when each LP runs, in which ring, and at which clock. Every
+counter is an integral of the schedule.
 
-A core repeats one period, which consists of pieces in which nothing changes. Logical processors
-(LPs) of a core are numbered from 0, whatever their CPU number.
+A core repeats one period, which consists of pieces with a constant state. Logical processors (LPs)
+of a core are numbered from 0, whatever their CPU number.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Rate = Callable[["Piece"], int]
 
 @dataclass(frozen=True)
 class Piece:
-    """The activity of a core in a stage."""
+    """The activity of a core in a piece."""
 
     modes: str  # one letter per LP
     ipc: tuple[int, ...]  # thousandths, per LP
     hz: int
-    requests: tuple[int, ...] = ()  # C-state each LP asked for, 0 where it is not idle
+    requests: tuple[int, ...] = ()  # C-state that each LP requested; 0 if not idle
     license: int = 0
     limit: int = 0  # status bits of the limit-reason register
     therm: int = 0  # status bits of THERM_STATUS
-    smi: int = 0  # management interrupts at its start
+    smi: int = 0  # SMIs at its start
 
     @property
     def mask(self) -> int:
@@ -47,7 +47,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class IdleSpan:
-    """One idle span of an LP, for which the OS accounts at its end."""
+    """An idle span of an LP, which the OS accounts for at its end."""
 
     end: int
     length: int
@@ -83,7 +83,7 @@ class Core:
     def integral(
         self, rate: Rate, multiplier: int = 1, divisor: int = 1, quantum: int = 1
     ) -> Integral:
-        """The count of a quantity with this rate in each piece."""
+        """The integral of a quantity with this rate in each piece."""
         rates = [rate(piece) for piece in self.pieces]
         return Integral(self.stages, rates, multiplier, divisor, quantum)
 
@@ -96,14 +96,14 @@ class Core:
         return self.pieces[self.stages.index(t)]
 
     def idle(self, lp: int, state: int) -> tuple[Steps, Steps]:
-        """Time in ns and number of entries of one cpuidle state: both step when the idle ends."""
+        """Time in ns and number of entries of a cpuidle state; both step when idling ends."""
         spans = [span for span in self.idle_spans[lp] if span.state == state]
         time = Steps(self.stages.period, [(span.end, span.length) for span in spans])
         return time, Steps(self.stages.period, [(span.end, 1) for span in spans])
 
 
 class Package:
-    """All cores of a package on one time line."""
+    """All cores of a package, with a common time."""
 
     def __init__(self, cores: Sequence[Core]) -> None:
         if any(a.stages.period != b.stages.period for a, b in pairwise(cores)):
@@ -127,7 +127,7 @@ class Package:
 
 
 def _edges(lane: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Entries [µs, …] as [end in ns, …]."""
+    """Converts entries [µs, …] to [end in ns, …]."""
     ends = accumulate(entry[0] * 1000 for entry in lane)
     return [[end, *entry[1:]] for end, entry in zip(ends, lane, strict=True) if entry[0]]
 
@@ -137,7 +137,7 @@ def _entry(lane: list[list[Any]], t: int) -> list[Any]:
 
 
 def _idle_spans(lane: list[list[Any]]) -> list[IdleSpan]:
-    """Idle spans of a period, joined even across its end; a span that never ends is cut there."""
+    """Idle spans of a period, joined across its end; a span without an end is cut there."""
     joined: list[list[int]] = []
     start = 0
     for end, mode, *_ in lane:
@@ -165,7 +165,7 @@ def _request(spans: list[IdleSpan], t: int, period: int) -> int:
 
 
 def default_plan(core: int, threads: int, hz: int, drop: int) -> dict[str, Any]:
-    """A period of 100 ms in which all states occur, with a different pattern on every core."""
+    """A period of 100 ms with all states, and a different pattern on each core."""
     lps = [_lane(core, lp) for lp in range(threads)]
     slow = hz - drop * (core % 3)
     return {"lps": lps, "clock": [{"us": 60_000, "hz": hz}, {"us": 40_000, "hz": slow}]}

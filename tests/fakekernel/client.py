@@ -1,4 +1,4 @@
-"""Starts a fake kernel for a test, which can read its truth and disturb it."""
+"""Starts a fake kernel for a test, which can read its truth and change its registers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOP_S = 100  # other programs may keep all CPUs busy
 
 @cache
 def unavailable() -> str:
-    """The reason why no fake kernel can be mounted here; empty if it can."""
+    """The reason why no fake kernel can be mounted here; '' if it can."""
     if not Path("/dev/fuse").exists():
         return "no /dev/fuse"
     status = Path("/proc/self/status").read_text()
@@ -88,8 +88,8 @@ class FakeKernel:
         return self.ask("truth", tsc=[tsc0, tsc1])
 
     def regs(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """Every register that was ever written, by CPU: its value before the first write, and its
-        value now."""
+        """All registers that were ever written, by CPU: the value before the first write, and the
+        present value."""
         cpus = self.ask("regs")["cpus"]
         return {
             int(cpu): {int(reg, 16): (v["initial"], v["now"]) for reg, v in regs.items()}
@@ -97,7 +97,7 @@ class FakeKernel:
         }
 
     def changed(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """The registers whose value differs from that before the first write."""
+        """The registers whose present value differs from that before the first write."""
         found = {
             cpu: {reg: pair for reg, pair in regs.items() if pair[0] != pair[1]}
             for cpu, regs in self.regs().items()

@@ -45,7 +45,7 @@ def _checked(result: int, path: Path) -> None:
 
 
 def mount(path: Path) -> int:
-    """Mounts on a directory. Returns the descriptor from which requests are read."""
+    """Mounts a directory. Returns the descriptor from which requests are read."""
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions"
     try:
@@ -115,7 +115,7 @@ class Server:
                 continue
             try:
                 with self.lock:
-                    if opcode == READ:  # the only request whose cost matters
+                    if opcode == READ:  # the only request whose speed matters
                         fh, offset, length, *_ = IO.unpack_from(buffer, IN.size)
                         body = self.nodes[ino].read(fh, offset, length)
                     else:

@@ -21,12 +21,12 @@ LOG_LIMIT = 100_000
 
 @dataclass
 class Spec:
-    """The machine to simulate. All fields can be written as JSON."""
+    """The machine to simulate. All fields are valid JSON."""
 
     model: str = "skylake-sp"
     cores: int = 2  # per package
     packages: int = 1
-    threads: int | None = None  # per core; the model's unless given
+    threads: int | None = None  # per core; default: the model's
     plans: list[dict[str, Any]] | None = None  # schedule per core, see README
     tsc_offsets: list[int] = field(default_factory=list)  # per CPU
     override: dict[str, Any] = field(default_factory=dict)  # fields of the model
@@ -38,7 +38,7 @@ class Spec:
     frozen: bool = False  # selects hold, counters do not count
     reads: str = "real"  # "zero": every register is 0, with success
     writes: str = "real"  # "eperm", "drop" (silently)
-    write_s: float = 0.0  # how long a write takes
+    write_s: float = 0.0  # duration of a write
     open_error: str | None = None  # such as "EPERM", for the msr files
     msr: bool = True  # the driver is loaded
     manual: bool = False  # time passes only by "advance"
@@ -100,7 +100,7 @@ class Processor:
         return ""
 
     def poke(self, reg: int, value: int) -> None:
-        """Sets a register as another program or the hardware would, without an entry in the log."""
+        """Sets a register like another program or the hardware, without an entry in the log."""
         t = self.machine.now()
         if reg in self.counters:
             self.counters[reg].write(t, value)
@@ -144,7 +144,7 @@ class Machine:
         return self.manual_ns
 
     def place(self, cpu: int) -> cpuid.Place:
-        """The place of a CPU in Linux numbering: the first threads of all cores come first."""
+        """The place of a CPU by Linux numbering: first threads of all cores come first."""
         each, total = self.spec.cores, self.spec.cores * self.spec.packages
         package, core = divmod(cpu % total, each)
         return cpuid.Place(package, core, cpu // total, each, self.threads)

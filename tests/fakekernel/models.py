@@ -1,4 +1,4 @@
-"""The CPU models that can be faked, as hardware.md describes them."""
+"""The CPU models that can be simulated, as described in hardware.md."""
 
 from __future__ import annotations
 
@@ -150,8 +150,7 @@ ZEN_3 = Model(
     full_width=False,
 )
 
-# hardware.md has neither the unit of its reference event nor its 0x4C1: both are this fake's
-# choice.
+# hardware.md has neither the unit of its reference event nor its 0x4C1: both are assumed here.
 KNIGHTS_LANDING = Model(
     "Intel(R) Xeon Phi(TM) CPU 7210 @ 1.30GHz",
     (6, 0x57, 1),

@@ -1,4 +1,4 @@
-"""Files and directories of the fake: text, registers, CPUID."""
+"""Files and directories of the fake kernel: text, registers, CPUID."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Dir(Node):
 
 
 class Text(Node):
-    """A file of the kernel. Its text is made when it is read from the beginning."""
+    """A text file of the kernel. Its text is made when it is read from the start."""
 
     mode = stat.S_IFREG | 0o444
     size = 4096

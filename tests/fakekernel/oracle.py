@@ -1,4 +1,4 @@
-"""A machine with a clock that the test sets, and its plan as arrays, with which tests compare."""
+"""A machine with a clock that the test sets, and its plan as arrays for comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fakekernel.machine import Machine, Spec
 
-START = 7_000_000_333_000  # ns, no multiple of the period
+START = 7_000_000_333_000  # ns, not a multiple of the period
 ANY, EN, OS, USR = 1 << 21, 1 << 22, 1 << 17, 1 << 16
 
 
@@ -27,13 +27,13 @@ class Bench:
     def write(self, cpu: int, reg: int, value: int) -> None:
         self.machine.cpus[cpu].write(reg, value)
 
-    def gain(self, cpu: int, reg: int, us: int = 130_000) -> int:
+    def counter_advance(self, cpu: int, reg: int, us: int = 130_000) -> int:
         before = self.read(cpu, reg)
         self.ns += us * 1000
         return self.read(cpu, reg) - before
 
     def lane(self, core: int, name: str, us: int = 130_000, lp: int = 0) -> npt.NDArray[Any]:
-        """modes, ipc or hz in every µs of the `us` that have passed before now."""
+        """modes, ipc or hz in each of the last `us` microseconds."""
         plan = self.machine.plans[core]
         index = (np.arange(us) + (self.ns // 1000 - us)) % 100_000
         if name == "hz":

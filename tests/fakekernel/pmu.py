@@ -1,4 +1,4 @@
-"""The counters of one LP: selects, enables, widths, overflow. Events are integrals of the
+"""The counters of an LP: selects, enables, widths, overflow. Events are integrals of the
 schedule."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ USR, OS, EDGE, ANY, EN, INV, CMASK = (
 )
 PMI = 1 << 20
 FIXED_EVENTS = ("instructions", "cycles", "ref")  # 0x309, 0x30A, 0x30B
-SHARES = 12  # divides by 1, 2, 3, 4 threads
+SHARES = 12  # divisible by 1, 2, 3 and 4 threads
 
 
 class RefusedError(Exception):
@@ -32,7 +32,7 @@ class RefusedError(Exception):
 
 
 def count(core: Core, model: Model, kind: str, lp: int, rings: str, any_thread: bool) -> Count:
-    """An event as a function of time. `rings` are the modes in which it counts."""
+    """The count of an event as a function of time. `rings` are the modes in which it counts."""
     tick, nano = model.tick_hz, 10**9
 
     def on(piece: Piece) -> list[int]:
@@ -89,7 +89,7 @@ class Counter:
         self.write(t, (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000)
 
     def settle(self, t: int) -> None:
-        """Adds the count so far."""
+        """Adds the count up to now."""
         if self.source is not None:
             now = self.source(t)
             total = self.value + now - self.mark
@@ -119,7 +119,7 @@ class Pmu:
         self.fixed = [Counter(model.width) for _ in range(model.fixed)]
         self.fixed_control = 0
         self.all = (1 << model.gp) - 1 | ((1 << model.fixed) - 1) << 32
-        self.enabled = self.all  # as Linux leaves it
+        self.enabled = self.all  # as set by Linux
 
         @cache
         def event(kind: str, rings: str, any_thread: bool) -> Count:
@@ -246,7 +246,7 @@ class Pmu:
         return read, write
 
     def addresses(self) -> dict[int, Counter]:
-        """Counters by address, for setting them at full width from outside."""
+        """Counters by address, to set them at full width from outside."""
         if self.model.amd:
             return {0xC0010201 + 2 * i: counter for i, counter in enumerate(self.counters)}
         return {

@@ -1,4 +1,4 @@
-"""The registers of one LP other than counters: clocks, thermal, limits, power, residency."""
+"""The registers of an LP other than counters: clocks, thermal, limits, power, residency."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def clocks(core: Core, model: Model, lp: int, tsc_offset: int) -> tuple[Readers,
 
 
 def _seen(pieces: list[Piece], bits: str) -> int:
-    """Sticky bits: the plan has run since boot, and nobody cleared them."""
+    """Sticky bits: set by the whole plan since boot, and never cleared."""
     seen = 0
     for piece in pieces:
         seen |= int(getattr(piece, bits))

@@ -1,4 +1,4 @@
-"""Machines with scripted changes, as keywords of machine.Spec."""
+"""Machines whose state changes by a script, as keywords of machine.Spec."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ POWER_LIMIT = 1 << 10  # of the thermal status
 
 @dataclass(frozen=True)
 class PowerLimitDrop:
-    """Three busy cores in each of two packages. The first package runs at its turbo clock,
-    and then, every `period_s`, at its power limit for the rest of the period."""
+    """Three busy cores in each of two packages. In each `period_s`, the first package runs at its
+    turbo clock, and then at its power limit."""
 
     fast_s: float = 1.0
     slow_s: float = 1.0

@@ -88,7 +88,7 @@ class Control:
 
 
 def guard(path: Path) -> int:
-    """Forks a process that unmounts if this process is killed. A write to the returned descriptor
+    """Forks a process that unmounts if this process is killed. Writing to the returned descriptor
     ends it."""
     waiting, done = os.pipe()
     if os.fork():

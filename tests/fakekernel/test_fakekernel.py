@@ -59,24 +59,24 @@ def test_clocks_run_while_unhalted(name: str) -> None:
     shift = bench.model.mperf_shift
     regs = [(0xE7, 0xE8)] + ([(0xC00000E7, 0xC00000E8)] if bench.model.amd else [])
     for mperf, aperf in regs:
-        m = bench.gain(0, mperf)
+        m = bench.counter_advance(0, mperf)
         assert m << shift == pytest.approx(
             bench.active(0, 0).sum() * bench.model.tsc_hz / 1e6, abs=1 << shift
         )
-        a = bench.gain(0, aperf)
+        a = bench.counter_advance(0, aperf)
         cycles = (bench.active(0, 0) * bench.lane(0, "hz") / 1e6).sum()
         assert a << shift == pytest.approx(cycles, abs=1 << shift)
-    assert bench.gain(0, 0x10, 1_000_000) == bench.model.tsc_hz
+    assert bench.counter_advance(0, 0x10, 1_000_000) == bench.model.tsc_hz
 
 
 def test_amd_counts_by_its_own_selects() -> None:
     bench = Bench("zen3")
     bench.write(1, 0xC0010200, select(0x76, 0))
     bench.write(1, 0xC0010202, select(0x76, 0, EN | OS))
-    user_and_kernel = bench.gain(1, 0xC0010201)
+    user_and_kernel = bench.counter_advance(1, 0xC0010201)
     hz = bench.lane(1, "hz") / 1e6
     assert user_and_kernel == pytest.approx((bench.active(1, 0) * hz).sum(), abs=1)
-    kernel = bench.gain(1, 0xC0010203)
+    kernel = bench.counter_advance(1, 0xC0010203)
     hz = bench.lane(1, "hz") / 1e6
     assert kernel == pytest.approx((bench.active(1, 0, "K") * hz).sum(), abs=1)
     with pytest.raises(OSError, match="EIO"):
@@ -87,31 +87,31 @@ def test_amd_counts_by_its_own_selects() -> None:
 @pytest.mark.parametrize(
     ("flags", "rings"), [(OS | USR, "UK"), (OS, "K"), (USR, "U"), (0, ""), (OS | USR | EN, "")]
 )
-def test_selects_choose_rings_and_need_enable(flags: int, rings: str) -> None:
+def test_selects_set_the_rings_and_need_enable(flags: int, rings: str) -> None:
     """The last case clears EN, because EN is among the toggled flags."""
     bench = Bench()
     bench.write(0, 0x186, select(0x3C, 0, flags ^ EN))
-    gain = bench.gain(0, 0xC1)
+    advance = bench.counter_advance(0, 0xC1)
     hz = bench.lane(0, "hz") / 1e6
     cycles = (bench.active(0, 0, rings) * hz).sum() if rings else 0
-    assert gain == pytest.approx(cycles, abs=1)
+    assert advance == pytest.approx(cycles, abs=1)
 
 
 def test_global_enable_stops_and_starts() -> None:
     bench = Bench()
     bench.write(0, 0x186, select(0x3C, 0))
     bench.write(0, 0x38D, 0x330)
-    assert bench.gain(0, 0xC1) > 0
+    assert bench.counter_advance(0, 0xC1) > 0
     bench.write(0, 0x38F, 0x2_0000_000E)
-    assert bench.gain(0, 0xC1) == 0
-    assert bench.gain(0, 0x30B) == 0
-    assert bench.gain(0, 0x30A) > 0  # bit 33 is still set
+    assert bench.counter_advance(0, 0xC1) == 0
+    assert bench.counter_advance(0, 0x30B) == 0
+    assert bench.counter_advance(0, 0x30A) > 0  # bit 33 is still set
     held = bench.read(0, 0xC1)
     bench.write(0, 0x38F, 0xF)
     assert bench.read(0, 0xC1) == held
-    assert bench.gain(0, 0xC1) > 0
-    assert bench.gain(0, 0x30A) == 0
-    assert bench.gain(0, 0x309) == 0  # its rings are 0
+    assert bench.counter_advance(0, 0xC1) > 0
+    assert bench.counter_advance(0, 0x30A) == 0
+    assert bench.counter_advance(0, 0x309) == 0  # its rings are 0
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_counters_wrap_at_their_width(name: str, reg: int, bits: int) -> None:
     bench.write(0, 0x38D, 0x333)
     status = 1 << (0 if reg == 0xC1 else 33)
     assert bench.read(0, 0x38E) == 0
-    gain = bench.gain(0, reg)
-    assert gain < 0
+    advance = bench.counter_advance(0, reg)
+    assert advance < 0
     cycles = (bench.active(0, 0) * bench.lane(0, "hz") / 1e6).sum()
-    assert gain + (1 << bits) == pytest.approx(cycles, abs=1)
+    assert advance + (1 << bits) == pytest.approx(cycles, abs=1)
     assert bench.read(0, 0x38E) == status
     bench.write(0, 0x390, status)
     assert bench.read(0, 0x38E) == 0
@@ -152,10 +152,10 @@ def test_any_thread_counts_for_the_core(name: str) -> None:
     bench = Bench(name)
     bench.write(2, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
     bench.write(2, 0x38D, 0x733)
-    union = bench.gain(2, 0xC1)
+    union = bench.counter_advance(2, 0xC1)
     want = bench.active(0, 0) | bench.active(0, 1)
     assert union == pytest.approx(ticks(bench, want.sum()), abs=1)
-    fixed = bench.gain(2, 0x30B)
+    fixed = bench.counter_advance(2, 0x30B)
     want = bench.active(0, 0) | bench.active(0, 1)
     assert fixed == pytest.approx(
         ticks(bench, want.sum()) * bench.model.ticks, abs=bench.model.ticks
@@ -166,17 +166,17 @@ def test_any_thread_of_four_threads() -> None:
     bench = Bench("knights-landing")
     assert len(bench.machine.cpus) == 8
     bench.write(1, 0x187, select(0x3C, 0, EN | OS | USR | ANY))
-    union = bench.gain(1, 0xC2)
+    union = bench.counter_advance(1, 0xC2)
     want = np.any([bench.active(1, lp) for lp in range(4)], axis=0)
     assert union == pytest.approx((want * bench.lane(1, "hz") / 1e6).sum(), abs=1)
     assert 0xC3 not in bench.machine.cpus[1].read_at
 
 
-def test_any_thread_is_ignored_where_removed_and_faults_in_a_guest() -> None:
+def test_any_thread_is_ignored_if_removed_and_faults_in_a_guest() -> None:
     bench = Bench("ice-lake-sp")
     bench.write(0, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
-    gain = bench.gain(0, 0xC1)
-    assert gain == pytest.approx(ticks(bench, bench.active(0, 0).sum()), abs=1)
+    advance = bench.counter_advance(0, 0xC1)
+    assert advance == pytest.approx(ticks(bench, bench.active(0, 0).sum()), abs=1)
     guest = Bench("skylake-sp", kvm=True)
     with pytest.raises(OSError, match="EIO"):
         guest.write(0, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
@@ -184,7 +184,7 @@ def test_any_thread_is_ignored_where_removed_and_faults_in_a_guest() -> None:
     with pytest.raises(OSError, match="EIO"):
         guest.write(0, 0x38D, 0x733)
     guest.write(0, 0x186, select(0x3C, 1))
-    assert guest.gain(0, 0xC1) > 0
+    assert guest.counter_advance(0, 0xC1) > 0
 
 
 @pytest.mark.parametrize("name", SMT_ON)
@@ -204,13 +204,13 @@ def test_a_frozen_pmu_and_a_filtered_event() -> None:
     frozen = Bench(frozen=True)
     frozen.write(0, 0x186, select(0x3C, 0))
     frozen.write(0, 0x38D, 0x333)
-    assert [frozen.gain(0, reg) for reg in (0xC1, 0x309, 0x30A, 0x30B)] == [0] * 4
+    assert [frozen.counter_advance(0, reg) for reg in (0xC1, 0x309, 0x30A, 0x30B)] == [0] * 4
     assert frozen.read(0, 0x186) == select(0x3C, 0)
     filtered = Bench(filtered=[[0x3C, 2]])
     filtered.write(0, 0x186, select(0x3C, 2))
     filtered.write(0, 0x187, select(0x3C, 1))
-    assert filtered.gain(0, 0xC1) == 0
-    assert filtered.gain(0, 0xC2) > 0
+    assert filtered.counter_advance(0, 0xC1) == 0
+    assert filtered.counter_advance(0, 0xC2) > 0
 
 
 def test_use_of_counters_by_others() -> None:
@@ -225,7 +225,7 @@ def test_use_of_counters_by_others() -> None:
 @pytest.mark.parametrize("name", SMT_ON)
 def test_deep_idle_is_within_the_neither_state(name: str) -> None:
     bench = Bench(name)
-    c6 = bench.gain(1, 0x3FD)
+    c6 = bench.counter_advance(1, 0x3FD)
     neither = (~(bench.active(1, 0) | bench.active(1, 1))).sum() * bench.model.tsc_hz / 1e6
     assert 0 < c6 <= neither + 1
 
@@ -234,14 +234,14 @@ def test_package_idle_and_energy() -> None:
     bench = Bench("haswell-ep")
     before = {reg: bench.read(3, reg) for reg in (0x60D, 0x3F9, 0x611)}
     bench.ns += 130_000_000
-    gain = {reg: bench.read(3, reg) - value for reg, value in before.items()}
+    advance = {reg: bench.read(3, reg) - value for reg, value in before.items()}
     lps = [(core, lp) for core in (0, 1) for lp in (0, 1)]
     idle = np.all([bench.active(core, lp, "I") for core, lp in lps], axis=0).sum()
     assert idle > 0
-    assert gain[0x60D] + gain[0x3F9] == pytest.approx(idle * bench.model.tsc_hz / 1e6, abs=2)
+    assert advance[0x60D] + advance[0x3F9] == pytest.approx(idle * bench.model.tsc_hz / 1e6, abs=2)
     active = sum(bench.active(core, lp).sum() for core, lp in lps)
     joule = 20 * 0.13 + 10 * active / 1e6
-    assert gain[0x611] == pytest.approx(joule * (1 << 14), abs=1)
+    assert advance[0x611] == pytest.approx(joule * (1 << 14), abs=1)
 
 
 def test_limits_and_sticky_bits_follow_the_plan() -> None:

@@ -72,7 +72,7 @@ def test_the_driver_returns_the_errors_of_the_real_one(fake: FakeKernel) -> None
         assert caught.value.errno == errno.EINVAL
 
 
-def test_refusing_dropping_and_dead_drivers(fake: FakeKernel, tmp_path: Path) -> None:
+def test_drivers_that_fail_or_do_not_exist(fake: FakeKernel, tmp_path: Path) -> None:
     with Msr(fake) as msr:
         fake.ask("options", writes="eperm")
         with pytest.raises(PermissionError):
@@ -113,7 +113,7 @@ def test_cpuid_files(fake: FakeKernel, tmp_path: Path) -> None:
     assert asked(fake, 0, 0xA)[3] == 3 | 48 << 5
     assert asked(fake, 0, 0x15) == (2, 168, 0, 0)
     assert asked(fake, 3, 0xB, 1)[1:3] == (4, 2 << 8 | 1)
-    assert asked(fake, 3, 0x1F) == asked(fake, 3, 0x16)  # beyond the highest leaf
+    assert asked(fake, 3, 0x1F) == asked(fake, 3, 0x16)  # above the highest leaf
     with (fake.root / "dev/cpu/0/cpuid").open("rb", buffering=0) as file:
         assert os.pread(file.fileno(), 32, 0x15)[16:20] == struct.pack("<I", 2100)
         with pytest.raises(OSError) as caught:
@@ -187,7 +187,7 @@ def test_manual_time_and_offset_clocks(tmp_path: Path) -> None:
         assert msr.read(0x10) - first == 2_100_000_000 // 2
 
 
-def test_a_bug_in_the_fake_is_an_error_and_no_hang(
+def test_a_bug_in_the_fake_causes_an_error_instead_of_a_hang(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake = FakeKernel(tmp_path / "root")
@@ -223,7 +223,7 @@ def test_nothing_stays_mounted(tmp_path: Path, how: str) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_it_ends_with_its_parent(tmp_path: Path) -> None:
+def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
     root = tmp_path / "root"
     code = f"""
 import os, sys

@@ -1,4 +1,4 @@
-"""The files of a machine: /dev/cpu, /proc and /sys as its kernel shows them."""
+"""The files of a machine in /dev/cpu, /proc and /sys, in the format of its kernel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plug(root: Dir, machine: Machine, processor: Processor) -> None:
 
 
 def listed(cpus: list[int]) -> str:
-    """A list of CPUs in the form of the kernel: 0-3,8."""
+    """A list of CPUs in the kernel's format: 0-3,8."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:
@@ -213,7 +213,7 @@ def _record(processor: Processor) -> str:
 
 
 def _ticks(processor: Processor) -> dict[str, Integral]:
-    """The time an LP has spent in each mode, in ticks of 10 ms."""
+    """Time of an LP in each mode, in ticks of 10 ms."""
     lp = processor.place.thread
     return {
         modes: processor.core.integral(_in(lp, modes), 1, TICK_NS)

@@ -1,4 +1,4 @@
-"""The truth about a core in any window: shares, clocks and exact counts, computed without
+"""The truth about a core in a time window: shares, clocks and exact counts, computed without
 counters."""
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def _rates(piece: Piece) -> dict[str, int]:
     return rates
 
 
-def _gains(core: Core, t0: int, t1: int) -> dict[str, int]:
-    """The gain of each quantity from t0 to t1."""
+def _advances(core: Core, t0: int, t1: int) -> dict[str, int]:
+    """The increase of each quantity from t0 to t1."""
     rates = [_rates(piece) for piece in core.pieces]
-    gains = {}
+    advances = {}
     for name in {name for rate in rates for name in rate}:
         count = Integral(core.stages, [rate.get(name, 0) for rate in rates])
-        gains[name] = count(t1) - count(t0)
-    return gains
+        advances[name] = count(t1) - count(t0)
+    return advances
 
 
 def _ratio(above: float, below: float) -> float | None:
     return above / below if below else None
 
 
-def _lp(gains: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[str, Any]:
+def _lp(advances: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[str, Any]:
     def of(name: str) -> int:
-        return gains.get(f"{lp}{name}", 0)
+        return advances.get(f"{lp}{name}", 0)
 
     ref, cycles, instructions = of("ref"), of("cycles"), of("instructions")
     return {
@@ -68,13 +68,13 @@ def _lp(gains: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[
 
 def window(core: Core, cpus: list[int], t0: int, t1: int, tsc_hz: int) -> dict[str, Any]:
     """The truth of a core from t0 to t1, both in ns."""
-    gains, ns = _gains(core, t0, t1), t1 - t0
-    masks = [gains.get(f"mask{mask}", 0) / ns for mask in range(1 << len(cpus))]
+    advances, ns = _advances(core, t0, t1), t1 - t0
+    masks = [advances.get(f"mask{mask}", 0) / ns for mask in range(1 << len(cpus))]
     return {
         "cpus": cpus,
         "smt": dict(zip(STATES, masks, strict=True)) if len(cpus) == 2 else None,
         "masks": masks,
         "neither": masks[0],
         "active_threads": sum(mask.bit_count() * share for mask, share in enumerate(masks)),
-        "lps": [_lp(gains, lp, cpu, ns, tsc_hz) for lp, cpu in enumerate(cpus)],
+        "lps": [_lp(advances, lp, cpu, ns, tsc_hz) for lp, cpu in enumerate(cpus)],
     }
