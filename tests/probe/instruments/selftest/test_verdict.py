@@ -89,7 +89,7 @@ def test_user_time_of_a_nice_process_is_nice_time(
 ) -> None:
     results = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
     log = SimpleNamespace(
-        columns=results, moved=lambda key, *_, **__: Movement(0, 10**9, results[key])
+        columns=results, movement=lambda key, *_, **__: Movement(0, 10**9, results[key])
     )
     span = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
     window = SimpleNamespace(
