@@ -1,5 +1,5 @@
-"""What was done to a simulated machine is read from the screen: while it runs without a key, and
-when it is over with one. Where, how much, why and for how long, at four sizes."""
+"""The screen reports what was done to a simulated machine: without a key while it happens, and with
+one key after it. It reports place, amount, cause and duration, at four sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAID = {
     "offline": ("offline", "off"),
     "involuntary-halt": ("halt",),
 }
-"""By kind, words of which one tells the cause."""
+"""Words by kind, one of which names the cause."""
 Looks = dict[tuple[int, int], list[str]]
 SPECS = (
     "turbo-drop,cpus=8",
@@ -44,7 +44,7 @@ BY_DAY = ("turbo-drop,cpus=8", "neighbour,cpus=64", "guest")
 
 
 def scripted(spec: str) -> dict[str, Any]:
-    """The first episode of the script that lasts."""
+    """The first lasting episode of the script."""
     lines = truth(f"sim:{spec}", 80)
     return next(
         line
@@ -54,7 +54,7 @@ def scripted(spec: str) -> dict[str, Any]:
 
 
 def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], list[wire.Message]]:
-    """What the machine says up to one moment, and from there to another."""
+    """Messages of the machine up to one time, and from then to another."""
     hello, result = messages_lasting(spec, end_s)
     half_ns = hello.raw_ns + half_s * 1e9
     half = [message for message in result if message.time_ns <= half_ns]
@@ -63,8 +63,8 @@ def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], 
 
 @cache
 def seen(spec: str) -> tuple[Looks, Looks]:
-    """The lines of the screen by its size: while the episode runs, and when it is over the list of
-    episodes. They are of one app, whose terminal changes its size."""
+    """Lines of the screen by size: during the episode, and of the list of episodes after it. They
+    are of one app whose terminal is resized."""
     episode = scripted(spec)
     begin, end = episode["start"], episode["end"]
     half, rest = played(spec, (begin + end) / 2 + 0.5, end + 3)
@@ -88,8 +88,9 @@ def seen(spec: str) -> tuple[Looks, Looks]:
     return asyncio.run(look())
 
 
-def answers(line: str, episode: dict[str, Any]) -> list[str]:
-    """What the line does not tell of the episode, or of a larger loss: tasks that wait."""
+def missing_facts(line: str, episode: dict[str, Any]) -> list[str]:
+    """Facts that the line lacks about the episode or about a larger loss, which are waiting
+    tasks."""
     missing = []
     place = re.search(r"CPUs? (\d+)|cores? \d+|packages?|all CPUs|machine", line)
     if place is None:
@@ -111,16 +112,18 @@ def answers(line: str, episode: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("spec", cases_by_day(SPECS, BY_DAY))
-def test_a_running_episode_is_answered_without_a_key(spec: str, size: tuple[int, int]) -> None:
+def test_a_running_episode_is_fully_reported_without_a_key(
+    spec: str, size: tuple[int, int]
+) -> None:
     episode = scripted(spec)
     lines = seen(spec)[0][size]
     alert = " ".join(lines[1:3])
-    assert not answers(alert, episode), "\n".join(lines)
+    assert not missing_facts(alert, episode), "\n".join(lines)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("spec", cases_by_day(SPECS, BY_DAY))
-def test_an_ended_episode_is_answered_with_one_key(spec: str, size: tuple[int, int]) -> None:
+def test_an_ended_episode_is_fully_reported_with_one_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
     lines = seen(spec)[1][size]
-    assert any(not answers(line, episode) for line in lines[3:]), "\n".join(lines)
+    assert any(not missing_facts(line, episode) for line in lines[3:]), "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The app, headless, on a stream that the test drives."""
+"""The app without a terminal, on a stream controlled by the test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from perftop.tui.config import Config
 from perftop.tui.stream import LiveSource
 
 
-async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
+async def test_keys_after_quitting_are_ignored() -> None:
     async with running_app(Machine()) as run:
         for key in ("q", "3", "J", "slash", "2", "enter"):
             run.app.post_message(events.Key(key, None))
@@ -38,7 +38,7 @@ async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
     assert run.app.failure is None
 
 
-async def test_keys_of_a_recording_do_nothing_live_and_are_not_listed() -> None:
+async def test_keys_of_replays_are_inactive_and_hidden_live() -> None:
     async with running_app(Machine()) as run:
         await run.intervals(3)
         await run.pilot.press("0", "$", "{", "}")
@@ -57,7 +57,7 @@ async def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
     assert run.feed.closed
 
 
-def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
+def test_a_signal_at_the_start_is_handled_when_the_app_runs() -> None:
     feed = Feed(Machine())
 
     def opener() -> AbstractAsyncContextManager[Any]:  # called before the first paint
@@ -73,7 +73,7 @@ def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
     assert asyncio.run(go()).return_code == 128 + signal.SIGTERM
 
 
-def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
+def test_the_screen_is_drawn_on_stdout_if_stderr_is_not_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     end, terminal = pty.openpty()
@@ -87,7 +87,7 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
             print("\udcff drawn", file=sys.__stderr__, end="", flush=True)
 
         monkeypatch.setattr(PerfTopApp, "run", draw)
-        probe: Any = SimpleNamespace(pace=None)  # it is never asked
+        probe: Any = SimpleNamespace(pace=None)  # never used
         assert stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: None) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
         assert seen.read(100) == rb"\udcff drawn"
@@ -96,7 +96,7 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
         assert not stdout.closed
 
 
-def test_the_first_picture_is_removed_by_its_own_code_until_the_app_holds_signals(
+def test_the_first_picture_handles_signals_until_the_app_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps: list[str] = []
@@ -107,7 +107,7 @@ def test_the_first_picture_is_removed_by_its_own_code_until_the_app_holds_signal
     assert steps == ["holds signals", "handed over", "runs"]
 
 
-async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
+async def test_keys_and_clicks_before_the_first_values_are_harmless() -> None:
     app = PerfTopApp(LiveSource(Feed(Machine()).open, INTERVAL_NS))
     async with app.run_test(size=(100, 24)) as pilot:
         await pilot.press(
@@ -123,7 +123,7 @@ async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
         assert app.is_running
 
 
-async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
+async def test_the_requested_batches_end_with_intervals() -> None:
     request: list[int] = []
 
     async with running_app(Machine(), pace=request.append) as run:
@@ -134,7 +134,7 @@ async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> Non
         assert request[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 
 
-async def test_an_order_keeps_the_selected_core() -> None:
+async def test_the_order_does_not_change_the_selected_core() -> None:
     does = {cpu: CpuLoad(cpu / 100) for cpu in range(64)} | {5: CpuLoad(0.9, 1.5e9)}
 
     async with running_app(Machine(cores=32, does=does), (240, 24)) as run:
@@ -146,12 +146,12 @@ async def test_an_order_keeps_the_selected_core() -> None:
             assert [line.split()[1] for line in marked_lines(run)] == ["7"]
             if order == "worst first":
                 await run.pilot.press("home")
-                assert run.grid.choice.cpu == 5  # below the others' clock: before all busier ones
+                assert run.grid.choice.cpu == 5  # a low clock: before all busier ones
                 run.grid.choice.cpu = 7
                 run.grid.show_cursor()
 
 
-async def test_pause_freezes_numbers_but_not_sampling() -> None:
+async def test_pausing_freezes_values_but_not_sampling() -> None:
     m = Machine()
 
     async with running_app(m) as run:
@@ -166,7 +166,7 @@ async def test_pause_freezes_numbers_but_not_sampling() -> None:
         assert not run.has("PAUSED")
 
 
-async def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
+async def test_the_interval_changes_in_steps_and_is_at_least_a_sample() -> None:
     async with running_app(Machine()) as run:
         seen = []
         for key in ("+", "+", "-", "-", "-", "-"):
@@ -176,7 +176,7 @@ async def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
         await run.sees("every 100 ms, sampled 100 ms")
 
 
-async def test_a_storm_of_keys() -> None:
+async def test_any_keys_are_handled() -> None:
     keys = ["down", "o", "space", "+", "T", "end", "-", "?", "escape", "G", "o", "g", "pagedown"]
 
     async with running_app(Machine(cores=16)) as run:
@@ -188,7 +188,7 @@ async def test_a_storm_of_keys() -> None:
         assert run.app.failure is None
 
 
-async def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
+async def test_a_dead_probe_leaves_the_last_values_on_the_screen() -> None:
     async with running_app(Machine()) as run:
         await run.intervals(1)
         before = [line for line in run.text() if "lmp 4000" in line]
@@ -200,13 +200,13 @@ async def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
         await run.sees("DEAD")
         assert [line for line in run.text() if "lmp 4000" in line] == before
         assert vivid > 100
-        assert colour(run) < 40  # grey: these numbers no longer move
+        assert colour(run) < 40  # grey: the values are no longer updated
         await run.pilot.press("down", "o", "space", "q")
         await until_true(lambda: not run.app.is_running, "q still quits")
     assert str(run.app.failure) == "the probe ended by signal 9 without an error message"
 
 
-def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
+def test_a_missing_source_ends_the_app_with_its_status() -> None:
     @asynccontextmanager
     async def refused() -> AsyncIterator[Any]:
         for failed in [Failed("no such source", 3)]:
@@ -224,7 +224,7 @@ def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
     assert (str(app.failure), app.failure.status, app.return_code) == ("no such source", 3, 3)
 
 
-async def test_a_cpu_that_goes_away_is_off() -> None:
+async def test_an_offline_cpu_is_shown_as_off() -> None:
     async with running_app(Machine()) as run:
         run.feed.offline(7)
         await run.intervals(2)
@@ -237,13 +237,13 @@ async def test_a_cpu_that_goes_away_is_off() -> None:
 
 
 def below(run: Run, name: str) -> list[list[str]]:
-    """The words before the charts of a core, by line."""
+    """The text before the charts of a core, by line."""
     text = [line[1:15] for line in run.text()]
     at = next(y for y, line in enumerate(text) if name in line)
     return [line.split() for line in text[at : at + 6]]
 
 
-async def test_only_what_changed_is_made_again() -> None:
+async def test_only_changed_lines_are_rebuilt() -> None:
     m = Machine(cores=32)
 
     async with running_app(m, (80, 24)) as run:
@@ -253,10 +253,10 @@ async def test_only_what_changed_is_made_again() -> None:
         assert run.grid.built == before
         m.does[9] = CpuLoad(0.77)
         await run.intervals(2)
-        assert 1 <= run.grid.built - before <= 6  # the row and its package's heading
+        assert 1 <= run.grid.built - before <= 6  # the row and the heading of its package
 
 
-def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     try:
         int("what happened")
@@ -265,10 +265,10 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     (report,) = tmp_path.iterdir()
     assert str(report) in line
     assert "what happened" in report.read_text()
-    assert "monkeypatch" not in report.read_text()  # no values of anything
+    assert "monkeypatch" not in report.read_text()  # no values of variables
 
 
-def test_the_first_of_two_mistakes_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_two_internal_errors_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
     monkeypatch.setattr(errors, "save_traceback", str)
     app = PerfTopApp(LiveSource(Feed(Machine()).open, 1))
@@ -284,7 +284,7 @@ def test_the_first_of_two_mistakes_is_shown(monkeypatch: pytest.MonkeyPatch) -> 
      ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "", True), ({"LANG": "de_DE.UTF-8"}, "utf8", True),
      ({"LANG": "de_DE.UTF-8"}, "latin-1", False)],
 )  # fmt: skip
-def test_shapes_are_drawn_where_the_locale_has_them_and_stdout_takes_them(
+def test_shapes_are_drawn_if_the_locale_and_stdout_support_them(
     environ: dict[str, str], encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):

@@ -1,4 +1,4 @@
-"""The app around a command: a fake stream, a real command on a terminal of its own."""
+"""The app with a command: a simulated stream, and a real command on its own terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, Top
 SIZES = (160, 50), (80, 24), (80, 11)
 
 
-class Shown(Run):
+class CommandRun(Run):
     source: Around
 
     @property
@@ -39,7 +39,7 @@ class Shown(Run):
         return screen
 
     def printed(self) -> list[str]:
-        """The pane, line by line, without its title; nothing while it is not there."""
+        """Lines of the output pane without its title; none while it is hidden."""
         pane = self.screen.output
         if pane is None or not pane.display:
             return []
@@ -56,7 +56,7 @@ class Shown(Run):
         await until_true(lambda: text in self.head(), f"{text!r} in {self.head()}")
 
     async def goes_on(self) -> None:
-        """Samples, as many as it takes until the command has ended and is measured."""
+        """Sends samples until the command has ended and is measured."""
 
         def over() -> bool:
             self.feed.frames(1)
@@ -66,12 +66,12 @@ class Shown(Run):
 
 
 @asynccontextmanager
-async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Shown]:
-    feed = Feed(Machine(changes={"source": "sim:made"}))  # whose time is its own
+async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[CommandRun]:
+    feed = Feed(Machine(changes={"source": "sim:made"}))  # a source with its own time
     source = stopped(Around(tty, feed.open, INTERVAL_NS))
     app = PerfTopApp(source)
     async with app.run_test(size=size) as pilot:
-        run = Shown(app, source, feed, pilot)
+        run = CommandRun(app, source, feed, pilot)
         feed.frames(2)
         await until_true(lambda: run.seq() >= 1, "a first interval")
         yield run
@@ -80,8 +80,8 @@ async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Show
 @asynccontextmanager
 async def around(
     script: str, size: tuple[int, int] = BIG, *, interrupted: bool = False
-) -> AsyncIterator[Shown]:
-    """`interrupted`: at the end, so that nobody waits for it."""
+) -> AsyncIterator[CommandRun]:
+    """`interrupted`: the command is ended by Ctrl-C."""
     with JobTerminal(["sh", "-c", script], size[0], size[1]) as tty:
         async with running(tty, size) as run:
             yield run
@@ -100,7 +100,7 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
         assert [text for text in run.printed() if text] == ["hello 1", "hello 2", "hello 3"]
         pane, view = run.screen.query_one(Output), run.screen.view
         assert view.region.bottom <= pane.region.y
-        keys = size[1] - 1, size[1] - 2  # on a high screen there is a blank line above
+        keys = size[1] - 1, size[1] - 2  # a high screen has a blank line above
         assert pane.region.bottom == keys[size[1] >= MIN_HEIGHT_FOR_GAPS], (
             "the keys are in the last line"
         )
@@ -111,7 +111,7 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
         )
 
 
-async def test_a_key_shows_more_of_it_or_nothing() -> None:
+async def test_a_key_enlarges_or_hides_the_output() -> None:
     async with around("seq 99; exec sleep 9", interrupted=True) as run:
         await run.prints("99")
         small = len(run.printed())
@@ -136,7 +136,7 @@ async def test_a_key_shows_more_of_it_or_nothing() -> None:
         assert run.screen.view.has_focus
 
 
-async def test_a_command_is_shown_running_and_then_with_its_status() -> None:
+async def test_a_running_and_an_ended_command_have_their_status() -> None:
     async with around("echo hello; sleep 0.3; exit 7") as run:
         await run.prints("hello")
         await run.tells("sh 0 s")
@@ -154,7 +154,9 @@ async def test_a_command_is_shown_running_and_then_with_its_status() -> None:
     assert any(line.startswith("exit status 7") for line in run.source.measurement.summary)
 
 
-async def test_the_news_of_its_end_is_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_message_about_the_end_disappears_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn: list[str] = []
     show_state = Monitor.show_state
 
@@ -173,7 +175,7 @@ async def test_the_news_of_its_end_is_until_it_is_old(monkeypatch: pytest.Monkey
         assert all("status 3" in notice for notice in drawn)
 
 
-async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
+async def test_the_message_about_the_end_remains_after_the_help_was_open() -> None:
     async with around("exec sleep 99") as run:
         await until_true(lambda: run.source._patient, "it runs")
         await run.pilot.press("question_mark")
@@ -186,7 +188,7 @@ async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
         await until_true(lambda: not run.source.status.notice, "it is read")
 
 
-async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
+async def test_the_stream_is_read_once_an_interval_while_the_command_runs() -> None:
     async with around("exec sleep 9") as run:
         drawn: list[float] = []
         run.source._rest = drawn.append
@@ -199,7 +201,7 @@ async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after
         await until_true(lambda: len(drawn) == 2, "its run is measured")
 
 
-async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
+async def test_the_summary_covers_the_run_only() -> None:
     summaries = []
 
     async with around("true") as run:
@@ -216,7 +218,7 @@ async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
     assert any(text in line for line in early for text in drawn)
 
 
-async def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None:
+async def test_ctrl_c_interrupts_the_command_and_then_perftop() -> None:
     async with around("trap 'echo still here; exit 3' INT; echo ready; sleep 9") as run:
         await run.prints("ready")
         await run.pilot.press("ctrl+c")
@@ -229,7 +231,7 @@ async def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None
     assert run.source.run.status == 3
 
 
-async def test_nothing_is_lost_between_the_screen_and_what_comes_after(
+async def test_no_output_is_lost_when_the_screen_closes(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     async with around("echo seen") as run:
@@ -241,7 +243,7 @@ async def test_nothing_is_lost_between_the_screen_and_what_comes_after(
     assert capfd.readouterr().out == "not shown any more\n"
 
 
-async def test_a_terminal_that_vanishes_leaves_it_to_its_end(
+async def test_a_vanished_terminal_leaves_the_command_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def gone(_: str) -> int:
@@ -250,14 +252,14 @@ async def test_a_terminal_that_vanishes_leaves_it_to_its_end(
     async with around("echo ready; sleep 0.5; exit 6") as run:
         await run.prints("ready")
         monkeypatch.setattr(errors, "sys", Mock(stderr=Mock(write=gone)))
-        monkeypatch.setattr(errors, "discard_writes", Mock())  # it is the stderr of all tests
+        monkeypatch.setattr(errors, "discard_writes", Mock())  # all tests use this stderr
         run.app.exit()
         run.feed.die("it is gone, too")
     assert run.source.run is not None
     assert run.source.run.status == 6
 
 
-async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
+async def test_a_dead_probe_leaves_the_command_running() -> None:
     async with around("echo ready; sleep 0.5; exit 6") as run:
         await run.prints("ready")
         run.feed.die("it is gone")
@@ -269,7 +271,7 @@ async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
     assert any("status 6" in line for line in run.source.measurement.summary)
 
 
-def test_ctrl_c_before_it_was_let_go_calls_it_off(
+def test_ctrl_c_before_the_start_cancels_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def go(tty: JobTerminal) -> Around:
@@ -288,7 +290,7 @@ def test_ctrl_c_before_it_was_let_go_calls_it_off(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_cannot_be_run_ends_the_app() -> None:
+def test_a_command_that_cannot_run_ends_the_app() -> None:
     async def go(tty: JobTerminal) -> Around:
         feed = Feed(Machine(changes={"source": "sim:made"}))
         source = Around(tty, feed.open, INTERVAL_NS)

@@ -1,4 +1,4 @@
-"""The config file: what it may hold, and what the user hears of one that is wrong."""
+"""The config file: its settings, and messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perftop.tui.stream import LiveSource
 
 
 def wrong(text: str | bytes) -> list[str]:
-    """What the user hears of a file with this in it."""
+    """Messages about a file with this text."""
     with pytest.raises(Failed) as caught:
         config.parse_config(text if isinstance(text, bytes) else text.encode(), "c.toml")
     assert caught.value.status == 2
@@ -37,7 +37,7 @@ def read(text: str) -> Config:
     return config.parse_config(text.encode(), "c.toml")
 
 
-# --- a good one
+# --- valid files
 
 
 def test_the_default_file_changes_nothing(tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ def test_the_default_file_changes_nothing(tmp_path: Path) -> None:
     assert config.load(path) == Config()
 
 
-def test_the_default_file_has_everything() -> None:
+def test_the_default_file_has_all_settings() -> None:
     document = tomllib.loads(config.default())
     assert {"theme", "units", "columns", "keys"} == set(document)
     assert document["keys"] == {key.id: key.keys for key in keys.KEYS}
 
 
-def test_settings_are_taken() -> None:
+def test_settings_are_applied() -> None:
     text = """
         theme = "perftop-light"
         units = "MHz"
@@ -66,18 +66,18 @@ def test_settings_are_taken() -> None:
     assert read(text) == Config("perftop-light", "MHz", ("ipc", "util"), wanted)
 
 
-def test_an_empty_file_is_fine() -> None:
+def test_an_empty_file_is_valid() -> None:
     assert read("") == read("\ufeff# nothing\r\n") == Config()
 
 
-def test_two_actions_may_change_keys() -> None:
+def test_two_actions_may_swap_keys() -> None:
     assert read('[keys]\npause = "o"\norder = "space"').keys == {"pause": "o", "order": "space"}
 
 
-# --- where it lies
+# --- path
 
 
-def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_path_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     assert config.load(None) == Config()
@@ -86,24 +86,24 @@ def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         path.parent.mkdir(parents=True)
         path.write_text(f'units = "{units}"', encoding="utf-8")
     assert config.load(None).units == "MHz"
-    for ignored in ("", "xdg"):  # only an absolute one counts
+    for ignored in ("", "xdg"):  # only absolute paths count
         monkeypatch.setenv("XDG_CONFIG_HOME", ignored)
         assert config.load(None).units == "base"
 
 
-def test_a_file_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
+def test_a_given_file_must_exist(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(Failed, match=f"cannot read {path}: ") as caught:
             config.load(path)
         assert caught.value.status == 2
 
 
-def test_a_file_without_end_is_no_config_file() -> None:
+def test_a_file_of_unlimited_size_is_refused() -> None:
     with pytest.raises(Failed, match=r"/dev/zero: longer than a megabyte"):
         config.load(Path("/dev/zero"))
 
 
-# --- a bad one
+# --- invalid files
 
 
 THEMES = "known: perftop-dark, perftop-light, perftop-safe, perftop-ansi"
@@ -147,12 +147,14 @@ SHARED = "too, in the same view: one of them needs another"
         ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
     ],
 )
-def test_mistakes_are_shown_with_their_line(text: str | bytes, line: int | None, what: str) -> None:
+def test_mistakes_are_reported_with_their_line(
+    text: str | bytes, line: int | None, what: str
+) -> None:
     at = "c.toml" if line is None else f"c.toml:{line}"
     assert wrong(text) == [f"{at}: {what}"]
 
 
-def test_all_that_is_wrong_is_shown_in_its_order() -> None:
+def test_all_mistakes_are_reported_in_order() -> None:
     text = '''
         units = 3
         columns = [
@@ -168,10 +170,10 @@ def test_all_that_is_wrong_is_shown_in_its_order() -> None:
         order = "s"
     '''
     drawn = [line.split(": ")[0].split(":")[1] for line in wrong(text)]
-    assert drawn == ["2", "3", "7", "11", "12"]  # that order has a key of sort is no news yet
+    assert drawn == ["2", "3", "7", "11", "12"]  # the key of order is not reported yet
 
 
-def test_a_key_may_do_other_things_in_other_views() -> None:
+def test_a_key_may_have_another_action_in_another_view() -> None:
     assert read('[keys]\nheat_worst = "c"').keys == {"heat_worst": "c"}
 
 
@@ -180,7 +182,7 @@ def test_a_key_may_do_other_things_in_other_views() -> None:
 @example("keys = {quit = {a = 1}}")
 @example("columns = [[]]")
 @example('"" = 1')
-def test_a_file_is_read_or_refused_in_words(text: str | bytes) -> None:
+def test_a_file_is_read_or_refused_with_a_message(text: str | bytes) -> None:
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
     try:
         config.parse_config(raw, "c.toml")
@@ -196,7 +198,7 @@ pressed = st.sampled_from(
 
 
 @given(st.dictionaries(names, pressed))
-def test_accepted_keys_have_one_meaning_in_every_view(chosen: dict[str, str]) -> None:
+def test_accepted_keys_have_one_action_in_each_view(chosen: dict[str, str]) -> None:
     table = "\n".join(f'{name} = "{value}"' for name, value in chosen.items())
     try:
         taken = read("[keys]\n" + table).keys
@@ -209,7 +211,7 @@ def test_accepted_keys_have_one_meaning_in_every_view(chosen: dict[str, str]) ->
 # --- keys
 
 
-def test_the_table_of_keys_is_sound() -> None:
+def test_the_table_of_keys_is_consistent() -> None:
     ids = [key.id for key in keys.KEYS]
     assert len(set(ids)) == len(ids)
     places = {place for view in keys.VIEWS.values() for place in view}
@@ -229,7 +231,7 @@ def test_the_table_of_keys_is_sound() -> None:
      ("shift+ctrl+left", "ctrl+shift+left"), ("plus", "plus"), ("+", "plus"), ("é", "é"),
      ("comma", "comma"), (" ", "space"), ("Escape", "escape")],
 )  # fmt: skip
-def test_keys_have_the_names_that_textual_gives_them(key: str, name: str) -> None:
+def test_keys_have_the_names_used_by_textual(key: str, name: str) -> None:
     assert keys.canonical(key) == name
 
 
@@ -237,7 +239,7 @@ def test_keys_have_the_names_that_textual_gives_them(key: str, name: str) -> Non
     "key",
     ["esc", "", "+a", "a+b", "ctrl+", "shift+a", "return", "<any>", "none", "plus_sign", "\x1b"],
 )
-def test_no_other_name_is_a_key(key: str) -> None:
+def test_other_names_are_not_keys(key: str) -> None:
     assert keys.canonical(key) is None
 
 
@@ -246,7 +248,7 @@ def test_no_other_name_is_a_key(key: str) -> None:
     [("question_mark", "?"), ("semicolon", ";"), ("f10", "F10"), ("ctrl+p", "ctrl+p"),
      ("shift+left", "shift+←"), ("delete", "delete"), ("watermelon", "watermelon")],
 )  # fmt: skip
-def test_keys_are_written_as_people_know_them(key: str, text: str) -> None:
+def test_keys_have_common_captions(key: str, text: str) -> None:
     assert keys.caption(key) == text
 
 
@@ -265,7 +267,7 @@ def test_keys_are_written_as_people_know_them(key: str, text: str) -> None:
         ("xterm", {"NO_COLOR": "1"}, "perftop-ansi", "perftop-dark"),
     ],
 )
-def test_a_terminal_of_16_colours_begins_with_its_own(
+def test_a_terminal_of_16_colours_starts_with_the_ansi_theme(
     term: str, more: dict[str, str], wanted: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("COLORTERM", "NO_COLOR"):
@@ -278,8 +280,8 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
     assert PerfTopApp(FleetSource(Made(small(), "over ssh")), config).theme == shown
 
 
-async def test_the_app_uses_what_is_set() -> None:
-    """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
+async def test_the_app_uses_the_settings() -> None:
+    """Two actions have swapped keys, one has a new key, one has none, and `q` has no action."""
     wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NOT_ASSIGNABLE}
 
     async with running_app(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
@@ -303,7 +305,7 @@ def test_the_default_file_is_printed() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, config.default(), "")
 
 
-def test_a_bad_file_ends_the_command_before_anything_starts(
+def test_an_invalid_file_ends_the_command_before_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for stream in (sys.stdin, sys.stdout):
@@ -318,7 +320,7 @@ def test_a_bad_file_ends_the_command_before_anything_starts(
     ]
 
 
-def test_every_key_of_a_view_is_in_one_group_of_the_help() -> None:
+def test_all_keys_of_a_view_are_in_one_group_of_the_help() -> None:
     views = {place for name in (*keys.TURN_ORDER, "core") for place in keys.VIEWS[name]} | {"fleet"}
     grouped = [name for group in keys.GROUPS.values() for name in group]
     assert sorted(grouped) == sorted(key.id for key in keys.KEYS if key.place in views)

@@ -1,4 +1,4 @@
-"""What a user sees first: a picture before the screen is imported, and a hint once."""
+"""The start of the screen: a picture before imports finish, and a hint shown once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
-    """A terminal that is stdout here: the end of who looks at it, and ours."""
+    """A terminal in place of stdout: the user's end, and the program's end."""
     looks, ours = pty.openpty()
     with os.fdopen(ours, "w", closefd=False) as screen:
         monkeypatch.setattr(sys, "stdout", screen)
@@ -60,7 +60,7 @@ def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.Mon
         assert echoes(ours)
 
 
-def test_a_signal_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_removes_the_first_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
         with pytest.raises(SystemExit, match="143"), first_picture.show_picture():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -68,7 +68,7 @@ def test_a_signal_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert echoes(ours)
 
 
-def test_keys_are_not_echoed_and_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_not_echoed_and_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours), first_picture.show_picture():
         seen(looks)
         assert not echoes(ours)
@@ -77,7 +77,7 @@ def test_keys_are_not_echoed_and_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not seen(looks)
 
 
-def test_a_terminal_that_is_gone_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vanished_terminal_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     looks, ours = pty.openpty()
     with os.fdopen(ours, "w") as screen:
         monkeypatch.setattr(sys, "stdout", screen)
@@ -85,7 +85,7 @@ def test_a_terminal_that_is_gone_does_no_harm(monkeypatch: pytest.MonkeyPatch) -
             os.close(looks)
 
 
-def test_a_host_s_name_reaches_the_terminal_without_control_characters(
+def test_a_host_name_is_printed_without_control_characters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
@@ -112,12 +112,12 @@ print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
+def test_in_the_background_it_waits_for_the_foreground() -> None:
     pid, looks = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", BACKGROUND])  # noqa: S606
     result = b""
-    with suppress(OSError):  # it has ended
+    with suppress(OSError):  # the process has ended
         while data := os.read(looks, 4096):
             result += data
     os.waitpid(pid, 0)
@@ -128,14 +128,14 @@ def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
     assert b"ended 7" in after
 
 
-def test_the_first_start_is_known_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_start_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert first_picture.is_first_start()
     assert not first_picture.is_first_start()
     assert [path.name for path in (tmp_path / "state" / "perftop").iterdir()] == ["greeted"]
 
 
-def test_without_a_state_directory_nobody_is_new(
+def test_no_hint_is_shown_without_a_state_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -143,7 +143,7 @@ def test_without_a_state_directory_nobody_is_new(
     assert not first_picture.is_first_start()
 
 
-async def test_notes_go_with_their_keys_and_change_nothing_else() -> None:
+async def test_hints_disappear_with_their_keys_and_have_no_other_effect() -> None:
     async with running_app(Machine()) as plain, running_app(Machine(), tour=True) as run:
         for each in (plain, run):
             await each.intervals(20)
@@ -158,14 +158,14 @@ async def test_notes_go_with_their_keys_and_change_nothing_else() -> None:
         assert not run.has("of 3  ")
 
 
-async def test_esc_ends_all_notes() -> None:
+async def test_esc_ends_all_hints() -> None:
     async with running_app(Machine(), tour=True) as run:
         await run.sees("1 of 3")
         await run.pilot.press("escape")
         assert not run.has("of 3  ")
 
 
-async def test_the_theme_chosen_last_is_kept(
+async def test_the_last_chosen_theme_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

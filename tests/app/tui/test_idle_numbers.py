@@ -1,4 +1,5 @@
-"""Numbers of idle CPUs do not come and go, and no view tells the kernel share of nothing."""
+"""Values of idle CPUs do not appear and disappear, and no view shows a kernel share of idle
+time."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ SPANS = 8
 
 
 def dots(app: FedApp, cpu: int) -> list[int]:
-    """Where dots stand in the table's line of a CPU."""
+    """Positions of dots in the table's line of a CPU."""
     line = next(x for x in app.terminal.lines() if re.match(rf".{{3}} +{cpu} +0:", x))
     return [at for at, sign in enumerate(line) if sign == "·"]
 
 
-async def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times() -> None:
+async def test_the_dots_of_an_idle_cpu_do_not_move() -> None:
     feed = fed_messages("neighbour", 16)
 
     async with shown_app(feed[:-SPANS], (200, 40)) as app:

@@ -1,4 +1,4 @@
-"""Messages on the screen: what a key has done, a broken link, and a restarted machine."""
+"""Messages on the screen: effects of keys, a broken link, and a restarted machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waiting import until_true
 from perftop.process.link import Link
 
 
-async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> None:
+async def test_a_mark_is_reported_with_its_time_until_the_next_key() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("m", *"warm", "enter")
         await until_true(
@@ -29,8 +29,8 @@ async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> Non
 @pytest.mark.parametrize(
     ("keys", "words"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
 )
-async def test_no_other_episode_is_reported(keys: list[str], words: str) -> None:
-    """One runs from the first sample on."""
+async def test_the_last_episode_is_reported_as_such(keys: list[str], words: str) -> None:
+    """One episode runs from the first sample on."""
 
     async with running_app(Machine()) as run:
         await run.intervals(4)
@@ -40,7 +40,7 @@ async def test_no_other_episode_is_reported(keys: list[str], words: str) -> None
         await until_true(lambda: run.source.status.notice == "", "a click ends it, too")
 
 
-async def test_a_jump_shows_where_it_led() -> None:
+async def test_a_jump_reports_its_time() -> None:
     async with running_app(Machine()) as run:
         await run.intervals(12)
         await run.pilot.press("J", "minus", "1", "s", "enter")
@@ -49,7 +49,7 @@ async def test_a_jump_shows_where_it_led() -> None:
         assert run.source.status.paused is not None
 
 
-async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
+async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
     link = Link("n7", RemoteFeed(), lambda: 0.0)
 
     async with running_app(Machine(), link=lambda: link) as run:
@@ -61,7 +61,7 @@ async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
         await until_true(lambda: not run.has("NO LINK"), "it is back")
 
 
-async def test_a_restarted_machine_begins_a_new_session() -> None:
+async def test_a_restarted_machine_starts_a_new_session() -> None:
     async with running_app(Machine()) as run:
         await run.intervals(2)
         await run.pilot.press("space")

@@ -1,4 +1,4 @@
-"""Two recordings on one axis: what stands where, how they are aligned, and what keys do."""
+"""Two recordings on one axis: layout, alignment, and keys."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from perftop.tui.app import PerfTopApp
 from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairSource, PairState, Track, pair_page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
-"""Its drop is from 8.0 to 12.1 s after the start."""
+"""It has a drop from 8.0 to 12.1 s."""
 BEGIN_S, END_S = 8.0, 12.1
 
 
 def track(name: str, seconds: float, **notes: float) -> Track:
-    """With marks of these names at these seconds; `command` is the start of one."""
+    """A recording with marks of these names at these seconds; `command` is the start of one."""
     messages = exported.messages(DROP, seconds)
     hello = exported.hello(messages)
     result = Track(name, hello)
@@ -46,7 +46,7 @@ def state(tracks: tuple[Track, Track], alignment: Alignment, **more: object) -> 
     return PairState(tracks, alignment, **{"width": 120, "height": 40, **more})  # type: ignore[arg-type]
 
 
-def test_values_are_those_of_the_schedule(tracks: tuple[Track, Track]) -> None:
+def test_values_match_the_schedule(tracks: tuple[Track, Track]) -> None:
     a, _ = tracks
     edges_ns = a.ends_ns[0] + np.array([-20, -10, 10, 70, 85, 115, 200, 300]) * 10**8
     before, _, full, _, low, _, after = a.values("busy_hz", edges_ns)
@@ -62,10 +62,10 @@ def test_values_are_those_of_the_schedule(tracks: tuple[Track, Track]) -> None:
         (Alignment("command"), 1.0, -2.0),
     ],
 )
-def test_both_are_drawn_from_the_moment_they_are_aligned_at(
+def test_both_are_aligned_at_the_given_time(
     tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, shift_s: float
 ) -> None:
-    """The same drop lies `shift_s` later in B."""
+    """The same drop is `shift_s` later in B."""
     result = state(tracks, alignment)
     lines = [text(runs) for runs, _ in pair_page(result)]
     at = next(i for i, line in enumerate(lines) if "episodes" in line)
@@ -82,13 +82,13 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
-def test_a_mark_that_one_lacks_is_shown(tracks: tuple[Track, Track]) -> None:
+def test_a_mark_that_one_recording_lacks_is_reported(tracks: tuple[Track, Track]) -> None:
     assert "not aligned" in text(pair_page(state(tracks, Alignment("mark", "store")))[0][0])
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (240, 70)])
 @pytest.mark.parametrize("ascii_", [True, False])
-def test_every_size_is_filled_and_no_line_too_long(
+def test_all_sizes_are_filled_and_no_line_is_too_long(
     tracks: tuple[Track, Track], size: tuple[int, int], ascii_: bool
 ) -> None:
     wide, tall = size
@@ -98,7 +98,7 @@ def test_every_size_is_filled_and_no_line_too_long(
         assert max(width(runs) for runs, _ in lines) <= wide
 
 
-async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
+async def test_keys_move_the_time_and_the_axis(tmp_path: Path) -> None:
     paths = [exported.marked_recording(tmp_path / name, DROP, 140, {at: name})
              for name, at in (("a", 11.0), ("b", 2.0))]  # fmt: skip
 
@@ -134,7 +134,7 @@ async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", [["a", "b", "c"], ["a", "--align", "command"], ["a", "b", "--align", "noon"]]
 )
-def test_impossible_arguments_are_usage_errors(words: list[str]) -> None:
+def test_invalid_arguments_are_usage_errors(words: list[str]) -> None:
     try:
         status = cli.main(["replay", *words])
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""What a refresh does: what it calls, makes and writes. Nothing is timed."""
+"""The work of a refresh: its calls, rebuilt lines and written bytes. No test measures time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLES = 30
 
 
 def same(app: FedApp) -> State:
-    """A message with an interval that is new, but says the same."""
+    """A message with a new interval of the same values."""
     assert app.source.interval is not None
     return State(
         app.source.shown_session, dataclasses.replace(app.source.interval), app.source.status
@@ -31,7 +31,7 @@ def same(app: FedApp) -> State:
 
 
 def differs(app: FedApp) -> str:
-    """A line of the terminal that does not look as Textual would draw it; '' if none does."""
+    """A terminal line that differs from Textual's own drawing; '' if none does."""
     columns, lines = app.terminal.size
     meant, terminal = Cells(), app.terminal.drawn
     for y, strip in enumerate(app.screen._compositor.render_strips(Size(columns, lines))):
@@ -45,8 +45,9 @@ def differs(app: FedApp) -> str:
 
 @cache
 def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
-    """Functions called, of Python and C, while the screen takes a new interval after so many: the
-    median of some, as the first ones draw what is kept, and tasks are told with every tenth."""
+    """Calls of Python and C functions while the screen shows a new interval of so many samples.
+    The median is used, since the first intervals fill caches, and each tenth sample has task
+    records."""
     feed = messages(cpus, samples + 13, scenario)
 
     async def count() -> int:
@@ -55,8 +56,8 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
             screen, session = app.screen_stack[0], app.source.shown_session
             assert isinstance(screen, Monitor)
             assert session is not None
-            await screen.action_view("overview")  # a large machine opens as a map
-            await until_quiet()  # the view has a size only after its layout
+            await screen.action_view("overview")  # a large machine starts with the heat map
+            await until_quiet()  # the view has no size before its layout
             counts = []
             for message in feed[samples:]:
                 session.apply(message)
@@ -69,22 +70,22 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
     return asyncio.run(count())
 
 
-def test_a_refresh_costs_rows_in_sight_not_cpus() -> None:
+def test_the_cost_of_a_refresh_depends_on_visible_rows_only() -> None:
     few, full, many = (calls(cpus) for cpus in (2, 128, 1024))
     assert many < 1.2 * full
     assert many < 4.5 * few
 
 
-def test_a_refresh_costs_at_most_what_it_does_today() -> None:
-    """Some 2,000 calls for two charts with counters, 1,700 for charts with lanes of tasks and tiles
-    with their whole past, 5,200 for a screen full of rows. If a change adds a twentieth, find out
-    why."""
+def test_the_cost_of_a_refresh_is_limited() -> None:
+    """About 2,000 calls for two charts with counters, 1,700 for charts with task lanes and tiles
+    with their whole history, 5,200 for a screen full of rows. Find out why before raising a limit
+    by a twentieth."""
     assert calls(2, "smt-mix", 700) < 2_150
     assert calls(2, "guest", 700) < 1_850
     assert calls(1024) < 5_600
 
 
-async def test_unchanged_lines_are_neither_made_nor_written() -> None:
+async def test_unchanged_lines_are_neither_rebuilt_nor_written() -> None:
     async with shown_app(messages(64, SAMPLES)) as app:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
@@ -95,8 +96,8 @@ async def test_unchanged_lines_are_neither_made_nor_written() -> None:
         assert (app.terminal.written, screen.view.built) == before
 
 
-def at_once(app: FedApp, message: wire.Message) -> bool:
-    """Whether the refresh after this message is written before Textual gets its turn."""
+def is_written_immediately(app: FedApp, message: wire.Message) -> bool:
+    """Whether the refresh after this message is written before Textual continues."""
     screen, session, written = app.screen_stack[0], app.source.shown_session, app.terminal.written
     assert isinstance(screen, Monitor)
     assert session is not None
@@ -109,37 +110,37 @@ async def test_a_refresh_is_written_without_waiting_for_textual() -> None:
     feed = messages(64, SAMPLES + 1)
 
     async with shown_app(feed[:-1]) as app:
-        assert at_once(app, feed[-1])
+        assert is_written_immediately(app, feed[-1])
 
 
-async def test_a_refresh_does_not_write_over_what_covers_it() -> None:
+async def test_a_refresh_does_not_overwrite_what_covers_the_view() -> None:
     feed = messages(64, SAMPLES + 2)
 
     async with shown_app(feed[:SAMPLES]) as app:
         app.post_message(events.Key("question_mark", "?"))
         title = app.terminal.lines()[0]
         await until_true(lambda: app.terminal.lines()[0] != title, "the help")
-        assert not at_once(app, feed[-2])
+        assert not is_written_immediately(app, feed[-2])
         app.post_message(events.Key("escape", None))
         await until_true(lambda: len(app.screen_stack) == 1, "the monitor")
         app.source.take([feed[-1]])
         await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
-async def test_overwritten_lines_are_redrawn_at_a_key() -> None:
+async def test_overwritten_lines_are_redrawn_after_a_key() -> None:
     feed = messages(64, SAMPLES + 1)
 
     async with shown_app(feed[:SAMPLES]) as app:
         columns, lines = app.terminal.size
         app.terminal.drawn.write(f"\x1b[{lines};1Hsome words of the kernel", columns)
-        assert at_once(app, feed[-1])
+        assert is_written_immediately(app, feed[-1])
         assert app.terminal.lines()[-1].startswith("some words of the kernel")
         app.post_message(events.Key("ctrl+l", None))
         await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
         assert differs(app) == ""
 
 
-async def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
+async def test_a_message_above_a_view_remains_during_refreshes() -> None:
     feed = messages(64, SAMPLES + 1)
 
     async with shown_app(feed[:SAMPLES]) as app:
@@ -148,13 +149,13 @@ async def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
             lambda: any("in the corner" in it for it in app.terminal.lines()), "a toast"
         )
         await until_quiet()  # no layout is pending
-        assert not at_once(app, feed[-1])
+        assert not is_written_immediately(app, feed[-1])
         await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
         assert any("in the corner" in line for line in app.terminal.lines())
 
 
 @pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "enter"])
-async def test_written_lines_are_those_of_the_compositor(view: str) -> None:
+async def test_written_lines_equal_those_of_the_compositor(view: str) -> None:
     feed = messages(64, SAMPLES + 6)
 
     async with shown_app(feed[:SAMPLES]) as app:
@@ -167,10 +168,10 @@ async def test_written_lines_are_those_of_the_compositor(view: str) -> None:
 
 
 STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "1", "j", "resize")
-"""What happens between two refreshes, mostly nothing."""
+"""Events between two refreshes, mostly none."""
 
 
-async def test_charts_that_move_look_as_if_drawn_again() -> None:
+async def test_moving_charts_look_as_if_redrawn() -> None:
     feed, rng = messages(2, 300, "guest"), random.Random(7)
     async with shown_app(feed[:200]) as app:
         for message in range(200, 300, 5):
@@ -185,8 +186,8 @@ async def test_charts_that_move_look_as_if_drawn_again() -> None:
             await until_true(lambda: not differs(app), "the same screen")
 
 
-async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_again() -> None:
-    """It has lost lines, and is as large as before when Textual looks."""
+async def test_a_terminal_that_was_briefly_smaller_is_redrawn() -> None:
+    """It has lost lines, but has its old size again when Textual checks."""
     async with shown_app(messages(2, SAMPLES)) as app:
         await until_quiet()
         app.terminal.drawn = Cells()
@@ -195,21 +196,21 @@ async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_again() -> None
 
 
 async def test_only_changed_rows_are_written() -> None:
-    """As a whole, they are some 20,000 characters; histories, which move, are 6,000 of them."""
+    """All rows have about 20,000 characters; moving histories have 6,000 of them."""
     feed = messages(256, SAMPLES + 10)
     async with shown_app(feed[:SAMPLES]) as app:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
-        await screen.action_view("overview")  # a large machine opens as a map
+        await screen.action_view("overview")  # a large machine starts with the heat map
         await until_quiet()
         app.terminal.keeps = False
         before = app.terminal.written
         for message in feed[SAMPLES:]:
-            assert at_once(app, message)
+            assert is_written_immediately(app, message)
         assert (app.terminal.written - before) / 10 < 14_300
 
 
-async def test_rows_that_move_look_as_if_drawn_again() -> None:
+async def test_moving_rows_look_as_if_redrawn() -> None:
     feed = messages(64, SAMPLES + 30)
     async with shown_app(feed[:SAMPLES]) as app:
         for at, message in enumerate(feed[SAMPLES:]):
@@ -221,15 +222,15 @@ async def test_rows_that_move_look_as_if_drawn_again() -> None:
             assert not differs(app)
 
 
-async def test_moving_charts_write_little() -> None:
-    """Charts at 10 Hz are drawn twice a second: so this holds for many samples."""
+async def test_moving_charts_write_few_bytes() -> None:
+    """Charts at 10 Hz are drawn twice a second, so this applies to many samples."""
     feed = messages(2, 740, "guest")
     async with shown_app(feed[:700]) as app:
         app.terminal.keeps = False
 
         def count(message: wire.Message) -> int:
             written = app.terminal.written
-            assert at_once(app, message)
+            assert is_written_immediately(app, message)
             return app.terminal.written - written
 
         moved = [count(message) for message in feed[700:720]]

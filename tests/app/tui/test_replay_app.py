@@ -1,4 +1,4 @@
-"""The app on a recording: where its keys lead, and what it says of the file."""
+"""The app on a recording: keys for navigation, and messages about the file."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from perftop.tui.views.episodes import Episodes
 GOLDEN = DATA / "recording-1"
 FRAMES = 1001
 MARKS = {12: "warm", 80: "late"}
-"""By second."""
+"""Time in seconds."""
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """100 s of a machine that always does the same, with two marks."""
+    """100 s of a machine with a constant load, with two marks."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     messages: list[TimedMessage] = []
     for seq in range(FRAMES):
@@ -47,7 +47,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _episodes_are_found_here(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Episodes of `away` are found by a process, as for a user."""
+    """Only episodes of `away` are found by a separate process, as for a user."""
     if "away" not in request.fixturenames:
         monkeypatch.setattr(episode_index, "_index_process", passed_bytes)
 
@@ -55,9 +55,9 @@ def _episodes_are_found_here(
 # --- playing
 
 
-async def test_a_recording_plays_at_its_pace_with_its_position(path: Path) -> None:
+async def test_a_recording_plays_at_its_own_pace_and_shows_its_position(path: Path) -> None:
     async with viewing(path) as viewer:
-        assert viewer.at_s == 0.1  # the first sample: it is playing from the start
+        assert viewer.at_s == 0.1  # the first sample: it plays from the start
         assert "· 0:00/1:40 · ×1" in viewer.header
         await viewer.wait(5.0)
         await viewer.comes_to(5.1)
@@ -65,7 +65,7 @@ async def test_a_recording_plays_at_its_pace_with_its_position(path: Path) -> No
         assert all(map(viewer.has, ("space pause", "{ } speed", "n next episode")))
 
 
-async def test_pause_stops_a_replay_and_play_continues(path: Path) -> None:
+async def test_pausing_stops_a_replay_and_resuming_continues_it(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.wait(3.0)
         await viewer.comes_to(3.1)
@@ -80,22 +80,22 @@ async def test_pause_stops_a_replay_and_play_continues(path: Path) -> None:
         await viewer.comes_to(4.1)
 
 
-async def test_speed(path: Path) -> None:
+async def test_the_speed_can_be_changed(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("right_curly_bracket", "right_curly_bracket")
         await viewer.wait(2.0)
         await viewer.comes_to(8.1)
         assert "×4" in viewer.header
-        await viewer.press(*["left_curly_bracket"] * 9)  # the slowest is not passed
+        await viewer.press(*["left_curly_bracket"] * 9)  # the slowest speed is the limit
         await viewer.wait(8.0)
         await viewer.comes_to(10.1)
         assert "×0.25" in viewer.header
         await viewer.press(*["right_curly_bracket"] * 20)
-        await viewer.sees("· end")  # as fast as can be, whatever the clock says
+        await viewer.sees("· end")  # as fast as possible, independent of the clock
         assert viewer.at_s == 100.0
 
 
-async def test_steps_and_leaps_forth_and_back(path: Path) -> None:
+async def test_steps_and_jumps_forward_and_back(path: Path) -> None:
     async with viewing(path) as viewer:
         for key, at_s in (("right", 0.2), ("full_stop", 0.3), ("left", 0.2), ("left", 0.1),
                           ("left", 0.1), ("shift+right", 10.1), ("shift+right", 20.1),
@@ -104,7 +104,7 @@ async def test_steps_and_leaps_forth_and_back(path: Path) -> None:
             assert key.startswith("shift") or "paused" in viewer.header
 
 
-async def test_the_ends(path: Path) -> None:
+async def test_keys_go_to_the_start_and_the_end(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("dollar_sign", to_s=100.0)
         assert "1:40/1:40 · end" in viewer.header
@@ -116,13 +116,13 @@ async def test_the_ends(path: Path) -> None:
         await viewer.press("ctrl+end", to_s=100.0)
 
 
-async def test_jumps_go_as_far_as_the_file(path: Path) -> None:
+async def test_jumps_are_limited_to_the_recording(path: Path) -> None:
     async def jump(viewer: Viewer, text: str) -> None:
         await viewer.press("J", *text, "enter")
 
     async with viewing(path) as viewer:
         await viewer.press("space")
-        await jump(viewer, "+75s")  # further than anything that was read
+        await jump(viewer, "+75s")  # beyond everything read so far
         await viewer.comes_to(75.1)
         assert "1:15/1:40 · paused" in viewer.header
         await jump(viewer, "-60.5s")
@@ -134,7 +134,7 @@ async def test_jumps_go_as_far_as_the_file(path: Path) -> None:
         )
 
 
-async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> None:
+async def test_the_history_is_read_as_far_as_time_axes_show_it(path: Path) -> None:
     def first_s(viewer: Viewer) -> float:
         ends_ns = viewer.source.ends_ns
         assert ends_ns is not None
@@ -153,7 +153,7 @@ async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> N
 # --- episodes and marks
 
 
-async def test_marks_are_come_to_be_they_read_or_not(path: Path) -> None:
+async def test_marks_are_found_in_read_and_unread_parts(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("n", to_s=12.0)
         await viewer.press("n", to_s=80.0)
@@ -172,7 +172,7 @@ def digest(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
 
-async def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path) -> None:
+async def test_a_new_mark_can_be_visited_and_the_file_does_not_change(path: Path) -> None:
     before = digest(path)
 
     async with viewing(path) as viewer:
@@ -188,7 +188,7 @@ async def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path:
 
 @pytest.fixture(scope="module")
 def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """100 s, from 20.05 s to 90.05 s without CPU 3: longer than what is read before a jump."""
+    """100 s without CPU 3 from 20.05 s to 90.05 s, longer than the part read before a jump."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     messages: list[TimedMessage] = []
     for seq in range(FRAMES):
@@ -201,9 +201,7 @@ def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("start", ["0", "J"])
-async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
-    away: Path, start: str
-) -> None:
+async def test_an_episode_is_listed_completely_from_any_position(away: Path, start: str) -> None:
     async with viewing(away) as viewer:
         await viewer.press("space", start, *(("+", *"80s", "enter") if start == "J" else ()))
         await viewer.comes_to(80.1 if start == "J" else 0.1)
@@ -217,7 +215,7 @@ async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
         assert "CPU 3" in line
 
 
-async def test_the_header_shows_how_far_the_episodes_are_found(
+async def test_the_header_shows_the_progress_of_finding_episodes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half, rest = asyncio.Event(), asyncio.Event()
@@ -237,7 +235,7 @@ async def test_the_header_shows_how_far_the_episodes_are_found(
         await until_true(lambda: "finding" not in viewer.header, "the end of it")
 
 
-async def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:
+async def test_a_cancelled_search_does_not_change_the_position(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("n", to_s=12.0)
         release = asyncio.Event()
@@ -256,7 +254,7 @@ def left(directory: Path) -> list[Path]:
     return list(directory.iterdir())
 
 
-async def test_nothing_is_recorded_from_a_recording(
+async def test_a_recording_cannot_be_recorded(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -271,7 +269,7 @@ async def test_nothing_is_recorded_from_a_recording(
     assert left(tmp_path) == []
 
 
-# --- files as they are found
+# --- damaged and old files
 
 
 @pytest.fixture
@@ -290,7 +288,7 @@ def flipped(path: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-async def test_a_cut_file_is_reported_and_ends_at_its_last_whole_frame(
+async def test_a_cut_file_is_reported_and_ends_with_its_last_complete_frame(
     cut: Path, size: tuple[int, int]
 ) -> None:
 
@@ -303,7 +301,7 @@ async def test_a_cut_file_is_reported_and_ends_at_its_last_whole_frame(
         assert "REPLAY" in viewer.header
 
 
-async def test_a_flipped_bit_costs_one_block(flipped: Path) -> None:
+async def test_a_flipped_bit_loses_one_block(flipped: Path) -> None:
 
     async with viewing(flipped) as viewer:
         await viewer.press(*["right_curly_bracket"] * 20)
@@ -312,7 +310,7 @@ async def test_a_flipped_bit_costs_one_block(flipped: Path) -> None:
         await viewer.sees("the recording is damaged at byte")
 
 
-async def test_one_of_wire_1_is_played() -> None:
+async def test_a_recording_of_wire_1_is_played() -> None:
     before = digest(GOLDEN)
     async with viewing(GOLDEN) as viewer:
         assert "golden" in viewer.header
@@ -328,7 +326,7 @@ async def test_one_of_wire_1_is_played() -> None:
     [(0, 0, 1, "there is no sample in it"), (1, 0, 1, "there is no sample in it"),
      (2, 9, 4, "there is no sample in it: cut at byte")],
 )  # fmt: skip
-def test_without_a_sample_there_is_nothing_to_show(
+def test_a_recording_without_samples_is_refused(
     tmp_path: Path, frames: int, cut: int, status: int, why: str
 ) -> None:
     machine = Machine(cores=1)
@@ -340,7 +338,7 @@ def test_without_a_sample_there_is_nothing_to_show(
     assert failed.value.status == status
 
 
-async def test_a_range_of_a_recording_has_its_numbers_and_its_verdict(path: Path) -> None:
+async def test_a_range_of_a_recording_has_its_values_and_its_verdict(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("space", "J", *"+30s", "enter", to_s=30.1)
         start_ns = viewer.source.reach_ns[0]

@@ -1,6 +1,6 @@
-"""One value, one number: what the views draw is what `stat --json` says of the same interval.
+"""Displayed values of all views equal those of `stat --json` for the same interval.
 
-Numbers are read from the drawn text, by the titles of their columns.
+Values are read from the drawn text by the titles of their columns.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from perftop.output.stat_lines import episode_line, interval_line
 
 SIZE = (240, 70)
 BY_DAY = ("hybrid", "hotplug", "guest", "neighbour")
-"""The others have no other columns."""
+"""Other scenarios have the same columns."""
 _TITLE = re.compile(r"\S+(?: \S+)*")
 _EACH = {"lp{} %": ("util", 100), "idle lp{}": ("idle", 100), "krn lp{}": ("kernel_cycles", 100),
          "net lp{}": ("net_hz", 1e-9)}  # fmt: skip
-"""Titles of numbers of each CPU of a core, with the key in JSON and the factor."""
+"""Titles of values of each CPU of a core, with the JSON key and the factor."""
 _LEAD = {"GHz": ("busy_hz", 1e-9), "busy %": ("util", 100), "IPC": ("ipc", 1),
          "user %": ("user", 100), "kernel %": ("system", 100), "iowait %": ("iowait", 100),
          "idle %": ("idle", 100), "krn %": ("kernel_cycles", 100),
          "net": ("net_hz", 1e-9)}  # fmt: skip
-"""The same for those of the busiest CPU."""
+"""Titles of values of the busiest CPU."""
 _WORST = {"invol %": ("involuntary", 100), "steal %": ("steal", 100)}
 
 
-class Drawn:
-    """Lines of a view, and the columns that a line of titles names."""
+class DrawnTable:
+    """Lines of a view, and the columns named in its title line."""
 
     def __init__(self, lines: list[str], title: str) -> None:
         at = next(i for i, line in enumerate(lines) if title in line)
@@ -43,11 +43,11 @@ class Drawn:
         self.titles = [(m.group(), m.start(), m.end()) for m in _TITLE.finditer(titles)]
         below = lines[at + 1 :]
         rules = (i for i, line in enumerate(below) if "──" in line and "package" not in line)
-        end = next(rules, len(below))  # panels begin with a rule
+        end = next(rules, len(below))  # panels start with a rule
         self.lines = [line for line in below[:end] if "package" not in line]
 
     def cell(self, line: str, title: str) -> str:
-        """The word below this title: one that ends where the title ends, or else begins there."""
+        """The word below this title, aligned with its end or its start."""
         _, start, end = next(result for result in self.titles if result[0] == title)
         for word in re.finditer(r"\S+", line):
             if word.end() == end or word.start() == start:
@@ -58,23 +58,25 @@ class Drawn:
         return any(result[0] == title for result in self.titles)
 
 
-def wrong_in_overview(lines: list[str], message: Line) -> Iterator[str]:
+def overview_errors(lines: list[str], message: Line) -> Iterator[str]:
     cpus = {row["cpu"]: row for row in message["cpus"]}
     pairs = any("SMT states" in line for line in lines)
-    drawn = Drawn(lines, "SMT states" if pairs else "where time goes")
+    drawn = DrawnTable(lines, "SMT states" if pairs else "where time goes")
     for line in drawn.lines:
         names = drawn.cell(line, "CPUs" if pairs else "CPU")
         if not re.fullmatch(r"\d+(,\d+)*", names):
             continue
         mine = [cpus[int(name)] for name in names.split(",")]
-        for title, value, factor in printed(drawn, mine):
+        for title, value, factor in expected_values(drawn, mine):
             text = drawn.cell(line, title)
             if not any(agrees(text, one, factor) for one in value):
                 yield f"CPUs {names}, {title}: {text} is drawn, {value} is said"
 
 
-def printed(drawn: Drawn, mine: list[Line]) -> Iterator[tuple[str, list[float | None], float]]:
-    """Titles of a row, with what may stand there."""
+def expected_values(
+    drawn: DrawnTable, mine: list[Line]
+) -> Iterator[tuple[str, list[float | None], float]]:
+    """Titles of a row, with the values that are right there."""
     for thread, row in enumerate(mine):
         for title, (key, factor) in _EACH.items():
             if drawn.has(title.format(thread)):
@@ -93,10 +95,10 @@ def printed(drawn: Drawn, mine: list[Line]) -> Iterator[tuple[str, list[float | 
             yield title, [max(known)], factor
 
 
-def wrong_in_packages(
+def package_errors(
     lines: list[str], message: Line, packages: dict[int, list[int]]
 ) -> Iterator[str]:
-    """The lines of packages: utilisation, and the clock while CPUs ran."""
+    """The lines of packages: utilisation, and the clock while CPUs run."""
     cpus = {row["cpu"]: row for row in message["cpus"]}
     for line in lines:
         match = re.search(r"package (\d+) .*busy +([\d.]+) %(?:.*clock ([\d.]+) )?", line)
@@ -114,9 +116,9 @@ def wrong_in_packages(
                 yield f"package {match[1]}: clock {match[3]} is drawn, {hz} is said"
 
 
-def wrong_in_table(lines: list[str], message: Line) -> Iterator[str]:
+def table_errors(lines: list[str], message: Line) -> Iterator[str]:
     cpus = {row["cpu"]: row for row in message["cpus"]}
-    drawn = Drawn(lines, "▲core")
+    drawn = DrawnTable(lines, "▲core")
     names = {metric.name(GHZ): (key, metric.scale(GHZ)[0]) for key, metric in METRICS.items()}
     for line in drawn.lines:
         cpu = drawn.cell(line, "cpu")
@@ -126,8 +128,8 @@ def wrong_in_table(lines: list[str], message: Line) -> Iterator[str]:
                 yield f"CPU {cpu}, {title}: {text} is drawn, {cpus[int(cpu)][key]} is said"
 
 
-def wrong_in_heat(lines: list[str], message: Line) -> Iterator[str]:
-    """The numbers of the selected core, below the map."""
+def heat_map_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The values of the selected core, below the map."""
     line = next(line for line in reversed(lines) if line.startswith("▸"))
     match = re.search(r"cpus ([\d,]+)|CPU (\d+)", line)
     assert match is not None
@@ -147,9 +149,9 @@ def wrong_in_heat(lines: list[str], message: Line) -> Iterator[str]:
                 yield f"heat, IPC: {drawn} is drawn, {row['ipc']} is said"
 
 
-def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
-    """What rows say was lost, against the episodes on their CPUs."""
-    drawn = Drawn(lines, "SMT states")
+def loss_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
+    """Losses shown in rows, compared with the episodes on their CPUs."""
+    drawn = DrawnTable(lines, "SMT states")
     for line in drawn.lines:
         lost = re.fullmatch(r"−(\d+)", drawn.cell(line, "lost").partition(" ")[0])
         names = drawn.cell(line, "CPUs")
@@ -160,7 +162,7 @@ def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, BY_DAY))
-def test_every_view_draws_the_numbers_of_stat(scenario: str) -> None:
+def test_all_views_show_the_values_of_stat(scenario: str) -> None:
     async def act() -> list[str]:
         async with shown_app(fed_messages(scenario), SIZE) as app:
             session, interval = app.source.shown_session, app.source.interval
@@ -173,14 +175,14 @@ def test_every_view_draws_the_numbers_of_stat(scenario: str) -> None:
                 packages.setdefault(row.package or 0, []).append(row.cpu)
             lines = app.terminal.lines()
             wrong = [] if not any("who runs" in line for line in lines) else [
-                *wrong_in_packages(lines[4:], text, packages)
+                *package_errors(lines[4:], text, packages)
             ]  # fmt: skip
             if any("SMT states" in line or "where time goes" in line for line in lines):
-                wrong += wrong_in_overview(lines, text)
+                wrong += overview_errors(lines, text)
             if any("SMT states" in line for line in lines):
-                wrong += wrong_losses(lines, episodes)
-            wrong += wrong_in_table(await press_until_shown(app, "4", "▲core"), text)
-            wrong += wrong_in_heat(await press_until_shown(app, "2", "heat map"), text)
+                wrong += loss_errors(lines, episodes)
+            wrong += table_errors(await press_until_shown(app, "4", "▲core"), text)
+            wrong += heat_map_errors(await press_until_shown(app, "2", "heat map"), text)
             return wrong
 
     assert asyncio.run(act()) == []

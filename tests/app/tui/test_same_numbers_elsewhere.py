@@ -1,6 +1,6 @@
-"""What the other places say is what `stat --json` says of the same interval: the header, the tiles,
-the verdict and `why`, the core page, charts, the selected core, the time view, the text of `stat`,
-the fleet, and the exporter."""
+"""Displayed values outside the views equal those of `stat --json` for the same interval: the
+header, the tiles, the verdict and `why`, the core page, charts, the selected core, the time view,
+the text of `stat`, the fleet, and the exporter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HEADER = {
     r"krn ([\d.]+) %": ("kernel_cycles", 100), r"user +([\d.]+) %": ("user", 100),
     r"kernel +([\d.]+) %": ("system", 100), r"steal +([\d.]+) %": ("steal", 100),
 }  # fmt: skip
-"""Numbers of the machine above all views, with their keys in JSON and factors."""
+"""Metrics of the machine above all views, with their JSON keys and factors."""
 _WHOLE = {
     r"power (\d+)": ("power_w", 1), r"of (\d+) W": ("power_limit_w", 1),
     r"(\d+) °C": ("temperature_c", 1), r"waits for a CPU +([\d.]+)": ("pressure_cpu", 100),
@@ -56,7 +56,7 @@ _NAMES_ON_PAGE = {name: key for name, (key, _) in _SELECTED.items()}
 _STATE_NAMES = {"both": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither": "neither"}
 
 
-def wrong_above(lines: list[str], message: Line) -> Iterator[str]:
+def header_errors(lines: list[str], message: Line) -> Iterator[str]:
     line = next(line for line in lines[:6] if re.match(r" busy +[\d.]+ %", line))
     for pattern, (key, factor) in _HEADER.items():
         match = re.search(pattern, line)
@@ -69,8 +69,8 @@ def wrong_above(lines: list[str], message: Line) -> Iterator[str]:
             yield f"header, {key}: {match[1]} is drawn, {message['machine'][key]} is said"
 
 
-def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
-    """The number that the sentence tells as lost is the depth of an episode."""
+def alert_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
+    """The loss stated in the sentence equals the depth of an episode."""
     line = next((line for line in lines[:4] if line.startswith("▌")), "")
     match = re.search(r"(?:takes|took|costs?|for) (\d[\d.]* %)|([\d.]+ GHz) below", line)
     if match is None:
@@ -82,8 +82,8 @@ def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
         yield f"alert: {match[0]} is drawn, {depths} are said"
 
 
-def wrong_on_core_page(lines: list[str], message: Line) -> Iterator[str]:
-    """The numbers at the right of the page, at fixed cells behind their names."""
+def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The values at the right of the page, at fixed cells after their names."""
     top = next(i for i, line in enumerate(lines) if re.search(r"CPUs? [\d, ]+ · package", line))
     at = re.search(r"(core \S+ · )?CPUs? ([\d, ]+) · package", lines[top])
     assert at is not None
@@ -109,8 +109,8 @@ def wrong_on_core_page(lines: list[str], message: Line) -> Iterator[str]:
         yield f"core page: only {found} numbers"
 
 
-def wrong_in_selected(lines: list[str], message: Line) -> Iterator[str]:
-    """The panel of the selected core, below the charts of a small machine."""
+def selected_core_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The panel of the selected core below the charts of a small machine."""
     cpus = {row["cpu"]: row for row in message["cpus"]}
     at = next((i for i, line in enumerate(lines) if " selected ──" in line), None)
     if at is None:
@@ -125,8 +125,8 @@ def wrong_in_selected(lines: list[str], message: Line) -> Iterator[str]:
                 yield f"selected, {label}: {text} is drawn, {row[key]} is said"
 
 
-def wrong_in_charts(lines: list[str], message: Line, losers: set[int]) -> Iterator[str]:
-    """The numbers beside the charts of a small machine: states, clock and IPC of one CPU."""
+def chart_errors(lines: list[str], message: Line, losers: set[int]) -> Iterator[str]:
+    """The values beside the charts of a small machine: states, clock and IPC of one CPU."""
     for start, line in enumerate(lines):
         head = re.match(r".{3}core \d+(?: +([\d,]+))?", line)
         if head is None or "selected" in line:
@@ -150,8 +150,8 @@ def wrong_in_charts(lines: list[str], message: Line, losers: set[int]) -> Iterat
                     yield f"{names}, IPC lost: {text} is drawn"
 
 
-def wrong_in_accounts(lines: list[str], message: Line) -> Iterator[str]:
-    """The line above a chart of where the time of a CPU goes."""
+def account_errors(lines: list[str], message: Line) -> Iterator[str]:
+    """The line above a chart of the time use of a CPU."""
     cpus = {row["cpu"]: row for row in message["cpus"]}
     keys = {"user": "user", "kernel": "system", "steal": "steal", "idle": "idle"}
     for line in lines:
@@ -167,7 +167,7 @@ def wrong_in_accounts(lines: list[str], message: Line) -> Iterator[str]:
                 yield f"CPU {result[1]}, {key}: {text} is drawn, {row[key]} is said"
 
 
-def wrong_in_time(lines: list[str], message: Line) -> Iterator[str]:
+def time_view_errors(lines: list[str], message: Line) -> Iterator[str]:
     """The newest values, at the right of the rows."""
     cpus = {row["cpu"]: row for row in message["cpus"]}
     for line in lines:
@@ -180,7 +180,7 @@ def wrong_in_time(lines: list[str], message: Line) -> Iterator[str]:
                 yield f"time, CPU {cpu}: {text} is drawn, {cpus[int(cpu)]['util']} is said"
 
 
-def wrong_in_text(session: Session, interval: Interval, message: Line) -> Iterator[str]:
+def text_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:
     """The table of `stat`."""
     cpus = {str(row["cpu"]): row for row in message["cpus"]}
     first = {core["cpus"][0]: core for core in message["cores"]}
@@ -200,8 +200,8 @@ def wrong_in_text(session: Session, interval: Interval, message: Line) -> Iterat
                 yield f"stat, CPU {name}, {state}: {text} is written, {share} is said"
 
 
-def wrong_in_summary(session: Session) -> Iterator[str]:
-    """The measures of the machine in the summary of `stat`."""
+def summary_errors(session: Session) -> Iterator[str]:
+    """The metrics of the machine in the summary of `stat`."""
     line = summary_line(session, {}, 10.0)
     drawn = stat_text.ending_lines(session, Tally(), line, asked=DEFAULT_COLUMNS)
     for key in DEFAULT_COLUMNS:
@@ -216,10 +216,10 @@ def wrong_in_summary(session: Session) -> Iterator[str]:
 
 _FLEET = {"busy": "util", "clock_hz": "busy_hz", "involuntary": "involuntary", "steal": "steal",
           "power_w": "power_w", "power_limit_w": "power_limit_w"}  # fmt: skip
-"""Numbers of a machine in a fleet, with their keys in JSON."""
+"""Metrics of a machine in a fleet, with their JSON keys."""
 
 
-def wrong_in_fleet(session: Session, interval: Interval, message: Line) -> Iterator[str]:
+def fleet_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:
     numbers = read_numbers(session, interval)
     for key, name in _FLEET.items():
         said = message["machine"].get(name)
@@ -228,8 +228,8 @@ def wrong_in_fleet(session: Session, interval: Interval, message: Line) -> Itera
             yield f"fleet, {key}: {numbers[key]} is shown, {said} is said"
 
 
-def wrong_in_verdict(session: Session, interval: Interval, lines: list[str]) -> Iterator[str]:
-    """The verdict's rows, and what `why` says of the same time, as text and as JSON."""
+def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> Iterator[str]:
+    """The rows of the verdict, and `why` for the same time, as text and as JSON."""
     verdict = verdict_at(session, interval)
     if verdict is None or verdict.report is None:
         yield "no verdict"
@@ -268,7 +268,7 @@ def losers(episodes: list[Line]) -> set[int]:
         ],
     ),
 )  # fmt: skip
-def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool) -> None:
+def test_all_other_places_show_the_values_of_stat(scenario: str, small: bool) -> None:
     size = (160, 50) if small else (240, 70)
 
     async def act() -> list[str]:
@@ -279,26 +279,26 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
             text = interval_line(session, interval)
             episodes = [episode_line(session, episode) for episode in session.running]
             lines = app.terminal.lines()
-            wrong = [*wrong_above(lines, text), *wrong_alert(lines, episodes)]
+            wrong = [*header_errors(lines, text), *alert_errors(lines, episodes)]
             wrong += [
-                *wrong_in_fleet(session, interval, text),
-                *wrong_in_verdict(session, interval, lines),
+                *fleet_errors(session, interval, text),
+                *verdict_errors(session, interval, lines),
             ]
             if small:
-                wrong += [*wrong_in_selected(lines, text), *wrong_in_accounts(lines, text)]
-                wrong += wrong_in_charts(lines, text, losers(episodes))
-            wrong += wrong_in_time(await press_until_shown(app, "3", "window 60 s"), text)
+                wrong += [*selected_core_errors(lines, text), *account_errors(lines, text)]
+                wrong += chart_errors(lines, text, losers(episodes))
+            wrong += time_view_errors(await press_until_shown(app, "3", "window 60 s"), text)
             page = await press_until_shown(app, "enter", "CPU seconds of")
-            wrong += wrong_on_core_page(page, text)
-            wrong += wrong_in_text(session, interval, text)
-            return [*wrong, *wrong_in_summary(session)]
+            wrong += core_page_errors(page, text)
+            wrong += text_errors(session, interval, text)
+            return [*wrong, *summary_errors(session)]
 
     assert asyncio.run(act()) == []
 
 
 @pytest.mark.parametrize("scenario", cases_by_day([*SCENARIOS], ["neighbour", "guest", "demo"]))
-def test_the_exporter_counts_what_the_summary_of_stat_says(scenario: str) -> None:
-    """Sums of the run: shares of the CPUs' time, IPC, clock, states and energy."""
+def test_the_exporter_agrees_with_the_summary_of_stat(scenario: str) -> None:
+    """Sums of the run: shares of CPU time, IPC, clock, states and energy."""
     session, page = exported(fed_messages(scenario, 16))
     values = series(page.text(openmetrics=True))
 

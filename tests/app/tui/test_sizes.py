@@ -1,4 +1,4 @@
-"""Terminals of all sizes, also while they change, and random keys, clicks and resizes."""
+"""Terminals of all sizes and while being resized; random keys, clicks and resizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from walking import walk_live, walk_replay
 from perftop.tui.overview.overview import Overview
 
 
-async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
+async def test_the_selection_is_visible_at_any_size() -> None:
     async with running_app(Machine(cores=64), (80, 24)) as run:
         await run.pilot.press("1", *["down"] * 20)
         for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)] * 2:
@@ -61,11 +61,11 @@ async def test_rows_remain_on_the_smallest_screens() -> None:
 
 FRAMES, STEPS = 400, 50
 SEEDS = cases_by_day(range(60), [0, 3])
-"""By day a live walk over few CPUs, and one in a recording of many."""
+"""By day: a live random walk on few CPUs, and one in a recording of many."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_walks(tmp_path: Path, seed: int) -> None:
+def test_random_walks_cause_no_errors(tmp_path: Path, seed: int) -> None:
     feed = messages((2, 8)[seed // 2 % 2], FRAMES, ("guest", "smt-mix")[seed // 4 % 2])
     rng = random.Random(seed)
     if seed % 2:

@@ -1,8 +1,8 @@
-"""Pictures of the screen, of one size, machine and moment each. They are made with one version of
-Textual; with another one they are no evidence.
+"""Images of the screen, each of one size, machine and time. They are valid for one version of
+Textual only.
 
-After a change that was meant: `pytest --snapshot-update tests/app/tui/test_snapshots.py`, then
-look at them.
+After an intended change: `pytest --snapshot-update tests/app/tui/test_snapshots.py`, then look at
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Check = Callable[..., bool]
 
 
 def mixed(cores: int) -> Machine:
-    """Some of everything: shared cores, half-used ones, sleepers, and one with a low clock."""
+    """A mix of loads: shared cores, half-used ones, idle ones, and one with a low clock."""
     machine = Machine(cores=cores, ceiling_hz=3.1e9)
     kinds = [
         (CpuLoad(1.0, ipc=0.42, kernel=0.004), CpuLoad(1.0, ipc=0.42, kernel=0.004)),
@@ -119,7 +119,7 @@ EPISODES = (
 
 
 def calm() -> Machine:
-    """What it does has no episodes of its own."""
+    """A machine without episodes of its own."""
     return Machine(cores=8, ceiling_hz=3.0e9)
 
 

@@ -1,4 +1,4 @@
-"""The thread that reads the terminal, and what is written at once."""
+"""The thread that reads the terminal, and immediate output."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from perftop.tui import terminal as terminal_module
 from perftop.tui.terminal import Terminal, _EndEvent, _Output
 
 FILLS = 1 << 16
-"""Bytes that a pipe holds."""
+"""Capacity of a pipe in bytes."""
 
 
-class Reading(Terminal):
-    """Only what reads, from a pipe; everything that it hands on is kept."""
+class PipeReader(Terminal):
+    """Only the reading part, on a pipe; records all its messages."""
 
     def __init__(self) -> None:
         self.fileno, self.typing = os.pipe()
@@ -53,7 +53,7 @@ class Reading(Terminal):
 
 
 def test_the_reading_thread_sleeps_until_there_is_input_and_esc_is_a_key() -> None:
-    reading = Reading()
+    reading = PipeReader()
     wait_for(lambda: reading.waits == [None], "it sleeps")
     for typed, name in ((b"a", "a"), (b"\x1b", "escape")):
         reading.keys.clear()
@@ -68,9 +68,9 @@ def test_the_reading_thread_sleeps_until_there_is_input_and_esc_is_a_key() -> No
 
 
 @pytest.mark.parametrize("typed", [[b"\xc3", b"\xa9", b"q"], [b"\xe9", b"q"]])
-def test_half_a_character_does_not_end_the_reading(typed: list[bytes]) -> None:
-    """It comes in two pieces, or from a terminal of another encoding, where none follows."""
-    reading = Reading()
+def test_half_a_character_does_not_end_the_reading_thread(typed: list[bytes]) -> None:
+    """The other half follows later, or never if the terminal has another encoding."""
+    reading = PipeReader()
     for number, part in enumerate(typed, 1):
         os.write(reading.typing, part)
         wait_for(
@@ -82,11 +82,11 @@ def test_half_a_character_does_not_end_the_reading(typed: list[bytes]) -> None:
     reading.thread.join()
 
 
-def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is typed is answered behind it."""
+def test_the_output_queue_for_a_slow_terminal_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise responses to keys would wait for all of it."""
 
     def start(terminal: Any) -> None:
-        terminal._writer_thread = WriterThread(sys.stdout)  # it does not run: nobody takes text
+        terminal._writer_thread = WriterThread(sys.stdout)  # not started, so no text is written
 
     monkeypatch.setattr(LinuxDriver, "start_application_mode", start)
     terminal: Any = Terminal.__new__(Terminal)
@@ -101,12 +101,12 @@ def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> No
         assert reads(FILLS) == b"." * FILLS
 
 
-def test_a_late_end_still_restores_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal came long ago, as perftop was still starting; only waiting for the terminal itself
-    is limited."""
+def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal arrived long ago, while perftop was starting; only waiting for the terminal is
+    limited."""
     monkeypatch.setattr(terminal_module, "MAX_END_S", 0.1)
     terminal: Any = Terminal.__new__(Terminal)
-    terminal._writer_thread = WriterThread(sys.stdout)  # it does not run: nobody takes text
+    terminal._writer_thread = WriterThread(sys.stdout)  # not started, so no text is written
     terminal._writer_thread._queue.maxsize = 2
     terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
     with piped() as (output, *_):
@@ -122,7 +122,8 @@ def test_a_late_end_still_restores_a_slow_terminal(monkeypatch: pytest.MonkeyPat
 
 @contextmanager
 def piped() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
-    """The output on a pipe in place of a terminal, its end, and what reads from it."""
+    """The output on a pipe instead of a terminal, its write end, and a function that reads from
+    it."""
     reader, writer = os.pipe()
     output = _Output(writer, "utf-8", lambda: None)
     yield output, writer, lambda count: os.read(reader, count)
@@ -130,7 +131,7 @@ def piped() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
     os.close(writer)
 
 
-def test_output_that_the_terminal_accepts_is_written_at_once() -> None:
+def test_output_that_the_terminal_accepts_is_written_immediately() -> None:
     with piped() as (output, writer, reads):
         assert output.write_now("é") == b""
         assert reads(2) == "é".encode()
@@ -138,15 +139,15 @@ def test_output_that_the_terminal_accepts_is_written_at_once() -> None:
         assert rest == b"end"
         assert output.write_now("behind it") == b"behind it"
         assert reads(FILLS) == b"." * FILLS
-        assert output.write_now("last") == b"last"  # there is room, but some have come before it
+        assert output.write_now("last") == b"last"  # there is room, but earlier text is waiting
         for text in (rest, b"behind it", b"last"):
             output.write(text)
         assert reads(16) == b"endbehind itlast"
         assert output.write_now("at once again") == b""
-        assert os.get_blocking(writer)  # others who use this terminal have not asked for it
+        assert os.get_blocking(writer)  # the descriptor is shared with other programs
 
 
-def test_a_terminal_that_cannot_be_opened_again_is_left_to_the_writing_thread(
+def test_a_terminal_that_cannot_be_reopened_uses_the_writer_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> int:
@@ -157,7 +158,7 @@ def test_a_terminal_that_cannot_be_opened_again_is_left_to_the_writing_thread(
         assert output.write_now("a refresh") == b"a refresh"
 
 
-def test_a_terminal_that_is_gone_takes_nothing_and_is_shown() -> None:
+def test_a_vanished_terminal_discards_output_and_is_reported() -> None:
     results: list[bool] = []
     reader, writer = os.pipe()
     output = _Output(writer, "utf-8", lambda: results.append(True))
@@ -167,20 +168,20 @@ def test_a_terminal_that_is_gone_takes_nothing_and_is_shown() -> None:
     os.close(writer)
 
 
-def test_a_terminal_that_vanishes_ends_the_reading_thread() -> None:
-    reading: Any = Reading()
+def test_a_vanished_terminal_ends_the_reading_thread() -> None:
+    reading: Any = PipeReader()
     os.close(reading.typing)
     reading.thread.join()
     assert reading.gone
 
 
-def test_an_app_that_ends_does_not_take_the_terminal_again() -> None:
-    """The reading thread that this would start, nobody would end."""
-    reading: Any = Reading()
+def test_an_ending_app_does_not_resume_the_terminal() -> None:
+    """No other code would end the reading thread that this starts."""
+    reading: Any = PipeReader()
     reading.exit_event.set()
     reading.thread.join()
     reading._app = SimpleNamespace(_exit=True)
-    before = {*threading.enumerate()}  # tests before this one may have left some
+    before = {*threading.enumerate()}  # other tests may have left threads
     reading._resume()
     assert before.issuperset(threading.enumerate())
     assert reading.exit_event.is_set()

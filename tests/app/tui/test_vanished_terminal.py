@@ -1,5 +1,4 @@
-"""The terminal vanishes, or a signal comes, at any moment: perftop ends, and gives registers
-back."""
+"""The terminal vanishes or a signal arrives at any time: perftop ends and restores registers."""
 
 from __future__ import annotations
 
@@ -26,16 +25,16 @@ from journals import entries_left, swept_directory
 from nights import cases_by_day
 from waiting import wait_for
 
-MOST_S = 60.0
-"""Limit of the end; on a quiet machine it takes less than 2 s."""
-MOST_CPU_S = 20.0
-"""Limit of the CPU time of perftop's whole life; one that spins would use MOST_S."""
+MAX_END_S = 60.0
+"""Maximum time to end; on an idle machine it takes less than 2 s."""
+MAX_CPU_S = 20.0
+"""Maximum CPU time of the whole run; a busy loop would use MAX_END_S."""
 BYTES = (1, 60, 400, 3000, 12000)
-"""How much is drawn before it happens: while the screen is taken, while it starts, later on."""
+"""Bytes drawn before the event: while the screen is opened, while it starts, and later."""
 
 
-class Shown:
-    """perftop on a terminal of its own."""
+class Screen:
+    """perftop on its own terminal."""
 
     def __init__(self, *options: str, ignored: bool = False) -> None:
         command = argv("--source", *options)
@@ -49,8 +48,8 @@ class Shown:
         self.status: int | None = None
 
     def reads(self, count: int) -> None:
-        """Reads so many bytes of what it draws."""
-        end_s = time.monotonic() + MOST_S
+        """Reads this number of drawn bytes."""
+        end_s = time.monotonic() + MAX_END_S
         while count > 0 and time.monotonic() < end_s:
             if select.select([self.fd], [], [], 1.0)[0]:
                 count -= len(os.read(self.fd, min(count, 4096)))
@@ -67,7 +66,7 @@ class Shown:
         return self.status is not None
 
     def stopped(self) -> bool:
-        """Reads what it draws before it stops, too."""
+        """Whether it is stopped; reads its last output too."""
         if select.select([self.fd], [], [], 0)[0]:
             os.read(self.fd, 4096)
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -81,20 +80,20 @@ class Shown:
 
 
 @contextlib.contextmanager
-def shown(*options: str, ignored: bool = False) -> Iterator[Shown]:
-    screen = Shown(*options, ignored=ignored)
+def shown(*options: str, ignored: bool = False) -> Iterator[Screen]:
+    screen = Screen(*options, ignored=ignored)
     try:
         yield screen
     finally:
         screen.end()
 
 
-def ends(screen: Shown) -> None:
+def ends(screen: Screen) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    wait_for(screen.ended, "perftop ends", MOST_S)
+    wait_for(screen.ended, "perftop ends", MAX_END_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert used_s < MOST_CPU_S
+    assert used_s < MAX_CPU_S
 
 
 @pytest.mark.parametrize(
@@ -104,15 +103,15 @@ def ends(screen: Shown) -> None:
         [(1, True), (12000, False)],
     ),
 )
-def test_the_terminal_vanishes(count: int, ignored: bool) -> None:
-    """Also from one that nobody tells so, as it ignores SIGHUP at its start."""
+def test_perftop_ends_when_its_terminal_vanishes(count: int, ignored: bool) -> None:
+    """It does so even if it ignores SIGHUP from its start."""
     with shown("sim:steady,cpus=4", ignored=ignored) as screen:
         screen.reads(count)
         screen.hang_up()
         ends(screen)
 
 
-def test_the_terminal_vanishes_before_it_is_taken() -> None:
+def test_perftop_ends_when_the_terminal_vanishes_before_the_start() -> None:
     with shown("sim:steady,cpus=4", ignored=True) as screen:
         wait_for(lambda: children(screen.pid), "the probe is started")
         screen.hang_up()
@@ -130,18 +129,18 @@ def test_the_terminal_vanishes_before_it_is_taken() -> None:
         [(12000, signal.SIGTERM), (400, signal.SIGQUIT)],
     ),
 )
-def test_a_signal(count: int, number: signal.Signals) -> None:
+def test_a_signal_ends_perftop(count: int, number: signal.Signals) -> None:
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(count)
         os.kill(screen.pid, number)
-        with contextlib.suppress(OSError):  # what it draws at its end has room
+        with contextlib.suppress(OSError):  # its last output has room
             screen.reads(1)
         ends(screen)
         assert screen.status in {128 + number, -number}
         assert termios.tcgetattr(screen.fd)[3] & termios.ECHO
 
 
-def test_a_signal_while_the_terminal_takes_no_text() -> None:
+def test_a_signal_ends_perftop_while_the_terminal_accepts_no_output() -> None:
     with shown("sim:smt-mix,cpus=64,speed=20") as screen:
         screen.reads(20_000)
         wait_for(lambda: _blocked(screen.pid), "a thread waits for the terminal")
@@ -149,8 +148,9 @@ def test_a_signal_while_the_terminal_takes_no_text() -> None:
         ends(screen)
 
 
-def test_a_stop_that_nobody_could_catch() -> None:
-    """Behind it the terminal is taken again, by as many threads as before, and given back."""
+def test_an_uncatchable_stop_is_handled_after_resuming() -> None:
+    """perftop then reopens the terminal with the same number of threads, and restores it at the
+    end."""
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(12_000)
         before = _threads(screen.pid)
@@ -174,7 +174,7 @@ def _threads(pid: int) -> int:
 
 
 def _blocked(pid: int) -> bool:
-    """Whether a thread of the process waits until the terminal takes text."""
+    """Whether a thread of the process waits for the terminal to accept output."""
     paths = Path(f"/proc/{pid}/task").glob("*/syscall")
     return any(path.read_text().startswith(f"{WRITE} ") for path in paths)
 
@@ -185,7 +185,7 @@ WRITE = 1
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 @pytest.mark.parametrize("count", cases_by_day([1, 400, 12000], [12000]))
-def test_registers_are_given_back(tmp_path: Path, count: int) -> None:
+def test_registers_are_restored(tmp_path: Path, count: int) -> None:
     with FakeKernel(tmp_path / "root") as fake, swept_directory(Path(fake.root)):
         with shown("msr", "--sysroot", str(fake.root), ignored=True) as screen:
             screen.reads(count)
@@ -195,9 +195,9 @@ def test_registers_are_given_back(tmp_path: Path, count: int) -> None:
         assert not entries_left(Path(fake.root))
 
 
-def test_signals_to_go_on_that_meet_each_other() -> None:
-    """The kernel sends one when a terminal vanishes, a shell others; one may come while perftop
-    writes because of another."""
+def test_concurrent_sigcont_signals_are_handled() -> None:
+    """The kernel sends one when a terminal vanishes, shells send others; one may arrive while
+    perftop handles another."""
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(12_000)
         for _ in range(200):
@@ -206,7 +206,7 @@ def test_signals_to_go_on_that_meet_each_other() -> None:
         terminated(screen)
 
 
-def test_signals_to_stop_that_meet_a_write() -> None:
+def test_sigtstp_during_a_write_is_handled() -> None:
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(12_000)
         for _ in range(30):
@@ -217,8 +217,8 @@ def test_signals_to_stop_that_meet_a_write() -> None:
         terminated(screen)
 
 
-def test_a_signal_to_stop_that_comes_before_it_went_on() -> None:
-    """The kernel drops the signal to go on, so perftop stops twice in a row."""
+def test_sigtstp_before_resuming_is_handled() -> None:
+    """The kernel drops the pending SIGCONT, so perftop stops twice in a row."""
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(12_000)
         os.kill(screen.pid, signal.SIGTSTP)
@@ -231,12 +231,12 @@ def test_a_signal_to_stop_that_comes_before_it_went_on() -> None:
         terminated(screen)
 
 
-def test_perftop_does_not_suspend_where_nothing_could_resume_it() -> None:
+def test_perftop_does_not_suspend_if_it_cannot_be_resumed() -> None:
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(12_000)
         os.write(screen.fd, b"\x1a")
         text = ""
-        end_s = time.monotonic() + MOST_S
+        end_s = time.monotonic() + MAX_END_S
         while "not suspended" not in text and time.monotonic() < end_s:
             if select.select([screen.fd], [], [], 0.2)[0]:
                 text += os.read(screen.fd, 4096).decode(errors="replace")
@@ -244,7 +244,7 @@ def test_perftop_does_not_suspend_where_nothing_could_resume_it() -> None:
         terminated(screen)
 
 
-def test_a_process_group_of_its_own_in_a_session_can_be_resumed() -> None:
+def test_a_separate_process_group_in_a_session_can_be_resumed() -> None:
     code = "from perftop.tui.terminal import can_be_resumed; print(can_be_resumed())"
     for first, output in (("", "False"), ("os.setpgid(0, 0)", "True")):
         child = f"import os; {first}\n{code}"
@@ -256,8 +256,8 @@ def test_a_process_group_of_its_own_in_a_session_can_be_resumed() -> None:
         assert run.stdout.strip() == output, run.stderr
 
 
-def terminated(screen: Shown) -> None:
-    os.kill(screen.pid, signal.SIGTERM)  # a key may fall between two readers of the terminal
+def terminated(screen: Screen) -> None:
+    os.kill(screen.pid, signal.SIGTERM)  # a key could be lost between two readers of the terminal
     with contextlib.suppress(OSError):  # it has ended
         screen.reads(1 << 20)
     ends(screen)
@@ -275,10 +275,10 @@ sys.exit(cli.main(["--source", "sim:idle"]))
 """
 
 
-def test_a_signal_while_the_event_loop_is_made_ends_perftop_without_a_traceback() -> None:
+def test_a_signal_while_the_event_loop_starts_causes_no_traceback() -> None:
     pid, fd = terminal.start([sys.executable, "-c", EARLY], 120, 40)
     data, status = b"", None
-    end_s = time.monotonic() + MOST_S
+    end_s = time.monotonic() + MAX_END_S
     while status is None and time.monotonic() < end_s:
         data += terminal.drained(fd, 0.1)
         ended, code = os.waitpid(pid, os.WNOHANG)

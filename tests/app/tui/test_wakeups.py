@@ -1,4 +1,4 @@
-"""How often the app wakes up: once for what comes through the pipe, and for nothing else."""
+"""Wakeups of the app: one for each batch from the pipe, and no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCHES = 12
 
 
 class Counted(PaintedApp):
-    """The app on the reading end of a pipe. It notes how often its loop slept, and each write."""
+    """The app on the read end of a pipe. It counts sleeps of its event loop, and writes."""
 
     def __init__(self, reader: int) -> None:
         probe: Any = SimpleNamespace(stdout=io.FileIO(reader), place=None)
@@ -54,7 +54,7 @@ class Counted(PaintedApp):
 
 
 def feed(app: Counted, writer: int, batches: list[bytes]) -> None:
-    """Writes each batch when the one before has been drawn and the app sleeps again."""
+    """Writes each batch after the previous one was drawn and the app sleeps again."""
     for batch in batches:
         app.drew.clear()
         before = app.slept
@@ -64,7 +64,7 @@ def feed(app: Counted, writer: int, batches: list[bytes]) -> None:
             threading.Event().wait(0.001)
 
 
-async def test_a_batch_is_one_wake_up_and_one_write() -> None:
+async def test_a_batch_causes_one_wakeup_and_one_write() -> None:
     reader, writer = os.pipe()
     texts = [wire.encode(message) for message in messages(2, 20 + BATCHES)]
     app = Counted(reader)

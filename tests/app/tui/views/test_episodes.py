@@ -1,4 +1,4 @@
-"""The list of episodes: what stands in it, in which order, and where it leads."""
+"""The list of episodes: contents, order, and navigation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from perftop.tui.views.episodes import (
 S = 1_000_000_000
 EPISODES = {key: kind.sign for key, kind in KINDS.items()}
 MOMENTS = 20
-"""Intervals that there are before anybody looks: 4 s."""
+"""Intervals before the view opens: 4 s."""
 DROP = Episode(
     "turbo-drop",
     [*range(8)],
@@ -46,7 +46,7 @@ STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
 
 def calm(**more: Any) -> Machine:
-    """The fake session itself has no episodes."""
+    """The simulated session itself has no episodes."""
     return Machine(ceiling_hz=3.0e9, **more)
 
 
@@ -62,7 +62,7 @@ def lines(run: Run) -> list[str]:
 
 
 def kinds(run: Run) -> list[str]:
-    """The kinds of the episodes from the top, by their signs."""
+    """The kinds of the listed episodes from the top, by their signs."""
     signs = {sign: kind for kind, sign in EPISODES.items()}
     return [signs[line[1]] for line in lines(run)[2:] if line[1:2] in signs and line[3:4].isdigit()]
 
@@ -77,7 +77,7 @@ def chosen(run: Run) -> str:
 
 
 def moment(run: Run) -> int:
-    """That is shown, in samples."""
+    """The displayed time, in samples."""
     return run.interval.time_ns // SAMPLE_NS
 
 
@@ -98,10 +98,10 @@ def drawn(run: Run, *episodes: Episode) -> None:
     run.session.ended.extend([e for e in episodes if e.end_ns is not None])
 
 
-# --- what stands there
+# --- contents
 
 
-async def test_a_running_episode_grows_and_stays_selected() -> None:
+async def test_a_running_episode_grows_and_remains_selected() -> None:
     ending = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
     async with at_list(DROP, ending) as run:
@@ -116,7 +116,7 @@ async def test_a_running_episode_grows_and_stays_selected() -> None:
 
 
 @pytest.mark.parametrize("width", range(41, 301, 7))
-def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
+def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
     plan = Layout(width, episode_columns(width))
     size = SIGN_CELLS + total_width(plan.columns)
     assert width == size + 1
@@ -135,10 +135,10 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
 
 
 LONG = {f"n{i}_share": 0.5 for i in range(40)}
-"""Evidence that takes many lines."""
+"""Evidence of many lines."""
 
 
-async def test_evidence_is_never_cut_where_there_is_room() -> None:
+async def test_evidence_is_complete_if_there_is_room() -> None:
     steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(2)]
     async with at_list(*steals) as run:
         text = " ".join(lines(run))
@@ -146,7 +146,7 @@ async def test_evidence_is_never_cut_where_there_is_room() -> None:
         assert "…" not in text
 
 
-async def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom() -> None:
+async def test_the_selected_episode_has_lines_at_the_bottom_of_a_small_screen() -> None:
     steals = [
         Episode("steal", [0], 0, S // 10, 0.1, "hypervisor",
                 {"usually_share": 0.018, "rests_on": "x"}, "inferred")
@@ -169,7 +169,7 @@ async def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom(
         assert lines(run)[first + 1].strip() == "begin"
 
 
-async def test_the_newest_have_their_evidence_as_long_as_there_is_room() -> None:
+async def test_the_most_recent_episodes_have_evidence_if_there_is_room() -> None:
     steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(6)]
     async with at_list(*steals, size=(100, 40)) as run:
         text = lines(run)
@@ -179,7 +179,7 @@ async def test_the_newest_have_their_evidence_as_long_as_there_is_room() -> None
         assert text.index(chosen(run).replace("▌", " ")) > 5
 
 
-async def test_only_visible_lines_are_made() -> None:
+async def test_only_visible_lines_are_built() -> None:
     many = [Episode("smi", [0], i * 10**5, i * 10**5 + 1, 1) for i in range(8000)]
     async with at_list(*many, size=(100, 24)) as run:
         assert view(run).count == 8000
@@ -209,7 +209,7 @@ async def test_lines_are_in_the_chosen_order() -> None:
         }
         await run.pilot.press("r")
         assert kinds(run) == results["start"][::-1]
-        assert run.monitor.choice.order == "topology"  # of other views
+        assert run.monitor.choice.order == "topology"  # of the other views
 
 
 async def test_episodes_of_one_kind_are_sorted_by_depth() -> None:
@@ -229,7 +229,7 @@ async def test_episodes_of_one_kind_are_sorted_by_depth() -> None:
         assert lines(run)[1].endswith("by depth▼")
 
 
-async def test_a_filter_lets_through_what_touches_its_cpus() -> None:
+async def test_a_filter_matches_episodes_on_its_cpus() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         for text, result in (("3", ["steal", "turbo-drop"]), ("5", ["turbo-drop", "ramp"])):
             await run.pilot.press("slash", *text, "enter")
@@ -240,10 +240,10 @@ async def test_a_filter_lets_through_what_touches_its_cpus() -> None:
         assert "no episodes on the CPUs of the filter" in lines(run)[0]
 
 
-# --- nothing there
+# --- empty lists
 
 
-async def test_a_calm_machine_has_a_calm_list() -> None:
+async def test_a_machine_without_episodes_has_an_empty_list() -> None:
     async with at_list() as run:
         assert lines(run)[0] == " no episodes so far; perftop detects:"
         assert "▼ turbo-drop" in lines(run)[1]
@@ -280,10 +280,10 @@ async def test_undetectable_kinds_have_a_reason() -> None:
         assert looked_for[1::2] == kinds
 
 
-# --- to its moment
+# --- navigation to an episode
 
 
-async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
+async def test_enter_goes_to_the_core_page_at_the_time_of_the_episode() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press("down", "enter")
         await until_true(lambda: run.source.status.paused is not None, "paused")
@@ -296,7 +296,7 @@ async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert run.monitor.view.id == "episodes"
 
 
-async def test_a_short_episode_is_shown_at_its_moment() -> None:
+async def test_a_short_episode_is_shown_at_its_time() -> None:
     async with at_list(
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
@@ -307,14 +307,14 @@ async def test_a_short_episode_is_shown_at_its_moment() -> None:
         assert run.has("╳ The hypervisor takes 20 % of CPU 3 for 0.1 s")
 
 
-async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
+async def test_the_selected_core_remains_selected_if_it_is_affected() -> None:
     async with at_list(DROP) as run:
         run.monitor.choice.cpu = 3
         await run.pilot.press("enter")
         assert run.monitor.choice.cpu == 3
 
 
-async def test_a_moment_dropped_from_history_is_reported() -> None:
+async def test_a_time_dropped_from_history_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
         await run.pilot.press("enter")
@@ -325,7 +325,7 @@ async def test_a_moment_dropped_from_history_is_reported() -> None:
 
 
 @pytest.mark.parametrize("name", ["3", "1", "5"])
-async def test_keys_go_from_one_to_the_next(name: str) -> None:
+async def test_keys_go_to_the_next_and_previous_episode(name: str) -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press(name)
         results = []
@@ -339,7 +339,7 @@ async def test_keys_go_from_one_to_the_next(name: str) -> None:
         )
 
 
-async def test_a_low_screen_has_lines_only() -> None:
+async def test_a_low_screen_has_only_the_list() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.resize_terminal(60, 6)
         await run.intervals(1)
@@ -347,9 +347,9 @@ async def test_a_low_screen_has_lines_only() -> None:
         await run.pilot.press("down", "enter")
 
 
-def test_a_key_before_anything_is_shown_is_harmless() -> None:
+def test_keys_before_the_first_drawing_are_harmless() -> None:
     empty = Episodes(Choice())
-    empty._lines = [HALT]  # listed, and not laid out yet
+    empty._lines = [HALT]  # listed, but not laid out yet
     assert empty._cursor_line() == 0
     assert empty._index(3)[1] == 0
 

@@ -1,4 +1,4 @@
-"""The heat map as geometry and runs: where cells stand, and what they look like."""
+"""The geometry of the heat map, and the look of its cells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
 
 
 def shape(packages: int, caches: int, cores: int) -> tuple[list[heat_layout.Package], list[str]]:
-    """So many packages of so many L3s of so many cores, and the names of the cores."""
+    """Packages of L3s of cores, and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     results = [
         [Group(f"L3 {p * caches + c}" if caches > 1 else "",
@@ -39,7 +39,7 @@ def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
     return heat_layout.layout(packages, ids, names, threads, width, height, ascii_=ascii_)
 
 
-# --- where cells stand
+# --- positions of cells
 
 
 @pytest.mark.parametrize("ascii_", [False, True])
@@ -70,7 +70,7 @@ def test_1024_cpus_fit_50_lines(of: tuple[int, int, int], threads: int, ascii_: 
     st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40)),
     st.sampled_from([1, 2, 4, 8]), st.integers(40, 240), st.integers(1, 70), st.booleans(),
 )  # fmt: skip
-def test_every_core_has_one_cell_and_nothing_overlaps(
+def test_all_cores_have_one_cell_and_no_cells_overlap(
     of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
 ) -> None:
     plan = planned(of, threads, width, height, ascii_=ascii_)
@@ -96,7 +96,7 @@ def test_few_cores_have_large_cells() -> None:
     assert (sizes[0].wide, sizes[0].high) == (4, 2)
 
 
-def test_cores_of_an_l3_are_together_under_their_package() -> None:
+def test_cores_of_an_l3_are_adjacent_below_their_package() -> None:
     packages, _ = shape(2, 4, 8)
     plan = planned((2, 4, 8), 2, 119, 40)
     caches = {group.rows for groups in packages for group in groups}
@@ -112,7 +112,7 @@ def test_cores_of_an_l3_are_together_under_their_package() -> None:
     [([0, 1, 2, 3], ["die 0 L3 0", "die 0 L3 2", "die 1 L3 1", "die 1 L3 3"]),
      ([0, 1, 0, 1], ["L3 0", "L3 1"]), ([None] * 4, ["die 0", "die 1"])],
 )  # fmt: skip
-def test_caches_of_a_die_are_together(caches: list[int | None], labels: list[str]) -> None:
+def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str]) -> None:
     """Pairs of cores belong to dies 0, 1, 0 and 1."""
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
             for row in made.topology(8)]  # fmt: skip
@@ -122,9 +122,9 @@ def test_caches_of_a_die_are_together(caches: list[int | None], labels: list[str
 
 
 @pytest.mark.parametrize(("width", "beside"), [(94, True), (93, False)])
-def test_groups_are_beside_each_other_as_soon_as_there_is_room(width: int, beside: bool) -> None:
-    """8 cells of 4 with their marks, a gap at the end and a label of 5: 46 columns, twice, and 2
-    between them."""
+def test_groups_are_side_by_side_if_there_is_room(width: int, beside: bool) -> None:
+    """8 cells of 4 with marks, a gap at the end and a label of 5: 46 columns, twice, with 2
+    between."""
     plan = planned((1, 2, 8), 2, width, 16)
     assert (plan.cell.wide, plan.cell.high) == (4, 2)
     first, second = plan.spots[0], plan.spots[8]
@@ -132,7 +132,7 @@ def test_groups_are_beside_each_other_as_soon_as_there_is_room(width: int, besid
     assert second[0] - first[0] == (48 if beside else 0)
 
 
-def test_a_folded_package_is_one_line_and_the_others_gain_its_room() -> None:
+def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
     packages, names = shape(4, 1, 64)
     ids: list[int | None] = [*range(4)]
     whole, folded = (
@@ -145,7 +145,7 @@ def test_a_folded_package_is_one_line_and_the_others_gain_its_room() -> None:
     assert folded.cell.wide > whole.cell.wide
 
 
-def test_rings_that_touch_share_their_strokes() -> None:
+def test_adjacent_rings_share_their_strokes() -> None:
     plan = planned((1, 1, 16), 2, 39, 12)
     assert plan.cell.blank_lines == 1
     per = plan.spots[1][0] - plan.spots[0][0]
@@ -161,7 +161,7 @@ def test_rings_that_touch_share_their_strokes() -> None:
     assert bottom == left + "┗━━━━┛"
 
 
-# --- what they look like
+# --- look of cells
 
 
 def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
@@ -173,17 +173,17 @@ def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
 @pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
 def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
     made_ = {cells.half_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
-    nothing_known = 0 if ascii_ else 2  # off and unknown: shown as unknown
+    nothing_known = 0 if ascii_ else 2  # off and unknown: both shown as unknown
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
 
 
-def test_in_ascii_the_level_is_shown_without_colour() -> None:
+def test_in_ascii_levels_are_distinguishable_without_colour() -> None:
     texts = {strips.text(cells.half_cells(u, l, 2, True)) for u in LEVELS for l in LEVELS}
     plain = {ascii_text(text) for text in texts}
     assert len(plain) == len(LEVELS) ** 2
     assert all(text.isascii() for text in plain)
 
 
-def test_the_gap_after_a_cell_of_two_colours_is_bare() -> None:
+def test_the_gap_after_a_two_coloured_cell_has_no_colour() -> None:
     runs = [("▀", "heat1/heat2"), (" ", "text"), ("▀", "heat1/heat2")]
     assert strips.merge_runs(runs, 4) == [*runs, (" ", "text")]

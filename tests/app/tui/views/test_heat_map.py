@@ -1,4 +1,4 @@
-"""The heat map on the screen: what it tells, and what the keys do."""
+"""The heat map on the screen: contents and keys."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, CpuLoad]:
     return {core: CpuLoad(0.9, hz), core + 8: CpuLoad(0.9, hz)}
 
 
-def test_a_key_turns_the_metrics_and_back() -> None:
+def test_keys_switch_between_metrics() -> None:
     assert " heat map · clock " in shown(Machine(), "v")[0]
     assert "GHz" in shown(Machine(), "v")[0]
     assert " heat map · busy time " in shown(Machine(), "v", "V")[0]
 
 
-def test_all_clocks_are_shown_in_the_chosen_units() -> None:
+def test_all_clocks_have_the_selected_unit() -> None:
     lines = shown(Machine(cores=3), "v", "u")
     assert "clock 3000 of 3200 MHz" in lines[2]
     assert lines[4].split() == ["0▸3000◂3000", "3000"]
@@ -59,12 +59,12 @@ def test_all_clocks_are_shown_in_the_chosen_units() -> None:
     assert "clock 3000 of 3200 MHz" in lines[-1]
     numbers = (line.partition("turbo-drop")[0] for line in (*lines[:5], lines[-1]))
     assert not any("GHz" in line for line in numbers)
-    unknown = shown(Machine(cores=3), "v", "u", "u")  # nobody tells the base clock
+    unknown = shown(Machine(cores=3), "v", "u", "u")  # the base clock is unknown
     assert "lp0  n/a  lp1  n/a ×base" in unknown[-1]
     assert not any("nan" in line for line in unknown)
 
 
-async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
+async def test_arrows_move_between_cells_and_stop_at_the_edges() -> None:
     async with running_app(Machine(cores=128), (160, 24)) as run:
         await run.pilot.press("2")
         rows = sorted({y for _, y in view(run)._plan.spots.values()})
@@ -77,7 +77,7 @@ async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
             assert view(run).choice.cpu == cpu, key
 
 
-def test_the_outlier_is_named_marked_and_found() -> None:
+def test_outliers_are_named_marked_and_selectable() -> None:
     lines = shown(Machine(cores=8, does=slow()), "v", size=(140, 30))
     assert "[ ] outlier core 2 · 2.48 GHz, package median 3.00" in lines[1]
     assert [line.count("[2.48]") for line in lines[4:6]] == [1, 1]
@@ -86,18 +86,18 @@ def test_the_outlier_is_named_marked_and_found() -> None:
     assert "outlier, median 3.00" in screen[-1]
 
 
-def test_at_80_columns_the_median_is_still_shown() -> None:
+def test_the_median_is_shown_at_80_columns() -> None:
     legend = shown(Machine(cores=8, does=slow()), "v", size=(80, 24))[1]
     assert "outlier core 2 · 2.48 GHz, package median 3.00" in legend
 
 
-def test_eight_threads_are_shown_in_a_row() -> None:
+def test_eight_threads_are_shown_in_one_line() -> None:
     foot = shown(Machine(cores=4, threads=8, does={4: CpuLoad(0.25)}), size=(80, 24))[-1]
     assert "lp0–7  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (240, 70)])
-def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
+def test_positions_do_not_change_with_values(size: tuple[int, int]) -> None:
     low = {cpu: CpuLoad(0.004, 0.8e9, 0.01, 0.001) for cpu in range(64)}
     high = {cpu: CpuLoad(1.0, 3.2e9, 2.0, 0.9) for cpu in range(64)}
     a, b = (shown(Machine(cores=32, does=does), size=size) for does in (low, high))
@@ -107,7 +107,7 @@ def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
         assert words[0] == words[1]
 
 
-async def test_unknown_off_and_doubtful_are_shown_from_nothing() -> None:
+async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
     m = Machine(cores=8, does={2: CpuLoad(0.0), 10: CpuLoad(0.0)})
 
     async with running_app(m, (160, 30)) as run:
@@ -129,7 +129,7 @@ async def test_unknown_off_and_doubtful_are_shown_from_nothing() -> None:
 
 
 @pytest.mark.parametrize(("key", "marked"), [("ref", True), ("instructions", False)])
-async def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
+async def test_a_cell_is_marked_only_if_its_value_depends_on_a_suspect_counter(
     key: str, *, marked: bool
 ) -> None:
     async with running_app(Machine(cores=8), (160, 30)) as run:
@@ -144,7 +144,7 @@ async def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
         assert ("IPC ≁" in foot) is not marked
 
 
-async def test_the_last_line_stays_while_the_map_scrolls() -> None:
+async def test_the_last_line_does_not_scroll_with_the_map() -> None:
     async with running_app(Machine(cores=1024, threads=1), (60, 20)) as run:
         await run.pilot.press("2", "end")
         assert "CPU 1023" in text(run)[-1]
@@ -152,7 +152,7 @@ async def test_the_last_line_stays_while_the_map_scrolls() -> None:
         assert "▸" in "".join(text(run)[:-1])
 
 
-async def test_the_title_counts_cores_out_of_sight_and_those_of_them_that_lose() -> None:
+async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
     does = {1020: CpuLoad(0.7, steal=0.3)}
     async with running_app(Machine(cores=1024, threads=1, does=does), (60, 20)) as run:
         await run.pilot.press("2")
@@ -197,7 +197,7 @@ async def test_unchanged_cells_are_not_redrawn() -> None:
         assert view(run).built == before
 
 
-async def test_panels_fill_what_the_map_leaves() -> None:
+async def test_panels_fill_the_room_below_the_map() -> None:
     async with running_app(Machine(cores=8), (120, 40)) as run:
         await run.pilot.press("2")
         await run.intervals(3)
@@ -212,7 +212,7 @@ async def test_panels_fill_what_the_map_leaves() -> None:
         assert run.app.screen.query_one("#episodes").display
 
 
-async def test_another_theme_colours_all_lines_again() -> None:
+async def test_another_theme_recolours_all_lines() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("2")
         heat = view(run)
@@ -225,7 +225,7 @@ async def test_another_theme_colours_all_lines_again() -> None:
         assert all(dark != light for dark, light in zip(*grounds, strict=True))
 
 
-async def test_a_filter_that_nothing_matches_is_reported() -> None:
+async def test_a_filter_without_matches_is_reported() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("2", "slash", *"util>99", "enter")
         await run.pilot.pause()
@@ -257,7 +257,7 @@ async def test_a_core_that_loses_has_a_ring_with_its_loss_and_is_listed() -> Non
         assert "took 30 % of CPU 3" in text(run)[entry + 1]
 
 
-async def test_cells_without_room_for_rings_have_the_sign_of_the_episode() -> None:
+async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
     m = Machine(cores=512, threads=1, does={3: CpuLoad(0.7, steal=0.3)})
     async with running_app(m, (80, 24)) as run:
         await run.pilot.press("2")
@@ -267,7 +267,7 @@ async def test_cells_without_room_for_rings_have_the_sign_of_the_episode() -> No
         assert sum(line.count("╳") for line in drawn) == 1
 
 
-async def test_zoom_shows_the_package_of_the_selected_core_only() -> None:
+async def test_zoom_shows_only_the_package_of_the_selected_core() -> None:
     rows = [replace(row, package=row.cpu // 8 % 2) for row in made.topology(16)]
     m = Machine(cores=16, changes={"topology": rows})
     async with running_app(m, (160, 50)) as run:
@@ -278,7 +278,7 @@ async def test_zoom_shows_the_package_of_the_selected_core_only() -> None:
         assert "out of sight" not in text(run)[0]
 
 
-async def test_only_the_number_that_is_lost_is_red_in_the_last_line() -> None:
+async def test_only_the_lost_value_is_red_in_the_last_line() -> None:
     does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
     async with running_app(Machine(ceiling_hz=3.05e9, does=does), (160, 30)) as run:
         await run.pilot.press("2")

@@ -1,4 +1,4 @@
-"""The view of neighbours, as its user sees it."""
+"""The view of neighbours on the screen."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ async def sees(run: Run, what: str) -> None:
 
 
 def crowded(**more: Any) -> Machine:
-    """Two cores, on the first of which two meet."""
+    """Two cores; two tasks share the first."""
     machine = Machine(cores=2, **more)
     machine.does = dict.fromkeys(range(4), REST) | {0: CpuLoad(1.0, ipc=2.0)}
     return machine
 
 
 async def meet(run: Run, **records: Any) -> None:
-    """CPU 0 works alone for 3 s, then beside CPU 2 for another 3 s."""
+    """CPU 0 is busy alone for 3 s, then together with CPU 2 for 3 s."""
     for together in (False, True):
         tasks = {"0": LMP} | ({"2": STREAM} if together else {})
         if together:
@@ -46,7 +46,7 @@ async def meet(run: Run, **records: Any) -> None:
         await run.intervals(15, records={"tasks": tasks} | records)
 
 
-async def test_a_step_into_the_past_shows_who_lost_then() -> None:
+async def test_the_past_shows_the_losses_of_then() -> None:
     async with running_app(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
@@ -57,7 +57,7 @@ async def test_a_step_into_the_past_shows_who_lost_then() -> None:
         await sees(run, "stream 4001")
 
 
-async def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
+async def test_enter_opens_the_core_and_a_filter_hides_others() -> None:
     async with running_app(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
@@ -71,7 +71,7 @@ async def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
         assert run.app.screen_stack[0].choice.cpu == 0  # type: ignore[attr-defined]
 
 
-async def test_each_task_has_lost_its_own_share() -> None:
+async def test_each_task_has_its_own_loss() -> None:
     async with running_app(crowded()) as run:
         await run.pilot.press("6")
         run.feed.machine.does |= {0: CpuLoad(0.7, steal=0.3), 1: CpuLoad(0.9, steal=0.1)}
@@ -88,7 +88,7 @@ async def test_each_task_has_lost_its_own_share() -> None:
 
 
 def watched(seq: int, cpus: tuple[int, ...], share: float) -> dict[str, Any]:
-    """Threads of a job that run for this share of the time and wait for the rest."""
+    """Threads of a job that run for this share of the time and wait for the rest of it."""
     ns = seq * made.SAMPLE_NS
     run_ns = int(share * ns)
     threads = {str(4100 + cpu): [4000, "lmp", cpu, run_ns, ns - run_ns, 0, seq] for cpu in cpus}
@@ -105,7 +105,7 @@ async def watch(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -
     await run.pilot.pause()
 
 
-async def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
+async def test_a_watched_job_is_shown_with_its_threads_and_culprits() -> None:
     async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 20, (0, 1), 0.75)
@@ -117,7 +117,7 @@ async def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
         assert thread.split()[:5] == ["1", "lmp", "4101", "75.0", "25.0"]
 
 
-async def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
+async def test_the_past_shows_the_job_of_then() -> None:
     async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 15, (0, 1), 0.5)
@@ -128,7 +128,7 @@ async def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
         await sees(run, "runs 1.00 CPUs   waits 50.0 %")
 
 
-async def test_a_job_without_threads_is_reported_to_have_none() -> None:
+async def test_a_job_without_threads_is_reported() -> None:
     async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await run.intervals(1)
@@ -137,14 +137,14 @@ async def test_a_job_without_threads_is_reported_to_have_none() -> None:
         await sees(run, "lmp  is not running")
 
 
-async def test_a_thread_on_a_cpu_that_nobody_knows_is_counted_all_the_same() -> None:
+async def test_a_thread_on_an_unknown_cpu_is_counted() -> None:
     async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 5, (0, 99), 1.0)
         await sees(run, "lmp  2 threads   on CPU 0   runs 2.00 CPUs")
 
 
-async def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_on() -> None:
+async def test_the_cursor_moves_over_losses_and_threads_and_keeps_its_item() -> None:
     async with running_app(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 10, (0, 1), 0.75)
@@ -159,10 +159,10 @@ async def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_o
         assert any(line.startswith("▌     1  lmp 4101") for line in lines(run))
 
 
-# --- what cannot be shown, and where there is little room
+# --- unavailable data and small screens
 
 
-async def test_a_guest_shows_what_it_cannot_tell() -> None:
+async def test_a_guest_shows_which_causes_cannot_be_detected() -> None:
     async with running_app(guest()) as run:
         await run.pilot.press("6")
         await run.intervals(2)
@@ -176,9 +176,7 @@ async def test_a_guest_shows_what_it_cannot_tell() -> None:
     (Machine(split=False), "how long two threads ran at once is known only within bounds"),
     (Machine(cores=2, threads=4), "only detected on cores with two threads"),
 ])  # fmt: skip
-async def test_siblings_are_not_said_to_be_looked_at_where_they_are_not(
-    machine: Machine, why: str
-) -> None:
+async def test_siblings_are_reported_as_unchecked_if_they_are(machine: Machine, why: str) -> None:
     async with running_app(machine) as run:
         await run.pilot.press("6")
         await run.intervals(20)
@@ -186,7 +184,7 @@ async def test_siblings_are_not_said_to_be_looked_at_where_they_are_not(
 
 
 @pytest.mark.parametrize("ascii_", [False, True])
-async def test_every_line_is_as_wide_as_the_screen(ascii_: bool) -> None:
+async def test_all_lines_are_as_wide_as_the_screen(ascii_: bool) -> None:
     async with running_app(crowded(changes={"watch": "lmp"}), ascii_=ascii_) as run:
         await run.pilot.press("6")
         await watch(run, 8, (0, 1), 0.75)
@@ -201,7 +199,7 @@ async def test_every_line_is_as_wide_as_the_screen(ascii_: bool) -> None:
                 assert any("stream" in strip.text for strip in made_of)
 
 
-async def test_names_cannot_reach_the_terminal() -> None:
+async def test_names_contain_no_control_characters() -> None:
     async with running_app(crowded()) as run:
         await run.pilot.press("6")
         run.feed.machine.does |= {0: CpuLoad(0.7, steal=0.3)}
@@ -237,7 +235,7 @@ def report_of(view: Neighbours) -> Report:
     return verdict.report
 
 
-async def test_flows_have_the_seconds_of_why() -> None:
+async def test_flows_have_the_times_of_why() -> None:
     async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)
@@ -252,7 +250,7 @@ async def test_flows_have_the_seconds_of_why() -> None:
         assert len(result) > 4
 
 
-async def test_a_key_folds_equal_names_and_unfolds_them() -> None:
+async def test_a_key_groups_and_ungroups_tasks_of_one_name() -> None:
     async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         await sees(run, "stream ×2 takes from lmp ×2")
@@ -263,7 +261,7 @@ async def test_a_key_folds_equal_names_and_unfolds_them() -> None:
         await sees(run, "lmp ×2 takes from stream ×2")
 
 
-async def test_ribbons_are_as_high_as_their_seconds() -> None:
+async def test_the_height_of_a_ribbon_follows_its_time() -> None:
     wanted_s = {(2, 0): 9.0, (5, 0): 9.0}
     shown = [Flow("a", "x", "scheduler", 4.0, {(1, 2, 0): 4.0}, wanted_s),
              Flow("b", "x", "sibling", 2.0, {(3, 5, 0): 2.0}, wanted_s)]  # fmt: skip
@@ -279,7 +277,7 @@ async def test_ribbons_are_as_high_as_their_seconds() -> None:
     assert ribbons(shown, 160, 1)[0] == []
 
 
-async def test_the_remedy_is_copied_and_names_no_process_that_has_ended() -> None:
+async def test_the_copied_remedy_names_no_ended_process() -> None:
     async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         command = "chrt --idle --all-tasks --pid 0 4001"
@@ -295,7 +293,7 @@ async def test_the_remedy_is_copied_and_names_no_process_that_has_ended() -> Non
         assert any("stream ×2 takes from" in line for line in lines(run))
 
 
-async def test_the_remedy_of_a_cause_is_not_given_to_a_flow_of_other_takers() -> None:
+async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> None:
     async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)

@@ -1,4 +1,4 @@
-"""The table: which columns there are, what stands in them, in which order, and its cursor."""
+"""The table: columns, contents, order, and cursor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def view(run: Run) -> Table:
 
 
 def shown(run: Run) -> list[str]:
-    """The lines without the signs of episodes."""
+    """The lines without signs of episodes."""
     table = view(run)
     lines = (table.render_line(y).text for y in range(table.size.height))
     signs = {" ", *(kind.sign for kind in KINDS.values())}
@@ -35,7 +35,7 @@ def shown(run: Run) -> list[str]:
 
 
 def cpus(run: Run) -> list[int]:
-    """CPU numbers from above to below."""
+    """CPU numbers from top to bottom."""
     lines = takewhile(bool, shown(run)[1:])  # panels follow after an empty line
     return [int(line.lstrip("▌> ").split()[0]) for line in lines]
 
@@ -49,19 +49,19 @@ async def at_table(
         yield run
 
 
-async def test_a_cpu_that_is_off_has_no_numbers() -> None:
+async def test_an_offline_cpu_has_no_values() -> None:
     async with at_table(Machine()) as run:
         run.feed.offline(3)
         await run.intervals(2)
         line = next(line for line in shown(run) if line.split()[0] == "3")
         assert line.split() == ["3", "0:3", "off"]
-        await run.pilot.press("s", *["j"] * 3, "enter")  # by busy time
+        await run.pilot.press("s", *["j"] * 3, "enter")  # sorts by busy time
         assert cpus(run)[-1] == 3
         await run.pilot.press("r")
         assert cpus(run)[-1] == 3
 
 
-async def test_names_from_outside_are_drawn_as_they_can_be() -> None:
+async def test_names_from_outside_are_escaped() -> None:
     async with at_table(Machine()) as run:
         await run.intervals(
             1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
@@ -70,7 +70,7 @@ async def test_names_from_outside_are_drawn_as_they_can_be() -> None:
         assert "a?[31m??:1" in text
 
 
-async def test_columns_scroll_beside_those_that_stay() -> None:
+async def test_columns_scroll_beside_fixed_ones() -> None:
     async with at_table(Machine(), (80, 24)) as run:
         first = shown(run)[0]
         assert first.split()[:3] == ["cpu", "▲core", "busy"]
@@ -83,14 +83,14 @@ async def test_columns_scroll_beside_those_that_stay() -> None:
         await run.pilot.press(*["right"] * 30)
         last = shown(run)[0]
         assert not last.endswith("→")
-        assert run.source.status.paused is None  # the keys are the table's own here
+        assert run.source.status.paused is None  # these keys belong to the table here
         await run.pilot.press("left")
-        assert shown(run)[0] != last  # no steps into the void to take back
+        assert shown(run)[0] != last  # steps beyond the end have no effect
         await run.pilot.press(*["left"] * 30)
         assert shown(run)[0] == first
 
 
-async def test_a_hybrid_shows_types() -> None:
+async def test_a_hybrid_machine_has_a_column_of_types() -> None:
     m = Machine(cores=2, threads=1)
     for i, kind in enumerate("PE"):
         m.hello.topology[i] = type(m.hello.topology[i])(
@@ -106,14 +106,14 @@ async def test_a_hybrid_shows_types() -> None:
 
 
 def busy(cores: int = 4) -> Machine:
-    """The higher the CPU, the less it does; the last one nothing at all."""
+    """The load decreases with the CPU number; the last CPU is idle."""
     last = 2 * cores - 1
     return Machine(
         cores=cores, does={cpu: CpuLoad((last - cpu) / (last + 1)) for cpu in range(last + 1)}
     )
 
 
-async def test_a_column_sorts_by_its_values() -> None:
+async def test_a_column_can_be_sorted_by_its_values() -> None:
     async with at_table(busy()) as run:
         await run.intervals(1)
         assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
@@ -121,7 +121,7 @@ async def test_a_column_sorts_by_its_values() -> None:
         for order, reverse, result in (
             ("util", False, list(range(8))),
             ("util", True, list(range(8))[::-1]),
-            ("busy_hz", True, [0, 4, 1, 5, 2, 6, 3, 7]),  # all alike; 7 did not run
+            ("busy_hz", True, [0, 4, 1, 5, 2, 6, 3, 7]),  # all equal; 7 did not run
             ("CPU number", False, list(range(8))),
             ("CPU number", True, list(range(8))[::-1]),
             ("topology", True, [7, 3, 6, 2, 5, 1, 4, 0]),
@@ -132,7 +132,7 @@ async def test_a_column_sorts_by_its_values() -> None:
             assert cpus(run) == result, (order, reverse)
 
 
-async def test_tasks_sort_by_name() -> None:
+async def test_tasks_are_sorted_by_name() -> None:
     async with at_table(Machine()) as run:
         await run.intervals(1, records=tasks(["b", "C", "a", "d"]))
         choice = view(run).choice
@@ -145,7 +145,7 @@ async def test_tasks_sort_by_name() -> None:
         assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
 
 
-async def test_keys_and_clicks_sort() -> None:
+async def test_keys_and_clicks_sort_columns() -> None:
     async with at_table(Machine(), (80, 24)) as run:
         choice = view(run).choice
         await run.pilot.press("greater_than_sign")
@@ -156,7 +156,7 @@ async def test_keys_and_clicks_sort() -> None:
         assert (choice.order, "▲cpu" in shown(run)[0]) == ("CPU number", True)
         await run.pilot.press(*["greater_than_sign"] * 30)
         assert choice.order == "task"
-        assert "▲task" in shown(run)[0]  # brought into sight
+        assert "▲task" in shown(run)[0]  # made visible
         await run.pilot.press(*["less_than_sign"] * 30)
         index = shown(run)[0].index("busy")
         await run.pilot.click(Table, offset=(index, 0))
@@ -175,7 +175,7 @@ def selected(run: Run) -> list[int]:
     return [int(line[1:].split()[0]) for line in shown(run) if line.startswith("▌")]
 
 
-async def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
+async def test_the_cursor_selects_a_cpu_and_other_views_its_core() -> None:
     async with at_table(Machine()) as run:
         where = []
         for key in ("down", "j", "up", "end", "down", "home", "pagedown"):
@@ -192,7 +192,7 @@ async def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
         assert (selected(run), view(run).choice.cpu) == ([2], 2)  # its sibling does not match
 
 
-async def test_the_cpu_stays_selected_when_rows_change_places() -> None:
+async def test_the_cpu_remains_selected_when_rows_move() -> None:
     async with at_table(busy(32), (80, 24)) as run:
         await run.pilot.press(*["down"] * 5)
         (cpu,) = selected(run)
@@ -203,10 +203,10 @@ async def test_the_cpu_stays_selected_when_rows_change_places() -> None:
         assert selected(run) == [cpu]
 
 
-# --- what is chosen
+# --- choices
 
 
-async def test_clocks_are_shown_in_chosen_units() -> None:
+async def test_clocks_have_the_selected_unit() -> None:
     async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
         results = []
         for _ in range(3):
@@ -218,7 +218,7 @@ async def test_clocks_are_shown_in_chosen_units() -> None:
         assert results == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
 
 
-async def test_columns_are_those_chosen_in_their_order() -> None:
+async def test_the_chosen_columns_are_shown_in_order() -> None:
     async with at_table(Machine()) as run:
         choice, table = view(run).choice, view(run)
         choice.columns = ("ipc", "no such", "util")
@@ -229,7 +229,7 @@ async def test_columns_are_those_chosen_in_their_order() -> None:
         assert "clock GHz" in shown(run)[0]
 
 
-async def test_only_cpus_that_match_are_there() -> None:
+async def test_only_matching_cpus_are_listed() -> None:
     async with at_table(Machine()) as run:
         table = view(run)
         for text, result in (("5-6", [5, 6]), ("core:1", [1, 5])):
@@ -245,7 +245,7 @@ async def test_only_cpus_that_match_are_there() -> None:
         assert len(cpus(run)) == 8
 
 
-async def test_columns_are_chosen_in_a_list() -> None:
+async def test_columns_are_chosen_in_a_menu() -> None:
     async with at_table(Machine()) as run:
         choice, all_ = view(run).choice, shown(run)[0]
         await run.pilot.press("c", "space", "enter")
@@ -260,7 +260,7 @@ async def test_columns_are_chosen_in_a_list() -> None:
         assert (list(choice.columns), shown(run)[0]) == ([], all_)
 
 
-async def test_a_table_is_sorted_before_it_has_a_size() -> None:
+async def test_a_table_is_sorted_before_its_layout() -> None:
     async with running_app(Machine()) as run:
         screen = run.monitor
         await screen.action_view("table")
@@ -269,8 +269,8 @@ async def test_a_table_is_sorted_before_it_has_a_size() -> None:
         assert view(run).choice.order == "busy_hz"
 
 
-async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_one() -> None:
-    """As in a replay: a jump opens another session while the view waits for its size."""
+async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width() -> None:
+    """A jump in a replay opens another session while the view waits for its size."""
 
     async with at_table(Machine(cores=4)) as run:
         table, lines_before = view(run), shown(run)
@@ -285,7 +285,7 @@ async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_on
         assert len(cpus(run)) == len(session.topology)
 
 
-async def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_in_red() -> None:
+async def test_a_line_with_a_running_episode_has_its_sign_and_a_red_value() -> None:
     does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
     async with running_app(Machine(ceiling_hz=3.05e9, does=does), (240, 30)) as run:
         await run.pilot.press("4")

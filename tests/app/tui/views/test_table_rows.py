@@ -1,4 +1,4 @@
-"""What stands in a row of the table and where, without an app."""
+"""Cells of the table and their positions, without an app."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GHZ = clock_unit("GHz", math.nan)
 
 
 def page(machine: Machine, doubt: tuple[int, str] | None = None, **more: Any) -> table.Page:
-    """All columns, without an app; `doubt`: a CPU and its counter."""
+    """All columns; `doubt`: a CPU and its counter."""
     session, interval = observe(machine, **more)
     interval = with_doubt(interval, *doubt) if doubt else interval
     of = columns.CpuColumns(session)
@@ -34,16 +34,16 @@ def page(machine: Machine, doubt: tuple[int, str] | None = None, **more: Any) ->
 
 
 def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
-    """What stands under each heading."""
+    """The text below each heading."""
     result = page(machine, **more)
     cells = zip(result.columns, result.cells(cpu, "a:1", None), strict=True)
     return {column.key: str(cell[0]) for column, cell in cells}
 
 
-# --- what stands there
+# --- contents
 
 
-def test_every_number_that_is_known_of_a_cpu() -> None:
+def test_all_known_metrics_of_a_cpu_are_shown() -> None:
     m = Machine(cores=2, does={0: CpuLoad(1.0, 2.5e9, ipc=0.42), 2: CpuLoad(0.25, alone=0.0)})
     result = row(m, 0, records=tasks(["lmp"]))
     served = {key for key in METRICS if observe(m)[0].evaluator.chosen[key]}
@@ -58,10 +58,10 @@ def test_every_number_that_is_known_of_a_cpu() -> None:
         "0.0",
     ]
     assert result["turbo_ceiling_hz"] == "3.20"
-    assert row(m, 2)["both"] == "25.0"  # a sibling has it in common
+    assert row(m, 2)["both"] == "25.0"  # shared with its sibling
 
 
-def test_uncounted_numbers_have_no_column() -> None:
+def test_uncounted_metrics_have_no_column() -> None:
     result = row(guest(), 0)
     assert not {"busy_hz", "ipc", "both", "turbo_ceiling_hz", "smi", "task"} & result.keys()
     assert {"util", "steal"} <= result.keys()
@@ -71,7 +71,7 @@ def test_uncounted_numbers_have_no_column() -> None:
     assert "both" not in row(Machine(cores=2, threads=4), 0)
 
 
-def test_unknown_is_no_number_and_a_cpu_at_rest_has_no_clock() -> None:
+def test_unknown_values_and_the_clock_of_an_idle_cpu_are_not_numbers() -> None:
     m = Machine(does={1: CpuLoad(0.0), 2: CpuLoad(0.005)})
     for cpu in (1, 2):
         result = row(m, cpu)
@@ -79,7 +79,7 @@ def test_unknown_is_no_number_and_a_cpu_at_rest_has_no_clock() -> None:
     assert row(Machine(ceiling_hz=None), 0).get("turbo_ceiling_hz") is None
 
 
-def test_only_numbers_of_a_suspect_counter_are_marked() -> None:
+def test_only_values_of_suspect_counters_are_marked() -> None:
     doubt = 2, "instructions"
     output = row(Machine(), 2, doubt=doubt)
     assert (output["util"], output["busy_hz"], output["kernel_cycles"]) == ("50.0", "3.00", "10.0")
@@ -95,10 +95,10 @@ def test_states_are_marked_on_both_cpus_of_the_core() -> None:
     assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
 
 
-# --- where it stands
+# --- positions
 
 
-def test_nothing_moves_when_values_change() -> None:
+def test_positions_do_not_change_with_values() -> None:
     low = CpuLoad(0.001, 0.8e9, 0.01, 0.0)
     high = CpuLoad(1.0, 9.2e9, 9.99, 1.0)
     results = []
@@ -109,7 +109,7 @@ def test_nothing_moves_when_values_change() -> None:
             strips.text(columns_line(result.columns, result.cells(i, "", None))) for i in range(8)
         ]
         results.append((title, [len(text) for text in texts]))
-        for text in texts:  # every number ends below its title
+        for text in texts:  # values end below the end of their title
             at = 0
             for column in result.columns:
                 at += column.width
@@ -123,7 +123,9 @@ def test_nothing_moves_when_values_change() -> None:
     st.integers(-3, 40),
     st.integers(1, 200),
 )
-def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, width: int) -> None:
+def test_visible_columns_fit_and_all_can_be_reached(
+    widths: list[int], left: int, width: int
+) -> None:
     every = [Column(str(i), "x", wide) for i, wide in enumerate(widths)]
     result = table.Page(names=[Column("cpu", "cpu", 6)])
     result.scroll(every, left, width)
@@ -133,11 +135,11 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
     assert bool(count) == bool(every)
     if count > 1:
         assert total_width(result.columns) <= room
-    if result.hidden and result.more == 0:  # not further than needed
+    if result.hidden and result.more == 0:  # no further than needed
         assert total_width([every[result.hidden - 1], *result.columns]) > room
 
 
-def test_rows_that_look_equal_keep_their_places() -> None:
+def test_rows_of_equal_values_do_not_move() -> None:
     session, interval = observe(
         Machine(does={3: CpuLoad(0.50049), 5: CpuLoad(0.50031), 1: CpuLoad(0.7)})
     )
@@ -153,7 +155,9 @@ def test_rows_that_look_equal_keep_their_places() -> None:
     [("GHz", 2e9, 3.456, 2), ("MHz", 2e9, 3456, 0), ("base", 2e9, 1.728, 2),
      ("base", math.nan, math.nan, 2), ("base", 0.0, math.nan, 2)],
 )  # fmt: skip
-def test_a_clock_in_units(units: str, base_hz: float, number: float, digits: int) -> None:
+def test_a_clock_is_converted_to_units(
+    units: str, base_hz: float, number: float, digits: int
+) -> None:
     unit = clock_unit(units, base_hz)
     assert 3.456e9 * unit.per_hz == pytest.approx(number, nan_ok=True)
     assert unit.digits == digits

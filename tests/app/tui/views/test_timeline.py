@@ -1,4 +1,4 @@
-"""The time view: strips of every CPU, as text and runs, and a few keys."""
+"""The time view: strips of all CPUs as text and runs, and its keys."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from perftop.session.history import History
 from perftop.session.selection import parse
 from perftop.tui.shared import time_axis
 
-# --- what a line is
+# --- contents of a line
 
 
-async def test_a_core_with_four_threads_has_two_lines() -> None:
+async def test_a_core_of_four_threads_has_two_lines() -> None:
     does = {cpu: CpuLoad(cpu // 20 / 4 + 0.1) for cpu in range(80)}
     view = await view_of(Machine(cores=20, threads=4, does=does))
     assert len(view.rows) == 1 + 2 * 20
     assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
 
 
-async def test_a_state_of_the_core_is_shown_once() -> None:
+async def test_a_state_of_a_core_is_shown_once() -> None:
     async with viewing(many_cores()) as view:
         view.past.choice.metric = "both"
         await view.again()
@@ -35,9 +35,7 @@ async def test_a_state_of_the_core_is_shown_once() -> None:
 # --- time
 
 
-async def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and_said_to_be() -> (
-    None
-):
+async def test_a_short_history_fills_the_axis_and_missing_history_is_labelled() -> None:
     async with viewing(many_cores()) as view:
         await view.run.intervals(1)
     cells = "".join(char for char, _ in view.strip(1))
@@ -49,19 +47,19 @@ async def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and
     assert since.strip() == "history from 22:13:20"
 
 
-async def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
+async def test_an_offline_cpu_leaves_a_gap_and_is_shown_as_off() -> None:
     async with viewing(many_cores()) as view:
         view.run.feed.offline(24)
         await view.run.intervals(10)
     cells = view.strip(1)
-    index = cells.index(("○", "text"))  # it went
+    index = cells.index(("○", "text"))  # it went offline
     assert set(cells[index - 20 : index - 3]) == {("▀", "heat0/heat11")}
-    assert set(cells[index + 3 :]) == {("▀", "heat0")}  # the sibling goes on, alone
+    assert set(cells[index + 3 :]) == {("▀", "heat0")}  # the sibling continues alone
     assert len(cells) > index + 20
     assert view.rows[1].rstrip().endswith("  2.0    off ○")
 
 
-async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
+async def test_an_idle_cpu_is_blank_and_its_clock_is_a_dot() -> None:
     async with viewing(Machine(cores=24, does={24: CpuLoad(0.0)})) as view:
         view.past.choice.metric = "busy_hz"
         await view.again()
@@ -70,7 +68,7 @@ async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
     assert "/" not in view.strip(1)[-1][1]
 
 
-async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
+async def test_the_window_can_be_chosen_and_the_length_of_a_cell_is_shown() -> None:
     results = []
 
     async with viewing(many_cores()) as view:
@@ -82,11 +80,11 @@ async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() 
             results.append((window, cell))
     windows, cells = zip(*results, strict=True)
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
-    assert cells[0] == cells[1] == cells[2] == cells[3]  # there have been 10 s
+    assert cells[0] == cells[1] == cells[2] == cells[3]  # there were 10 s
     assert float(cells[4].split()[0]) > float(cells[5].split()[0])
 
 
-async def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> None:
+async def test_the_past_ends_at_the_right_edge() -> None:
     async with viewing(many_cores()) as view:
         machine = view.run.feed.machine
         machine.gone.add(24)
@@ -99,7 +97,7 @@ async def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen(
     assert view.rows[1].split()[-1] == "98.0"
 
 
-async def test_while_paused_nothing_is_made_again() -> None:
+async def test_no_line_is_rebuilt_while_paused() -> None:
     async with viewing(many_cores()) as view:
         await view.run.pilot.press("space")
         await view.run.pilot.pause()
@@ -108,21 +106,21 @@ async def test_while_paused_nothing_is_made_again() -> None:
         assert view.past.built == before
 
 
-async def test_rows_in_which_nothing_changes_are_not_made_again() -> None:
+async def test_unchanged_rows_are_not_rebuilt() -> None:
     async with viewing(many_cores()) as view:
         await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
         await view.run.intervals(80)
         before = view.past.built
         await view.run.intervals(5)
-        assert view.past.built - before <= 5 * 3  # the heads
+        assert view.past.built - before <= 5 * 3  # the headings
 
 
-# --- numbers and units
+# --- values and units
 
 
 @pytest.mark.parametrize(
     ("key", "number"),
-    [("ref", "≁98.0"), ("instructions", "98.0")],  # the second has no part in utilisation
+    [("ref", "≁98.0"), ("instructions", "98.0")],  # the second counter does not affect utilisation
 )
 async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
     async with viewing(many_cores()) as view:
@@ -135,7 +133,7 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
 # --- order, filter, cursor
 
 
-async def test_a_filter_leaves_what_matches_and_shows_if_that_is_nothing() -> None:
+async def test_a_filter_hides_other_cpus_and_reports_if_none_match() -> None:
     results: list[list[str]] = []
     counts: list[int] = []
     async with viewing(many_cores()) as view:
@@ -151,7 +149,7 @@ async def test_a_filter_leaves_what_matches_and_shows_if_that_is_nothing() -> No
     assert any("no CPU matches" in line for line in none)
 
 
-async def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
+async def test_the_cursor_moves_between_cores_and_shows_all_their_lines() -> None:
     async with viewing(two_cores(), size=(80, 24)) as view:
         await view.run.pilot.press("down")
         assert view.past.choice.cpu == 1
@@ -169,7 +167,7 @@ SIZES = [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), 
 
 
 @pytest.mark.parametrize("cores", [1, 8, 64])
-async def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
+async def test_no_line_is_wider_than_the_screen(cores: int) -> None:
     async with viewing(many_cores(cores)) as view:
         for size in SIZES:
             await view.run.pilot.resize_terminal(*size)
@@ -182,7 +180,7 @@ async def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
                 assert "22:13:2" in view.feet[-1]
 
 
-async def test_in_ascii_every_cpu_has_its_line_and_shapes_show_values() -> None:
+async def test_in_ascii_all_cpus_have_a_line_and_shapes_show_values() -> None:
     lines: list[str] = []
     async with viewing(many_cores(), size=(100, 24), ascii_=True) as view:
         await view.run.pilot.press("end")
@@ -195,13 +193,13 @@ async def test_in_ascii_every_cpu_has_its_line_and_shapes_show_values() -> None:
     assert low != high
     assert low.strip()
     assert high.strip()
-    assert [line.split()[0] for line in lines[-3:-1]] == [">", "47"]  # all of the core is in sight
+    assert [line.split()[0] for line in lines[-3:-1]] == [">", "47"]  # the whole core is visible
 
 
-# --- what is looked up
+# --- reading of history
 
 
-async def test_only_what_is_in_sight_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     request: list[tuple[int, int]] = []
     field = History.field
 

@@ -1,4 +1,4 @@
-"""Episodes and marks in the time view: on its axis, in its lanes and below them."""
+"""Episodes and marks in the time view: on the axis, in lanes, and below them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ async def shown(view: View, *episodes: Episode) -> None:
     await view.again()
 
 
-async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
+async def test_an_episode_is_marked_on_the_axis_and_in_its_row() -> None:
     async with viewing(many_cores()) as view:
         await shown(view, Episode("involuntary-halt", [24], 14 * S // 10))
     index = view.feet[0].index("║")
     assert view.rows[1][index] == "║"
-    assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
+    assert view.rows[1].rstrip().endswith("98.0 ║")  # it still runs
     assert not any("║" in row for row in view.rows[2:])
     assert set(view.feet[0][index + 1 : view.past._chart_left + view.past._axis.cells]) == {"━"}
 
 
-async def test_an_ended_episode_is_marked_without_a_stroke_to_the_end() -> None:
+async def test_an_ended_episode_has_no_stroke_to_the_end() -> None:
     async with viewing(many_cores()) as view:
         await shown(view, Episode("involuntary-halt", [0], S // 2, S))
     assert view.feet[0].count("║") == 1
@@ -81,7 +81,7 @@ UTIL = COLUMNS_BY_KEY["util"]
 
 
 class Written:
-    """A history in which each sample has a value of its own; some of it is not known."""
+    """A history with a different value in each sample, some of them unknown."""
 
     begin_ns: int | None = None
 
@@ -101,7 +101,7 @@ def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
 
 
 @given(st.integers(600, 9000), st.integers(5, 90))
-def test_rows_read_one_by_one_are_as_those_read_together(now: int, room: int) -> None:
+def test_rows_read_one_by_one_equal_those_read_together(now: int, room: int) -> None:
     together, apart = _lanes(now * 10**8, room), _lanes(now * 10**8, room)
     together.read([0, 2])
     for row in (2, 0):

@@ -1,4 +1,4 @@
-"""The lines of the time view that tell what packages move from and to memory."""
+"""Lines of the time view with the memory traffic of packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def watched(spec: str, samples: int) -> Session:
 
 @asynccontextmanager
 async def shown(session: Session, messages: list[wire.Message]) -> AsyncIterator[Stream]:
-    """A stream that stays open behind these messages."""
+    """A stream that remains open after these messages."""
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield [session.hello, *messages]
@@ -42,7 +42,7 @@ async def shown(session: Session, messages: list[wire.Message]) -> AsyncIterator
 
 @asynccontextmanager
 async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
-    """The time view of the messages that the session has taken."""
+    """The time view of the messages applied to the session."""
     assert session.history is not None
     messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
     source = LiveSource(lambda: shown(session, messages), 5 * SAMPLE_NS)
@@ -77,7 +77,7 @@ async def test_each_package_has_a_line_below_its_heading_or_above_all_rows(
         assert len({key for _, key in lines[y] if key.startswith("heat")}) > 1, "it was less before"
 
 
-async def test_machines_that_count_none_have_no_such_line() -> None:
+async def test_machines_without_traffic_counters_have_no_such_line() -> None:
     async with looking(watched("guest,cpus=2", 30), "topology") as view:
         assert not any(" mem " in text(view.line(y)[0]) for y in range(view.count))
         assert len(view.heads) == 2
