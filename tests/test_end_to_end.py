@@ -153,7 +153,7 @@ def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
         assert re.search(rf"^ *{cpu} +\d+\.\d", done.stdout, re.MULTILINE)
 
 
-# --- what a user would trip over ------------------------------------------------------------------
+# --- pitfalls for users ---------------------------------------------------------------------------
 
 
 def test_interrupted_reads_make_no_counter_suspect() -> None:

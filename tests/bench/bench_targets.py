@@ -32,8 +32,8 @@ RUNS = 7
 
 def costs() -> Iterator[Line]:
     """Measures the total cost on this machine and, if htop is installed, that of htop. htop reads
-    every process, so both are measured with the present processes and with as many as an ordinary
-    server has."""
+    every process, so both are measured with the present processes and with those of a typical
+    server."""
     kinds = bench_peers.kinds()
     yield "the default", sum(bench_peers.cost(kinds["default"]["perftop"])), 0.6, "s/min"
     for more in (0, ORDINARY):

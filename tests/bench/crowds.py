@@ -1,8 +1,8 @@
-"""Runs many perftops or hosts at once: fifty perftops on one machine, 64 hosts behind a fake ssh of
-which a third hang and a third send wrong data, and a fleet of 500 such machines inside one process.
+"""Runs many perftops or hosts at once: fifty perftops on one machine, 64 hosts of a fake ssh, of
+which a third hang and a third send invalid data, and a fleet of 500 such machines in one process.
 
-All must end with a documented status, the good hosts must be shown, and no good host may be delayed
-by a bad one. Prints a line for each case.
+All must end with a documented status, good hosts must be shown, and bad hosts may not delay them.
+Prints a line for each case.
 
 Run by hand: python tests/bench/crowds.py
 """

@@ -1,6 +1,6 @@
-"""Counts episodes that name a cause although there is none: in an hour of programs with phases
-whose sibling does not slow them, and in a day of a calm machine. Prints a line for each run, and
-exits with 1 if any of them has an episode that names a cause.
+"""Counts episodes that name a false cause: in an hour of programs with phases whose sibling does
+not slow them, and in a day of a calm machine. Prints a line for each run, and exits with 1 if any
+has an episode that names a cause.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/false_causes.py [HOURS] (24 and 1)
 """

@@ -1,10 +1,10 @@
-"""Counts the files of the app through which a piece of work runs: a newcomer must read these to
-follow it.
+"""Counts the files of the app that are involved in a piece of work, which a newcomer must read to
+understand it.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/flows.py [--files]
 
-Counted by sys.setprofile on eight simulated CPUs: files of the app that are entered, and how often
-control passes from one of them to another.
+Counted by sys.setprofile on eight simulated CPUs: files of the app that are entered, and the number
+of calls from one file to another.
 """
 
 from __future__ import annotations

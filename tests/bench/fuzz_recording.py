@@ -102,7 +102,7 @@ def written(case: Case) -> bytes:
     return b"".join(out)
 
 
-# --- breaking them
+# --- mutating recordings
 
 
 def broken(case: Case, others: list[Case], rng: random.Random) -> Case:
@@ -151,7 +151,7 @@ def _odd(value: Tree, rng: random.Random) -> Tree:
 def _bytes(data: bytearray, rng: random.Random) -> bytes:
     offset = rng.randrange(len(data))
     way = rng.random()
-    if way < 0.6:  # a whole word, like most values
+    if way < 0.6:  # a whole word, because most values are words
         word = rng.choice((0, 1, 2, 8, 16, 31, 2**32, 2**48, 2**63, 2**64 - 1, rng.getrandbits(64)))
         data[offset & ~7 : (offset & ~7) + 8] = word.to_bytes(8, "little")[
             : len(data) - (offset & ~7)
@@ -163,7 +163,7 @@ def _bytes(data: bytearray, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-# --- reading them
+# --- reading recordings
 
 
 def exported(path: Path, form: str) -> None:
@@ -197,13 +197,13 @@ def ways(rng: random.Random) -> Callable[[Path], None]:
     return lambda path: replayed(path, share) if form == "replay" else exported(path, form)
 
 
-# --- watching
+# --- tracing
 
 
 @contextlib.contextmanager
 def watched(found: Edges) -> Iterator[None]:
-    """Records pairs of consecutive lines of perftop's code; frequently called functions are not
-    recorded each time."""
+    """Records pairs of consecutive lines of perftop's code, but only some calls of functions that
+    are called frequently."""
     calls: Counter[CodeType] = Counter()
 
     def call(frame: FrameType, event: str, arg: object) -> Any:

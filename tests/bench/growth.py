@@ -1,9 +1,9 @@
 """Measures how work and memory grow with the number of marks, episodes, renamed tasks, CPUs, hours,
 kept recordings, damaged places and machines.
 
-Each case is measured at a size and at its double, twice over, each in a process of its own: calls
-of functions, CPU seconds, and the peak of memory. Calls may at most double, and a little more;
-seconds may do so within their noise. A line for each case.
+Each case is measured at three sizes, each twice the previous one, in separate processes: function
+calls, CPU seconds, and peak memory. Calls may grow by little more than a factor of two; so may
+seconds, within their noise. Prints a line for each case.
 
 Run by hand: python tests/bench/growth.py [--large] [WORD …]
              only cases whose names have one of these words; --large: half the sizes that must be
@@ -128,7 +128,7 @@ def listed_episodes(count: int, _: Path) -> Work:
 
 
 def renamed_tasks(count: int, _: Path) -> Work:
-    """Runs a task on each CPU whose name and PID change with each record."""
+    """Runs a task on each CPU, whose name and PID change with each record."""
     machine = fakes.Machine(cores=2, threads=2)
 
     def work() -> None:

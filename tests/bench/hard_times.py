@@ -3,9 +3,9 @@ failures: a full disk, a removed directory, a limit of file sizes, a probe or an
 for ten seconds, a clock that is set back and forward by an hour. Each occurs while perftop records,
 prints to a file, replays, exports, or shows the screen.
 
-In every case there must be at most one line about the failure, a documented status, and nothing
-wrong or torn in the output. The full disk is 1 MB of memory that is mounted in a private namespace;
-these cases are left out without root. The clock is set for perftop only.
+In every case there must be at most one line about the failure, a documented status, and no wrong or
+torn output. The full disk is a tmpfs of 1 MB in a private namespace; these cases are skipped
+without root. The clock is set for perftop only.
 
 Run by hand:
   python tests/bench/hard_times.py [WORD …]   only cases that have these words; quick: "clock"

@@ -1,13 +1,13 @@
 """Sends hostile bytes to everything that reads input: the probe's stdin, the socket of `serve`, and
 `export` on a pipe.
 
-The probe reads orders on stdin. It gets lines that are nearly orders, which must change nothing: no
-frame is missing, batches are as long and memory is as large as before. Then a real order must work,
-and the end of stdin must end the probe with 0. Readers of `serve` write orders and noise, which
-must be ignored: another reader misses no frame, and the server's memory does not grow. `export -`
+The probe reads orders on stdin. It gets malformed orders, which must have no effect: no frame is
+missing, and the length of batches and the memory are unchanged. Then a valid order must work, and
+the end of stdin must end the probe with 0. Readers of `serve` send orders and noise, which must be
+ignored: another reader misses no frame, and the server's memory does not grow. `export -`
 gets damaged recordings, and messages made by a grammar, in pieces of any size; it must end with 0
-or 4 and a line with the reason. `replay` must refuse, with a line, input that cannot be read at any
-position. Prints a line for each of them.
+or 4 and a line with the reason. `replay` must refuse, with a line, input that does not support
+seeking. Prints a line for each of them.
 
 Run by hand: python tests/bench/hostile_bytes.py [BYTES] [SEED] (1000000 each; quick: 50000)
 """
@@ -95,8 +95,8 @@ class Listener(threading.Thread):
 
 
 def awaited(listener: Listener, length: int, least: int = 2) -> bool:
-    """Waits until there are at least `least` batches and the last two have this length. Returns
-    whether that happened."""
+    """Waits for at least `least` batches, the last two of this length. Returns whether they
+    arrived."""
     end_s = time.monotonic() + LIMIT_S
     while listener.batches[-2:] != [length] * 2 or len(listener.batches) < least:
         if time.monotonic() > end_s:
@@ -242,7 +242,7 @@ def into_export(data: bytes, form: str, rng: random.Random) -> tuple[int, str]:
 
 
 def refused() -> bool:
-    """Tests that replay refuses input in which it cannot move back."""
+    """Tests that replay refuses input that does not support seeking."""
     fifo = Path(tempfile.mkdtemp(prefix="hostile-")) / "fifo"
     os.mkfifo(fifo)
     good = True

@@ -1,9 +1,9 @@
 """Measures the cost of hostile clients of the exporter; prints a line for each kind of client.
 
-Each kind runs for some seconds against an exporter of its own, which reads a simulated machine of
-256 CPUs ten times a second and exports every CPU. Meanwhile an honest client scrapes once a second,
-like Prometheus. The exporter must lose no sample, keep its memory and its descriptors bounded,
-answer the honest client, and end with 0 on SIGTERM.
+Each kind runs for some seconds against a separate exporter, which reads a simulated machine of 256
+CPUs ten times a second and exports every CPU. Meanwhile a well-behaved client scrapes once a
+second, like Prometheus. The exporter must lose no sample, keep memory and descriptors bounded,
+answer the well-behaved client, and end with 0 on SIGTERM.
 
 Run by hand: python tests/bench/hostile_scrapes.py [SECONDS] [SEED] (10 each; quick: 3)
 """
@@ -159,7 +159,7 @@ KINDS: dict[str, Client] = {
 
 
 class Honest:
-    """A client that scrapes as Prometheus does."""
+    """A client that scrapes like Prometheus."""
 
     def __init__(self, running: RunningExporter) -> None:
         self._running = running
@@ -183,7 +183,7 @@ class Honest:
 
 
 def beside(client: Client, address: Address, seconds: float, seed: int, honest: Honest) -> int:
-    """Runs the client in a process of its own. Returns its number of connections."""
+    """Runs the client in a child process. Returns its number of connections."""
     out, into = os.pipe()
     pid = os.fork()
     if pid == 0:

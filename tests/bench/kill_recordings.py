@@ -1,4 +1,4 @@
-"""Kills recordings at random moments and reads them back: two sources, four sizes each.
+"""Kills recordings at random times and reads them back: two sources, four sizes each.
 
 Each recording must open, have frames without a gap, and be reported as incomplete. Prints a line
 for each source and size, and one for all of them.
@@ -34,7 +34,7 @@ LIFE_S = 1.0
 
 
 def started(path: Path, source: str, sample: str) -> int:
-    """Starts a process that records. It is forked, so that no module must be imported again."""
+    """Starts a process that records. It is forked, so it needs no imports."""
     if pid := os.fork():
         return pid
     null = os.open(os.devnull, os.O_RDWR)

@@ -1,5 +1,5 @@
-"""Writes a recording of more than 4 GiB and reads it back: whole, from a moment behind 4 GiB,
-without its end, and with damage behind 4 GiB. Prints a line for each, and deletes the file.
+"""Writes a recording of more than 4 GiB and reads it back: all of it, from a time after 4 GiB,
+without its end, and with damage after 4 GiB. Prints a line for each, and deletes the file.
 
 Run by hand: python tests/bench/large_file.py [MIB] [DIRECTORY]   (4400 in /tmp; quick: 50)
 """
@@ -39,7 +39,7 @@ def frame(seq: int) -> wire.Frame:
 
 
 def read(path: Path, since: int, until: int) -> tuple[int, str]:
-    """Number of frames from this `seq` on that are as they were written, and the damage."""
+    """Number of unchanged frames from this `seq` on, and the damage."""
     right = 0
     with Recording(path) as recording:
         for message in recording.messages(frame(since).time_ns):

@@ -1,5 +1,5 @@
-"""Long runs, in which memory, descriptors and threads must stay flat. Prints a line for each sample
-of them, and for each process a line with what has grown. Failed runs are reported as well.
+"""Long runs, in which memory, descriptors and threads must not grow. Prints a line for each sample,
+and a line for each process with what has grown. Failed runs are reported as well.
 
 `simulated`: runs `stat` and the screen as fast as possible, on a calm simulated machine and on one
 with many episodes. `here`: runs `stat` and `record` at once on this machine, with samples of 10 ms.
@@ -94,7 +94,7 @@ class Run:
     def look(self, at: str) -> None:
         results = {}
         for what, pid in family(self.pid).items():
-            with contextlib.suppress(OSError):  # it has ended, which is reported at the end
+            with contextlib.suppress(OSError):  # an ended process is reported at the end
                 results[what] = held(pid)
         for what, now in results.items():
             self._trails.setdefault(what, []).append(now)
@@ -154,7 +154,7 @@ def followed(run: Run, hours: float, rate: float, drain: Callable[[], int]) -> s
                 next_s = done_s
                 run.look(f"{done_s / 3600:.2f} h")
         except OSError:
-            continue  # it is about to end, and the next turn sees that
+            continue  # it is ending, which the next turn detects
         if done_s >= hours * 3600:
             return ""
         if time.monotonic() - heard_s > MOST_SILENT_S:

@@ -44,8 +44,8 @@ TYPES = ("hello", "frame", "note", "packed", "bye", "novel")
 
 
 def mutant(data: bytes, end: int, rng: random.Random) -> bytes:
-    """Damages a recording, mostly after the hello, which ends at `end`: nothing is read if the
-    hello is damaged."""
+    """Damages a recording, mostly after the hello, which ends at `end`: a recording with a damaged
+    hello is not read."""
     begin = 0 if rng.random() < 0.1 else end
     result = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8, 40))):
@@ -74,7 +74,7 @@ def mutant(data: bytes, end: int, rng: random.Random) -> bytes:
 
 
 def value(rng: random.Random, depth: int) -> bytes:
-    """A msgpack value; a claim of a length may be too large."""
+    """A msgpack value, possibly with a length that is too large."""
     match rng.randrange(12 if depth < 40 else 9):
         case 0 | 1:
             return bytes([rng.randrange(128)])
@@ -111,8 +111,8 @@ def mapped(rng: random.Random, depth: int) -> bytes:
 
 
 def grown(hello: wire.Hello, rng: random.Random) -> bytes:
-    """Returns a hello and messages after it: complete messages with any content, and packed
-    messages whose content may be anything."""
+    """Returns a hello and messages after it: complete messages and packed messages, with arbitrary
+    content."""
     out = [wire.encode(hello)]
     for _ in range(rng.randrange(1, 12)):
         if rng.random() < 0.5:

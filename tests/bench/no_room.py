@@ -1,4 +1,4 @@
-"""Cases without room: full disks, limits of file sizes, removed directories."""
+"""Cases of failing writes: full disks, limits of file sizes, removed directories."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ FILE_BYTES, DISK = 1 << 18, "1m"
 
 @dataclass
 class Room:
-    """A place without room: how a command gets there, where it writes, and its error message."""
+    """A directory in which writes fail, a word of the error, and the prefix of the command."""
 
     directory: Path
     word: str
     prefix: tuple[str, ...] = ()
 
 
-# --- no room to write
+# --- full file systems and size limits
 
 
 def record(room: Room) -> Result:
@@ -90,7 +90,7 @@ def live(room: Room) -> Result:
 
 
 def replay(room: Room) -> Result:
-    """Replays, which writes nothing and needs no room."""
+    """Replays, which writes nothing and needs no space."""
     path = str(shutil.copy(SOURCES["small"], room.directory))
     with contextlib.suppress(OSError), (room.directory / "filler").open("wb") as file:
         while not room.prefix:
@@ -122,7 +122,7 @@ def limited(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
     return with_limit
 
 
-# --- no directory
+# --- removed directories
 
 
 def record_removed(directory: Path) -> Result:

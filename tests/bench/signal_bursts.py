@@ -75,7 +75,7 @@ def burst(pid: int, chance: random.Random) -> list[str]:
     time.sleep(chance.uniform(0.0, 0.5))
     try:
         os.kill(pid, signal.SIGTERM)
-        while _runs(pid) and time.monotonic() < end_s:  # the program may stop itself only now
+        while _runs(pid) and time.monotonic() < end_s:  # the program may have stopped itself since
             os.kill(pid, signal.SIGCONT)
             time.sleep(0.3)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
 """Takes CPUs offline and online in storms while a recording runs, and then reads the recording.
 
-In a storm some CPUs go offline in random order, at random moments, and come online in another
-order, possibly several times. Nothing may crash, the recording must report everything that it
-lacks, and no counter may stay programmed. Prints a line for each recording, and one for all.
+In a storm some CPUs go offline in random order, at random times, and come online in another order,
+possibly several times. Nothing may crash, the recording must report all missing data, and no
+counter may stay programmed. Prints a line for each recording, and one for all.
 
 `fake`: on a fake kernel (needs root and /dev/fuse) with `--source msr`; every second recording ends
 in the middle of a storm. `here`: on this machine, CPU 1 (needs root and a kernel that lets it go
@@ -98,7 +98,7 @@ def judged(
 def fake(
     kernel: FakeKernel, path: Path, storms: int, rng: random.Random, *, mid: bool
 ) -> list[str]:
-    """A recording; it ends in the middle of a storm if `mid`. What went wrong."""
+    """Makes a recording, which ends during a storm if `mid`. Returns what went wrong."""
     online = dict.fromkeys(range(2 * CORES), True)
 
     def switch(cpu: int, state: bool) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-# Programs keep their compiled modules, as an installed program does: no start includes compiling.
+# Programs keep their compiled modules, like installed programs: no start includes compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TICKS = os.sysconf("SC_CLK_TCK")
 SIZE = (120, 40)
@@ -84,8 +84,8 @@ def rss_mb(pid: int) -> float:
 
 
 class Screen:
-    """A program on a terminal of its own, whose picture is text that can be searched. The program
-    has ended when the block is left, whatever happens in it."""
+    """A program on its own terminal, whose output can be searched. At the end of the block the
+    program is ended, even after an error."""
 
     def __init__(self, argv: list[str]) -> None:
         self.pid, self.fd = start(argv, *SIZE)

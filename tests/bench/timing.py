@@ -1,4 +1,4 @@
-"""Timing for benchmarks: the CPU time of the best of some rounds, as a ratio to a reference in the
+"""Timing for benchmarks: the CPU time of the fastest round, and its ratio to a reference in the
 same run. Machines are shared, so only ratios are comparable."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cases in which time goes wrong: processes are stopped for ten seconds, the clock is set."""
+"""Cases with disturbed time: processes are stopped for ten seconds, or the clock is set."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ for name in "time", "clock_gettime":
 """A module that every Python imports first: it shifts the clock by the seconds in a file."""
 
 
-# --- stopped
+# --- stopped processes
 
 
 def stopped(pid: int) -> None:
@@ -130,7 +130,7 @@ def export_stopped(directory: Path) -> Result:
     return steady(result, path.read_text(), STOPPED_S)
 
 
-# --- the clock is set
+# --- clock changes
 
 
 @contextlib.contextmanager

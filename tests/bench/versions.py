@@ -3,7 +3,7 @@ dependencies that pyproject.toml allows, on several versions of Python.
 
 Each combination is installed into an environment of its own, with a copy of the committed files.
 Prints a line for each. An interpreter that is not installed, or for which the oldest versions have
-no binary package, is reported as such and is no failure; --strict makes it one.
+no binary package, is reported but is not a failure; --strict makes it one.
 
 Run by hand: python tests/bench/versions.py [--strict] [PYTHON:oldest|newest …] [-- PYTEST-WORD …]
              (default: 3.11 to 3.14, each with the oldest and the newest versions)
@@ -62,7 +62,7 @@ def run(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def tried(python: str, which: str, pytest: list[str], place: Path) -> tuple[str, str]:
-    """The result, as a sign and a text."""
+    """Returns the result, as a sign and a text."""
     program = shutil.which(f"python{python}")
     if program is None or run(ROOT, program, "-V").returncode:
         return "-", f"there is no python{python} here"

@@ -260,7 +260,7 @@ def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
     assert "waited for each other" in found["text"]
 
 
-# --- others on the CPU
+# --- other tasks on the CPU
 
 
 def test_a_stranger_on_the_cpu_takes_half(stage: Stage) -> None:
@@ -384,7 +384,7 @@ def test_sleeps_after_split_locks_are_given_to_them(stage: Stage) -> None:
     assert found["confidence"] == "inferred"
 
 
-# --- nothing from outside
+# --- no outside cause
 
 
 @pytest.mark.parametrize("by", ["SIGSTOP", pytest.param("a frozen group", marks=NIGHTLY)])

@@ -14,7 +14,7 @@ from perfprobe.errors import error_sentence
 
 CPUS = 40
 FEW = 64
-"""Open files: fewer than that many CPUs need."""
+"""Limit of open files, too low for the CPUs."""
 
 
 @pytest.mark.parametrize("source", ["auto", "os"])

@@ -36,7 +36,7 @@ def setpriv(*capabilities: int) -> str:
     return result
 
 
-# --- which privileged tests can run here ----------------------------------------------------------
+# --- privileged tests that can run ----------------------------------------------------------------
 # The reasons with which the tests are skipped; '' if they can run.
 
 DROPPED = (access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_OVERRIDE)

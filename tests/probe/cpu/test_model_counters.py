@@ -142,7 +142,7 @@ def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
     assert (result.turbo, result.limits, result.rapl, result.smt) == (None, None, None, None)
 
 
-# --- counters that leaf 0AH does not tell ---------------------------------------------------------
+# --- counters missing from leaf 0AH ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", [0xBD, 0xC5, 0xC6])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perfprobe.cpu import identity, topology
 from perfprobe.wire import Cpu
 
-# --- what is missing -----------------------------------------------------------------------------
+# --- missing files -------------------------------------------------------------------------------
 
 
 def test_an_empty_tree_has_no_cpus(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_l3_groups_never_overlap(tmp_path: Path, claim: str, expected: list[int]
     assert [row.l3 for row in topology.read(tmp_path)] == expected
 
 
-# --- what is garbled -----------------------------------------------------------------------------
+# --- garbled files -------------------------------------------------------------------------------
 
 GARBAGE = [b"", b"\n", b"x", b"\xff\x00\xfe", b"9" * 5000, b"-1", b"0-999999999", b"3-1", b"0x1"]
 

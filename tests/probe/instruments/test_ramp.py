@@ -30,7 +30,7 @@ from perfprobe.kernel import access
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_events
 
-# --- the code itself ------------------------------------------------------------------------------
+# --- machine code ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_wide_steps_do_not_wait_for_each_other(
     assert any("vzeroupper" in line for line in disassembly[f"chain_{name}"])
 
 
-# --- which CPU ------------------------------------------------------------------------------------
+# --- choice of the CPU ----------------------------------------------------------------------------
 
 
 def rows(tmp_path: Path) -> list[Any]:
@@ -140,7 +140,7 @@ def test_siblings_are_the_other_online_threads(tmp_path: Path) -> None:
     assert affinity.siblings(there[3], list(there.values())) == []
 
 
-# --- how long -------------------------------------------------------------------------------------
+# --- duration -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("isa", ramp.ISAS)
@@ -263,8 +263,8 @@ struct pp_perf_group *made_up(void)
 }
 """
 FIRST_PIECE = 135
-"""Number of the reading after the first piece of the first run: the trial before takes 132
-readings, and the run begins with two. Later readings may fall between runs on a busy machine."""
+"""Number of the read after the first piece of the first run: the trial before it takes 132 reads,
+and the run starts with two. On a busy machine, later reads may be between runs."""
 FASTER = 1.5
 """Ratio of this counter's rate to the TSC's rate; no chain has this ratio."""
 

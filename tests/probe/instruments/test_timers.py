@@ -42,7 +42,7 @@ from perfprobe.wire import Rate
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 
 
-# --- many numbers ---------------------------------------------------------------------------------
+# --- statistics -----------------------------------------------------------------------------------
 
 
 @given(samples)
@@ -187,7 +187,7 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
     assert set(count) == {"step_from"}
 
 
-# --- where it cannot be measured ------------------------------------------------------------------
+# --- obstacles ------------------------------------------------------------------------------------
 
 
 def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_only_a_fence_after_the_stamp_delays_later_instructions() -> None:
             assert held != bool(re.search("after later|later ones may", str(method.guarantees)))
 
 
-# --- what disturbed -------------------------------------------------------------------------------
+# --- disturbances ---------------------------------------------------------------------------------
 
 BEFORE = """\
            CPU0       CPU2
@@ -316,7 +316,7 @@ def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:
     assert disturbance.disturbances_during(0, [1], moment, moment, tmp_path) == []
 
 
-# --- here -----------------------------------------------------------------------------------------
+# --- this machine ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from perfprobe.instruments.timers import Exchange, bounds
 
 delays = st.floats(0, 1e6)
 messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
-"""For each message: time since the previous message, time there, time back."""
+"""For each message: time since the previous one, time to the other CPU, time back."""
 
 
 def played(

@@ -67,7 +67,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-# --- whom ----------------------------------------------------------------------------------------
+# --- selection of the job ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["", "x" * 16, "ü" * 8, "a\nb", "\udcff", "x" * 999])
@@ -179,7 +179,7 @@ def test_a_pid_without_a_process(tmp_path: Path) -> None:
     assert [m.what for m in Watch(tmp_path, "job").missing] == ["watch", "disk_wait"]
 
 
-# --- how many ------------------------------------------------------------------------------------
+# --- many threads --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
-# --- what cannot be told -------------------------------------------------------------------------
+# --- unavailable values --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("said", [None, "0 0 0\n", "", "x 1 2", "1 2", "-1 2 3"])

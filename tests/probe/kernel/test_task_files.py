@@ -48,7 +48,7 @@ def test_garbage_is_not_a_process(data: bytes) -> None:
     assert stat is None or data.count(b" ") > 30
 
 
-# --- births ---------------------------------------------------------------------------------------
+# --- new processes --------------------------------------------------------------------------------
 
 
 def test_a_new_last_pid_is_a_new_process(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-# --- who is told ----------------------------------------------------------------------------------
+# --- selection of tasks ---------------------------------------------------------------------------
 
 
 def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
@@ -207,7 +207,7 @@ def test_time_of_ended_threads_is_not_attributed_to_their_leader(machine: Machin
     assert machine.scan() == {"0": [10, "job", 0.9]}
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:

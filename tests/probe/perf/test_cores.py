@@ -43,7 +43,7 @@ def test_groups_that_were_never_read_are_closed(tmp_path: Path) -> None:
     assert all(group.closed for group in kernel.groups)
 
 
-# --- what is opened -------------------------------------------------------------------------------
+# --- opened events --------------------------------------------------------------------------------
 
 
 def test_all_counters_of_a_skylake(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     assert {m.what for m in core.missing} == set(ALL)
 
 
-# --- what is missing ------------------------------------------------------------------------------
+# --- missing counters -----------------------------------------------------------------------------
 
 
 def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:

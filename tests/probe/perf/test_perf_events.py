@@ -45,7 +45,7 @@ def keys(settled: OpenedEvents) -> list[str]:
     return [event.key for event in settled.events]
 
 
-# --- the order of things --------------------------------------------------------------------------
+# --- order of opening -----------------------------------------------------------------------------
 
 
 def test_leader_first_then_siblings_then_enable() -> None:

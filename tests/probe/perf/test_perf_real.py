@@ -165,7 +165,7 @@ def test_a_limit_that_cannot_be_raised_is_unchanged(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resource, "setrlimit", refuse)
 
 
-# --- the whole way --------------------------------------------------------------------------------
+# --- from kernel to session -----------------------------------------------------------------------
 
 
 class Planner:

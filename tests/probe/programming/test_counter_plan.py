@@ -161,7 +161,7 @@ def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: l
     assert (lost, f"MSR {register:X}H is {value:X}H" in evidence) == (keys, bool(keys))
 
 
-# --- giving back ----------------------------------------------------------------------------------
+# --- restored values ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ OURS = {
     0x186: Change(0, 0x43023C), 0x187: Change(0, 0x42003C), 0x38D: Change(0, 0x333),
     0x38F: Change(0, 0x700000003),
 }  # fmt: skip
-"""Programmed on a machine where nothing was enabled."""
+"""Registers programmed on a machine on which nothing was enabled."""
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str
         assert kernel.writes() == []
 
 
-# --- every way out --------------------------------------------------------------------------------
+# --- every kind of end ----------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it
 
 SELECT = 0x186
 LEFT = Change(0, 0x43003C)
-"""What somebody who was killed has left in it."""
+"""The change of the select that a killed session left."""
 
 
 class Killed(BaseException):

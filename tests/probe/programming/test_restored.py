@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it
 
 CPUS = 8
 SLOW_S = 0.06
-"""How long a write takes: giving back what is programmed takes more than two seconds."""
+"""Duration of a write: restoring the programmed registers takes more than two seconds."""
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal
         assert fake.changed() == {}
 
 
-# --- what cannot be given back --------------------------------------------------------------------
+# --- registers that cannot be restored ------------------------------------------------------------
 
 
 def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
@@ -230,13 +230,13 @@ def test_a_journal_of_an_ended_session_is_found(
     assert fake.changed() == {}
 
 
-# --- at any moment --------------------------------------------------------------------------------
+# --- ended at any time ----------------------------------------------------------------------------
 
 TIMES = [
     pytest.param(4, 4, id="by day"),
     *(pytest.param(30, n, id=f"by night, {n}", marks=pytest.mark.nightly) for n in range(8)),
 ]
-"""Number of runs, and the seed of their moments. Each case has its own time limit."""
+"""Number of runs, and the seed of their end times. Each case has its own time limit."""
 WITHIN_S = 1.0
 """Seconds after the start or the first write: imports, programming, frames, the end."""
 

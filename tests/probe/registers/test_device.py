@@ -24,7 +24,7 @@ makes_devices = pytest.mark.skipif(
     bool(cannot_make_devices()), reason=cannot_make_devices() or "it can make them"
 )
 OURS = b"ours" * 8 + bytes(4096)
-"""As registers: a TSC that is not 0, and counters that nobody uses."""
+"""Content of a register file: a TSC that is not 0, and unused counters."""
 
 
 def plain(place: Path) -> None:

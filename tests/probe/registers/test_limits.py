@@ -37,10 +37,10 @@ pytestmark = [
 
 SAMPLE_NS = 50_000_000
 EDGE_NS = 20_000_000
-"""So close to a change the sampler may have read a row again."""
+"""Time before a change in which the sampler may have repeated a read."""
 
 
-# --- looking at frames ----------------------------------------------------------------------------
+# --- reading frames -------------------------------------------------------------------------------
 
 
 def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
@@ -342,7 +342,7 @@ def test_poll_counts_outlive_their_thread(
     assert [ref() for ref in results] == [None, None]
 
 
-# --- what is not there ----------------------------------------------------------------------------
+# --- missing registers ----------------------------------------------------------------------------
 
 
 def reasons(root: Path, **spec: object) -> tuple[Hello, dict[str, str]]:

@@ -216,7 +216,7 @@ def test_work_has_the_length_of_its_load() -> None:
     assert length.mean() == pytest.approx(0.42, abs=0.01)
 
 
-# --- what `truth` tells ---------------------------------------------------------------------------
+# --- output of `truth` ----------------------------------------------------------------------------
 
 
 def lines(text: str, seconds: float, kind: str) -> list[dict[str, Any]]:
