@@ -1,4 +1,4 @@
-"""Shared by all tests: hooks of tests/support, and one environment for every picture."""
+"""Shared by all tests: hooks of tests/support, and the same environment for all pictures."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ HANDLERS: dict[signal.Signals, Any] = {
 }
 """Handlers of the signals that end perftop, at the start of each test."""
 
-# Tests start hundreds of commands from the same source, which is then compiled only once.
+# Tests start hundreds of commands from the same source, which is compiled only once.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# Else numpy starts a thread for each CPU in each command, for products of matrices.
+# Otherwise numpy starts a thread for each CPU in each command, for matrix products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Hypothesis tries the same examples in each run, and no test fails because the machine is busy.
+# Hypothesis tries the same examples in each run, and a busy machine fails no test.
 for name, examples in {"day": 40, "night": 200}.items():
     settings.register_profile(
         name, max_examples=examples, derandomize=True, deadline=None,
@@ -59,7 +59,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Adds the mark `nightly` to tests of Hypothesis, which try more examples at night."""
+    """Marks tests of Hypothesis with `nightly`, because they try more examples at night."""
     asked = item.config.option.markexpr == "nightly"
     if asked and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("nightly")
@@ -67,7 +67,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test that is a coroutine in an event loop of its own."""
+    """Runs a test that is a coroutine in a new event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = inspect.signature(pyfuncitem.obj).parameters
@@ -87,12 +87,12 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> None:
     time.tzset()
     greeted = base / "state" / "perftop" / "greeted"
     greeted.parent.mkdir(parents=True)
-    greeted.touch()  # else snapshots would show the hint of a first run
+    greeted.touch()  # otherwise snapshots would show the hint of a first run
 
 
 @pytest.fixture(autouse=True)
 def _signal_handlers() -> Iterator[None]:
-    """Restores the signal handlers around each test: a verb that runs in this process, even in a
+    """Restores the signal handlers after each test: a verb that runs in this process, even in a
     fixture of a module, ignores signals at its end; and SIGINT is ignored if a script started
     pytest in the background."""
     for number, handler in HANDLERS.items():

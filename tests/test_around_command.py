@@ -19,7 +19,7 @@ from waiting import wait_for
 
 
 class Terminal:
-    """A program on a terminal; its stderr is a file, as with `2>`."""
+    """A program on a terminal; its stderr is a file, like with `2>`."""
 
     def __init__(self, arguments: list[str], errors: Path) -> None:
         self._errors = errors
@@ -137,7 +137,7 @@ def test_ctrl_c_reaches_the_command_on_the_screen_and_after_it(
 
 
 def until_cooked(terminal: Terminal) -> None:
-    """A ^C makes a signal again."""
+    """Waits until ^C sends a signal again."""
 
     def cooked() -> bool:
         terminal.read()
@@ -155,7 +155,7 @@ def test_a_signal_ends_the_command(tmp_path: Path) -> None:
         assert "exit status 143 " in terminal.errors
 
 
-def test_a_signal_that_sets_marks_elsewhere_leaves_no_command_behind(tmp_path: Path) -> None:
+def test_sigusr1_does_not_end_a_command_after_the_screen(tmp_path: Path) -> None:
     with perftop(tmp_path, "sh", "-c", "echo ready; sleep 4; exit 7") as terminal:
         terminal.sees("ready")
         os.kill(terminal.pid, signal.SIGUSR1)

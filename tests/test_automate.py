@@ -1,4 +1,4 @@
-"""The programs on the page about automation run as they stand there."""
+"""The programs on the page about automation run unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRINTED = (r".*lmp.*backup.*\n *\d+\.\d%  .*backup.*\(measured\); task.*\n(.*\n)
 
 
 @pytest.mark.parametrize(("program", "printed"), zip(PROGRAMS, PRINTED, strict=True))
-def test_a_program_of_the_page_runs(program: str, printed: str, tmp_path: Path) -> None:
+def test_programs_of_the_page_run(program: str, printed: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"PATH": path},

@@ -1,4 +1,4 @@
-"""README and pages are true: commands are understood, examples print what is shown, links have
+"""README and pages are correct: commands are valid, examples print the output shown, links have
 targets, and every number, scenario and verb is documented."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_every_flag_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize("name", examples.documents())
 def test_every_command_is_understood(name: str) -> None:
-    """Those that tests/test_examples.py runs at night, and those that it cannot run, too."""
+    """Includes commands that tests/test_examples.py runs only at night, or cannot run."""
     for line in examples.lines(examples.documents()[name]):
         program, *typed = shlex.split(re.split(r" [|>] (?!.*')", line)[0])
         given, command = split(typed)
@@ -104,7 +104,7 @@ def test_the_front_page_is_short() -> None:
 
 
 def test_the_extractor_finds_flags() -> None:
-    """A guard whose extractor finds nothing passes everything."""
+    """If the extractor found nothing, the test above would always pass."""
     assert named_flags("use `--json`, not a--b or --Big") == {"--json"}
     assert {"--json", "--interval", "-i", "--source"} <= flags()
 
@@ -129,7 +129,7 @@ def test_the_glossary_has_the_words_of_the_screen() -> None:
 
 
 @pytest.mark.parametrize("path", [*TEXTS.values(), *OTHER_PAGES], ids=lambda path: path.name)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_have_targets(path: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).is_file(), target
 
@@ -145,7 +145,7 @@ def test_readme_names_every_page() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"screenshots/[a-z0-9.-]+", ALL))))
-def test_pictures_are_there(name: str) -> None:
+def test_pictures_exist(name: str) -> None:
     assert (ROOT / name).read_bytes().startswith(b"<svg")
 
 
@@ -159,17 +159,17 @@ def test_readme_has_every_verb_of_the_help() -> None:
 def test_pictures_are_current(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`python screenshots/make.py` would change none. They are pictures of one Textual."""
+    """`python screenshots/make.py` changes no picture. The version of Textual is fixed."""
     if textual.__version__ != PICTURED:
         pytest.skip(f"drawn with Textual {PICTURED}, here is {textual.__version__}")
-    for variable in ("COLORTERM", "NO_COLOR"):  # it sets them, and they are to be as before
+    for variable in ("COLORTERM", "NO_COLOR"):  # restored at the end, because it sets them
         monkeypatch.setenv(variable, "")
     monkeypatch.setattr(sys, "argv", ["make.py", "--check", name])
     assert (make.main(), capsys.readouterr().out) == (0, "")
 
 
 def test_the_architecture_page_names_every_folder() -> None:
-    """Each folder of the packages is in the picture of app/README.md, and no other is."""
+    """The picture of app/README.md has exactly the folders of the packages."""
     page = (ROOT / "app" / "README.md").read_text(encoding="utf-8")
     for package in ("app/perftop", "probe/perfprobe"):
         picture = page.partition(f"{package}/\n")[2].partition("\n\n")[0].partition("```")[0]

@@ -1,5 +1,4 @@
-"""On this machine, through a probe that writes in batches: each sample has what needs /proc/stat,
-not only the last one of each batch."""
+"""Each sample of this machine has the values from /proc/stat, not only the last of a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ START_NS = 500_000_000
 
 
 def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:
-    """On a busy machine some rows are read too late or are interrupted."""
+    """Whether no row was read late or interrupted, which a busy machine causes."""
     flags = memoryview(frame.blocks["cpu"].head).cast("Q")[4 :: wire.HEAD]
     return read_rows.is_whole(hello, frame) and not any(each & wire.ROW_WIDE for each in flags)
 

@@ -1,5 +1,5 @@
-"""The real probe, the real wire, the real command: results against the schedule of the simulated
-machine, and against this one under a known load."""
+"""The real probe, wire and command: results compared with the schedule of a simulated machine, and
+with a known load on this machine."""
 
 from __future__ import annotations
 
@@ -69,14 +69,16 @@ def test_a_cpu_goes_offline_and_online_in_the_stream() -> None:
     start = next(line for line in found if line["type"] == "interval")["time"] - 1
     for a, b in zip(own, true, strict=True):
         assert a["cpus"] == b["cpus"]
-        assert a["start"] - start == pytest.approx(b["start"], abs=0.11)  # found at the next sample
+        assert a["start"] - start == pytest.approx(
+            b["start"], abs=0.11
+        )  # detected at the next sample
         if a["end"] is not None:
             assert a["end"] - start == pytest.approx(b["end"], abs=0.11)
     assert any(not c["online"] for i in found if i["type"] == "interval" for c in i["cpus"])
     assert found[-1]["suspect"] == 0
 
 
-def test_the_same_numbers_twice() -> None:
+def test_numbers_are_reproducible() -> None:
     spec = "sim:smt-mix,cpus=8,seed=9,speed=max"
     a, b = (command.stat("--source", spec, "-n", "2") for _ in range(2))
     for line in (a[-1], b[-1]):
@@ -92,7 +94,7 @@ def test_a_thousand_cpus() -> None:
     assert all(sum(c["smt"].values()) == pytest.approx(1, abs=1e-6) for c in interval["cores"])
 
 
-def test_only_the_cpus_asked_for() -> None:
+def test_only_selected_cpus_are_reported() -> None:
     found = command.stat("--source", "sim:smt-mix,cpus=8,speed=max", "-c", "1,core2", "-n", "1")
     (interval,) = [line for line in found if line["type"] == "interval"]
     assert [c["cpu"] for c in interval["cpus"]] == [1, 2, 6]
@@ -104,7 +106,7 @@ def test_only_the_cpus_asked_for() -> None:
 
 
 def proc_stat_busy(cpu: int) -> tuple[int, int]:
-    """Ticks not idle, and all of them."""
+    """Ticks that were not idle, and all ticks."""
     text = Path("/proc/stat").read_text(encoding="ascii")
     match = re.search(rf"^cpu{cpu} (.*)$", text, re.MULTILINE)
     assert match
@@ -122,7 +124,7 @@ def test_utilisation_agrees_with_the_kernel_and_a_job_is_no_neighbour_of_itself(
     rows = [c for i in found if i["type"] == "interval" for c in i["cpus"] if c["cpu"] == cpu]
     mean = sum(row["util"] + row["steal"] for row in rows) / len(rows)
     kernel = (after[0] - before[0]) / (after[1] - before[1])
-    # 2 points, and what starting and ending the command itself adds to the kernel's longer window
+    # 2 points, plus the start and end of the command, which the kernel's longer window includes
     assert mean == pytest.approx(kernel, abs=0.04)
     assert mean > 0.95
     watched = [i["watched"] for i in found if i["type"] == "interval"]
@@ -140,7 +142,7 @@ def test_unmeasurable_values_are_null_with_a_reason() -> None:
         assert all(row[key] is None for row in interval["cpus"])
     for row in interval["cpus"]:
         assert 0 <= row["util"] <= 1
-        # Not exact: cpuidle times its polling apart from the transitions that give the rest.
+        # Not exact: cpuidle measures polling separately from the transitions that give the rest.
         whole = row["util"] + row["idle"] + (row["poll"] or 0) + row["steal"]
         assert whole == pytest.approx(1, abs=0.01)
 
@@ -157,7 +159,7 @@ def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
 
 
 def test_interrupted_reads_make_no_counter_suspect() -> None:
-    """The simulated machine has some; siblings then wait for each other."""
+    """The simulated machine has interrupted reads, for which siblings wait."""
     found = command.stat("--source", "sim:hotplug,cpus=64,speed=max", "--duration", "18s")
     assert found[-1]["suspect"] == 0
     assert not [line for line in found if line.get("kind") == "suspect"]
@@ -174,7 +176,7 @@ def test_a_method_can_be_forced(method: str, expected: str) -> None:
 
 @pytest.mark.parametrize("around", [False, True])
 def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
-    """Also of a command that is recorded."""
+    """This includes the output of a recorded command."""
     what = ["record", "-o", str(tmp_path / "a")] if around else ["stat", "-n", "1", "-i", "100ms"]
     job = ["--", "sleep", "0.2"] if around else []
     arguments = command.argv(*what, "--source", "sim", *job)

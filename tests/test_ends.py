@@ -1,4 +1,4 @@
-"""How commands end: by signals, without their probe or reader, on full disks, and refused."""
+"""Ends of commands: by signals, without their probe or reader, on full disks, and by refusal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Each command that the front page, a page or the help of a verb shows works as described.
-`support/examples.py` has the commands that replace it here, and those that cannot run."""
+"""Each command in the front page, a page or the help of a verb works as described.
+`support/examples.py` has the commands that replace examples here, and those that cannot run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Directory:
         self._path, self._held = path, held
 
     def prepare(self, line: str) -> None:
-        """Lays down the recordings that a command reads, with a mark in the middle."""
+        """Writes the recordings that a command reads, with a mark in the middle."""
         hello, tape = TAPE
         middle = tape[len(tape) // 2]
         marks = [wire.Note("mark", middle.time_ns, data={"label": "solve"})]
@@ -67,7 +67,7 @@ class Directory:
 def directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Any:
-    """An empty directory with hosts of a fake ssh, and a terminal for screens."""
+    """An empty directory with hosts of the fake ssh, and a terminal for screens."""
     fake_ssh.install(tmp_path, monkeypatch)
     (tmp_path / "machines").write_text("n001\nn002\n")
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
             terminal.setattr(stream, "isatty", lambda: screen)
         try:
             return main(words)
-        except SystemExit as ended:  # of argparse
+        except SystemExit as ended:  # raised by argparse
             assert isinstance(ended.code, int)
             return ended.code
 
@@ -126,7 +126,7 @@ def carried_out(wanted: list[str], directory: Directory, monkeypatch: pytest.Mon
 
 
 def pages(*, slow: bool) -> list[Any]:
-    """Pages with their examples, without those that are slow, or with them."""
+    """Pages with their examples, with or without slow ones."""
     chosen = {
         name: [line for line in found if slow or not re.search(SLOW, line)]
         for name, found in EXAMPLES.items()
@@ -148,12 +148,12 @@ def test_examples_do_what_their_text_claims(
 def test_slow_examples_do_what_the_text_claims(
     wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With all others of their page, whose files they read."""
+    """Runs all examples of their page, because slow ones read files of the others."""
     carried_out(wanted, directory, monkeypatch)
 
 
 def test_examples_are_found() -> None:
-    """A guard whose extractor finds nothing passes everything."""
+    """If the extractor found nothing, the tests above would always pass."""
     text = "`perftop a --b`, `perftop why [--c]`\n\n```sh\nperftop d | head   # e\nls\n```\n"
     assert set(lines(text)) == {"perftop a --b", "perftop d | head"}
     found = [line for each in EXAMPLES.values() for line in each]

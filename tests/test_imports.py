@@ -1,5 +1,5 @@
-"""Folders are layers, each with the folders that it may import. Read from the tree, imports inside
-functions included; modules that an import loads are listed by a fresh interpreter."""
+"""Folders are layers, each with the folders that it may import. Imports are read from the syntax
+tree, even inside functions; a new interpreter lists the modules that an import loads."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ PATHS = {
 
 
 def folder(module: str) -> str:
-    """Below its package; for the package's own files its name."""
+    """The folder in the package; for files of the package itself, its name."""
     package, *inner = module.split(".")[:-1]
     return "/".join(inner) or package
 
@@ -90,8 +90,8 @@ def statements(source: str) -> list[ast.Import | ast.ImportFrom]:
 
 
 def imports(source: str) -> Iterator[tuple[int, str]]:
-    """Line and module of each import of ours, except of the packages' own `__init__`, which hold
-    the version only."""
+    """Line and module of each import of our packages, except their `__init__`, which has only the
+    version."""
     for node in statements(source):
         base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         for name in (base + alias.name for alias in node.names):
@@ -102,7 +102,7 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
 
 
 def forbidden_imports(module: str, source: str) -> list[str]:
-    """Imports of this module that the table does not allow."""
+    """Imports of the module that the table does not allow."""
     here, may = folder(module), MAY_IMPORT[folder(module)].split() + EVERYWHERE
     return [
         f"{PATHS[module].relative_to(ROOT)}:{line}: {here} must not import {found}"
@@ -114,7 +114,7 @@ def forbidden_imports(module: str, source: str) -> list[str]:
 
 
 def loaded(code: str) -> set[str]:
-    """Top-level modules after this code."""
+    """Top-level modules that are loaded after this code."""
     show = "\nimport sys; print(' '.join({m.partition('.')[0] for m in sys.modules}))"
     done = python(code + show)
     return set(done.stdout.split())
@@ -147,7 +147,7 @@ def test_no_files_and_no_folders_import_each_other() -> None:
 
 
 def test_imports_inside_functions_are_seen() -> None:
-    """A guard that finds nothing passes everything."""
+    """If no import were found, the tests above would always pass."""
     source = "def f():\n    from perftop.tui import app\n    import perftop.base.text\n"
     assert forbidden_imports("perftop.session.session", source) == [
         "app/perftop/session/session.py:2: session must not import perftop.tui.app"
@@ -188,7 +188,7 @@ def test_the_first_numbers_load_only_one_view() -> None:
 
 
 def test_the_probe_is_small() -> None:
-    """Nothing but sim imports numpy; psutil is imported when tasks are read."""
+    """Only sim imports numpy; psutil is imported when tasks are read."""
     found = {m for m in PATHS if m.startswith("perfprobe") and not m.endswith("__main__")}
     found -= {"perfprobe._native"}
     rest = {m.removesuffix(".__init__") for m in found if folder(m) != "sources/sim"}

@@ -1,5 +1,5 @@
-"""The CPUs that a command is reported to have run on, if it is pinned: with every kind of
---watch, where another job works on the last CPU."""
+"""The CPUs that are reported for a pinned command, with every kind of --watch, while another job
+runs on the last CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def cpus() -> tuple[int, int]:
 
 @pytest.fixture
 def other(cpus: tuple[int, int]) -> Iterator[int]:
-    """A job on the last CPU. It ends with the test: others that need a quiet CPU may be next."""
+    """Runs a job on the last CPU until the end of the test, because the next test may need a quiet
+    CPU."""
     with burning_cpu(cpus[1]) as pid:
         yield pid
 

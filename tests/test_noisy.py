@@ -19,13 +19,13 @@ OTHERS = 0.25
 
 
 def run_and_waited_ns(pid: int) -> tuple[int, int]:
-    """As the kernel has it since the process was born."""
+    """Times since the process started, as counted by the kernel."""
     ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
     return int(ran), int(waited)
 
 
 class Fight:
-    """Two tasks on one CPU, and the report of perftop on the one that it watches."""
+    """Two tasks on one CPU, and the report of perftop on the watched task."""
 
     def __init__(self, cpu: int, by: str) -> None:
         with (

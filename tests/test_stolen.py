@@ -1,4 +1,4 @@
-"""A hypervisor that takes time, imitated by a /proc/stat that changes."""
+"""A hypervisor that steals time, simulated by a changing /proc/stat."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEAL_FROM_S, STEAL_TO_S, ALL_S = 1.0, 3.0, 4.5
 
 
 class Guest:
-    """Two CPUs that are always busy; of the second, two ticks in five are stolen for a while."""
+    """Two CPUs that are always busy; two in five ticks of the second are stolen for some time."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -26,7 +26,7 @@ class Guest:
         self.at(0.0)
 
     def at(self, now_s: float) -> None:
-        """Written in place: the probe keeps it open."""
+        """Writes /proc/stat in place, because the probe keeps it open."""
         ticks = int(now_s / TICK_S)
         stolen_s = min(max(now_s - STEAL_FROM_S, 0.0), STEAL_TO_S - STEAL_FROM_S)
         steal = int(0.4 * stolen_s / TICK_S)
@@ -56,7 +56,7 @@ def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
     ):
         wait_for(lambda: out.stat().st_size or stat.poll() is not None, "it has begun")
         begun = last = time.monotonic()
-        held_s = 0.0  # for which nothing was written, because others had the CPU
+        held_s = 0.0  # longest delay of a write by other programs
 
         def ended() -> bool:
             nonlocal last, held_s

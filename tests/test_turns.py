@@ -38,7 +38,7 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
 
     programs = [f"tests/test_{name}.py" for name in "ab"]
     others = [f"tests/app/test_{n}.py" for n in range(6)]
-    # From the last file to the first: each worker collects them in another order.
+    # From the last file to the first, because each worker collects in another order.
     items = [item(f"{file}::{test}") for file in (*programs, *others)[::-1] for test in "xy"]
     items.insert(0, item("tests/app/test_0_alone.py::alone", machine=True))
     pytest_collection_modifyitems(items)
@@ -54,14 +54,14 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
 
 
 def test_marked_tests_run_last_and_alone(tmp_path: Path) -> None:
-    # A copy: the lock is on the file itself, and the workers of this run hold that of the original.
+    # A copy, because the lock is on the file, and workers of this run hold that of the original.
     shutil.copy(ROOT / "tests/support/turns.py", tmp_path)
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for file in range(6):
         kind, mark = ("alone", ALONE) if file < 2 else ("ordinary", "")
         (tmp_path / f"test_{file}.py").write_text(SUITE.format(kind=kind, mark=mark))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = machine\npythonpath = .\n")
-    # Directories of its own: it would remove those of earlier runs of the suite, for half a minute.
+    # Separate directories, because it would remove those of earlier runs, for half a minute.
     own = ("-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n2", "--dist=loadfile", *own],

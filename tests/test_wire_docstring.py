@@ -1,5 +1,5 @@
 """The docstring of the wire is enough to write a stream: its tables agree with the code, and a
-stream made from them alone is read with the numbers that went into it."""
+stream made only from them is read with the right numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KEYS = {key: row[1:4] for row in TABLES["key"] for key in row[0].split(", ")}
 
 
 class _Asked(dict[str, counters.BlockCounter]):
-    """Counters of a stream, which note what the app asks for."""
+    """Counters of a stream, which record the keys that the app reads."""
 
     keys_asked: ClassVar[set[str]] = set()
 
@@ -71,7 +71,7 @@ class _Asked(dict[str, counters.BlockCounter]):
 
 @pytest.fixture(scope="module")
 def asked() -> set[str]:
-    """Keys that the app asks for, over streams in which something happens."""
+    """Keys that the app reads, from streams with varied events."""
     plain = counters.Counters.__init__
 
     def noting(self: counters.Counters, hello: wire.Hello) -> None:
@@ -103,7 +103,7 @@ def test_every_key_of_the_table_is_used(asked: set[str]) -> None:
     literals = set()
     for folder in ("model", "detect", "session", "output"):
         for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
-            if path == Path(counters.__file__):  # it names all of them, and asks for none
+            if path == Path(counters.__file__):  # it names all keys, and reads none
                 continue
             nodes = ast.walk(ast.parse(path.read_text()))
             literals |= {n.value for n in nodes if isinstance(n, ast.Constant)}
@@ -168,7 +168,7 @@ def test_the_keys_of_a_message(table: str, made: type[Any]) -> None:
         one.name + "?" * (one.default is not MISSING or one.default_factory is not MISSING)
         for one in declared(made)
     }
-    if made is wire.Hello:  # readers refuse a hello without it
+    if made is wire.Hello:  # without it, readers refuse a hello
         fields = fields - {"wire?"} | {"wire"}
     assert printed == fields
 

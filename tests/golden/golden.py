@@ -1,9 +1,9 @@
-"""What perftop prints and draws, as text, for fixed simulated machines: compared byte for byte.
+"""Compares the text that perftop prints and draws for simulated machines, byte for byte.
 
 Run it as `PYTHONPATH=screenshots python tests/golden/golden.py`:
 
 golden.py [GROUP…]               lists outputs that differ from expected/
-golden.py --write [GROUP…]       replaces expected/ by today's outputs
+golden.py --write [GROUP…]       replaces expected/ with the present outputs
 golden.py --whole DIR [GROUP…]   writes every output, unabridged, to a file in DIR, so that
                                  `diff -r` compares two versions
 """
@@ -146,7 +146,7 @@ def _recorded(path: Path, machine: str, seed: int = 7) -> str:
 
 
 def _run(*words: str) -> str:
-    """What a verb prints in this directory, and its exit status."""
+    """The output of a verb in this directory, and its exit status."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -230,7 +230,7 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
     kind, _, machine = group.partition("-")
     match kind:
         case "data":
-            os.chdir(DATA)  # so that no output has the path of this directory
+            os.chdir(DATA)  # so that outputs do not contain this directory
             for name in ("recording-1", "export/recording"):
                 for verb in ("why", "summary"):
                     yield f"{name.replace('/', '-')}-{verb}", partial(_run, verb, name, "--json")
@@ -279,7 +279,7 @@ def _run_screen(draw: Any, *arguments: Any) -> str:
 
 
 def steady(text: str) -> str:
-    """The text without what differs from run to run."""
+    """The text without parts that differ between runs."""
     for pattern, instead in _VARYING:
         text = pattern.sub(instead, text)
     return text
@@ -298,7 +298,7 @@ def joined(outputs: dict[str, str]) -> str:
 
 
 def differences(group: str, outputs: dict[str, str]) -> dict[str, str]:
-    """The lines that differ, for each output that is not as expected or no longer exists."""
+    """The differing lines of each output that is not as expected or no longer exists."""
     path = EXPECTED / f"{group}.txt"
     parts = path.read_text(encoding="utf-8").split(HEADING)[1:] if path.exists() else []
     expected = {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
@@ -314,7 +314,7 @@ def differences(group: str, outputs: dict[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def environment() -> Iterator[Path]:
-    """A directory to run in, with a fixed size of terminal, time zone and no configuration."""
+    """A working directory, with a fixed terminal size, time zone and no configuration."""
     before, here = dict(os.environ), Path.cwd()
     with tempfile.TemporaryDirectory() as directory:
         os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor", "COLUMNS": "80", "LINES": "24",

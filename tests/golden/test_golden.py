@@ -1,5 +1,5 @@
-"""What is printed and drawn for simulated machines is as it was. A wanted change is written by
-`python tests/golden/golden.py --write` and belongs into the commit that makes it."""
+"""The text printed and drawn for simulated machines is unchanged. An intended change is written by
+`python tests/golden/golden.py --write` and belongs in the commit that makes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_outputs_are_as_expected(group: str) -> None:
 
 
 def test_no_choice_among_equals_follows_the_order_of_a_set() -> None:
-    """A set of texts has another order in each process, and the first of equals is chosen."""
+    """The order of a set of texts differs between processes, and the first of equals is chosen."""
     choice = re.compile(r"\b(?:max|min)\((?:set\(|\{\*)[^)}]*[)}], key=")
     assert choice.search("max({*rest}, key=rest.count)")
     for path in (*(ROOT / "app").rglob("*.py"), *(ROOT / "probe").rglob("*.py")):

@@ -1,10 +1,10 @@
-"""Makes the recordings of `perftop demo`: stages real trouble and records it.
+"""Makes the recordings of `perftop demo`: causes real problems and records them.
 
     python tests/incidents/record_demos.py DIRECTORY [NAME …]
 
-Run it as root on a machine with two CPUs or more. It works in namespaces of its own, so that no
-other process, host name or path is in the recordings, and in a control group with so many shares
-that other load can hardly disturb it.
+Run it as root on a machine with two or more CPUs. It uses private namespaces, so that recordings
+contain no other process, host name or path, and a control group with so many shares that other load
+can hardly disturb it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def write_program(name: str, program: str) -> str:
 
 @contextlib.contextmanager
 def control_group(name: str, *limits: str) -> Iterator[Path]:
-    """Makes a control group with these limits, as a service manager would."""
+    """Makes a control group with these limits, like a service manager."""
     hierarchy = "memory" if "memory" in limits else "cpu"
     group = GROUPS / (hierarchy if IS_V1 else "") / name
     group.mkdir()
@@ -131,7 +131,7 @@ def queue(path: Path) -> None:
 def later(
     start_s: float, program: Callable[[], contextlib.AbstractContextManager[int]], run_s: float
 ) -> Iterator[None]:
-    """Runs a program from `start_s` on for `run_s`, in a child, so that the caller goes on."""
+    """Runs a program from `start_s` on for `run_s` in a child process, without waiting for it."""
     pid = os.fork()
     if pid == 0:
         time.sleep(start_s)
@@ -145,7 +145,7 @@ def later(
 
 
 def softirq(path: Path) -> None:
-    """The packets that `flood` sends are received on its own CPU."""
+    """The packets sent by `flood` are received on its own CPU."""
     enable_loopback()
     with later(3, lambda: running("flood", FLOOD, cpus={1}), 6):
         record(path, "--duration", "12s")
@@ -160,7 +160,7 @@ def enable_loopback() -> None:
 
 
 def reclaim(path: Path) -> None:
-    """`index` needs 70 MB, and its group may have 48."""
+    """`index` needs 70 MB, and the limit of its group is 48 MB."""
     with tempfile.NamedTemporaryFile(dir=PREFIX) as swap:  # swap files cannot be on the tmpfs
         swap.write(bytes(SWAP_BYTES))
         swap.flush()

@@ -114,7 +114,7 @@ class Truth:
     softirq_s: float
     """Time of its CPU."""
     longest_s: float
-    """The longest time for which it did not run."""
+    """Longest time without running."""
 
     @property
     def wait(self) -> float:
@@ -141,7 +141,7 @@ class Stage:
         return at
 
     def home(self) -> Path:
-        """The group of the job and of what disturbs it."""
+        """The group of the job and of the programs that disturb it."""
         home = self.group("cpu", "-home")
         (home / "cpu.shares").write_text(str(SHARES))
         return home
@@ -182,7 +182,7 @@ class Stage:
             process.kill()
             process.wait()
         for group in reversed(self.made):
-            for _ in range(50):  # an ended process leaves its group a moment later
+            for _ in range(50):  # an ended process leaves its group with a delay
                 with suppress(OSError):
                     group.rmdir()
                     break
@@ -199,7 +199,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def causes(line: dict[str, Any], least: float = 0.1) -> dict[str, dict[str, Any]]:
-    """The causes that cost so much, by name."""
+    """The causes that cost at least this share, by name."""
     return {each["cause"]: each for each in line["causes"] if each["lost_ratio"] >= least}
 
 
@@ -263,7 +263,7 @@ def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
 # --- other tasks on the CPU
 
 
-def test_a_stranger_on_the_cpu_takes_half(stage: Stage) -> None:
+def test_an_unrelated_task_on_the_cpu_takes_half(stage: Stage) -> None:
     pid = stage.disturb(f"{stage.program(HOG, 'hog')} {stage.cpu}")
     line, truth = stage.why_victim()
     (found,) = causes(line).values()
@@ -372,7 +372,7 @@ def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> 
 
 
 @nightly
-def test_sleeps_after_split_locks_are_given_to_them(stage: Stage) -> None:
+def test_sleeps_after_split_locks_are_attributed_to_them(stage: Stage) -> None:
     """The log gets the kernel's message; the victim sleeps as the kernel would make it sleep."""
     log = Path("/dev/kmsg")
     if not os.access(log, os.W_OK):
@@ -404,7 +404,7 @@ def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
 
 @nightly
 @pytest.mark.parametrize("program", [CONVOY, FAULTS], ids=["a lock convoy", "page faults"])
-def test_what_a_program_does_itself_is_given_to_nobody(stage: Stage, program: str) -> None:
+def test_what_a_program_does_itself_is_not_attributed_to_others(stage: Stage, program: str) -> None:
     line = stage.why(f"exec {stage.program(program)}")
     assert {*causes(line, 0.05)} <= {"scheduler"}  # what the machine's other load takes
     assert line["spent"]["quota_s"] == line["spent"]["stopped_s"] == 0
