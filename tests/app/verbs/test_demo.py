@@ -1,5 +1,5 @@
-"""Recordings that come with perftop: their list, their contents, and what `why` and `diff` report
-of them, compared with what was staged."""
+"""Recordings shipped with perftop: their list and contents, and the reports of `why` and `diff`
+compared with what was staged."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def why(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return line
 
 
-def test_the_page_lists_every_recording() -> None:
+def test_the_page_lists_all_recordings() -> None:
     assert sorted(NAMES) == sorted(path.stem for path in options.SHIPPED.iterdir())
     assert not set(NAMES) & set(names("sim", "scenario"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recording_is_small_whole_and_shows_no_other_process(name: str) -> None:
+def test_a_recording_is_small_complete_and_contains_no_other_process(name: str) -> None:
     path = options.shipped_recording(name)
     assert path is not None
     assert path.stat().st_size <= MAX_BYTES
@@ -46,7 +46,9 @@ def test_a_recording_is_small_whole_and_shows_no_other_process(name: str) -> Non
         assert folder not in text
 
 
-def test_a_quota_costs_what_the_job_may_not_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quota_is_blamed_for_the_time_it_stops_the_job(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """0.6 CPUs for a job that needs one."""
     first = why("quota", capsys)["causes"][0]
     assert first["cause"] == "quota"
@@ -55,7 +57,7 @@ def test_a_quota_costs_what_the_job_may_not_use(capsys: pytest.CaptureFixture[st
     assert first["lost_ratio"] == pytest.approx(0.4, abs=0.11)
 
 
-def test_a_queue_costs_half_the_time_in_which_two_share_a_cpu(
+def test_sharing_a_cpu_is_blamed_for_half_of_the_shared_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """`backup` ran for 5 of 13 s on the CPU of `lmp`."""
@@ -66,10 +68,10 @@ def test_a_queue_costs_half_the_time_in_which_two_share_a_cpu(
     assert first["lost_s"] == pytest.approx(2.5, abs=0.6)
 
 
-def test_a_memory_limit_stops_the_job_while_pages_are_read_back(
+def test_a_memory_limit_is_blamed_for_reading_pages_back(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`index` used 70 MiB all the time, in a group that may have 48."""
+    """`index` used 70 MiB all the time, in a group limited to 48."""
     first = why("reclaim", capsys)["causes"][0]
     assert first["cause"] == "memory-limit"
     assert first["details"]["group"].endswith("index.service")
@@ -86,7 +88,7 @@ def test_softirqs_are_named_with_their_cpu(capsys: pytest.CaptureFixture[str]) -
     assert "NET_RX" in first["text"]
 
 
-def test_the_bad_run_is_slower_by_what_backup_took(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bad_run_is_slowed_down_by_backup(capsys: pytest.CaptureFixture[str]) -> None:
     assert why("good-run", capsys)["lost_ratio"] < 0.1
     first = why("bad-run", capsys)["causes"][0]
     assert first["cause"] == "scheduler"
@@ -104,7 +106,7 @@ def test_the_report_on_a_recording_fits_into_80_columns(
 @pytest.mark.parametrize(
     ("name", "verb"), [("queue", "summary demo:queue"), ("guest", "stat --source sim:guest")]
 )
-def test_a_demo_in_a_pipe_names_the_verb_for_it(
+def test_a_demo_in_a_pipe_suggests_a_verb(
     name: str, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["demo", name]) == 2
@@ -128,7 +130,7 @@ def test_the_list_has_recordings_and_simulated_machines(
         (["neighbour,cpus=64"], "sim:neighbour,cpus=64"),
     ],
 )
-def test_a_simulated_machine_may_be_given_by_its_size_only(
+def test_a_simulated_machine_can_be_given_by_its_size_only(
     typed: list[str], source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(options, "is_at_terminal", lambda: True)
@@ -139,7 +141,7 @@ def test_a_simulated_machine_may_be_given_by_its_size_only(
 @pytest.mark.parametrize(
     "typed", [["why"], ["summary"], ["export"], ["replay"], ["diff", "demo:quota"]]
 )
-def test_an_unknown_recording_is_answered_with_those_that_exist(
+def test_an_unknown_recording_lists_the_existing_ones(
     typed: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("nothing", "../file", ""):
@@ -149,7 +151,7 @@ def test_an_unknown_recording_is_answered_with_those_that_exist(
         assert all(known in message for known in NAMES)
 
 
-def test_a_file_may_have_a_colon_in_its_name(
+def test_a_file_name_may_contain_a_colon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -160,8 +162,8 @@ def test_a_file_may_have_a_colon_in_its_name(
     assert "quota" in capsys.readouterr().out
 
 
-def test_diff_says_of_a_recorded_job_what_why_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a job waits is not in the samples of CPUs, which are busy with others meanwhile."""
+def test_diff_agrees_with_why_about_a_recorded_job(capsys: pytest.CaptureFixture[str]) -> None:
+    """The job's wait is not visible in samples of CPUs, which meanwhile run other tasks."""
     lost = why("bad-run", capsys)["lost_ratio"]
     assert cli.main(["diff", "--json", "demo:good-run", "demo:bad-run"]) == 0
     (phase,) = json.loads(capsys.readouterr().out)["phases"]

@@ -1,4 +1,4 @@
-"""`perftop diff` of files: readable ones, and the reasons why others cannot be compared."""
+"""`perftop diff` of files, including those that cannot be compared."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(phase["numbers"])
 
 
-def test_two_files_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_files_of_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = runs(tmp_path / "a", *A), runs(tmp_path / "b", *B)
     assert compared(*files, "--json") == 0
     row = rows(capsys)["run_s"]
     assert (row["a"], row["b"], row["verdict"]) == (41.0, 47.0, "worse")
     assert row["test"] == "means"
-    t = t_quantile(1 - 0.05 / 4, 3.93)  # of the first of two rows
+    t = t_quantile(1 - 0.05 / 4, 3.93)  # for the first of two rows
     error = 0.1 / math.sqrt(3) * math.hypot(1 / 41, 1 / 47)  # of the logarithm of B / A
     low = 41 * math.expm1(math.log(47 / 41) - t * error)
     assert row["low"] == pytest.approx(low, rel=1e-3)
@@ -88,7 +88,7 @@ def test_a_condition_decides_the_exit_status(
     assert err.count("\n") == (1 if message else 0)
 
 
-def test_a_condition_on_single_runs_cannot_be_decided(
+def test_a_condition_on_single_runs_is_undecided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = runs(tmp_path / "a", 41.0), runs(tmp_path / "b", 41.0)
@@ -99,7 +99,7 @@ def test_a_condition_on_single_runs_cannot_be_decided(
     )
 
 
-def test_a_difference_within_the_noise_meets_no_condition(
+def test_a_difference_within_the_noise_fulfils_no_condition(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = runs(tmp_path / "a", 30.0, 41.0, 52.0), runs(tmp_path / "b", 33.0, 47.0, 56.0)
@@ -107,7 +107,7 @@ def test_a_difference_within_the_noise_meets_no_condition(
     assert capsys.readouterr().err == ""
 
 
-def test_groups_of_files_are_runs_of_one_side(
+def test_groups_of_files_are_the_runs_of_one_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sides = {
@@ -118,7 +118,7 @@ def test_groups_of_files_are_runs_of_one_side(
     assert rows(capsys)["run_s"]["verdict"] == "worse"
 
 
-def test_warmups_are_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warmups_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = runs(tmp_path / "a", *A)
     warm = json.loads(first.read_text().splitlines()[1]) | {"warmup": True}
     warm["numbers"]["run_s"] = 999.0
@@ -128,7 +128,7 @@ def test_warmups_are_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_failed_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Four runs that failed at once took 98.9 % less time."""
+    """Four runs that failed immediately took 98.9 % less time."""
     good = runs(tmp_path / "a", *A)
     failed = runs(tmp_path / "b", 0.4, 0.5, 0.4, 0.5, status=1)
     assert compared(good, failed) == USAGE
@@ -141,7 +141,7 @@ def test_failed_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (phase["runs_b"], phase["numbers"]["run_s"]["b"]) == (3, 47.0)
 
 
-def test_the_numbers_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = runs(tmp_path / "a", *A), runs(tmp_path / "b", *B)
     assert compared(*files, "--metrics", "cpu_s", "--json") == 0
     assert [*rows(capsys)] == ["cpu_s"]
@@ -182,7 +182,7 @@ def test_a_cut_file_is_compared_up_to_the_cut(
         "no-shared-number",
     ],
 )
-def test_incomparable_files_are_reported_in_one_line(
+def test_incomparable_files_are_reported_with_one_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, status: int
 ) -> None:
     other = tmp_path / "other"
@@ -197,7 +197,7 @@ def test_incomparable_files_are_reported_in_one_line(
 # --- recordings -----------------------------------------------------------------------------------
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
-"""Its drop, of 620 of 3500 MHz, is from 8.0 to 12.1 s after the start and each 20 s."""
+"""A drop of 620 of 3500 MHz from 8.0 to 12.1 s, repeated each 20 s."""
 SHARE = 620 / 3500
 
 
@@ -207,7 +207,7 @@ def phases(capsys: pytest.CaptureFixture[str]) -> dict[str | None, dict[str, Any
 
 
 def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The drop fills `solve` of A; `solve` of B is at the time of `load` of A."""
+    """`solve` of A is during the drop; `solve` of B is at the time of `load` of A."""
     a = exported.marked_recording(
         tmp_path / "a", DROP, 200, {2.0: "load", 7.95: "solve", 12.15: "store"}
     )
@@ -227,7 +227,7 @@ def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each second is a step; those of B are a drop."""
+    """A mark each second; those of B are during the drop."""
     a = exported.marked_recording(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
     b = exported.marked_recording(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
     assert compared(a, b, "--by", "mark", "--json") == 0
@@ -238,10 +238,10 @@ def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert -row["difference"] / row["a"] == pytest.approx(SHARE, rel=0.03)
 
 
-def test_an_unsteady_number_is_not_called_equal(
+def test_an_unsteady_metric_is_not_reported_as_equal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One drop at the end of 12 s makes the clock lower, and is no evidence for the next 12 s."""
+    """One drop at the end of 12 s lowers the clock, but proves nothing about the next 12 s."""
     a = exported.record(tmp_path / "a", exported.messages(DROP, 7))
     b = exported.record(tmp_path / "b", exported.messages(DROP, 11))
     assert compared(a, b, "--json") == 0
@@ -256,7 +256,7 @@ def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
     assert compared(a, b, "--by", "mark") == USAGE
 
 
-def test_a_recording_that_is_cut_before_its_samples_is_reported(
+def test_a_recording_cut_before_its_samples_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
@@ -268,11 +268,11 @@ def test_a_recording_that_is_cut_before_its_samples_is_reported(
     assert "bare has no two samples: cut at byte" in capsys.readouterr().err
 
 
-def test_kinds_of_files_are_compared_by_what_they_share(
+def test_different_kinds_of_files_are_compared_by_their_common_metrics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A recording against its own summary: every rate agrees, and there is one run of each. What
-    grows with time is no number of either, as somebody just looked."""
+    """A recording and its own summary: all rates agree, and each side has one run. Metrics that
+    grow with time are left out, since neither file has a natural end."""
     path = exported.record(tmp_path / "whole", exported.messages(DROP, 11))
     assert cli.main(["summary", str(path), "--json"]) == 0
     summary = tmp_path / "summary.json"
@@ -289,7 +289,7 @@ def test_kinds_of_files_are_compared_by_what_they_share(
                for row in numbers.values())  # fmt: skip
 
 
-def test_a_recording_in_a_pipe_is_refused_and_json_is_not(
+def test_a_recording_in_a_pipe_is_refused_but_json_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = runs(tmp_path / "a", *A)
@@ -310,7 +310,7 @@ def noisy(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
 
 
 def called(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The numbers reported as different, over all pairs of recordings."""
+    """The metrics reported as different, over all pairs of recordings."""
     results = []
     for a, b in itertools.combinations(files, 2):
         assert compared(a, b, "--json") == 0
@@ -348,5 +348,5 @@ def test_a_command_in_a_recording_has_a_run_time(
 
 
 @pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["--a", "a"], ["a", "b", "--a", "c"]])
-def test_anything_but_two_sides_is_a_usage_error(files: list[str]) -> None:
+def test_two_sides_are_required(files: list[str]) -> None:
     assert compared(*files) == USAGE

@@ -1,4 +1,4 @@
-"""`doctor --check`: conditions of the machine against rules, by exit status."""
+"""`doctor --check`: conditions of the machine, compared with rules, and the exit status."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check(monkeypatch: pytest.MonkeyPatch, items: list[dict[str, Any]], *rules: 
         ("turbo", None, "unknown"),
     ],
 )
-def test_a_rule_without_a_value_asks_for_the_best_state(
+def test_a_rule_without_a_value_requires_the_best_state(
     rule: str, item: dict[str, Any] | None, state: str
 ) -> None:
     assert outcome(rule, item).state == state
@@ -59,19 +59,19 @@ def test_a_rule_without_a_value_asks_for_the_best_state(
         (("quota", "mask", "load"), 0),
         (("governor=powersave",), 0),
         (("governor=performance", "quota"), 1),
-        (("turbo=on",), 1),  # asked for, and not known to hold
+        (("turbo=on",), 1),  # required, but unknown
     ],
 )
-def test_the_exit_status_says_whether_all_rules_hold(
+def test_the_exit_status_tells_whether_all_rules_are_fulfilled(
     monkeypatch: pytest.MonkeyPatch, rules: tuple[str, ...], status: int
 ) -> None:
     assert check(monkeypatch, ITEMS, *rules) == status
 
 
-def test_unknown_conditions_do_not_break_the_default_rules(
+def test_unknown_conditions_fulfil_the_default_rules(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check(monkeypatch, ITEMS) == 1  # the governor
+    assert check(monkeypatch, ITEMS) == 1  # because of the governor
     lines = capsys.readouterr().out.splitlines()
     assert [line[0] for line in lines if line[0] != " "] == ["✗", "?", "✓", "✓", "✓"]
     assert any("to change: echo" in line for line in lines)
@@ -80,7 +80,7 @@ def test_unknown_conditions_do_not_break_the_default_rules(
     assert check(monkeypatch, items) == 0
 
 
-def test_json_names_each_rule(
+def test_json_lists_each_rule(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(machine, "ask_machine", lambda *_: {"readiness": ITEMS})
@@ -97,7 +97,7 @@ def test_a_mistyped_condition_is_a_usage_error(
     assert "did you mean governor?" in capsys.readouterr().err
 
 
-def test_every_condition_of_the_probe_has_a_rule() -> None:
+def test_all_conditions_of_the_probe_have_a_rule() -> None:
     from perfprobe.instruments import conditions
 
     assert {item.what for item in conditions.condition_items()} == set(RULES.values())

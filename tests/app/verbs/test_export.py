@@ -1,4 +1,4 @@
-"""Export as a verb: its input, the choice of CPUs and metrics, its output, and damaged input."""
+"""The verb `export`: input, selection of CPUs and metrics, output, and damaged input."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def path(tmp_path: Path, recorded: bytes) -> Path:
     return path
 
 
-# --- the choice
+# --- selection
 
 
 @pytest.mark.parametrize(
     "text", ["0-2,5", "7", "pkg1", "core1", "pkg1core0", "PKG0", " 1 , pkg1core1", "6-7,core0"]
 )
-def test_cpus_are_those_that_the_probe_would_read(path: Path, text: str) -> None:
+def test_cpus_have_the_syntax_of_the_probe(path: Path, text: str) -> None:
     results = {int(row["cpu"]) for row in rows(export(path, cpus=text))}
     assert sorted(results) == cpu_sets.select(text, HELLO.topology)
 
 
-def test_cpus_by_type(tmp_path: Path) -> None:
+def test_cpus_can_be_selected_by_type(tmp_path: Path) -> None:
     path = record(tmp_path / "recording", messages("sim:hybrid,cpus=8", 2))
     with path.open("rb") as file:
         hello = next(wire.Decoder().feed(file.read()))
@@ -60,17 +60,17 @@ def test_cpus_by_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["8", "pkg9", "core0-1", "util>3", "", "0,,1", "type:", "-1", "!0", "5-3"]
 )
-def test_missing_cpus_are_refused(path: Path, text: str) -> None:
+def test_missing_and_invalid_cpus_are_refused(path: Path, text: str) -> None:
     with pytest.raises(Failed, match="--cpus") as refused:
         export(path, cpus=text)
     assert refused.value.status == 2
     assert not path.with_name("exported").exists()
 
 
-def test_selected_cpus_are_exported_as_if_they_were_all(path: Path) -> None:
+def test_selected_cpus_are_exported_as_if_there_were_no_others(path: Path) -> None:
     lines = command.lines(export(path, "jsonl", cpus="0,4").decode())
     assert all({c["cpu"] for c in x["cpus"]} == {0, 4} for x in lines if x["type"] == "interval")
-    assert not [x for x in lines if x["type"] == "episode"]  # CPU 7 leaves
+    assert not [x for x in lines if x["type"] == "episode"]  # CPU 7 goes offline
     leaves = command.lines(export(path, "jsonl", cpus="7").decode(), "episode")
     assert [x["kind"] for x in leaves] == ["offline"]
     whole = command.lines(export(path, "jsonl").decode(), "summary")[0]
@@ -80,7 +80,7 @@ def test_selected_cpus_are_exported_as_if_they_were_all(path: Path) -> None:
     assert lines[-1]["machine"]["util"]["mean"] == pytest.approx(mean, rel=1e-3)
 
 
-def test_metrics_by_key_or_by_column(path: Path) -> None:
+def test_metrics_can_be_selected_by_key_or_column(path: Path) -> None:
     (first, *_) = rows(export(path, metrics=["ipc", "util_ratio", "smt", "cycles_count"]))
     states = [f"smt_{state}_ratio" for state in ("neither", "lp0", "lp1", "both")]
     assert list(first) == [
@@ -95,7 +95,9 @@ def test_metrics_by_key_or_by_column(path: Path) -> None:
 
 @pytest.mark.parametrize(("every_ns", "lengths"), [(None, {1.0}), (200_000_000, {0.2}),
                                                    (2_500_000_000, {2.5})])  # fmt: skip
-def test_every(path: Path, every_ns: int | None, lengths: set[float]) -> None:
+def test_intervals_have_the_chosen_length(
+    path: Path, every_ns: int | None, lengths: set[float]
+) -> None:
     result = rows(export(path, every_ns=every_ns))
     assert {round(float(row["elapsed_s"]), 6) for row in result[:-8]} == lengths
     times = sorted({float(row["time_unix_s"]) for row in result})
@@ -105,14 +107,14 @@ def test_every(path: Path, every_ns: int | None, lengths: set[float]) -> None:
     assert start_s + span_s == pytest.approx(times[-1])
 
 
-def test_a_sample_longer_than_a_second_is_the_interval(tmp_path: Path) -> None:
+def test_a_sample_longer_than_a_second_is_an_interval(tmp_path: Path) -> None:
     result = messages("sim:idle,cpus=2", 8, 2_000_000_000)
     printed = rows(export(record(tmp_path / "recording", result)))
     assert {row["elapsed_s"] for row in printed} == {"2.0"}
 
 
 @pytest.mark.parametrize("every_ns", [SAMPLE_NS // 2, SAMPLE_NS * 5 // 2])
-def test_every_is_whole_samples(path: Path, every_ns: int) -> None:
+def test_the_length_of_intervals_is_a_multiple_of_samples(path: Path, every_ns: int) -> None:
     with pytest.raises(Failed, match="must be a multiple of the recording's samples of 100 ms"):
         export(path, every_ns=every_ns)
 
@@ -120,18 +122,18 @@ def test_every_is_whole_samples(path: Path, every_ns: int) -> None:
 # --- output
 
 
-def test_an_existing_output_is_kept(path: Path) -> None:
+def test_an_existing_output_is_not_replaced_without_force(path: Path) -> None:
     out = path.with_name("mine.csv")
     out.write_text("precious")
     with pytest.raises(Failed, match="--force") as refused:
         export_file(path, out)
-    assert refused.value.status == 1  # as of record
+    assert refused.value.status == 1  # the same as of record
     assert out.read_text() == "precious"
     assert export_file(path, out, "csv", "--force") == 0
     assert out.read_text().startswith("time_unix_s")
 
 
-def test_the_recording_itself_is_never_written(path: Path) -> None:
+def test_the_recording_is_never_overwritten(path: Path) -> None:
     before, link = path.read_bytes(), path.with_name("link")
     link.hardlink_to(path)
     with pytest.raises(Failed, match="cannot be the output"):
@@ -139,7 +141,7 @@ def test_the_recording_itself_is_never_written(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_devices_need_no_force_and_directories_are_refused(path: Path) -> None:
+def test_devices_need_no_force_but_directories_are_refused(path: Path) -> None:
     assert export_file(path, Path("/dev/null")) == 0
     for force in ([], ["--force"]):
         with pytest.raises(Failed, match=r"cannot write .*: Is a directory"):
@@ -150,7 +152,7 @@ def test_an_unreadable_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Failed, match=r"cannot read /proc/self/mem: Input/output error"):
         export_file(Path("/proc/self/mem"), path.with_name("out"))
 
-    def refused(self: Path) -> bool:  # what root never sees
+    def refused(self: Path) -> bool:  # root would be permitted
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "is_file", refused)
@@ -159,14 +161,14 @@ def test_an_unreadable_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPa
     assert not path.with_name("out").exists()
 
 
-def test_an_unwritable_place_is_reported(path: Path) -> None:
+def test_an_unwritable_directory_is_reported(path: Path) -> None:
     with pytest.raises(Failed, match=r"cannot write .*: No such file or directory") as refused:
         export_file(path, path.parent / "no" / "such.csv")
     assert refused.value.status == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_full_disk_is_reported_with_the_file(path: Path, form: str) -> None:
+def test_a_full_disk_is_reported_with_the_file_name(path: Path, form: str) -> None:
     with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as refused:
         export_file(path, Path("/dev/full"), form, "--force")
     assert refused.value.status == 1
@@ -181,7 +183,7 @@ def test_a_full_temporary_directory_is_reported(
         export(path, "openmetrics")
 
 
-def test_the_format_follows_from_the_file_name(path: Path) -> None:
+def test_the_format_depends_on_the_file_name(path: Path) -> None:
     csv = b"time_unix_s"
     starts = {"a.csv": csv, "a.jsonl": b'{"type":"hello"', "a.om": b"# HELP", "a": csv}
     for name, start in starts.items():
@@ -190,8 +192,8 @@ def test_the_format_follows_from_the_file_name(path: Path) -> None:
         assert out.read_bytes().startswith(start)
 
 
-def test_pipes(path: Path) -> None:
-    """A stream as a probe writes it, in and out; and a reader that has seen enough."""
+def test_pipes_can_be_input_and_output(path: Path) -> None:
+    """Input is a stream as written by the probe; one reader of the output stops early."""
     argv = command.argv("export", "-", "--format", "jsonl")
     whole = stream([*FOUND, wire.Bye("done")])
     result = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=MAX_WAIT_S)
@@ -207,7 +209,7 @@ def test_pipes(path: Path) -> None:
         assert process.wait(MAX_WAIT_S) == 0
 
 
-def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
+def test_a_pipe_that_ends_early_is_reported(path: Path) -> None:
     argv, data = command.argv("export", "-", "--format", "jsonl"), stream(FOUND)
     result = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MAX_WAIT_S)
     assert result.stdout == export(path, "jsonl")
@@ -215,7 +217,7 @@ def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
     assert result.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"
 
 
-def test_a_pipe_gets_each_interval_at_once(path: Path) -> None:
+def test_a_pipe_receives_each_interval_immediately(path: Path) -> None:
     data = stream(FOUND)
     argv = command.argv("export", "-", "--format", "jsonl")
     with subprocess.Popen(
@@ -243,7 +245,7 @@ def _torn(data: bytes) -> bytes:
 
 
 def _flipped(data: bytes, share: float = 2 / 3) -> bytes:
-    """Within packed data: only the checksum detects it."""
+    """Within compressed data, where only the checksum detects it."""
     at = data.index(b"data", int(len(data) * share)) + 40
     return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
 
@@ -251,7 +253,7 @@ def _flipped(data: bytes, share: float = 2 / 3) -> bytes:
 @pytest.mark.parametrize(("damage", "text"), [(_cut, "cut at byte"), (_torn, "damaged at byte"),
                                               (_flipped, "damaged at byte")])  # fmt: skip
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_the_readable_part_is_exported(
+def test_the_undamaged_part_is_exported(
     path: Path,
     capsys: pytest.CaptureFixture[str],
     damage: Callable[[bytes], bytes],
@@ -291,7 +293,7 @@ def test_the_part_after_the_damage_is_exported(path: Path) -> None:
         (wire.encode(HELLO)[:-1], "ends before"),
     ],
 )
-def test_a_file_that_is_no_recording_is_refused(path: Path, data: bytes, why: str) -> None:
+def test_other_files_are_refused(path: Path, data: bytes, why: str) -> None:
     path.write_bytes(data)
     with pytest.raises(Failed, match=f"is not a perftop recording: .*{why}") as refused:
         export(path)
@@ -299,14 +301,14 @@ def test_a_file_that_is_no_recording_is_refused(path: Path, data: bytes, why: st
     assert not path.with_name("exported").exists()
 
 
-def test_no_frame_is_an_empty_table(path: Path) -> None:
+def test_a_recording_without_frames_is_an_empty_table(path: Path) -> None:
     path.write_bytes(stream([HELLO, wire.Bye("done")]))
     assert rows(export(path)) == []
     assert [x["type"] for x in command.lines(export(path, "jsonl").decode())] == ["hello"]
     assert export(path, "openmetrics").endswith(b"# EOF\n")
 
 
-def test_a_missing_pyarrow_is_reported_with_the_command_to_install_it(
+def test_a_missing_pyarrow_is_reported_with_its_install_command(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)

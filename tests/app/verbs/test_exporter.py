@@ -1,4 +1,4 @@
-"""`perftop exporter` as a user, systemd and node_exporter start it, and its addresses."""
+"""`perftop exporter` as started by a user, by systemd, and for node_exporter; and its addresses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
 
 @pytest.mark.parametrize("number", cases_by_day([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
-def test_an_exporter_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
+def test_an_exporter_can_be_scraped_and_ends_with_status_0(number: signal.Signals) -> None:
     with exporter(*SIM, "--listen", "127.0.0.1:0") as running:
         status, kind, body = running.get()
         assert (status, kind) == (200, TEXT)
@@ -51,7 +51,7 @@ def test_an_exporter_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
 
 
 def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
-    """By the protocol of systemd: descriptor 3, and who it is for."""
+    """With systemd's protocol: descriptor 3, and the intended process."""
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", 0))
         connection.listen()
@@ -68,23 +68,23 @@ def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
             assert running.end()[0] == 0
 
 
-def test_a_missing_source_has_status_3(tmp_path: Path) -> None:
+def test_a_missing_source_ends_with_status_3(tmp_path: Path) -> None:
     result = runs_here("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
                 "--sysroot", str(tmp_path))  # fmt: skip
     assert result.returncode == 3
     assert not (tmp_path / "s").exists()
 
 
-def test_a_probe_that_dies_ends_it_with_1(tmp_path: Path) -> None:
+def test_a_dead_probe_ends_the_exporter_with_status_1(tmp_path: Path) -> None:
     with exporter(*SIM, "--listen", f"unix:{tmp_path / 's'}") as running:
         os.kill(children(running.process.pid)[0], signal.SIGKILL)
         assert running.process.wait(MAX_WAIT_S) == 1
 
 
-def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
+def test_a_silent_probe_is_not_reported_as_an_idle_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After some seconds without a sample the page is not served any more."""
+    """After some seconds without a sample the page is unavailable."""
     assert serve.STALE_S >= 10
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
@@ -103,8 +103,8 @@ def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
     assert after is None
 
 
-def test_a_text_file_for_node_exporter(tmp_path: Path) -> None:
-    """It listens nowhere then, and nothing is left at the end."""
+def test_a_text_file_is_written_for_node_exporter(tmp_path: Path) -> None:
+    """The exporter then has no socket, and removes the file at its end."""
     path = tmp_path / "perftop.prom"
     with started_exporter(argv("exporter", *SIM, "--textfile", str(path))) as process:
         wait_for(path.exists, "the file")
@@ -117,7 +117,7 @@ def test_a_text_file_for_node_exporter(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_text_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
+def test_an_unwritable_text_file_ends_the_exporter(tmp_path: Path) -> None:
     result = runs_here("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
     assert result.returncode == 1
     assert "cannot write" in result.stderr
@@ -141,7 +141,7 @@ def test_an_invalid_address_is_a_usage_error(asked: str) -> None:
     assert status(asked)[0] == 2
 
 
-def test_a_port_in_use_is_reported_with_a_fix() -> None:
+def test_a_used_port_is_reported_with_a_fix() -> None:
     with listening_sockets("127.0.0.1:0") as (one,):
         port = one.getsockname()[1]
         assert address(one) == f"http://127.0.0.1:{port}/metrics"
@@ -152,13 +152,13 @@ def test_a_port_in_use_is_reported_with_a_fix() -> None:
 
 
 @pytest.mark.parametrize("asked", ["192.0.2.1:9917", "no.such.host.invalid:1", "unix:/no/such/x"])
-def test_an_unusable_address_fails(asked: str) -> None:
+def test_an_unusable_address_is_reported(asked: str) -> None:
     code, text = status(asked)
     assert code == 1
     assert text.startswith(f"cannot listen on {asked}: ")
 
 
-def test_all_interfaces_are_public() -> None:
+def test_a_wildcard_address_is_reported_as_public() -> None:
     with listening_sockets("0.0.0.0:0") as (one,):
         assert is_public(one)
 
@@ -182,14 +182,16 @@ def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None
     assert not path.exists()
 
 
-def test_a_file_is_never_removed(tmp_path: Path) -> None:
+def test_a_regular_file_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_text("precious")
     assert "no socket" in status(f"unix:{path}")[1]
     assert path.read_text() == "precious"
 
 
-def test_nothing_is_inherited_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_sockets_intended_for_the_exporter_are_inherited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for pid, count in (("1", "1"), (str(os.getpid()), "-1"), ("", "")):
         monkeypatch.setenv("LISTEN_PID", pid)
         monkeypatch.setenv("LISTEN_FDS", count)

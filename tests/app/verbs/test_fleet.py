@@ -1,4 +1,4 @@
-"""`perftop fleet` without a screen: hosts, their files, a line a machine, and recordings."""
+"""`perftop fleet` without a screen: hosts, files of hosts, lines of machines, and recordings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from perftop.verbs.fleet import names
 from perftop.verbs.fleet_sources import LiveSource, RecordingsSource
 
 
-def test_a_file_names_a_host_a_line(tmp_path: Path) -> None:
+def test_a_file_lists_one_host_per_line(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("# rack 7\nn1\n  admin@n2   # new\n\n")
     assert names(["n0"], file) == ["n0", "n1", "admin@n2"]
@@ -43,12 +43,12 @@ def test_more_than_64_hosts_are_refused() -> None:
     LiveSource(["n1"] * 65)
 
 
-def test_a_name_that_ssh_would_misread_is_refused() -> None:
+def test_a_host_name_that_looks_like_an_option_is_refused() -> None:
     with pytest.raises(Failed):
         LiveSource(["-oProxyCommand=x"])
 
 
-def test_each_machine_has_a_line_and_a_silent_one_a_reason(
+def test_all_machines_have_a_line_and_silent_ones_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = fake_ssh.install(tmp_path, monkeypatch)
@@ -68,7 +68,7 @@ def test_each_machine_has_a_line_and_a_silent_one_a_reason(
 
 
 class Quiet:
-    """A source whose only machine had an episode."""
+    """A source with one machine, which had an episode."""
 
     every_s, is_over, now = 0.01, False, 10.0
 
@@ -113,13 +113,13 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     await asyncio.wait([task])
 
 
-def test_without_a_terminal_the_screen_names_json() -> None:
+def test_without_a_terminal_json_is_suggested() -> None:
     result = command.runs_here("fleet", "sim:idle")
     assert result.returncode == 2
     assert "--json" in result.stderr
 
 
-async def test_a_broken_link_is_reported_at_once_and_restored(
+async def test_a_broken_link_is_reported_immediately_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "WAITS_S", (0.2,))
@@ -141,14 +141,14 @@ async def test_a_broken_link_is_reported_at_once_and_restored(
     await asyncio.wait([task])
 
 
-# --- recordings of several machines on one axis
+# --- recordings of several machines
 
 
 START = 1_700_000_000
 
 
 def written(directory: Path, name: str, util: float, begins_s: int, seconds: int) -> None:
-    """A recording of ten samples a second, from `begins_s` after START on."""
+    """A recording of ten samples a second that starts `begins_s` after START."""
     machine = FakeMachine(cores=2, does={cpu: CpuLoad(util=util) for cpu in range(4)})
     hello = dataclasses.replace(machine.hello, wall_ns=(START + begins_s) * 10**9, raw_ns=0)
     with (directory / f"{name}.perftop").open("wb") as file:
@@ -178,14 +178,14 @@ async def played(night: Path) -> AsyncIterator[RecordingsSource]:
 
 
 async def gone(source: RecordingsSource, by: int) -> float:
-    """Steps, and where that leads, in seconds after START."""
+    """Steps through time; returns the new time in seconds after START."""
     at = source.now
     source.travel(by)
     await until_true(lambda: abs(source.now - at - by) < 0.01, f"{by} s on")
     return source.now - START
 
 
-async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
+async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
     async with played(night) as source:
         machines = source.fleet.machines
         assert machines["n1"].answers
@@ -203,22 +203,22 @@ async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
         assert source.fleet.machines["n1"].open_arguments == ("replay", str(night / "n1.perftop"))
 
 
-def test_lines_report_whether_a_machine_answers(night: Path) -> None:
+def test_lines_report_whether_a_machine_responds(night: Path) -> None:
     result = command.runs_here("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 
 
-async def test_an_unreadable_file_stops_no_other(night: Path) -> None:
+async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
     (night / "n0.perftop").touch()
     async with played(night) as source:
-        await gone(source, 30)  # entered, as every moment is
+        await gone(source, 30)  # reads the recordings from there on
         answers = {name: one.answers for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
         assert "is not a perftop recording" in source.fleet.machines["n0"].why
 
 
-async def test_recordings_play_to_their_end(night: Path) -> None:
+async def test_recordings_are_played_to_their_end(night: Path) -> None:
     async with played(night) as source:
         assert not source.is_over
         source.travel(1000)
@@ -226,7 +226,7 @@ async def test_recordings_play_to_their_end(night: Path) -> None:
         assert source.now == source.last == START + 60
 
 
-def test_a_directory_without_recordings_and_a_file_that_is_none(tmp_path: Path) -> None:
+def test_directories_without_recordings_and_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="no recordings"):
         RecordingsSource(tmp_path)
     (tmp_path / "x.perftop").write_bytes(b"no")

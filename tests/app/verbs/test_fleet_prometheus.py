@@ -1,4 +1,4 @@
-"""A fleet from a Prometheus server: a fake one with given answers, and a real one."""
+"""A fleet from a Prometheus server: a simulated one with given responses, and a real one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Answer = Callable[[str, dict[str, str]], Any]
 @contextmanager
 def serving(answer: Answer) -> Iterator[str]:
     """A server on loopback; `answer` gets the last part of the path and the fields. Bytes are sent
-    as they are, a str is a refusal, rows are a result."""
+    unchanged, a str is an error, rows are a result."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -53,7 +53,7 @@ def serving(answer: Answer) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing on stderr."""
+            """Suppresses messages on stderr."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -73,7 +73,7 @@ def encoded(rows: list[Row]) -> bytes:
 
 
 def fleet_of(at: float, path: str, fields: dict[str, str], hot: float = 0.0) -> list[Row]:
-    """Two machines and one that is gone; k1 is below its ceiling since `hot`."""
+    """Two machines and a missing one; k1 is below its ceiling since `hot`."""
     if path == "query_range":
         start, end, step = (float(fields[key]) for key in ("start", "end", "step"))
         times = [start + i * step for i in range(int((end - start) / step) + 1)]
@@ -94,7 +94,7 @@ def fleet_of(at: float, path: str, fields: dict[str, str], hot: float = 0.0) -> 
 
 
 def asked(source: PrometheusSource, then: Callable[[], object]) -> None:
-    """Runs the source until `then` holds."""
+    """Runs the source until `then` is true."""
 
     async def scenario() -> None:
         task = asyncio.create_task(source.run())
@@ -109,7 +109,7 @@ def asked(source: PrometheusSource, then: Callable[[], object]) -> None:
     asyncio.run(scenario())
 
 
-def test_machines_their_numbers_and_the_one_no_longer_scraped() -> None:
+def test_machines_have_their_values_and_missing_ones_are_listed() -> None:
     """The server's clock is 100 s ahead; ages and starts are by the viewer's clock."""
     server_now = NOW + 100
 
@@ -131,7 +131,7 @@ def test_machines_their_numbers_and_the_one_no_longer_scraped() -> None:
     assert "not scraped" in k3.why
 
 
-def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:
+def test_queries_about_the_past_use_the_servers_clock() -> None:
     times: list[float] = []
 
     def answer(path: str, fields: dict[str, str]) -> Any:
@@ -152,7 +152,7 @@ def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:
     assert source.moment == ""
 
 
-def test_a_refusal_is_shown_in_the_servers_words_made_printable() -> None:
+def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
     printed = r"refuses: parse error\?\[2J: no match"
     words = "parse error\x1b[2J: no match[]"
     with serving(lambda *_: words) as url, pytest.raises(Failed, match=printed):
@@ -169,7 +169,7 @@ def test_a_refusal_is_shown_in_the_servers_words_made_printable() -> None:
         (b"x" * 2_000_000, "larger"),
     ],
 )
-def test_answers_of_any_shape_and_size_are_refused(
+def test_invalid_or_large_responses_are_refused(
     body: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prometheus, "MAX_BYTES", 1_000_000)
@@ -177,7 +177,7 @@ def test_answers_of_any_shape_and_size_are_refused(
         Server(url).query("up")
 
 
-def test_series_of_another_shape_are_left_out() -> None:
+def test_malformed_series_are_ignored() -> None:
     rows = [{"metric": {"a": 1}, "value": [1, "2"]}, {"metric": {}, "value": ["x"]}, 7,
             {"metric": {}, "values": 3}, {"metric": []},
             {"metric": {}, "value": [10**400, "2"]}]  # fmt: skip
@@ -187,7 +187,7 @@ def test_series_of_another_shape_are_left_out() -> None:
     assert [tuple(one) for one in result] == [({"a": "1"}, [(1.0, 2.0)]), ({}, []), ({}, [])]
 
 
-def test_no_server_and_no_url() -> None:
+def test_a_missing_server_and_an_invalid_url_are_reported() -> None:
     with pytest.raises(Failed, match="does not answer"):
         Server("http://127.0.0.1:1").query("up")
     for url in ("file:///etc/passwd", "127.0.0.1:9090", "http://user@host"):
@@ -195,7 +195,7 @@ def test_no_server_and_no_url() -> None:
             Server(url)
 
 
-def test_matchers_stand_in_every_selector() -> None:
+def test_matchers_are_in_all_selectors() -> None:
     questions = Questions('{job="a"}', 60)
     for text in (questions.now(), questions.past(), questions.episodes()):
         assert text.count("perftop_") - text.count('"perftop_number"') == text.count('{job="a"')
@@ -205,7 +205,7 @@ EVERY_SERIES = 'count({__name__=~"perftop_.+"}) == on() perftop_series'
 STATES = "sum(instance:perftop_smt:ratio_rate5m)"
 
 
-def test_a_real_server_takes_series_rules_and_the_questions_of_a_fleet(tmp_path: Path) -> None:
+def test_a_real_server_accepts_series_rules_and_queries_of_a_fleet(tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
     source = "--source", "sim:steady,cpus=4", "--sample", "200ms"
@@ -215,7 +215,7 @@ def test_a_real_server_takes_series_rules_and_the_questions_of_a_fleet(tmp_path:
     ):
         wait_for(lambda: real.value(EVERY_SERIES), "as many series as the exporter reports")
         types = {row["metric"]: row["type"] for row in real.get("targets/metadata")}
-        assert types["perftop_smt_seconds"] == "counter"  # the older form has it with _total
+        assert types["perftop_smt_seconds"] == "counter"  # with the suffix _total in the old format
         wait_for(lambda: real.value(STATES), "a rule")
         assert real.value(STATES) == pytest.approx(1)
         rules = real.get("rules")["groups"]
@@ -238,7 +238,7 @@ def test_a_real_server_takes_series_rules_and_the_questions_of_a_fleet(tmp_path:
 
 
 def lies(chance: random.Random) -> Answer:
-    """A server whose labels, times and values are of any kind."""
+    """A server with labels, times and values of any type."""
     names = "k1:9917", "k2", "-oProxyCommand=touch owned", "a b\n", "\x1b[2J\u202e", "", "[::1]:1"
     numbers = *UNKNOWN_NUMBERS, "age", "known", "suspects", "power_w", "other"
     values = 0.0, 1.0, -1.0, nan, inf, -inf, 1e308, -1e308, 5e-324, NOW, 1e19
@@ -260,7 +260,7 @@ def lies(chance: random.Random) -> Answer:
     return answer
 
 
-def test_a_server_that_lies_is_shown_or_refused(
+def test_any_response_of_a_server_is_displayed_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

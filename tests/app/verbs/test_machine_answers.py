@@ -1,4 +1,4 @@
-"""The answers of doctor, timers and events about a machine, drawn."""
+"""Output of doctor, timers and events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_every_fact_is_on_a_line_that_fits() -> None:
+def test_all_facts_are_on_lines_that_fit() -> None:
     for width in (80, 120):
         lines = doctor.draw(ANSWER, width)
         assert max(map(len, lines)) <= width
@@ -73,7 +73,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_doctor_ends_with_the_next_step(machine: str) -> None:
+def test_the_doctor_ends_with_the_next_command(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
     have, does, types = doctor.sentences({"checks": checks}, AskedMachine())
     assert have.startswith("You have ")
@@ -81,7 +81,7 @@ def test_the_doctor_ends_with_the_next_step(machine: str) -> None:
     assert types == f"Type: {typed}"
 
 
-def test_the_doctor_names_only_what_is_counted() -> None:
+def test_the_doctor_names_available_metrics_only() -> None:
     limited = {**check("perf counters", usable=True), "state": "limited", "lost": "clock, halts"}
     have, *_ = doctor.sentences({"checks": [limited, check("idle transitions", usable=True)]},
                                 AskedMachine())  # fmt: skip
@@ -106,7 +106,7 @@ def test_the_doctor_names_only_what_is_counted() -> None:
     (AskedMachine("root@n7", root=True), "perftop --host root@n7",
      "ssh -t root@n7 modprobe msr && perftop --host root@n7", "perftop why --host root@n7"),
 ])  # fmt: skip
-def test_the_command_fits_the_user_and_the_machine(
+def test_the_suggested_command_fits_the_user_and_the_machine(
     asked: AskedMachine, rights: str, module: str, look: str
 ) -> None:
     def types(*checks: dict[str, Any]) -> str:
@@ -117,12 +117,12 @@ def test_the_command_fits_the_user_and_the_machine(
     assert types(check("MSRs")) == f"Type: {look}"
 
 
-def test_the_doctor_in_ascii() -> None:
+def test_the_doctor_can_print_ascii() -> None:
     answer = {**ANSWER, "host": "büro"}
     assert "\n".join(machine.draw_answer(answer, doctor.draw, unicode=False)).isascii()
 
 
-def test_a_terminal_that_takes_ascii_alone() -> None:
+def test_a_terminal_that_supports_only_ascii_gets_ascii() -> None:
     plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     result = subprocess.run(
         command.argv("doctor"), capture_output=True, check=False, timeout=command.TIMEOUT_S,
@@ -132,7 +132,7 @@ def test_a_terminal_that_takes_ascii_alone() -> None:
     assert result.stdout.isascii()
 
 
-def test_the_doctor_on_this_machine() -> None:
+def test_the_doctor_reports_on_this_machine() -> None:
     result = command.runs_here("doctor")
     assert (result.returncode, result.stderr) == (0, "")
     assert "perf counters" in result.stdout
@@ -198,7 +198,7 @@ FACTS = (
 
 
 @pytest.mark.parametrize("width", [80, 120, 160])
-def test_every_fact_about_timers_is_on_a_line_that_fits(width: int) -> None:
+def test_all_facts_about_timers_are_on_lines_that_fit(width: int) -> None:
     lines = instruments.timers_lines(TIMERS, width)
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
@@ -210,7 +210,7 @@ def test_every_fact_about_timers_is_on_a_line_that_fits(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 112])
-def test_columns_do_not_run_into_each_other(width: int) -> None:
+def test_columns_do_not_touch(width: int) -> None:
     fine = method("cpuid;rdtsc", settled=False, mean_ns=5873.9, sigma_ns=5873.9, step_ns=0.385)
     lines = instruments.timers_lines(TIMERS | {"methods": [fine]}, width)
     row = next(line for line in lines if line.startswith("cpuid;rdtsc"))
@@ -218,14 +218,14 @@ def test_columns_do_not_run_into_each_other(width: int) -> None:
     assert max(map(len, lines)) <= width
 
 
-def test_timers_in_ascii() -> None:
+def test_timers_can_be_printed_in_ascii() -> None:
     text = "\n".join(machine.draw_answer(TIMERS, instruments.timers_lines, unicode=False))
     assert text.isascii()
     assert "?" not in text
     assert "+71 +- 267 ticks" in text
 
 
-def test_many_cpus_stand_side_by_side() -> None:
+def test_many_cpus_are_side_by_side() -> None:
     first = TIMERS["offsets"][0]
     many = [first | {"cpu": n} for n in range(1, 64)]
     lines = instruments.timers_lines(TIMERS | {"offsets": many}, 160)
@@ -235,13 +235,13 @@ def test_many_cpus_stand_side_by_side() -> None:
     assert max(map(len, matching_lines)) <= 160
 
 
-def test_timers_of_a_single_cpu() -> None:
+def test_timers_of_a_single_cpu_are_printed() -> None:
     text = "\n".join(instruments.timers_lines(TIMERS | {"offsets": [], "disturbances": []}))
     assert "perftop may run on one CPU only" in text
     assert "no disturbance was seen" in text
 
 
-def test_timers_of_this_machine() -> None:
+def test_timers_of_this_machine_are_printed() -> None:
     result = command.runs_here("timers", "--json")
     assert (result.returncode, result.stderr) == (0, "")
     answer = json.loads(result.stdout)
@@ -253,7 +253,7 @@ def test_timers_of_this_machine() -> None:
             assert any(line.startswith(row["name"]) for line in lines)
 
 
-def test_impossible_requests_for_timers_are_refused() -> None:
+def test_invalid_timer_requests_are_refused() -> None:
     for arguments, status, word in (
         (["--cpu", "99999"], 2, "no such CPU"),
         (["--cpu", "x"], 2, "invalid int"),

@@ -1,4 +1,4 @@
-"""`perftop mark`: names a moment of a command, from inside the command."""
+"""`perftop mark`: a command marks its own phases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
-def test_a_recorded_command_divides_itself_into_phases(tmp_path: Path) -> None:
+def test_a_recorded_command_marks_its_own_phases(tmp_path: Path) -> None:
     mark = f"{sys.executable} -m perftop mark"
     script = f"{mark} build; sleep 0.5; {mark} 'the link'; sleep 0.5"
     file = str(tmp_path / "run.perftop")
@@ -36,8 +36,8 @@ def test_a_recorded_command_divides_itself_into_phases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [["stat", "--brief"], ["why"]], ids=["stat", "why"])
-def test_a_measured_command_divides_itself_into_phases(verb: list[str]) -> None:
-    # One process that lasts, since one that ends between two scans of the tasks is not seen.
+def test_a_measured_command_marks_its_own_phases(verb: list[str]) -> None:
+    # A single long process, since processes that end between two scans of tasks are missed.
     script = (
         "import time; from perftop.process.job import send_mark\n"
         "for name in ('first', 'second'):\n"
@@ -49,7 +49,7 @@ def test_a_measured_command_divides_itself_into_phases(verb: list[str]) -> None:
     assert [row for row in rows if row in {"first", "second"}] == ["first", "second"]
 
 
-def test_a_mark_without_a_measurement_says_what_to_do() -> None:
+def test_a_mark_without_a_measurement_is_reported_with_a_fix() -> None:
     result = run("mark", "x", **{SOCKET_VARIABLE: ""})
     assert result.returncode == 1
     assert result.stderr.startswith("perftop: no mark is set: ")
@@ -60,7 +60,7 @@ def test_a_mark_without_a_measurement_says_what_to_do() -> None:
     )  # fmt: skip
 
 
-def test_names_come_in_order_and_long_ones_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_are_in_order_and_long_names_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     for name in ("a", "b" * 999, "\udcff"):
@@ -73,19 +73,19 @@ def test_names_come_in_order_and_long_ones_are_cut(monkeypatch: pytest.MonkeyPat
     assert [*marks.new_marks()] == []
 
 
-def test_a_command_that_sets_many_marks_waits_for_no_sample() -> None:
+def test_a_command_that_sets_many_marks_does_not_wait_for_samples() -> None:
     script = (
         "import time; from perftop.process.job import send_mark; start = time.monotonic()\n"
         "for at in range(64): send_mark(str(at))\n"
         "print(time.monotonic() - start)"
     )
-    # The kernel holds ten or so: with a sample every 5 s, they must be read before.
+    # The kernel buffers about ten; with a sample every 5 s they must be read earlier.
     found = run("stat", "--source", "os", "-o", os.devnull, "--sample", "5s", "--",
                 sys.executable, "-c", script)  # fmt: skip
     assert float(found.stdout) < 10
 
 
-def test_a_stopped_perftop_delays_a_command_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_perftop_hardly_delays_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     monkeypatch.setattr("perftop.process.job.SEND_TIMEOUT_S", 0.01)
@@ -94,7 +94,9 @@ def test_a_stopped_perftop_delays_a_command_little(monkeypatch: pytest.MonkeyPat
             send_mark("x")
 
 
-def test_marks_between_two_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_marks_between_two_samples_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     for at in range(MAX_PENDING + 8):
@@ -105,7 +107,7 @@ def test_marks_between_two_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert [name for _, name in marks.new_marks()] == ["next"]
 
 
-def test_another_user_learns_that_a_mark_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_of_another_user_fail_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     monkeypatch.setattr("os.getuid", lambda: 65534)
@@ -114,7 +116,7 @@ def test_another_user_learns_that_a_mark_is_not_set(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_marks_of_another_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_of_another_user_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     if (pid := os.fork()) == 0:
@@ -130,7 +132,9 @@ def test_marks_of_another_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> 
     marks.close()
 
 
-def test_where_sockets_are_refused_a_command_has_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_runs_without_marks_if_sockets_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refused(*_: object) -> None:
         raise PermissionError
 

@@ -1,4 +1,4 @@
-"""The line that shows how far a recording is read."""
+"""The progress line of reading a recording."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return write_recording(tmp_path / "a.perftop", *messages("sim:idle,cpus=2", SAMPLES))
 
 
-def test_the_line_is_drawn_after_a_while_and_erased() -> None:
+def test_the_line_appears_after_a_while_and_is_erased() -> None:
     now_s, out = [0.0], io.StringIO()
     hello, result = messages("sim:idle,cpus=2", SAMPLES)
     source = SimpleNamespace(hello=hello, messages=lambda: result, size=400, offset=100)
@@ -42,7 +42,7 @@ def test_the_line_is_drawn_after_a_while_and_erased() -> None:
 
 
 @pytest.mark.parametrize(("terminal", "quiet"), [(True, False), (False, False), (True, True)])
-def test_it_is_shown_on_a_terminal_only(
+def test_the_line_is_shown_on_terminals_only(
     path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool
 ) -> None:
     out = io.StringIO()

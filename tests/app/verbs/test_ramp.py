@@ -1,4 +1,4 @@
-"""`perftop ramp`: with the real probe, and with one whose answers are given; words and pictures."""
+"""`perftop ramp` with the real probe, and with a probe of given responses; texts and pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW = [(0.05, 1.2e9), (1.0, 3.0e9)]
 
 
 class Probe:
-    """Three CPUs: a quick one, one that may not be used, a slow one; the fourth is off."""
+    """Three CPUs: a fast one, a forbidden one, and a slow one; a fourth is offline."""
 
     def __init__(self, *lacking: str) -> None:
         self.asked: list[tuple[str, ...]] = []
@@ -48,7 +48,7 @@ def options(**changes: Any) -> argparse.Namespace:
     return argparse.Namespace(**given | changes)
 
 
-def test_all_cpus_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_cpus_are_measured_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     probe = Probe()
     assert verb.measure(options(cpu="all", seconds=1.5), probe) == 0
     more = ("--isa", "scalar", "--seconds", "1.5")
@@ -57,12 +57,12 @@ def test_all_cpus_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     rows = text.splitlines()[:4]
     assert [row.split()[0] for row in rows] == ["CPU", "0", "1", "2"]
     assert rows[2].endswith("--cpu 1: not allowed")
-    assert "CPU 2 · scalar" in text  # the slowest is drawn
+    assert "CPU 2 · scalar" in text  # the slowest is charted
     assert "Warm up CPU 2 for 5" in text
     assert "CPU 0 ·" not in text
 
 
-def test_ctrl_c_prints_the_results_so_far(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_prints_the_previous_results(capsys: pytest.CaptureFixture[str]) -> None:
     probe = Probe()
 
     def ask(verb: str, *more: str) -> dict[str, Any]:
@@ -76,13 +76,13 @@ def test_ctrl_c_prints_the_results_so_far(capsys: pytest.CaptureFixture[str]) ->
         verb.measure(options(cpu="2"), ask)
 
 
-def test_no_cpu_can_be_measured() -> None:
+def test_no_measurable_cpu_is_an_error() -> None:
     with pytest.raises(Failed) as raised:
         verb.measure(options(cpu="all"), Probe("0", "1", "2"))
     assert raised.value.status == 3
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert verb.measure(options(json=True), Probe()) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["steady_hz"] == pytest.approx(3e9, rel=1e-3)
@@ -99,7 +99,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed["failed"] == {"1": "--cpu 1: not allowed"}
 
 
-def test_any_name_of_a_machine_in_ascii(
+def test_any_host_name_is_printed_in_ascii(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verb, "utf8", lambda: False)
@@ -110,7 +110,7 @@ def test_any_name_of_a_machine_in_ascii(
     assert text.startswith("b?ro, ")
 
 
-def test_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_picture_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ramp.svg"
     assert verb.measure(options(output=path), Probe()) == 0
     assert ET.parse(path).getroot().tag.endswith("svg")  # noqa: S314 - our own
@@ -130,7 +130,7 @@ def test_an_unwritable_picture_is_refused_before_the_measurement(
     assert probe.asked == []
 
 
-def test_on_this_machine() -> None:
+def test_this_machine_can_be_measured() -> None:
     result = command.runs_here("ramp", "--seconds", "1")
     if result.returncode == 3:
         pytest.skip(result.stderr)
@@ -150,7 +150,9 @@ def test_on_this_machine() -> None:
     (["--seconds", "100"], 2, "--seconds 100: from 1 to 60"),
     (["--cpu", "x"], 2, "--cpu x: name one CPU by its number, or all"),
 ])  # fmt: skip
-def test_impossible_requests_get_one_line(arguments: list[str], status: int, text: str) -> None:
+def test_invalid_requests_are_reported_with_one_message(
+    arguments: list[str], status: int, text: str
+) -> None:
     result = command.runs_here("ramp", *arguments)
     assert (result.returncode, result.stdout) == (status, "")
     (line,) = result.stderr.splitlines()
@@ -186,7 +188,7 @@ def test_the_chart_fits(width: int, unicode: bool) -> None:
     assert unicode or ("".join(lines).isascii() and "?" not in "".join(lines))
 
 
-def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
+def test_the_chart_has_steps_times_gaps_and_both_scales() -> None:
     text = drawn(100)
     whole = "\n".join(text)
     for part in (" 3.00 ", " 2.00 ", "steady", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms"):
@@ -198,7 +200,7 @@ def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
         assert abs(gaps.index(mark) - at[name] - 1) <= 1
 
 
-def test_nothing_to_draw() -> None:
+def test_a_run_without_chunks_has_no_chart() -> None:
     assert drawn(20) == []
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
     result = ramp_runs.ramp_of_runs(words)
@@ -206,7 +208,7 @@ def test_nothing_to_draw() -> None:
     assert ramp_pictures.chart(result, result.climbs[0], parts, 80, 8, unicode=True, colour=False)
 
 
-# --- words
+# --- texts
 
 
 @pytest.mark.parametrize(("seconds", "text"), [
@@ -218,11 +220,11 @@ def test_times_have_two_digits(seconds: float, text: str) -> None:
     assert brief_duration(seconds) == text
 
 
-def test_rounding_up() -> None:
+def test_rounding_up_carries_over() -> None:
     assert [ramp.round_up(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx([0.0041, 0.004, 0.0])
 
 
-def test_the_answer_is_one_sentence() -> None:
+def test_the_result_is_one_sentence() -> None:
     words = made()
     text = ramp.sentence(words, ramp_runs.ramp_of_runs(words))
     assert text.startswith("Warm up CPU 3 for 4.")
@@ -237,8 +239,8 @@ def test_a_run_that_did_not_settle_counts_as_slower() -> None:
     assert text.endswith("confidence 64 % that the next run is no slower.")
 
 
-def test_the_front_page_shows_this_sentence() -> None:
-    """With other numbers: it shows a guest, where no run is like another."""
+def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
+    """With other values, since it is from a guest, where runs differ."""
     quick, slow = ([(at, 2.81e9), (1.0, 3.69e9)] for at in (8e-6, 12e-6))
     halts = [(0.01 * at, 3e-3) for at in range(1, 10)]
     bad = run(quick, halts, preempted=range(9), idle_s=0.38)
@@ -248,7 +250,7 @@ def test_the_front_page_shows_this_sentence() -> None:
 
 
 def _masked(text: str) -> str:
-    """Without numbers and units of time, and however it is broken into lines."""
+    """The text without numbers, units of time and line breaks."""
     return re.sub(r"[0-9.]+( [µm]?s\b)?", "0", " ".join(text.split()))
 
 
@@ -261,7 +263,7 @@ def test_disturbed_runs_give_low_confidence() -> None:
     assert "the hypervisor took 20 ms (in 5)" in text
 
 
-def test_no_answer() -> None:
+def test_runs_without_a_result_have_a_reason() -> None:
     words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
     result = ramp_runs.ramp_of_runs(words)
     assert ramp.sentence(words, result) == (
@@ -277,7 +279,7 @@ def test_no_answer() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-def test_facts_fit(width: int) -> None:
+def test_facts_fit_their_width(width: int) -> None:
     words = made(virtualisation="KVM")
     lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), width)
     assert max(map(len, lines)) <= width
@@ -288,14 +290,14 @@ def test_facts_fit(width: int) -> None:
 
 
 @pytest.mark.parametrize("invariant", [True, False, None])
-def test_a_tsc_that_may_follow_the_clock_is_reported(invariant: bool | None) -> None:
+def test_a_tsc_of_variable_rate_is_reported(invariant: bool | None) -> None:
     words = made()
     words["tsc"] = words["tsc"] | {"invariant": invariant}
     text = "\n".join(ramp.facts(words, ramp_runs.ramp_of_runs(words), 100))
     assert ("not known to be invariant" in text) is not bool(invariant)
 
 
-def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
+def test_no_clock_is_printed_if_the_cycles_of_a_step_are_unknown() -> None:
     words = made(step_cycles=None, uarch="unknown (X)")
     result = ramp_runs.ramp_of_runs(words)
     assert result.steady_hz == pytest.approx(1e9, rel=1e-3)
@@ -308,14 +310,14 @@ def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
 
 
 def clock_row(counter: float | None, **changes: Any) -> str:
-    """Rows on the method by which the clock was measured."""
+    """Rows about the method of measuring the clock."""
     words = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
     lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), 400)
     first = next(i for i, line in enumerate(lines) if line.startswith("first"))
     return "\n".join(" ".join(line.split()) for line in lines[:first])
 
 
-def test_the_clock_is_named_and_compared_with_the_chain() -> None:
+def test_the_clock_is_printed_and_compared_with_the_chain() -> None:
     counter = "busy clock cycles counter, read by RDPMC; "
     chain = "a chain of multiplications"
     assert clock_row(1.0) == f"{counter}{chain}, 3 cycles each, agrees to 0.0 %"
@@ -334,14 +336,14 @@ def test_the_clock_is_named_and_compared_with_the_chain() -> None:
     )
 
 
-def test_a_counted_clock_is_named_as_counted() -> None:
+def test_a_counted_clock_is_reported_as_counted() -> None:
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
     result = ramp_runs.ramp_of_runs(words)
     assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(words, result)
     assert ramp.title(words).endswith("· GHz")
     assert ramp.clock_name(words) == "busy clock (cycles counter)"
     text = " ".join(" ".join(ramp.facts(words, result, 100)).split())
-    assert "cold caches" not in text  # which slow a chain down, and no clock
+    assert "cold caches" not in text  # which would delay a chain, but not change the clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
     assert "; none without cycles" in " ".join(
@@ -363,7 +365,7 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> 
         assert cost in text
 
 
-def test_a_table_of_cpus() -> None:
+def test_a_table_lists_all_cpus() -> None:
     words = [made(cpu=cpu) for cpu in (2, 10)]
     lines = ramp.table([(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"})
     assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
@@ -372,10 +374,10 @@ def test_a_table_of_cpus() -> None:
                                     "5", "of", "5"]  # fmt: skip
 
 
-# --- picture
+# --- pictures
 
 
-def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
+def test_the_picture_is_an_svg_with_a_line_for_each_run() -> None:
     words = made(model="A & B <C>")
     result = ramp_runs.ramp_of_runs(words)
     parts = [ramp_runs.traces(words, each) for each in words["runs"]]
@@ -387,7 +389,7 @@ def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
     for line in lines:
         points = [tuple(map(float, p.split(","))) for p in (line.get("points") or "").split()]
         assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
-        assert points == sorted(points)  # x grows
-        assert points[0][1] > points[-1][1]  # the clock, too
+        assert points == sorted(points)  # x increases
+        assert points[0][1] > points[-1][1]  # and so does the clock
     assert "A & B <C>" in "".join(root.itertext())
     assert "probe clock" in "".join(root.itertext())

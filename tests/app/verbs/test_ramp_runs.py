@@ -1,4 +1,4 @@
-"""The evaluation of runs whose clock and halts are known."""
+"""Evaluation of simulated runs with a known clock and known halts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perftop.verbs.ramp_runs import Climb
 FINE = [(1.0, 3.0e9)]
 STEPS = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
 FIRST_S = 11e-6
-"""A chunk at the lowest of these clocks."""
+"""Length of a chunk at the lowest of these clocks."""
 
 
 PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125},
@@ -28,7 +28,7 @@ def printed(result: dict[str, Any], **changes: Any) -> Climb:
     return ramp_runs.climb(answer(result, **changes), result)
 
 
-def test_a_climb_in_steps() -> None:
+def test_a_stepwise_ramp_has_its_times_and_clocks() -> None:
     result = printed(run(STEPS))
     assert result.levels[0].hz == pytest.approx(3.0e9, rel=1e-3)
     assert result.levels[0].error_hz < 3e6
@@ -38,20 +38,20 @@ def test_a_climb_in_steps() -> None:
     assert (result.gaps, result.bursts_s, result.disturbed) == ([], [], {})
 
 
-def test_a_smooth_climb_reaches_each_share_when_it_does() -> None:
-    """3 GHz less 60 % that fades with 5 ms: a tenth is left after 5 ms ln 6."""
+def test_a_smooth_ramp_reaches_each_share_at_the_right_time() -> None:
+    """3 GHz minus 60 % that decays with 5 ms: a tenth is left after 5 ms ln 6."""
     clock = [(t, 3e9 * (1 - 0.6 * math.exp(-(t - 2e-5) / 5e-3)))
              for t in np.arange(4e-5, 0.06, 4e-5).tolist()]  # fmt: skip
     result = printed(run([*clock, (1.0, 3e9)]))
     assert result.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
     assert result.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
-    assert result.steady_s == result.t99_s  # within 2 % it was before
+    assert result.steady_s == result.t99_s  # it was within 2 % earlier
 
 
 HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]
 
 
-def test_halts_have_their_place_and_length_and_nothing_else_changes() -> None:
+def test_halts_have_position_and_length_and_affect_nothing_else() -> None:
     result = printed(run(STEPS, HALTS))
     assert [gap.kind for gap in result.gaps] == ["short", "short", "short", "long"]
     for gap, (at, length) in zip(result.gaps, HALTS, strict=True):
@@ -63,7 +63,7 @@ def test_halts_have_their_place_and_length_and_nothing_else_changes() -> None:
         assert getattr(result, key) == pytest.approx(getattr(plain, key), rel=0.03)
 
 
-def test_preemption_is_no_low_clock() -> None:
+def test_preemption_is_not_a_low_clock() -> None:
     halts = [(t, 4e-3) for t in np.arange(0.01, 0.5, 0.02).tolist()]
     result = printed(run(FINE, halts, preempted=range(len(halts))))
     assert {gap.kind for gap in result.gaps} == {"preempted"}
@@ -75,14 +75,14 @@ def test_preemption_is_no_low_clock() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_noise(seed: int) -> None:
+def test_results_are_stable_under_noise(seed: int) -> None:
     result = printed(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
     assert result.levels[0].hz == pytest.approx(3e9, rel=5e-3)
     assert result.steady_s == pytest.approx(4e-3, rel=0.05)
     assert [gap.length_s for gap in result.gaps] == pytest.approx([8.5e-6, 20e-6], abs=4.2e-6)
 
 
-def test_the_stamp_is_not_the_chain() -> None:
+def test_the_cost_of_time_stamps_is_subtracted() -> None:
     result = printed(run(FINE, stamp=400))
     assert result.levels[0].hz == pytest.approx(3e9, rel=2e-3)
     assert result.lost == pytest.approx(0, abs=1e-3)
@@ -90,7 +90,7 @@ def test_the_stamp_is_not_the_chain() -> None:
     assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
 
 
-def test_a_late_drop_is_a_drop_and_no_longer_ramp() -> None:
+def test_a_late_drop_does_not_prolong_the_ramp() -> None:
     clock = [(4e-3, 2e9), (0.1, 3e9), (0.13, 2.5e9), (0.18, 3e9), (0.2, 2.5e9), (1.0, 3e9)]
     result = printed(run(clock))
     assert result.steady_s == pytest.approx(4e-3, rel=0.03)
@@ -98,20 +98,20 @@ def test_a_late_drop_is_a_drop_and_no_longer_ramp() -> None:
 
 
 @pytest.mark.parametrize(("at_s", "length_s"), [(1e-3, 0.2e-3), (8.3e-3, 1e-3), (15e-3, 4e-3)])
-def test_a_burst_after_the_climb_is_no_climb(at_s: float, length_s: float) -> None:
-    """A true warm-up of 0.1 ms, and a low clock for a while some time later."""
+def test_a_low_clock_after_the_ramp_is_not_part_of_it(at_s: float, length_s: float) -> None:
+    """A warm-up of 0.1 ms, and a temporarily low clock later."""
     result = printed(run([(1e-4, 1.2e9), (at_s, 3e9), (at_s + length_s, 2.5e9), (1.0, 3e9)]))
     assert result.steady_s == pytest.approx(1e-4, abs=15e-6)
     assert result.bursts_s == pytest.approx([length_s], rel=0.2)
 
 
-def test_a_short_visit_to_the_steady_clock_is_part_of_the_climb() -> None:
+def test_a_brief_steady_clock_is_part_of_the_ramp() -> None:
     result = printed(run([(1e-3, 3e9), (8e-3, 3.6e9), (1.0, 3e9)]))
     assert result.steady_s == pytest.approx(8e-3, rel=0.03)
     assert result.bursts_s == []
 
 
-def test_a_clock_that_sinks_to_where_it_stays() -> None:
+def test_a_clock_that_falls_to_its_steady_value_has_a_ramp() -> None:
     result = printed(run([(10e-3, 3.6e9), (1.0, 3e9)]))
     assert result.t99_s is not None
     assert result.t99_s < FIRST_S
@@ -124,17 +124,17 @@ def test_a_clock_that_sinks_to_where_it_stays() -> None:
     [(0.2, 2e9), (0.3, 2.5e9), (1.0, 3e9)],
     [(0.27, 2e9), (1.0, 3e9)],
 ])  # fmt: skip
-def test_a_clock_that_is_never_steady(clock: chains.Clock) -> None:
-    """A clock that swings, rises to the end, or settles too late."""
+def test_a_clock_may_never_be_steady(clock: chains.Clock) -> None:
+    """A clock that oscillates, rises to the end, or settles too late."""
     assert printed(run(clock)).steady_s is None
 
 
-def test_too_little_to_say() -> None:
+def test_too_short_a_run_has_no_result() -> None:
     result = printed(run(FINE, load_s=50e-6))
     assert (result.steady_s, result.levels) == (None, [])
 
 
-def test_disturbances_of_a_run_have_their_amounts() -> None:
+def test_disturbances_of_a_run_are_quantified() -> None:
     built = run(FINE, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
     result = printed(built, siblings=[7])
     assert result.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
@@ -142,18 +142,18 @@ def test_disturbances_of_a_run_have_their_amounts() -> None:
     assert printed(run(FINE, idle_s=None, steal_s=None)).disturbed == {"idle": None}
 
 
-def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
-    """Half a second of sleep and half of load: of three siblings one worked all the while."""
+def test_siblings_may_idle_for_the_whole_run() -> None:
+    """Half a second of sleep and half of load; one of three siblings was busy all the time."""
     result = printed(run(FINE, siblings_idle_s=2.0), siblings=[5, 6, 7])
     assert result.disturbed == {"sibling": pytest.approx(1 / 3)}
     assert printed(run(FINE, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
 
 
-# --- by a counter of cycles
+# --- with a counter of cycles
 
 
 @pytest.mark.parametrize("stamp", [0, 200])
-def test_an_honest_counter_agrees_with_the_chain(stamp: int) -> None:
+def test_a_correct_counter_agrees_with_the_chain(stamp: int) -> None:
     result = printed(run(STEPS, HALTS, counter=1.0, stamp=stamp))
     by_chain = printed(run(STEPS, HALTS, stamp=stamp))
     assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
@@ -164,9 +164,9 @@ def test_an_honest_counter_agrees_with_the_chain(stamp: int) -> None:
 
 
 @pytest.mark.parametrize("cycles_per_step", [3.12, 2.9, 5.0])
-def test_the_counter_is_used_and_the_chain_kept_as_a_check(cycles_per_step: float) -> None:
-    """Where a step does not take what is thought, the chain's clock is off by as much; neither
-    time that it lost nor halts come from that."""
+def test_the_counter_is_used_and_checked_by_the_chain(cycles_per_step: float) -> None:
+    """If a step takes other than the assumed cycles, the chain's clock has the same relative error,
+    without affecting lost time or halts."""
     factor = cycles_per_step / chains.STEP_CYCLES
     result = printed(run(STEPS, HALTS, counter=factor))
     assert result.levels[0].hz == pytest.approx(3e9 * factor, rel=1e-4)
@@ -186,7 +186,7 @@ def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
     assert ramp.climbs[0].disturbed == {}
 
 
-def test_halts_have_no_cycles_and_interrupts_have() -> None:
+def test_halts_have_no_cycles_but_interrupts_do() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 20e-6), (0.2, 400e-6), (0.3, 4e-3)]
     result = printed(run(FINE, halts, counter=1.0, running=[1, 3], preempted=[3]))
     assert [gap.halted for gap in result.gaps] == [True, False, True, False]
@@ -198,7 +198,7 @@ def test_halts_have_no_cycles_and_interrupts_have() -> None:
     assert {gap.halted for gap in printed(run(FINE, halts)).gaps} == {None}
 
 
-def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
+def test_halts_in_the_first_chunks_are_not_a_low_clock() -> None:
     halts = [(t, 30e-6) for t in (60e-6, 200e-6, 300e-6)]
     built = run(FINE, halts, counter=1.0)
     result = printed(built)
@@ -208,14 +208,14 @@ def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
     assert part.hz == pytest.approx(np.full(len(part.hz), 3e9), rel=1e-3)
 
 
-def test_recurring_interrupts_are_no_halts_of_the_ramp() -> None:
+def test_recurring_interrupts_are_not_halts_of_the_ramp() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
     ramp = ramp_runs.ramp_of_runs(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
     assert [halt.length_s for halt in ramp.halts] == pytest.approx([30e-6], abs=0.5e-6)
 
 
-def test_a_chain_that_is_throttled_at_a_full_clock() -> None:
-    """The core issues less for a while, its cycles go on: time lost, but no low clock."""
+def test_throttling_at_a_full_clock_is_lost_time() -> None:
+    """The core issues less for a while, but its cycles continue: the clock is not low."""
     clock = [(1.0, 3e9)]
     result = [run(clock, [(0.2501, 200e-6)], phases=(0.25, 0.375), counter=1.0, running=[0])] * 3
     ramp = ramp_runs.ramp_of_runs(answer(*result, isa="avx512", phases=PHASES))
@@ -226,9 +226,9 @@ def test_a_chain_that_is_throttled_at_a_full_clock() -> None:
 # --- wide code
 
 
-def test_levels_and_the_cost_of_changing() -> None:
+def test_levels_and_the_cost_of_switching_are_measured() -> None:
     first, second = 0.25, 0.375
-    for _ in range(3):  # a phase ends with its last chunk: until clock and halts are where it does
+    for _ in range(3):  # a phase ends with its last chunk: move clock and halts there
         clock = [(first, 2.7e9), (second, 3e9), (1.0, 2.7e9)]
         halts = [(first + 50e-6, 10e-6), (second + 50e-6, 25e-6)]
         result = [run(clock, halts, phases=(0.25, 0.375))] * 3
@@ -247,13 +247,13 @@ def climbing(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
     return run([(until_s, 2e9), (1.0, hz)], **more)
 
 
-def test_the_error_covers_what_runs_differ() -> None:
+def test_the_error_covers_differences_between_runs() -> None:
     ramp = ramp_runs.ramp_of_runs(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
     assert ramp.steady_hz == pytest.approx(3e9, rel=1e-3)
     assert ramp.error_hz == pytest.approx(3e7, rel=0.05)
 
 
-def test_the_spread_of_times() -> None:
+def test_the_spread_of_times_is_reported() -> None:
     ramp = ramp_runs.ramp_of_runs(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
     assert ramp.steady_s is not None
     seen = (ramp.steady_s.low, ramp.steady_s.middle, ramp.steady_s.high)
@@ -274,11 +274,11 @@ def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
 
 @pytest.mark.parametrize("runs", [5, 10])
 @pytest.mark.parametrize("bad", [0.0, 0.1, 0.2])
-def test_the_confidence_is_no_higher_than_the_truth(
+def test_the_stated_confidence_is_not_too_high(
     monkeypatch: pytest.MonkeyPatch, runs: int, bad: float
 ) -> None:
-    """Times are lognormal; the share `bad` of all runs is disturbed or does not settle. The next
-    run is no slower if it settles within the time of the slowest run that counts."""
+    """Times are lognormal; a share `bad` of all runs is disturbed or does not settle. The next run
+    should settle within the time of the slowest valid run."""
     random, trials = np.random.default_rng(runs), 400
     whole = printed(run(FINE, load_s=0.01))
     result = answer(*[run(FINE, load_s=0.01)] * runs)
@@ -303,7 +303,7 @@ def test_the_confidence_is_no_higher_than_the_truth(
     assert np.mean(true) - error <= np.mean(stated) <= np.mean(true) + error
 
 
-def test_no_run_is_steady() -> None:
+def test_no_run_may_be_steady() -> None:
     ramp = ramp_runs.ramp_of_runs(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
     assert ramp.used == []
     assert (ramp.steady_hz, ramp.error_hz, ramp.steady_s, ramp.halts) == (None, None, None, [])
@@ -311,7 +311,7 @@ def test_no_run_is_steady() -> None:
 
 
 def test_recurring_halts_belong_to_the_ramp() -> None:
-    """One at a place of its own in each of five runs, among others that are anywhere."""
+    """One halt at the same position in each of five runs, among others at random positions."""
     random = np.random.default_rng(1)
     results = []
     for i in range(5):
@@ -325,14 +325,14 @@ def test_recurring_halts_belong_to_the_ramp() -> None:
 
 
 @pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
-def test_distant_gaps_are_not_the_same(apart_s: float, count: int) -> None:
-    """At 2 ms that is by more than 20 us and 2 %."""
+def test_distant_gaps_are_not_joined(apart_s: float, count: int) -> None:
+    """At 2 ms they differ by more than 20 us and 2 %."""
     results = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
     assert len(ramp_runs.ramp_of_runs(answer(*results, run(FINE))).halts) == count
 
 
 @pytest.mark.parametrize("count", range(8))
-def test_a_running_median_shrinks_at_the_ends(count: int) -> None:
+def test_a_running_median_has_shorter_windows_at_the_ends(count: int) -> None:
     values = np.random.default_rng(count).random(count)
     result = ramp_runs.running_median(values)
     for i in range(count):

@@ -1,4 +1,4 @@
-"""`perftop record -- CMD`: the run in the file, and the summary of it."""
+"""`perftop record -- CMD`: the run in the recording, and its summary."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TELLING = f"{CLOCK}; sum(range(10**6)); print(a, now()); raise SystemExit(7)"
 
 
 def begun(path: Path) -> set[str]:
-    """Kinds of the notes of a recording that still grows."""
+    """Kinds of the notes of a growing recording."""
     with Recording(path) as recording:
         return {message.kind for message in recording.messages() if isinstance(message, wire.Note)}
 
@@ -52,7 +52,7 @@ def until_there(path: Path, process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
-    """One that runs; the script begins with a file `begun`."""
+    """A running process; the script first creates the file `begun`."""
     command = ["sh", "-c", f"echo > {path.parent / 'begun'}; {script}"]
     process = subprocess.Popen(
         argv("record", "-o", str(path), *SIM, "--", *command),
@@ -67,8 +67,8 @@ def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() -> None:
-    """None waits once it has ended, as one of them closes the window."""
+async def test_samples_are_batched_while_the_command_runs() -> None:
+    """Not after its end, since one of the samples closes the window."""
     hello = made.hello()
     flags = [wire.ROW_SAMPLED] * len(hello.topology)
 
@@ -96,7 +96,7 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
         assert command.summary()
 
 
-def test_the_times_of_the_run_enclose_those_of_the_command(tmp_path: Path) -> None:
+def test_the_recorded_times_enclose_those_of_the_command(tmp_path: Path) -> None:
     path, command = tmp_path / "a", [sys.executable, "-S", "-c", TELLING]
     process = run("record", "-o", str(path), "--source", "os", "--sample", "20ms", "--", *command)
     assert process.returncode == 7
@@ -114,12 +114,12 @@ def test_the_times_of_the_run_enclose_those_of_the_command(tmp_path: Path) -> No
         message for message in read_messages(path) if isinstance(message, wire.Frame)
     ]
     assert first.time_ns <= end.data["first_ns"][0]
-    # The last frame may have been due before the end, and was read after it.
+    # The last frame may have been due before the end, but was read after it.
     head = np.frombuffer(last.blocks["cpu"].head, "<u8").reshape(-1, wire.HEAD)
     assert last.time_ns + int(head[:, 2].max()) >= end.data["last_ns"][1]
 
 
-def test_the_end_is_written_once_all_cpus_were_read_after_it(tmp_path: Path) -> None:
+def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
     path, hello = tmp_path / "a", made.hello(cores=2)
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
     blocks = made.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
@@ -147,7 +147,7 @@ def test_the_end_is_written_once_all_cpus_were_read_after_it(tmp_path: Path) -> 
 
 
 async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
-    """Three samples of 100 ms were asked for; the last deadline came 1 us early."""
+    """Three samples of 100 ms were requested; the last deadline was 1 us early."""
     path, hello = tmp_path / "a", made.hello()
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 2)
     times = [50_000_000, 150_000_000, 250_000_000, 349_999_000]
@@ -166,8 +166,8 @@ async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
     ] == times
 
 
-def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
-    """On a machine that repeats itself, apart from lengths of time."""
+def test_the_summary_equals_that_of_stat(tmp_path: Path) -> None:
+    """On a machine with a constant load, except for durations."""
     command = ("--source", "sim:steady,cpus=4,seed=1", "--", "sh", "-c", "echo out; exit 3")
     recorded = run("record", "-o", str(tmp_path / "a"), *command)
     printed = run("stat", *command)
@@ -177,8 +177,8 @@ def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
     assert first.endswith(f" in {tmp_path / 'a'}")
 
     def fixed(lines: list[str]) -> list[str]:
-        """Without digits, plurals and faults from disk, and without the sentence that says whether
-        the command was seen to run: it may be too short for that."""
+        """Without digits, plurals and disk faults, and without the sentence that depends on whether
+        a short command was sampled."""
         words = [line for line in lines if not line.startswith("sh took ")]
         assert len(words) == len(lines) - 1
         words = [re.sub(r" \(\d+ from disk\)", "", line) for line in words]
@@ -192,7 +192,7 @@ def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
     ]
 
 
-def test_in_a_simulated_machines_own_time(tmp_path: Path) -> None:
+def test_a_simulated_machine_uses_its_own_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert runs_here("record", "-o", str(path), *SIM, "--", "sleep", "0.3").returncode == 0
     result, times = notes(path), [message.time_ns for message in read_messages(path)]
@@ -201,7 +201,7 @@ def test_in_a_simulated_machines_own_time(tmp_path: Path) -> None:
     assert result["run-end"].data["first_ns"] is result["run-end"].data["last_ns"] is None
 
 
-def test_a_terminal_is_left_to_the_command(tmp_path: Path) -> None:
+def test_the_terminal_belongs_to_the_command(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     command = argv("record", "-o", str(tmp_path / "a"), *SIM, "--", "sleep", "1.3")
     with subprocess.Popen(command, stderr=theirs) as process:
@@ -218,11 +218,11 @@ def test_a_terminal_is_left_to_the_command(tmp_path: Path) -> None:
 def _piece(fd: int) -> bytes:
     try:
         return os.read(fd, 4096)
-    except OSError:  # the other end is closed
+    except OSError:  # the other end was closed
         return b""
 
 
-def test_a_signal_is_the_commands(tmp_path: Path) -> None:
+def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
     with start(tmp_path / "a", "trap 'echo told; exit 9' TERM; while :; do sleep .05; done") as it:
         it.send_signal(signal.SIGTERM)
         out, words = it.communicate(timeout=MAX_WAIT_S)
@@ -231,14 +231,14 @@ def test_a_signal_is_the_commands(tmp_path: Path) -> None:
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
 
 
-def test_a_missing_program_leaves_no_file(tmp_path: Path) -> None:
+def test_a_missing_program_creates_no_file(tmp_path: Path) -> None:
     result = runs_here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
     why = os.strerror(2)
     assert (result.returncode, result.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
+def test_an_ended_probe_does_not_end_the_command(tmp_path: Path) -> None:
     path, go = tmp_path / "a", tmp_path / "go"
     with start(path, f"until [ -e {go} ]; do sleep .05; done; exit 5") as it:
         children = Path(f"/proc/{it.pid}/task/{it.pid}/children").read_text().split()
@@ -257,7 +257,7 @@ def _line(pid: str) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_whatever_its_arguments_hold(tmp_path: Path) -> None:
+def test_any_arguments_are_recorded(tmp_path: Path) -> None:
     path, long = tmp_path / "a", "x" * 10_000
     command = argv("record", "-o", str(path), *SIM, "--", "true")
     command += [os.fsdecode(b"\xff\n"), long]

@@ -1,4 +1,4 @@
-"""The verdicts of selftest: drawn, saved, and shown as a warning on the screen."""
+"""Verdicts of selftest: printed, saved, and shown as a warning on the screen."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_every_verdict_with_its_numbers_on_lines_that_fit(width: int) -> None:
+def test_all_verdicts_are_printed_on_lines_that_fit(width: int) -> None:
     lines = instruments.selftest_lines(ANSWER, width)
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
@@ -84,7 +84,7 @@ def instrument(name: str, verdict: str, **more: Any) -> dict[str, Any]:
     return {"instrument": name, "verdict": verdict} | empty | more
 
 
-def test_every_instrument_with_its_verdict() -> None:
+def test_all_instruments_are_printed_with_their_verdict() -> None:
     joules = {"counter": "energy_j", "values": [120.0], "unit": "W"}
     bits = {"counter": "limit_reasons", "values": [50.0], "unit": "polls", "bits": ["PL1"]}
     rows = [
@@ -103,10 +103,10 @@ def test_every_instrument_with_its_verdict() -> None:
         assert part in text
 
 
-def test_an_instrument_that_works_again_takes_its_warning_away() -> None:
+def test_a_working_instrument_removes_its_warning() -> None:
     wrong = instrument("energy", "wrong", counters=["energy_j"])
     files.save_findings(ANSWER | {"wrong": ["energy_j"], "checks": [], "instruments": [wrong]})
-    files.save_findings(ANSWER | {"wrong": [], "checks": []})  # not looked at
+    files.save_findings(ANSWER | {"wrong": [], "checks": []})  # not tested
     assert files.findings_line("b-1") is not None
     files.findings_line.cache_clear()
     works = wrong | {"verdict": "works"}
@@ -114,7 +114,7 @@ def test_an_instrument_that_works_again_takes_its_warning_away() -> None:
     assert files.findings_line("b-1") is None
 
 
-def test_kept_for_this_boot_and_for_us_alone(place: Path) -> None:
+def test_results_are_private_and_kept_until_the_next_boot(place: Path) -> None:
     assert files.findings_line("b-1") is None
     files.findings_line.cache_clear()
     files.save_findings(ANSWER)
@@ -135,7 +135,7 @@ def test_a_good_result_removes_the_warning() -> None:
     "checks", [[], [DISTURBED], [IN_PART], [check("instructions", "trusted"), DISTURBED]]
 )
 def test_an_inconclusive_result_keeps_the_warning(checks: list[dict[str, Any]]) -> None:
-    """Disturbed, if only on one CPU, or of a source that lacks the counter."""
+    """The counter was disturbed, even if only on one CPU, or the source lacks it."""
     files.save_findings(ANSWER)
     files.save_findings({**ANSWER, "checks": checks, "wrong": ["ref"]})
     text = "selftest found counters wrong on this boot: ref, instructions"
@@ -174,7 +174,7 @@ def test_links_fifos_and_foreign_files_are_ignored(place: Path, tmp_path: Path) 
         assert files.findings_line("b-1") is None
 
 
-def test_the_place_of_the_saved_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_the_saved_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, cache, home = (tmp_path / name for name in ("runtime", "cache", "home"))
     end = Path("perftop") / "selftest.json"
     monkeypatch.setenv("HOME", str(home))
@@ -195,7 +195,7 @@ def probe(answer: object, status: int) -> list[str]:
 
 @pytest.fixture
 def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """`perftop selftest` with a probe that gives this answer and ends with this status."""
+    """`perftop selftest` with a probe of this response and exit status."""
 
     def run(answer: object, status: int, *more: str) -> int:
         argv = probe(answer, status)
@@ -205,7 +205,7 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return run
 
 
-def test_a_wrong_counter_ends_with_status_1_and_is_kept(
+def test_a_wrong_counter_is_saved_and_ends_with_status_1(
     verb: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verb(ANSWER, 1, "--json") == 1
@@ -214,7 +214,7 @@ def test_a_wrong_counter_ends_with_status_1_and_is_kept(
     assert verb({**ANSWER, "wrong": []}, 0) == 0
 
 
-def test_a_missing_place_to_save_it_is_reported(
+def test_an_unwritable_path_is_reported(
     verb: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/self")
@@ -222,11 +222,11 @@ def test_a_missing_place_to_save_it_is_reported(
     assert "the result was not saved" in capsys.readouterr().err
 
 
-def test_a_full_disk_names_the_file(
+def test_a_full_disk_is_reported_with_the_file_name(
     verb: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")  # as write(2) fails: without a name
+        raise OSError(errno.ENOSPC, "No space left on device")  # like write(2), without a file name
 
     monkeypatch.setattr(files, "save_findings", full)
     assert verb(ANSWER, 1, "--json") == 1
@@ -234,8 +234,8 @@ def test_a_full_disk_names_the_file(
     assert f"cannot write {files.findings_file()}: No space left on device" in printed
 
 
-def test_the_screen_warns() -> None:
-    """In a fresh interpreter, with a result that was saved before it started."""
+def test_the_screen_shows_the_warning() -> None:
+    """In a new interpreter, with a previously saved result."""
     files.save_findings(ANSWER)
     code = """
 import dataclasses, made
@@ -252,7 +252,7 @@ print(strips.text(top.alert_line(session, None, Status(0), 80)[0]))
     )
 
 
-def test_readiness_is_drawn_below_the_checks() -> None:
+def test_readiness_is_printed_below_the_checks() -> None:
     items: list[dict[str, Any]] = [
         {"what": "turbo", "state": "matters", "now": "on", "effect": "falls", "change": "x"},
         {"what": "SMT", "state": "unknown", "now": "5 µs", "effect": None, "change": None},

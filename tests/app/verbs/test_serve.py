@@ -1,4 +1,4 @@
-"""`perftop serve`: one probe for many readers, none of which can harm it or another."""
+"""`perftop serve`: one probe for many readers, which cannot affect it or each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perftop.verbs import serve
 from perftop.verbs.serve import listening_socket_of
 
 HELLO = made.hello([made.REF])
-LISTENS = "00010000"  # the flags of /proc/net/unix
+LISTENS = "00010000"  # flags in /proc/net/unix
 SOURCE = ("--source", "sim:idle,cpus=4,speed=10", "--sample", "100ms")
 
 
@@ -40,7 +40,7 @@ def large(seq: int) -> wire.Frame:
 
 
 def received(peer: socket.socket) -> list[wire.Message]:
-    """All messages that are in the socket now."""
+    """All messages currently in the socket."""
     decoder = wire.Decoder()
     results: list[wire.Message] = []
     peer.setblocking(False)
@@ -67,7 +67,7 @@ async def played() -> AsyncIterator[Readers]:
         readers.close()
 
 
-async def test_a_late_reader_gets_hello_and_lasting_notes_first() -> None:
+async def test_a_late_reader_first_gets_hello_and_persistent_notes() -> None:
     async with played() as readers:
         taken = wire.Note("taken", 5, data={"cpus": [1], "counters": ["ref"]})
         for message in (HELLO, taken, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
@@ -103,8 +103,8 @@ async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> Non
     assert (hello.topology[0].core, hello.topology[0].l3) == (7, 3)
 
 
-async def test_hello_is_unchanged_after_a_sleep() -> None:
-    """Frames count the sleep from that hello on."""
+async def test_hello_is_unchanged_after_a_suspend() -> None:
+    """Frames contain the suspended time since that hello."""
 
     async with played() as readers:
         slept = wire.Frame(1, 10**9, frame(1).blocks, records={"asleep_ns": 5 * 10**9})
@@ -147,7 +147,7 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
         assert frames[-1].lost == 100 - len(frames) > 0
 
 
-async def test_a_reader_that_leaves_is_forgotten_and_the_last_one_is_noticed() -> None:
+async def test_a_leaving_reader_is_removed_and_the_last_one_is_noticed() -> None:
     async with played() as readers:
         readers.take(HELLO)
         with pair(readers):
@@ -156,7 +156,7 @@ async def test_a_reader_that_leaves_is_forgotten_and_the_last_one_is_noticed() -
         assert (len(readers), readers.has_none.is_set()) == (0, True)
 
 
-async def test_readers_are_bounded() -> None:
+async def test_the_number_of_readers_is_limited() -> None:
     async with played() as readers:
         with contextlib.ExitStack() as stack:
             for _ in range(MAX_READERS):
@@ -177,7 +177,7 @@ async def test_input_from_a_reader_is_ignored() -> None:
 
 
 def listens(path: Path) -> bool:
-    """Whether one can connect. A socket has its name a moment earlier."""
+    """Whether it accepts connections. The path of a socket exists a moment earlier."""
     rows = Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()
     return any(row.endswith(f" {path}") and row.split()[3] == LISTENS for row in rows)
 
@@ -189,7 +189,7 @@ def server(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-def test_stat_and_record_read_what_is_served(tmp_path: Path) -> None:
+def test_stat_and_record_can_attach_to_a_server(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with server(path) as process:
         result = runs_here("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
@@ -211,14 +211,14 @@ def test_stat_and_record_read_what_is_served(tmp_path: Path) -> None:
         wait_for(lambda: not Path(f"/proc/{probe}").exists(), "the probe ends")
 
 
-def test_a_probe_that_cannot_start_is_reported_at_once(tmp_path: Path) -> None:
+def test_a_probe_that_cannot_start_is_reported_immediately(tmp_path: Path) -> None:
     with server(tmp_path / "s", "--source", "sim:nonsense") as process:
         assert process.wait(MAX_WAIT_S) == 2
         assert process.stderr
         assert b"nonsense" in process.stderr.read()
 
 
-def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "IDLE_S", 0.2)
     starts: list[int] = []
     again = probe_stream.spawn
@@ -231,7 +231,7 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "s"
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
-    others = {*children(os.getpid())}  # of tests before this one
+    others = {*children(os.getpid())}  # from other tests
 
     def rests() -> bool:
         return bool(starts) and others.issuperset(children(os.getpid()))
@@ -256,7 +256,7 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
     asyncio.run(asyncio.wait_for(play(), MAX_WAIT_S))
 
 
-def test_a_reader_that_comes_while_the_probe_ends_gets_one_hello(
+def test_a_reader_that_connects_while_the_probe_ends_gets_one_hello(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "IDLE_S", 0.2)
@@ -303,6 +303,8 @@ def test_a_reader_that_comes_while_the_probe_ends_gets_one_hello(
         (("serve", "--socket", "/x", "--group", "no-such-group"), 2, "no such group"),
     ],
 )
-def test_mistakes_are_reported(arguments: tuple[str, ...], status: int, text: str) -> None:
+def test_mistakes_are_reported_with_one_message(
+    arguments: tuple[str, ...], status: int, text: str
+) -> None:
     result = runs_here(*arguments)
     assert (result.returncode, text in result.stderr) == (status, True), result.stderr

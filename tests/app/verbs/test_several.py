@@ -1,4 +1,5 @@
-"""Several machines at once: a file each, a window each around a command, none stops another."""
+"""Several machines at once: a file and a time window for each; failures of one do not affect
+others."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
     return hosts
 
 
-def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
+def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
     result = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert result.returncode == 0, result.stderr
     results = {}
@@ -55,7 +56,7 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
             assert [type(message) for message in recording.messages()].count(wire.Note) == 1
 
 
-def test_a_broken_recording_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
+def test_a_broken_recording_does_not_stop_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
     hosts.set("me@n2", "refused")
     result = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
     assert result.returncode == 1
@@ -73,7 +74,7 @@ def test_lines_of_stat_name_their_machine(hosts: fake_ssh.Hosts) -> None:
         assert sorted(whose) == sorted(["n1", "me@n2"] * each)
 
 
-def test_all_machines_failed_with_one_status(hosts: fake_ssh.Hosts) -> None:
+def test_machines_that_failed_alike_end_with_their_status(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "noname")
     assert runs_here("stat", *HOSTS, "-n", "1").returncode == 3
@@ -85,9 +86,9 @@ COMMAND = (
 )
 
 
-def test_the_window_holds_the_command_on_each(hosts: fake_ssh.Hosts) -> None:
-    """The machines are this one under other names: its clock shows whether the windows, which are
-    found without it, contain the times that the command prints."""
+def test_the_window_of_each_machine_contains_the_command(hosts: fake_ssh.Hosts) -> None:
+    """All machines are this one under other names: its clock shows whether the windows, found
+    without using it, contain the times printed by the command."""
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "other")
     kept = hosts.path.parent / "kept"
@@ -103,8 +104,8 @@ def test_the_window_holds_the_command_on_each(hosts: fake_ssh.Hosts) -> None:
         assert end["first_ns"][1] <= first_ns < last_ns <= end["last_ns"][0]
 
 
-def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
-    """Only lengths: the window there is longer than the run by the slack reported."""
+def test_clocks_of_other_machines_are_not_compared(hosts: fake_ssh.Hosts) -> None:
+    """Only lengths are: the remote window exceeds the run by the reported slack."""
     hosts.set("n1", "other")
     out = hosts.path.parent / "out"
     result = runs_here(
@@ -129,7 +130,7 @@ def test_an_older_probe_has_no_window(hosts: fake_ssh.Hosts) -> None:
     assert (printed["slack_s"], printed["first_samples"]) == (None, None)
 
 
-def test_the_status_of_the_command_is_returned_and_a_lost_machine_reported(
+def test_the_status_of_the_command_is_kept_if_a_machine_is_lost(
     hosts: fake_ssh.Hosts,
 ) -> None:
     for host in ("n1", "n3"):
@@ -143,7 +144,7 @@ def test_the_status_of_the_command_is_returned_and_a_lost_machine_reported(
     assert result.returncode == 1
 
 
-def test_no_command_starts_without_a_machine(hosts: fake_ssh.Hosts) -> None:
+def test_the_command_does_not_start_without_a_machine(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "refused")
     result = runs_here("stat", *HOSTS, "--", "echo", "it ran")
@@ -152,13 +153,13 @@ def test_no_command_starts_without_a_machine(hosts: fake_ssh.Hosts) -> None:
 
 
 @pytest.mark.parametrize("verb", ["live", "doctor", "topology", "serve"])
-def test_other_verbs_take_one(verb: str) -> None:
+def test_other_verbs_accept_one_machine(verb: str) -> None:
     result = runs_here(verb, *HOSTS)
     assert result.returncode == 2
     assert "one --host" in result.stderr
 
 
-def test_names_of_machines_are_safe_as_names_of_files(tmp_path: Path) -> None:
+def test_names_of_machines_are_safe_file_names(tmp_path: Path) -> None:
     wild = ["../../etc/x", "a/b", "a:b", ".x", "---", "ü" * 300, "[::1]"]
     result = headless.paths(tmp_path, wild)
     assert len({*result}) == len(wild)

@@ -1,4 +1,4 @@
-"""When `perftop stat` ends, also if its output cannot be written, and repeated runs."""
+"""`perftop stat`: its end, unwritable output, and repeated runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from perftop.verbs.stat import Stat
 MS = 1_000_000
 
 
-def test_samples_slightly_early_end_their_interval() -> None:
-    """Intervals of 200 ms, twice that in all, samples of 100: each second one comes 1 us early."""
+def test_slightly_early_samples_end_their_interval() -> None:
+    """Intervals of 200 ms, two of them, and samples of 100 ms: each second one is 1 us early."""
     hello = made.hello([made.REF])
     times = [50 * MS, 150 * MS, 250 * MS - 1000, 350 * MS, 450 * MS - 1000]
 
@@ -55,10 +55,8 @@ def test_samples_slightly_early_end_their_interval() -> None:
         (True, False, ["episode"]),
     ],
 )
-def test_an_episode_that_still_runs_is_printed_once(
-    json_: bool, lines: bool, told: list[str]
-) -> None:
-    """As text when it begins, or at the end if only that is printed."""
+def test_a_running_episode_is_printed_once(json_: bool, lines: bool, told: list[str]) -> None:
+    """In text output at its start, or at the end if only that is printed."""
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
     printer = Stat(cli._parse_arguments(["stat", *(["--json"] if json_ else [])]))
     printer.out, printer._lines = io.StringIO(), lines
@@ -76,7 +74,7 @@ JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
 
 
 @pytest.mark.parametrize("verb", ["stat", "why"])
-def test_a_full_disk_leaves_the_status_of_the_command(verb: str) -> None:
+def test_a_full_disk_keeps_the_status_of_the_command(verb: str) -> None:
     result = runs_here(verb, "-o", "/dev/full", *JOB)
     assert result.returncode == 3
     assert "cannot write /dev/full: No space left on device" in result.stderr
@@ -85,7 +83,7 @@ def test_a_full_disk_leaves_the_status_of_the_command(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["stat", "why"])
-def test_a_reader_that_has_gone_leaves_the_status_of_the_command(verb: str) -> None:
+def test_a_closed_output_keeps_the_status_of_the_command(verb: str) -> None:
     with subprocess.Popen(argv(verb, *JOB), stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         process.stderr.close()
@@ -98,11 +96,12 @@ def test_a_reader_that_has_gone_leaves_the_status_of_the_command(verb: str) -> N
 SOURCE = "--source=sim:steady,cpus=2,speed=max"
 
 
-def test_each_run_is_measured_and_the_first_failure_is_the_status(
+def test_each_run_is_measured_and_the_first_failure_gives_the_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command ends with how often it was run before: 0 in the warm-up, then 1 and 2. What it
-    finds of signals is the same each time, although perftop ignores some at the end of a run."""
+    """The status of the command is the number of its previous runs: 0 in the warm-up, then 1 and 2.
+    Its signal dispositions are always the same, although perftop ignores some signals at the end of
+    a run."""
     out, seen = tmp_path / "runs.json", tmp_path / "seen"
     seen.write_text("")
     code = f'n=$(wc -c <"{seen}"); printf x >>"{seen}"; exit $n'
@@ -131,7 +130,7 @@ def test_the_first_failure_ends_the_series(
     assert (runs["runs"], runs["failed"], runs["status"]) == (1, 1, 1)
 
 
-def test_two_commands_run_in_turn_and_are_compared(
+def test_two_commands_run_alternately_and_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, seen = tmp_path / "runs.json", tmp_path / "seen"
@@ -152,7 +151,7 @@ def test_two_commands_run_in_turn_and_are_compared(
     assert "2 runs a side" in capsys.readouterr().err
 
 
-def test_a_command_that_fails_in_turn_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_alternate_command_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["stat", "-r", "2", "--keep-failed", SOURCE, "-A", "true", "-B", "false"]
     assert cli.main(words) == 1
     printed = capsys.readouterr().err
@@ -160,10 +159,10 @@ def test_a_command_that_fails_in_turn_is_not_compared(capsys: pytest.CaptureFixt
     assert "verdict" not in printed
 
 
-def test_a_signal_that_ends_the_command_ends_the_series(
+def test_a_signal_that_ended_the_command_ends_the_series(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The run that was cut short does not count."""
+    """The interrupted run does not count."""
     code = f'printf x >>"{tmp_path}/seen"; grep -q xx "{tmp_path}/seen" && kill -TERM $$; true'
     out = tmp_path / "runs.json"
     line = ["stat", "-r", "3", SOURCE, "--json", "-o", str(out), "--", "sh", "-c", code]

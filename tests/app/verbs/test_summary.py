@@ -1,4 +1,4 @@
-"""`perftop summary` of recordings of simulated machines: whole, by mark, and a part."""
+"""`perftop summary` of recordings of simulated machines: complete, by mark, and in part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perftop.verbs import why
 
 SPEC = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 MARKS = {2.0: "load", 7.95: "solve", 12.15: "store"}
-"""Seconds after the start; the drop fills the second phase."""
+"""Seconds after the start; the drop covers the second phase."""
 SHARE = 620 / 3500
 BY_MARK = ("--by", "mark")
 
@@ -47,7 +47,7 @@ def phases(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> dict[s
     return {line["label"]: line for line in map(json.loads, lines)}
 
 
-def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_phases_begin_at_marks(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = phases(capsys, recording, *BY_MARK)
     assert [*result] == ["load", "solve", "store", "whole"]
     lost = [result[name]["lost_to_causes_ratio"] for name in ("load", "solve", "store")]
@@ -62,14 +62,14 @@ def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[
     assert joules < result["whole"]["energy_j"], "what is before the first mark is left out"
 
 
-def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_can_be_summarised(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = phases(capsys, recording, "--from", "9s", "--to", "11s")["whole"]
     assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
     assert line["lost_to_causes_ratio"] == pytest.approx(SHARE, rel=0.02)
     assert "lost_ratio" not in line, "that of `machine` is without waits of tasks"
 
 
-def test_marks_before_the_part_begin_no_phase(
+def test_marks_before_the_part_do_not_begin_phases(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = phases(capsys, recording, *BY_MARK, "--from", "5s", "--to", "14s")
@@ -77,7 +77,7 @@ def test_marks_before_the_part_begin_no_phase(
 
 
 @pytest.mark.parametrize("more", [(), ("--by", "mark")])
-def test_text_fits_and_begins_with_the_answer(
+def test_text_fits_and_starts_with_the_result(
     recording: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
     lines = printed(capsys, recording, *more)
@@ -86,7 +86,7 @@ def test_text_fits_and_begins_with_the_answer(
     assert any(line.startswith("clock") for line in lines)
 
 
-def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_many_phases_have_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hello, result = messages(SPEC, 100)
     timed: list[wire.Message] = []
     for i, message in enumerate(result):
@@ -98,10 +98,10 @@ def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
-def test_a_phase_that_begins_within_an_episode_names_its_culprit(
+def test_a_phase_that_begins_during_an_episode_names_its_culprit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It runs from 8 to 18 s; headings and long names do not touch their neighbours."""
+    """The episode lasts from 8 to 18 s; headings and long names do not touch others."""
     marks = {1.0: "one", 6.0: "two", 12.0: "a-phase-with-a-long-name", 16.0: "four"}
     path = exported.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
     lines = printed(capsys, path, *BY_MARK)
@@ -137,7 +137,7 @@ def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
 def test_a_recording_without_samples_is_reported(
     tmp_path: Path, end: bool, status: int, why: str
 ) -> None:
-    """Nobody has asked for a time."""
+    """No time was requested."""
     hello, first, *_ = _flat()
     assert isinstance(hello, wire.Hello)
     assert isinstance(first, wire.Frame)
@@ -152,10 +152,10 @@ def _flat() -> list[wire.Message]:
     return [hello, *result]
 
 
-def test_times_of_day_are_those_of_the_clock_after_a_suspend(
+def test_times_of_day_are_right_after_a_suspend(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The machine sleeps for an hour after 5 of 20 s; the raw clock stands still meanwhile."""
+    """The machine is suspended for an hour after 5 of 20 s; the raw clock stops meanwhile."""
     hello, played = messages(SPEC.removeprefix("sim:"), 200)
     slept_ns, wakes_ns = 3600 * 10**9, hello.raw_ns + 5 * 10**9
     slept = [
@@ -180,7 +180,7 @@ def test_times_of_day_are_those_of_the_clock_after_a_suspend(
 
 
 @pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
-def test_the_next_day_has_as_many_hours_as_the_clock_says(
+def test_the_length_of_a_day_depends_on_clock_changes(
     month: int, day: int, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")

@@ -1,4 +1,4 @@
-"""The drawing of `perftop topology`. Rows are written out here, not read by perfprobe."""
+"""The drawing of `perftop topology`, from rows written by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def xeon() -> list[Row]:
     return [row(n, n % 48 // 24, n % 24, [n % 48, n % 48 + 48]) for n in range(96)]
 
 
-def test_two_packages() -> None:
+def test_two_packages_are_drawn() -> None:
     assert draw(xeon()) == [
         "2 packages · 48 cores · 96 CPUs · 2 threads a core · 2 NUMA nodes",
         "├─ package 0   24 cores   48 CPUs",
@@ -52,7 +52,7 @@ def test_two_packages() -> None:
     ]
 
 
-def test_ascii() -> None:
+def test_topology_can_be_drawn_in_ascii() -> None:
     lines = draw(xeon(), unicode=False)
     assert all(line.isascii() for line in lines)
     assert lines[:3] == [
@@ -62,7 +62,7 @@ def test_ascii() -> None:
     ]
 
 
-def test_hybrid_types_are_distinguished() -> None:
+def test_hybrid_core_types_are_distinguished() -> None:
     cpus = [row(n, 0, n // 2 * 4, [n - n % 2, n - n % 2 + 1], type="P") for n in range(16)]
     cpus += [row(n, 0, n + 16, [n], type="E") for n in range(16, 32)]
     cpus += [row(n, 0, n + 32, [n], type="L", l3=None) for n in (32, 33)]
@@ -76,7 +76,7 @@ def test_hybrid_types_are_distinguished() -> None:
     ]
 
 
-def test_cpus_that_are_off() -> None:
+def test_offline_cpus_are_marked() -> None:
     cpus = [row(n, 0, n % 4, [n % 4, n % 4 + 4]) for n in (0, 2, 3, 4, 6)]
     cpus += [row(1, 0, 1, [1]), off(5), off(7)]
     cpus[2]["siblings"] = [3]
@@ -89,7 +89,7 @@ def test_cpus_that_are_off() -> None:
     ]
 
 
-def test_dies_and_nodes_within_a_package() -> None:
+def test_dies_and_nodes_are_drawn_within_a_package() -> None:
     cpus = [row(n, 0, n % 4, [n], die=n // 4, l3=n // 4, node=n // 2) for n in range(8)]
     assert draw(cpus) == [
         "1 package · 2 dies · 8 cores · 8 CPUs · 1 thread a core · 2 L3 caches · 4 NUMA nodes",
@@ -105,7 +105,7 @@ def test_dies_and_nodes_within_a_package() -> None:
     ]
 
 
-def test_even_and_odd_packages() -> None:
+def test_cpus_alternating_between_packages_are_folded() -> None:
     cpus = [row(n, n % 2, n % 16 // 2, [n % 16, n % 16 + 16]) for n in range(32)]
     assert draw(cpus)[2] == "│  └─ L3 0   node 0   cores 0-7   cpus 0-14:1/2 + 16-30:1/2"
 
@@ -119,13 +119,13 @@ def test_irregular_cores_are_listed_one_by_one() -> None:
     ]
 
 
-def test_core_ids_out_of_order_are_listed_too() -> None:
+def test_core_ids_out_of_order_are_listed_one_by_one() -> None:
     ids = (0, 4, 1, 3)  # "cores 0-1,3-4   cpus 0-3" would pair CPU 1 with core 1
     lines = draw([row(n, 0, ids[n], [n]) for n in range(4)])
     assert lines[-1].strip() == "└─ core 0: 0   core 4: 1   core 1: 2   core 3: 3"
 
 
-def test_hundreds_of_packages_of_one_core() -> None:
+def test_hundreds_of_packages_of_one_core_are_folded() -> None:
     assert draw([row(n, n, 0, [n], node=0) for n in range(1024)]) == [
         "1024 packages · 1024 cores · 1024 CPUs · 1 thread a core · 1 NUMA node",
         "└─ packages 0-1023, a core each   1024 cores   1024 CPUs",
@@ -153,7 +153,7 @@ def test_a_kernel_without_ids_gives_a_plain_list() -> None:
 
 
 def expand(text: str) -> list[int]:
-    """The numbers in the text of ranges(), parsed by other code."""
+    """The numbers in the text of ranges(), parsed independently."""
     results: list[int] = []
     for part in filter(None, text.split(",")):
         span, _, stride = part.partition(":1/")
@@ -163,7 +163,7 @@ def expand(text: str) -> list[int]:
 
 
 @given(st.sets(st.integers(0, 200)))
-def test_ranges_say_all_and_nothing_else(numbers: set[int]) -> None:
+def test_ranges_contain_exactly_the_given_numbers(numbers: set[int]) -> None:
     assert expand(ranges(numbers, strides=True)) == sorted(numbers)
 
 
@@ -180,6 +180,6 @@ ROWS = st.fixed_dictionaries(
 
 
 @given(st.lists(ROWS, max_size=30, unique_by=lambda r: str(r["cpu"])))
-def test_any_rows_are_drawn(cpus: list[Row]) -> None:
+def test_any_rows_can_be_drawn(cpus: list[Row]) -> None:
     lines = draw(cpus)
     assert all(line and line == line.rstrip() and "\xa0" not in line for line in lines)

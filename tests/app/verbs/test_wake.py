@@ -1,4 +1,4 @@
-"""`perftop wake`: its answer as text, from an answer of the probe."""
+"""The text output of `perftop wake`, from a response of the probe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METAL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_the_answer_comes_first_and_says_what_it_means(width: int) -> None:
+def test_the_result_comes_first_with_its_meaning(width: int) -> None:
     lines = instruments.wake_lines(METAL, width)
     assert max(map(len, lines)) <= width
     assert (
@@ -52,9 +52,9 @@ def test_the_answer_comes_first_and_says_what_it_means(width: int) -> None:
         ({"waker": None, "waker_why": "one core only"}, "No wake-up from another CPU: one core"),
     ],
 )
-def test_what_the_costs_do_not_show_is_said(changes: dict[str, Any], said: str) -> None:
+def test_limits_of_the_measurement_are_reported(changes: dict[str, Any], said: str) -> None:
     assert said in " ".join(" ".join(instruments.wake_lines(METAL | changes, 80)).split())
 
 
-def test_the_json_is_as_described() -> None:
+def test_the_json_matches_its_documentation() -> None:
     assert not list(json_page.object_faults(json.loads(json.dumps(METAL)), "wake", "wake"))

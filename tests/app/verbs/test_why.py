@@ -1,4 +1,4 @@
-"""`perftop why` as a user runs it: where its answer goes, and how it ends."""
+"""`perftop why` as a program: its output and exit status."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
 
 
-def test_one_sample_is_too_little(tmp_path: Path) -> None:
-    """Silence could be taken for: nothing was found."""
+def test_a_single_sample_is_not_enough(tmp_path: Path) -> None:
+    """Empty output would look like "no cause"."""
     path = tmp_path / "recording"
     played = exported.messages("sim:idle,cpus=2", 1)
     exported.record(path, played[:2])
@@ -54,7 +54,7 @@ def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path)
         assert "seen" in printed
 
 
-def test_a_recording_and_a_command_do_not_go_together(tmp_path: Path) -> None:
+def test_a_recording_and_a_command_are_exclusive(tmp_path: Path) -> None:
     result = runs_here("why", str(tmp_path), "--", "true")
     assert result.returncode == 2
     assert "not both" in result.stderr
