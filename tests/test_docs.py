@@ -78,7 +78,7 @@ def test_every_command_is_understood(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "printed"), shown_texts(ALL), ids=lambda text: text.splitlines()[0]
 )
-def test_examples_print_what_is_shown(
+def test_examples_print_the_output_shown(
     line: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(shlex.split(line)[1:]) == 0

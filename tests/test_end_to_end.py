@@ -114,7 +114,7 @@ def proc_stat_busy(cpu: int) -> tuple[int, int]:
     return sum(fields) - fields[3] - fields[4] - fields[7], sum(fields)
 
 
-def test_utilisation_agrees_with_the_kernel_and_a_job_is_no_neighbour_of_itself() -> None:
+def test_utilisation_agrees_with_the_kernel_and_a_job_is_not_its_own_neighbour() -> None:
     cpu = max(os.sched_getaffinity(0))
     with burning_cpu(cpu, "pt-alone") as alone:
         before = proc_stat_busy(cpu)

@@ -119,7 +119,7 @@ def test_the_app_reads_each_key_in_the_scope_of_the_table() -> None:
     }
 
 
-def test_sources_send_what_the_table_lists() -> None:
+def test_sources_send_the_keys_of_the_table() -> None:
     sent: dict[str, set[Row]] = defaultdict(set)
     for scenario in ("steady", "license", "throttle", "hybrid"):
         for block in messages(f"sim:{scenario}", 0, 50_000_000)[0].blocks:

@@ -94,7 +94,7 @@ FAILING = {
 }  # fmt: skip
 """The ways in which writes fail, each with a word of the error message."""
 EARLY = ("eio@0", "eio@5000", "enospc@0", "enospc@100", "enospc@5000")
-"""The ways that leave less room than the start of a recording needs: there is no recording, and no
+"""The ways that leave less space than the start of a recording needs: there is no recording, and no
 command is started."""
 HARMLESS = ("short", "eintr", "fsync")
 FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")

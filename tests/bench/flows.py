@@ -82,7 +82,7 @@ def to_a_sentence() -> Flow:
     with TemporaryDirectory() as directory:
         path = write_recording(Path(directory) / "drop.perftop", hello, result)
         with contextlib.redirect_stdout(io.StringIO()):
-            cli.main(["why", str(path)])  # imports modules, whose bodies are no part of the flow
+            cli.main(["why", str(path)])  # imports modules, whose bodies are not counted
             with followed() as flow:
                 cli.main(["why", str(path)])
     return flow

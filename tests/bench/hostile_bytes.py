@@ -94,7 +94,7 @@ class Listener(threading.Thread):
                         length = 0
 
 
-def awaited(listener: Listener, length: int, least: int = 2) -> bool:
+def wait_for_batches(listener: Listener, length: int, least: int = 2) -> bool:
     """Waits for at least `least` batches, the last two of this length. Returns whether they
     arrived."""
     end_s = time.monotonic() + LIMIT_S
@@ -105,7 +105,7 @@ def awaited(listener: Listener, length: int, least: int = 2) -> bool:
     return True
 
 
-def poured(process: subprocess.Popen[bytes], count: int, rng: random.Random) -> None:
+def send_lines(process: subprocess.Popen[bytes], count: int, rng: random.Random) -> None:
     assert process.stdin
     sent, text = 0, b""
     while sent < count:
@@ -129,16 +129,16 @@ def orders(count: int, rng: random.Random) -> bool:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdout
         listener = Listener(process.stdout.fileno())
-        wrong += ["no batches"] * (not awaited(listener, BATCH))
+        wrong += ["no batches"] * (not wait_for_batches(listener, BATCH))
         before_mb = terminal.rss_mb(process.pid)
-        poured(process, count, rng)
-        wrong += ["other batches"] * (not awaited(listener, BATCH))
+        send_lines(process, count, rng)
+        wrong += ["other batches"] * (not wait_for_batches(listener, BATCH))
         more_mb = terminal.rss_mb(process.pid) - before_mb
         wrong += [f"{more_mb:.1f} MB more"] * (more_mb > MOST_MORE_MB)
         assert process.stdin
         process.stdin.write(b"batch %d\n" % (ORDERED * SAMPLE_NS))
         process.stdin.flush()
-        wrong += ["a real order does not count"] * (not awaited(listener, ORDERED))
+        wrong += ["a real order does not count"] * (not wait_for_batches(listener, ORDERED))
         process.stdin.close()
         listener.join(LIMIT_S)
         status = process.wait(LIMIT_S)
@@ -178,10 +178,12 @@ def served(count: int, rng: random.Random) -> bool:
         with socket.socket(socket.AF_UNIX) as good:
             good.connect(str(path))
             listener = Listener(good.fileno())
-            wrong += ["no frames"] * (not awaited(listener, 1))
+            wrong += ["no frames"] * (not wait_for_batches(listener, 1))
             before_mb = terminal.rss_mb(server.pid)
             sent = written(path, count, rng)
-            wrong += ["other batches"] * (not awaited(listener, 1, len(listener.batches) + 50))
+            wrong += ["other batches"] * (
+                not wait_for_batches(listener, 1, len(listener.batches) + 50)
+            )
             more_mb = terminal.rss_mb(server.pid) - before_mb
             wrong += [f"{more_mb:.1f} MB more"] * (more_mb > MOST_MORE_MB)
             server.terminate()

@@ -197,7 +197,7 @@ def beside(client: Client, address: Address, seconds: float, seed: int, honest: 
         return int(report.read() or -1)
 
 
-def tried(name: str, client: Client, seconds: float, seed: int) -> bool:
+def run_client(name: str, client: Client, seconds: float, seed: int) -> bool:
     with exporter(*SOURCE, "--listen", "127.0.0.1:0") as running:
         host, port = running.where.partition("/")[0].split(":")
         honest, pid = Honest(running), running.process.pid
@@ -229,7 +229,7 @@ def _own_s(honest: Honest) -> float:
 
 
 def main(seconds: float = 10.0, seed: float = 1) -> int:
-    good = [tried(name, client, seconds, int(seed)) for name, client in KINDS.items()]
+    good = [run_client(name, client, seconds, int(seed)) for name, client in KINDS.items()]
     return 0 if all(good) else 1
 
 

@@ -53,7 +53,7 @@ def killed(path: Path, kind: str, rng: random.Random) -> None:
     os.waitpid(pid, 0)
 
 
-def found(path: Path) -> tuple[str, int]:
+def check_recording(path: Path) -> tuple[str, int]:
     """Returns the fault of a recording in a word, and its number of frames."""
     if not path.exists():
         return "NO FILE", 0
@@ -80,7 +80,7 @@ def main(count: int, seed: int) -> int:
         for turn in range(count * (at + 1) // len(KINDS) - count * at // len(KINDS)):
             path = directory / f"{at}-{turn}"
             killed(path, kind, rng)
-            word, held = found(path)
+            word, held = check_recording(path)
             outcomes[word] += 1
             frames += held
             if word in {"whole", "torn", "no hello"}:

@@ -68,7 +68,7 @@ def family(pid: int) -> dict[str, int]:
     return {}
 
 
-def grown(trail: Sequence[Held]) -> str:
+def growth(trail: Sequence[Held]) -> str:
     """Returns what has grown in these samples of a process; '' if nothing has."""
     quarter = len(trail) // 4
     if not quarter:
@@ -105,7 +105,7 @@ class Run:
         """Prints the result of the run. Returns whether it passed."""
         bad = [trouble] if trouble else []
         for what, trail in self._trails.items():
-            more = grown(trail)
+            more = growth(trail)
             bad += [more] if more else []
             most = Held(*map(max, zip(*trail, strict=True)))
             print(f"{self.name}, {what}: {'NOT FLAT: ' + more if more else 'flat'}; "

@@ -110,7 +110,7 @@ def mapped(rng: random.Random, depth: int) -> bytes:
     return bytes([0x80 | len(pairs)]) + b"".join(key + value(rng, depth + 1) for key in pairs)
 
 
-def grown(hello: wire.Hello, rng: random.Random) -> bytes:
+def random_stream(hello: wire.Hello, rng: random.Random) -> bytes:
     """Returns a hello and messages after it: complete messages and packed messages, with arbitrary
     content."""
     out = [wire.encode(hello)]
@@ -187,7 +187,7 @@ def main(count: int, seed: int) -> int:
     whole += [wire.encode(hello) + b"".join(map(wire.encode, report)) for hello, report in streams]
     begun = [(data, len(wire.encode(hello))) for data, hello in zip(whole, 2 * hellos, strict=True)]
     faults = sent("mutation", lambda: mutant(*rng.choice(begun), rng), count // 2, into)
-    faults += sent("grammar", lambda: grown(rng.choice(hellos), rng), count // 2, into)
+    faults += sent("grammar", lambda: random_stream(rng.choice(hellos), rng), count // 2, into)
     print(f"{faults} faults, in {into}" if faults else "no faults")
     return 1 if faults else 0
 

@@ -31,7 +31,7 @@ class Model:
     width: int = 48
     threads: int = 2
     any_thread: bool = False
-    full_width: bool = True  # PERF_CAPABILITIES says so, 0x4C1 exists
+    full_width: bool = True  # reported by PERF_CAPABILITIES; 0x4C1 exists
     leaf15: tuple[int, int, int] = (0, 0, 0)  # EAX, EBX, ECX
     mperf_shift: int = 0
     limit_reasons: int = 0  # address

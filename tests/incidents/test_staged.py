@@ -1,9 +1,9 @@
-"""Faults that are staged on this machine: what `why -- CMD` says of them, against a truth that is
-known without perftop: the signals that were sent, the mask, the counts of the kernel, and the
-schedstat of the victim.
+"""Compares the report of `why -- CMD` on problems caused on this machine with a truth that is known
+without perftop: the signals that were sent, the mask, the counts of the kernel, and the schedstat
+of the victim.
 
 The job runs in a control group with so many shares that other load can hardly disturb it. Some
-cases run each day, beside other tests; all the others run at night, alone.
+cases run each day, beside other tests; the others run at night, alone.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ def nightly(test: Any) -> Any:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the victim's schedstat and /proc/stat said."""
+    """Times from the victim's schedstat and /proc/stat."""
 
     run_s: float
     wait_s: float
     softirq_s: float
-    """Time of its CPU."""
+    """Softirq time of its CPU."""
     longest_s: float
     """Longest time without running."""
 
@@ -172,7 +172,7 @@ class Stage:
         return answer
 
     def why_victim(self) -> tuple[dict[str, Any], Truth]:
-        """The answer on a victim that wants one CPU, and what its schedstat said."""
+        """The answer for a victim that needs one CPU, and the times from its schedstat."""
         path = self.directory / "truth"
         answer = self.why(f"exec {self.program(VICTIM, 'victim')} {self.cpu} {path}")
         return answer, Truth(*(int(word) / 1e9 for word in path.read_text().split()))
@@ -214,7 +214,7 @@ def counts(path: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     "nested", [False, pytest.param(True, marks=NIGHTLY)], ids=["own", "ancestor's"]
 )
-def test_a_quota_takes_what_the_kernel_counts(stage: Stage, nested: bool) -> None:
+def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: bool) -> None:
     limited = stage.group("cpu")
     (limited / "cpu.cfs_quota_us").write_text("20000")
     inner = limited
@@ -279,7 +279,9 @@ def test_an_unrelated_task_on_the_cpu_takes_half(stage: Stage) -> None:
     ("kind", "least"), [("nice -n -10", 0.8), ("chrt -f 10", 0.1), ("", 0.1)],
     ids=["a hog of a higher weight", "a real-time hog", "pulses"],
 )  # fmt: skip
-def test_a_hog_takes_what_the_victim_waited(stage: Stage, kind: str, least: float) -> None:
+def test_the_loss_to_a_hog_is_the_victims_waiting_time(
+    stage: Stage, kind: str, least: float
+) -> None:
     text = HOG if kind.startswith("nice") else PULSES
     is_real_time = kind.startswith("chrt")  # groups need a budget of their own for that
     command = f"{kind} {stage.program(text, 'hog')} {stage.cpu}"
@@ -316,7 +318,7 @@ def test_a_storm_of_short_processes_is_named_by_its_parent(stage: Stage) -> None
 
 
 @nightly
-def test_softirqs_take_what_the_kernel_counts(stage: Stage) -> None:
+def test_the_loss_to_softirqs_matches_the_kernels_count(stage: Stage) -> None:
     spread = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
     others = sorted(os.sched_getaffinity(0) - {stage.cpu})
     if not others or not os.access(spread, os.W_OK):
@@ -340,7 +342,7 @@ def test_softirqs_take_what_the_kernel_counts(stage: Stage) -> None:
 
 
 @nightly
-def test_a_memory_limit_takes_what_the_kernel_counts(stage: Stage) -> None:
+def test_the_loss_to_a_memory_limit_matches_the_kernels_count(stage: Stage) -> None:
     limited, unified = stage.group("memory"), stage.group("unified")
     pressure = unified / "memory.pressure"
     if not pressure.exists():

@@ -56,7 +56,7 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
         int rc = pp_idle_read(idle, CORE, &s);
 
         CHECK(rc == 0 || rc == -EAGAIN);
-        CHECK(rc || start + total(&s) + 1000 >= before); /* its clock may be a little behind */
+        CHECK(rc || start + total(&s) + 1000 >= before); /* its clock may lag slightly */
         CHECK(rc || start + total(&s) <= now_ns() + 1000);
     }
     stop = 1;

@@ -46,7 +46,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
 
 
 @pytest.mark.parametrize(
-    ("redirected", "words", "status", "said"),
+    ("redirected", "words", "status", "expected"),
     [
         ("1>/dev/full", "topology", 1, "cannot write stdout: No space left on device"),
         ("1>&-", "topology", 1, "stdout is closed"),
@@ -56,14 +56,14 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
     ],
 )
 def test_failures_are_named_in_one_line(
-    redirected: str, words: str, status: int, said: str
+    redirected: str, words: str, status: int, expected: str
 ) -> None:
     line = f"{sys.executable} -m perfprobe {words} {redirected}"
     result = subprocess.run(
         ["sh", "-c", line], capture_output=True, text=True, input="", timeout=60, check=False
     )
     assert (result.returncode, result.stderr.count("\n")) == (status, 1)
-    assert said in result.stderr
+    assert expected in result.stderr
 
 
 def test_a_closed_stdin_does_not_end_the_stream() -> None:

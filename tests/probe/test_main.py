@@ -32,7 +32,7 @@ def test_selftest_fails_if_a_counter_is_wrong(
     assert json.loads(capsys.readouterr().out) == {"wrong": wrong}
 
 
-@pytest.mark.parametrize(("line", "status", "told"), [
+@pytest.mark.parametrize(("line", "status", "error"), [
     ("-e contxt-switches", 2, "nearest: context-switches"),
     ("-e page-faults --source os", 2, "only --source auto, perf and sim count events"),
     ("-e page-faults --sysroot /nowhere", 2, "only --source auto, perf and sim count events"),
@@ -45,7 +45,7 @@ def test_selftest_fails_if_a_counter_is_wrong(
 def test_impossible_events(
     line: str,
     status: int,
-    told: str,
+    error: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -53,7 +53,7 @@ def test_impossible_events(
         access, "drop_capabilities", lambda *_: None
     )  # later tests need their capabilities
     assert command.main(["stream", *line.split()]) == status
-    assert told in capsys.readouterr().err
+    assert error in capsys.readouterr().err
 
 
 def test_an_empty_selection_of_cpus_is_reported(

@@ -33,7 +33,7 @@ CALLS = {
 """Numbers of system calls on x86-64."""
 ERRORS = ("EPERM", "ENOSYS")
 USERS = 100_000
-"""The first user ID that belongs to nobody; each process of this program uses another ID."""
+"""The first unused user ID; each process of this program uses another ID."""
 _KEEPCAPS, _NO_NEW_PRIVS, _SECCOMP, _AMBIENT, _FILTER, _RAISE = 8, 38, 22, 47, 2, 2
 _DAC = (1, 2)
 """Capabilities with which the other user can still read and write the files of the tests."""

@@ -167,7 +167,7 @@ def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
     assert (verdict.state, verdict.fix) == ("limited", "start perftop outside the container")
 
 
-def test_every_refusal_names_what_is_lost(tmp_path: Path) -> None:
+def test_every_refusal_names_the_lost_values(tmp_path: Path) -> None:
     """On an empty tree every check fails, and none raises an error."""
     for result in doctor.checks(tmp_path):
         assert result.why

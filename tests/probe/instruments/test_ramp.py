@@ -159,7 +159,7 @@ def test_all_runs_together_take_the_requested_time(isa: str, seconds: float) -> 
     ("Goldmont Plus", None, None), ("unknown (X)", None, None), ("Lunar Lake", "P", None),
     ("Arrow Lake", "P", 3), ("Arrow Lake", "E", None), ("Arrow Lake-U", "P", 3),
 ])  # fmt: skip
-def test_cycles_of_a_step_are_reported_only_where_known(
+def test_cycles_of_a_step_are_reported_only_if_known(
     name: str, core_type: str | None, cycles: int | None
 ) -> None:
     assert ramp.step_cycles(name, core_type) == cycles

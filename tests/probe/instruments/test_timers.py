@@ -298,14 +298,14 @@ def test_a_new_interrupt_source_counts_from_zero() -> None:
     assert row["found"] == "3 on CPU 0: 2 old, 1 new"
 
 
-@pytest.mark.parametrize(("busy", "told"), [(1, []), (3, ["3 % busy"])])
-def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, told: list[str]) -> None:
+@pytest.mark.parametrize(("busy", "reported"), [(1, []), (3, ["3 % busy"])])
+def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, reported: list[str]) -> None:
     idle = [0] * len(proc_counts.FIELDS)
     after = idle.copy()
     after[0], after[proc_counts.IDLE_FIELDS[0]] = busy, 100 - busy
     then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
     rows = disturbance.disturbances_during(0, [1], then, now, Path("/nothing"))
-    assert [row["found"] for row in rows] == told
+    assert [row["found"] for row in rows] == reported
 
 
 def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:

@@ -39,22 +39,22 @@ def played(
 
 @given(messages, st.floats(-1e8, 1e8), st.sampled_from([1.0, 2.0, 24.5, 100.0]))
 def test_the_true_offset_is_within_the_bounds(
-    said: list[tuple[float, float, float]], skew: float, step: float
+    exchange: list[tuple[float, float, float]], skew: float, step: float
 ) -> None:
     """The bounds hold for any duration of the two directions, even if they differ."""
     # Rounding down to whole numbers is another step, of at most one tick.
-    result = bounds(played(said, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
+    result = bounds(played(exchange, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
     assert result is not None
     assert result.low <= skew <= result.high
 
 
 @given(messages, st.floats(-1e8, 1e8))
 def test_bounds_are_as_tight_as_the_shortest_round(
-    said: list[tuple[float, float, float]], skew: float
+    exchange: list[tuple[float, float, float]], skew: float
 ) -> None:
-    result = bounds(played(said, skew, 1.0, (0.0, 0.0)))
+    result = bounds(played(exchange, skew, 1.0, (0.0, 0.0)))
     assert result is not None
-    assert result.high - result.low <= min(there + back for _, there, back in said) + 4
+    assert result.high - result.low <= min(there + back for _, there, back in exchange) + 4
 
 
 @given(messages, messages, st.floats(-1e6, 1e6))

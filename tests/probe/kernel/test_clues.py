@@ -13,7 +13,7 @@ from perfprobe.kernel.clues import KernelLog, settings
 CPUS = "sys/devices/system/cpu"
 
 
-def made(root: Path, **files: str) -> Path:
+def write_tree(root: Path, **files: str) -> Path:
     paths = {
         "policy0": f"{CPUS}/cpufreq/policy0/scaling_governor",
         "policy4": f"{CPUS}/cpufreq/policy4/scaling_governor",
@@ -32,7 +32,7 @@ def made(root: Path, **files: str) -> Path:
 
 
 def test_settings_by_name(tmp_path: Path) -> None:
-    root = made(
+    root = write_tree(
         tmp_path, policy0="powersave", policy4="performance", boost="0",
         mds="Vulnerable: Clear CPU buffers attempted, no microcode", spectre_v2="Mitigation: IBRS",
         huge_pages="always [madvise] never", memory="MemTotal:       16384000 kB\nMemFree: 1 kB",
@@ -60,7 +60,7 @@ def test_missing_settings_are_left_out(tmp_path: Path) -> None:
 
 
 def test_default_settings_are_left_out(tmp_path: Path) -> None:
-    assert settings(made(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
+    assert settings(write_tree(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_default_settings_are_left_out(tmp_path: Path) -> None:
 def test_mitigations_that_slow_system_calls_are_named(
     tmp_path: Path, content: str, costly: str
 ) -> None:
-    root = made(tmp_path, spectre_v2=f"Mitigation: {content}", meltdown="Mitigation: PTI")
+    root = write_tree(tmp_path, spectre_v2=f"Mitigation: {content}", meltdown="Mitigation: PTI")
     wanted = "meltdown: PTI" + (f", spectre_v2: {costly}" if costly else "")
     assert settings(root)["costly_mitigations"] == wanted
 
@@ -100,7 +100,7 @@ def test_groups_with_a_cap_on_memory_bandwidth(
 
 
 def test_values_are_bounded(tmp_path: Path) -> None:
-    assert len(settings(made(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200
+    assert len(settings(write_tree(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200
 
 
 # --- the kernel's log

@@ -74,7 +74,7 @@ def test_no_events_below_a_sysroot(tmp_path: Path) -> None:
     assert open_departures(tmp_path).departed({0}) == set()
 
 
-def test_listening_here_does_not_wait() -> None:
+def test_the_real_socket_does_not_block() -> None:
     departures = open_departures(Path("/"))
     assert departures.departed(set()) == set()
     departures.close()

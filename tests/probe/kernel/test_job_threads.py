@@ -76,7 +76,7 @@ def test_invalid_job_names(text: str) -> None:
         job_threads.wanted_pid(text)
 
 
-def test_disk_waits_are_reported_where_the_kernel_accounts_for_them(tmp_path: Path) -> None:
+def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path) -> None:
     process(tmp_path, 7)
     thread(tmp_path, 7, 7)
     stat = (tmp_path / "proc/7/task/7/stat").read_text()
@@ -224,13 +224,13 @@ def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
 # --- unavailable values --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [None, "0 0 0\n", "", "x 1 2", "1 2", "-1 2 3"])
-def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, said: str | None) -> None:
+@pytest.mark.parametrize("content", [None, "0 0 0\n", "", "x 1 2", "1 2", "-1 2 3"])
+def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, content: str | None) -> None:
     process(tmp_path, 10)
     thread(tmp_path, 10, 10, None, ticks=25, switches=(3, 4))
-    if said is not None:
-        trees.put(tmp_path, "proc/10/task/10/schedstat", said)
-        trees.put(tmp_path, "proc/10/schedstat", said)
+    if content is not None:
+        trees.put(tmp_path, "proc/10/task/10/schedstat", content)
+        trees.put(tmp_path, "proc/10/schedstat", content)
     else:
         (tmp_path / "proc/10/schedstat").unlink()
     watched = scan(Watch(tmp_path, "10"), tmp_path)

@@ -338,15 +338,15 @@ def test_a_failed_open_leaves_no_threads_or_files(
 ) -> None:
     """The threads would write to memory that has been freed."""
 
-    def mine() -> list[int]:
+    def count_threads_and_files() -> list[int]:
         return [len(list(Path("/proc/self", of).iterdir())) for of in ("task", "fd")]
 
     def fails(_: TreeMachine, *__: object) -> None:
-        assert mine()[0] > before[0], "there are threads by now"
+        assert count_threads_and_files()[0] > before[0], "there are threads by now"
         raise OSError(errno.EMFILE, "no")
 
-    before = mine()
+    before = count_threads_and_files()
     monkeypatch.setattr(Machine, "_make_hello", fails)
     with pytest.raises(OSError, match="no"):
         open_os(machine.root, SAMPLE_NS, None)
-    assert mine() == before
+    assert count_threads_and_files() == before

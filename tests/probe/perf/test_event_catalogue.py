@@ -57,7 +57,7 @@ def test_each_name_resolves_to_its_events(
     assert words(tmp_path, text) == expected
 
 
-@pytest.mark.parametrize(("machine", "text", "told"), [
+@pytest.mark.parametrize(("machine", "text", "message"), [
     ("ice-lake-sp", "cpu/event=0x3c,any=1/", "no term 'any'"),
     ("zen-4", "cpu/event=0xb7,offcore_rsp=1/", "no term 'offcore_rsp'"),
     ("zen-4", "cpu/event=0x10a0f/", "does not fit into its 12 bits"),
@@ -66,10 +66,10 @@ def test_each_name_resolves_to_its_events(
     ("sapphire-rapids", "topdown-retirng", "nearest: topdown-retiring"),
 ])  # fmt: skip
 def test_unavailable_events_have_a_reason(
-    tmp_path: Path, machine: str, text: str, told: str
+    tmp_path: Path, machine: str, text: str, message: str
 ) -> None:
     fakeperf.write_machine(tmp_path, machine)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         words(tmp_path, text)
 
 

@@ -273,7 +273,7 @@ PERFMON, ADMIN = 1 << 38, 1 << 21
 
 
 @pytest.mark.parametrize(
-    ("level", "caps", "said"),
+    ("level", "caps", "expected"),
     [
         ("3", PERFMON, "it needs CAP_SYS_ADMIN"),
         ("4", PERFMON, "it needs CAP_SYS_ADMIN"),
@@ -283,12 +283,12 @@ PERFMON, ADMIN = 1 << 38, 1 << 21
     ],
 )
 def test_from_level_3_on_debian_needs_more_than_perfmon(
-    level: str, caps: int, said: str, tmp_path: Path
+    level: str, caps: int, expected: str, tmp_path: Path
 ) -> None:
     rights(tmp_path, level, caps=caps)
     result = open_trouble(OSError(errno.EACCES, "x"), tmp_path)
-    assert said in result.why
-    assert ("kernel.perf_event_paranoid=2" in (result.fix or "")) == ("SYS_ADMIN" in said)
+    assert expected in result.why
+    assert ("kernel.perf_event_paranoid=2" in (result.fix or "")) == ("SYS_ADMIN" in expected)
 
 
 @pytest.mark.parametrize("caps", [0, PERFMON, (1 << 41) - 1])

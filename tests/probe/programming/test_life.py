@@ -50,7 +50,7 @@ def missing(result: subprocess.CompletedProcess[str]) -> dict[str, Line]:
 
 
 @pytest.mark.parametrize(
-    ("registers", "said"),
+    ("registers", "expected"),
     [
         ([[0x187, EN]], "MSR 187H = 53003CH, enabled in MSR 38FH"),
         ([[0x38D, 0x030]], "MSR 38DH = 30H"),
@@ -58,13 +58,13 @@ def missing(result: subprocess.CompletedProcess[str]) -> dict[str, Line]:
     ],
 )
 def test_counters_in_use_are_left_alone(
-    tmp_path: Path, registers: list[list[int]], said: str
+    tmp_path: Path, registers: list[list[int]], expected: str
 ) -> None:
     spec = [[cpu, *pair] for cpu in range(4) for pair in registers]
     with FakeKernel(tmp_path / "root", registers=spec) as kernel:
         result = stat(kernel, "-n", "1", "-i", "100ms")
         assert result.returncode == 3
-        assert said in result.stderr
+        assert expected in result.stderr
         assert "nmi_watchdog" in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert kernel.writes() == []
@@ -116,7 +116,7 @@ def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "expected"),
     [
         ({"msr": False}, "modprobe msr"),
         ({"open_error": "EPERM"}, "perftop --sudo"),
@@ -124,11 +124,11 @@ def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
         ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
     ],
 )
-def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str) -> None:
+def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], expected: str) -> None:
     with FakeKernel(tmp_path / "root", **spec) as kernel:
         result = stat(kernel, "-n", "1")
         assert (result.returncode, result.stdout) == (3, "")
-        assert said in result.stderr
+        assert expected in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert kernel.writes() == []
 

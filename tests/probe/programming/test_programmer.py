@@ -73,11 +73,11 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
     fake.poke(0, SELECT, LEFT.ours)
     plain, seen = counter_plan.control_values, []
 
-    def looked(device: Registers, plan: Plan) -> dict[int, int]:
+    def observed_values(device: Registers, plan: Plan) -> dict[int, int]:
         seen.append((fake.peek(0, SELECT), on_disk(run_dir, fake)))
         return plain(device, plan)
 
-    monkeypatch.setattr(counter_plan, "control_values", looked)
+    monkeypatch.setattr(counter_plan, "control_values", observed_values)
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(4))
     assert seen[0] == (LEFT.before, {})

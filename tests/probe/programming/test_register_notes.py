@@ -24,7 +24,7 @@ class Bench:
         self._rows = next(m for m in source.poll() if isinstance(m, wire.Frame)).blocks
         self._now_ns = 0
         self.taken: dict[int, list[str] | None] = {0: [], 1: []}
-        """Keys that somebody else has programmed, by CPU; None: the CPU cannot be asked."""
+        """Keys of counters that another program uses, by CPU; None: the CPU cannot be read."""
         monkeypatch.setattr(msr_source, "raw_ns", lambda: self._now_ns)
         self._check = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
 

@@ -185,7 +185,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_one_line_and_allocates_no_memory(kind: str) -> None:
+def test_damage_gives_one_line_and_allocates_no_memory(kind: str) -> None:
     data, expected = DAMAGE[kind]
     tracemalloc.start()
     try:

@@ -324,7 +324,7 @@ def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
     assert verdict.judge(CHECK, Outcome(0, 100, 100, 100, conclusive=False)) == "disturbed"
 
 
-def test_a_limit_on_cpu_time_is_no_fault_of_counters(tested: Tested) -> None:
+def test_a_limit_on_cpu_time_is_not_a_counter_fault(tested: Tested) -> None:
     """It halts a CPU that should be busy, on any machine."""
     machine = Machine()
     machine.rationed = 0.3
