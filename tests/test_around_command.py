@@ -86,7 +86,7 @@ def perftop(tmp_path: Path, *command: str) -> Iterator[Terminal]:
 
 
 GONE = "\x1b[?1049l"
-"""The screen that was there before is back."""
+"""Restores the previous screen."""
 
 
 def test_output_status_and_summary_of_a_command(tmp_path: Path) -> None:

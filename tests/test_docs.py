@@ -26,14 +26,14 @@ from perftop.model.numbers import METRICS
 README = TEXTS["README"].read_text(encoding="utf-8")
 ALL = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
 QUICK = ("guest", "overview", "turbo-drop", "table", "neighbours", "remote", "fleet")
-"""Pictures that are compared by day; the others are for the night."""
+"""Pictures that are compared by day; the others are compared at night."""
 PICTURED = "8.2.8"
 OTHERS = {"--from", "--no-deps", "--idle", "--all-tasks", "--pid"}
-"""Flags of other programs, or of perfprobe, that are named too."""
+"""Flags of perfprobe or other programs that the texts name."""
 OTHER_PAGES = [ROOT / "app/README.md", ROOT / ".github/CONTRIBUTING.md", ROOT / "app/CHANGELOG.md"]
 LINES = 160
 PAGE_LINES = 250
-"""A front page is read; a long one is not."""
+"""Maximum number of lines: long pages are not read."""
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

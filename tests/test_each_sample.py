@@ -16,7 +16,7 @@ from perftop.session.session import Session
 
 KEYS = ("util", "steal", "user")
 START_NS = 500_000_000
-"""The first reads are from cold caches, and samples of some ms have no numbers yet."""
+"""The first reads have cold caches, and after some ms samples have no numbers yet."""
 
 
 def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:

@@ -32,10 +32,10 @@ SLOW = (
     r"ramp|timers|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
     r"|serve|exporter(?! --print)"
 )
-"""Examples for the night: they take long, or tests/test_docs.py runs them, or one of the day is
-nearly the same."""
+"""Examples that run at night: slow ones, those that tests/test_docs.py runs, and those that are
+nearly the same as one that runs by day."""
 LASTING = r"perftop (serve|exporter(?!.*--print)) .*?(?P<made>socket|metrics|\S+\.prom)\b"
-"""Runs until it is ended; it is up once this file is there."""
+"""Commands that run until they are ended; they have started once this file exists."""
 EXAMPLES = examples()
 TAPE = messages("sim:turbo-drop,cpus=4", 60)
 

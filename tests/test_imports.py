@@ -13,7 +13,7 @@ from command import python
 from roots import ROOT
 
 SHOWN = "base model detect session output draw tui/shared wire"
-"""Modules that views are made from."""
+"""Modules used by views."""
 VIEWS = "tui/overview tui/views"
 MAY_IMPORT = {
     # --- perftop, from the ground up; a folder's name stands for all below it, and a module's
@@ -56,9 +56,9 @@ MAY_IMPORT = {
     "perfprobe": "wire cpu native kernel machine perf registers programming sources instruments",
 }
 EVERYWHERE = ["perfprobe.errors", "perftop.draw.columns"]
-"""How the probe fails, and how tables are printed."""
+"""Errors of the probe, and printing of tables."""
 HEADLESS = "model detect session recording output process verbs"
-"""Folders that draw no screen: they work without Textual and Rich."""
+"""Folders without a screen, which work without Textual and Rich."""
 PATHS = {
     ".".join(path.relative_to(ROOT / base).with_suffix("").parts): path
     for base in ("app", "probe")

@@ -21,7 +21,7 @@ end = time.process_time() + float(sys.argv[2])
 while time.process_time() < end: pass
 """
 FOR_S = 0.6
-"""CPU time of the command: long enough for several looks at it."""
+"""CPU time of the command, long enough for several scans."""
 
 
 @pytest.fixture(scope="module")

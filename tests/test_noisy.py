@@ -15,7 +15,7 @@ from precedence import served_first
 pytestmark = pytest.mark.machine
 
 OTHERS = 0.25
-"""Share of the CPU above which another task may rightly be named first."""
+"""Share of the CPU above which it is correct to name another task first."""
 
 
 def run_and_waited_ns(pid: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from textual import events
 
 WARM, COUNTED = 60, 60
 SETTLE_S = 0.03
-"""Time in s, longer than Textual delays a paint."""
+"""Time in s, longer than Textual's delay of a paint."""
 KEYS = {"overview": "1", "heat": "2", "time": "3", "table": "4", "episodes": "5",
         "neighbours": "6", "core": "enter"}  # fmt: skip
 

@@ -53,11 +53,11 @@ SPECS = ("hotplug,cpus=4", "hybrid,cpus=8", "smt-mix,cpus=8,smt=4", "turbo-drop,
 SAMPLE_NS = 500_000_000
 SAMPLES = 20
 MEMORY = 1 << 30
-"""Upper bound of the memory beyond that at the start, in bytes."""
+"""Maximum additional memory in bytes."""
 SECONDS = 30
-"""Upper bound of the CPU time for one file in s; tracing makes reading several times slower."""
+"""Maximum CPU time for one file in s; tracing makes reading several times slower."""
 OFTEN = 40
-"""Number of calls while one file is read after which only some calls are traced."""
+"""Number of calls per file after which only some calls of a function are traced."""
 OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).parent))
 ODD: tuple[Tree, ...] = (
     None, True, -1, 0, 1, 2, 255, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -1e300,

@@ -31,7 +31,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "b
 
 import terminal  # noqa: E402
 from command import argv  # noqa: E402
-from mutate_recordings import SPECS, grown, mutant  # noqa: E402
+from mutate_recordings import SPECS, mutant, random_stream  # noqa: E402
 from pieces import record_pieces  # noqa: E402
 from read_back import Story, faults  # noqa: E402
 from simulated import messages  # noqa: E402
@@ -45,7 +45,7 @@ NEARLY = (b"batch", b"batch ", b"batch 0", b"batch -5", b"batch 1e9", b"batch 5.
           b"batch 5;batch 6", b"echo", b"echo 0", b"echo x", b"\x1b[2J", b"hello",
           b"batch " + b"9" * 100)  # fmt: skip
 BATCH, ORDERED = 10, 2
-"""Samples in a batch: at the start, and as ordered at the end."""
+"""Samples per batch: at the start, and as ordered at the end."""
 SAMPLE_NS = 20_000_000
 MOST_MORE_MB = 4.0
 LIMIT_S = 30.0
@@ -213,7 +213,7 @@ def exported(count: int, rng: random.Random) -> bool:
     while result < count:
         data, hello = rng.choice(begun)
         end = len(wire.encode(hello))
-        data = mutant(data, end, rng) if rng.random() < 0.5 else grown(hello, rng)
+        data = mutant(data, end, rng) if rng.random() < 0.5 else random_stream(hello, rng)
         form = rng.choice(("csv", "jsonl", "openmetrics"))
         status, message = into_export(data, form, rng)
         result += len(data)

@@ -30,7 +30,7 @@ from perftop.recording.file import Recording
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 SAMPLES = 48
-"""Number of times that a run is sampled; the first sample is one period after the start."""
+"""Number of samples of a run; the first one is one period after the start."""
 CALM, EVENTFUL = "steady", "halts"
 SAMPLE_NS = 100_000_000
 MOST_SILENT_S = 120.0

@@ -33,7 +33,7 @@ from perftop.recording.file import Recording
 MOST_BYTES, MOST_S = 200 << 20, 2.0
 SPECS = ("hotplug,cpus=2", "smt-mix,cpus=4,smt=2", "hybrid,cpus=8", "throttle,cpus=16")
 MOST_PLAIN = 1 << 25
-"""Upper bound of a packed message in bytes, so that this script itself needs little memory."""
+"""Maximum size of a packed message in bytes, so that this script needs little memory itself."""
 KEYS = ("type", "time_ns", "first", "crc", "data", "kind", "author", "seq", "blocks", "records",
         "lost", "late", "reason", "status", "wire", "topology", "cores", "check", "blocks", "at",
         "tasks", "details", "head", "valid", "values", "cpu")  # fmt: skip

@@ -31,7 +31,7 @@ FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")
 FASTER = ("--source", "sim:smt-mix,cpus=256,speed=max")
 SOON = ("--source", "sim:smt-mix,cpus=64,speed=20")
 DRAWN = 5000
-"""Minimum number of bytes of a whole screen, which shows that the app has started."""
+"""Minimum size of a whole screen in bytes, after which the app has started."""
 FILE_BYTES, DISK = 1 << 18, "1m"
 
 

@@ -32,7 +32,7 @@ from terminal import Screen
 STOPPED_S = 10.0
 HOUR_S = 3600
 DRAWN = 5000
-"""Minimum number of bytes of a whole screen, which shows that the app has started."""
+"""Minimum size of a whole screen in bytes, after which the app has started."""
 CLOCK = """import os, time
 def moved(read, unit):
     def told(*clock):

@@ -39,7 +39,7 @@ HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
 DATA = HERE.parent / "data"
 MAX_CHARACTERS = 9_000
-"""A longer output is kept as its beginning and a digest."""
+"""Limit of an output; of a longer one, the beginning and a digest are kept."""
 HEAD_CHARACTERS = 1_500
 HEADING = "=====> "
 MACHINES = {
@@ -107,7 +107,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "topic": ("help", "foo"),
 }  # fmt: skip
 MARKS = {"warm-up": 0.2, "solve": 0.5}
-"""Labels of marks in recordings, and where, as a share of the length."""
+"""Labels and positions of marks in recordings; positions are shares of the length."""
 _VARYING = (
     (re.compile(r"perfprobe \d[\w.+-]*|perftop \d[\w.+-]*"), "perftop VERSION"),
     (re.compile(r'"version": ?"[^"]*"'), '"version":"VERSION"'),

@@ -50,7 +50,7 @@ while True:
     for start in range(0, len(pages), 4096):
         pages[start] = 1
 """
-"""Uses more memory than its group may have: the kernel swaps out what is soon read back."""
+"""Uses more memory than the limit of its group: the kernel swaps out pages that are soon needed."""
 FLOOD = """import socket
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -26,7 +26,7 @@ NIGHTLY = pytest.mark.nightly, pytest.mark.machine
 GROUPS = Path("/sys/fs/cgroup")
 SHARES = 200_000
 POINTS = 0.03
-"""Largest difference of a share from its truth."""
+"""Maximum difference between a share and its truth."""
 LOOP = f"{sys.executable} -c 'import time\nend = time.time() + 4\nwhile time.time() < end: pass'"
 VICTIM = """\
 import os, sys, time
@@ -375,7 +375,7 @@ def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> 
 
 @nightly
 def test_sleeps_after_split_locks_are_attributed_to_them(stage: Stage) -> None:
-    """The log gets the kernel's message; the victim sleeps as the kernel would make it sleep."""
+    """The log gets the kernel's message; the victim sleeps like one that the kernel stops."""
     log = Path("/dev/kmsg")
     if not os.access(log, os.W_OK):
         pytest.skip("the kernel's log cannot be written here")

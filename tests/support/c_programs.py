@@ -37,7 +37,7 @@ PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
 ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_proc_stat", "test_slot"}
 """Programs of one thread, which have no races."""
 CONTEND = {"test_idle_race"}
-"""Programs that only look for races: test_idle checks the same memory."""
+"""Programs that test only for races: test_idle checks the same memory."""
 LEFT_OUT = {"plain": set[str](), "asan-ubsan": CONTEND, "tsan": ALONE}
 
 

@@ -16,7 +16,7 @@ QUIET = {"·", "n/a", "off", "–", "-"}
 _WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz"}
 """Weights of means over CPUs, by metric."""
 SAMPLES = 110
-"""Samples of 11 s: in most scenarios an episode runs then."""
+"""Samples in 11 s: in most scenarios an episode runs at this time."""
 
 
 def agrees(text: str, value: float | None, factor: float, slack: float = 0.501) -> bool:

@@ -60,7 +60,7 @@ class Machine:
     """Whether there are core counters; else there are only the system's own accounts, as in a
     guest."""
     split: bool = True
-    """Whether a counter measures the SMT states; else only their bounds are known."""
+    """Whether a counter measures the SMT states; otherwise only their bounds are known."""
     ceiling_hz: float | None = 3.2e9
     does: dict[int, CpuLoad] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)

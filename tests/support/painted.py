@@ -136,7 +136,7 @@ _PIECES = re.compile(
     r"|\x1b\][^\x07]*\x07|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\n]+)"
 )
 Cell = tuple[str, str, str, frozenset[int]]
-"""A sign, its foreground and background colours, and its other attributes."""
+"""A character, its foreground and background colours, and its other attributes."""
 BLANK: Cell = (" ", "", "", frozenset())
 
 

@@ -13,7 +13,7 @@ from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 SECOND = round(1e9 / made.SAMPLE_NS)
-"""Samples."""
+"""Number of samples in a second."""
 REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
 PROGRAM, SIBLING = [4000, "program", 0.95], [4001, "sibling", 0.95]
 
@@ -26,7 +26,7 @@ class Phases:
     phase_s: float = 10.0
     """Mean length of a phase ..."""
     spell_s: float = 10.0
-    """... and of the times in which the sibling works, or rests."""
+    """... and of the periods in which the sibling works or rests."""
     loss: float = 0.0
     """Share of the IPC that the sibling takes."""
     noise: float = 0.02

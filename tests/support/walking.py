@@ -27,7 +27,7 @@ REST_S = MAX_WAIT_S
 """Longest wait in s until the screen shows the expected lines."""
 TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
 LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
-"""Keys that end the walk, stop the process or write files, and the key that `colon` replaces."""
+"""Excluded keys: they end the walk, stop the process or write files, or `colon` replaces them."""
 
 
 class _WalkedApp(PaintedApp):

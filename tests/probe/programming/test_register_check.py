@@ -65,7 +65,7 @@ def next_note(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
 
 
 TAKEN = [(0x38D, 0x222, FIXED), (0x187, 0, ["kernel_cycles"]), (0x38F, 0x50000000F, ["cycles"])]
-"""Register, value, and the counters that this takes; test_counter_plan.py has more."""
+"""Register, value, and the counters that it takes over; test_counter_plan.py has more."""
 
 
 @pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])

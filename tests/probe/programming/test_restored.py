@@ -238,7 +238,7 @@ TIMES = [
 ]
 """Number of runs, and the seed of their end times. Each case has its own time limit."""
 WITHIN_S = 1.0
-"""Seconds after the start or the first write: imports, programming, frames, the end."""
+"""Latest end in s after the start or the first write: imports, programming, frames, the end."""
 
 
 @pytest.mark.parametrize(("times", "seed"), TIMES)

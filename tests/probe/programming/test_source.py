@@ -27,7 +27,7 @@ STATES = ("neither", "lp0", "lp1", "both")
 ANY = 1 << 21
 OFF = 5e-3
 LEAST_IDLE_S = 0.3
-"""Idle seconds of all CPUs in a run of two seconds; two CPUs at rest have three."""
+"""Minimum idle time in s of all CPUs in a run of two seconds; two CPUs at rest have 3 s."""
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:

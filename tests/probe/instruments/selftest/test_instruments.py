@@ -18,7 +18,7 @@ from perfprobe.wire import Counter
 
 HZ = int(made.TSC_HZ)
 SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
-"""A span of one second, in the middle of four reads."""
+"""One second, between the middle two of four reads."""
 TOP_DOWN = ("slots", *instruments.PART_KEYS)
 
 

@@ -25,13 +25,13 @@ from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 SAMPLE = 20_000_000
 HZ = 1_000_000_000
 CALL = 700, 900
-"""Instructions and cycles of a system call of this machine."""
+"""Instructions and cycles of a system call on the simulated machine."""
 KEYS = ("instructions", "kernel_instructions", "cycles", "kernel_cycles", "ref")
 SECONDS = ("idle_s", "busy_s", "stat_idle_s", "both_s", "lp0_s", "lp1_s", "neither_s")
 WAITING = "stat_iowait_s"
 LATENCY = 3
 START = 2.0**40 - 1e6
-"""Counters of 40 bits wrap in the middle of the first loop."""
+"""Start value: counters of 40 bits wrap in the middle of the first loop."""
 Truth = dict[str, float]
 
 
