@@ -77,9 +77,9 @@ def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) ->
 
 @pytest.mark.parametrize("at", [40, 100])
 @pytest.mark.parametrize("sleep_s", [1, 3600])
-def test_suspending_the_machine_causes_no_episode(at: int, sleep_s: int) -> None:
-    """Before the drop, or in the middle of it: then nobody can tell how long the first part went
-    on, and the second is told as far as it goes."""
+def test_a_suspend_causes_no_false_episode(at: int, sleep_s: int) -> None:
+    """A suspend during the drop may split it into two episodes, which then end and begin at the
+    suspend."""
     hello, whole = messages_lasting("sim:turbo-drop,cpus=8", 16)
     result = drops(hello, slept(hello, whole, at, sleep_s * 10**9))
     results = [
@@ -150,7 +150,7 @@ def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Epi
     return detector, ended
 
 
-def told(episode: Episode) -> tuple[list[int], int, int | None]:
+def times_in_samples(episode: Episode) -> tuple[list[int], int, int | None]:
     """Returns CPUs, start and end; times in samples."""
     return episode.cpus, episode.start_ns // S, episode.end_ns and episode.end_ns // S
 
@@ -158,7 +158,7 @@ def told(episode: Episode) -> tuple[list[int], int, int | None]:
 def test_a_disturbance_of_all_cpus_is_one_episode() -> None:
     detector, (one,) = play({}, dict.fromkeys(range(1024), BACK))
     assert detector.running == []
-    assert told(one) == (list(range(1024)), 1, 2)
+    assert times_in_samples(one) == (list(range(1024)), 1, 2)
     assert (one.cause, one.evidence) == (WHOLE_READ, {WHOLE_READ: "backwards", "samples": 1})
 
 
@@ -171,7 +171,7 @@ def test_each_cpu_may_show_a_takeover_in_a_different_sample() -> None:
     """Some CPUs show it only at times: the episode lasts until no CPU has shown it for a second."""
     results = [{cpu % 48: TAKEN} for cpu in range(0, 96 * 5, 5)]
     _, (one,) = play({}, *results)
-    assert told(one) == (sorted({cpu % 48 for cpu in range(0, 96 * 5, 5)}), 1, 97)
+    assert times_in_samples(one) == (sorted({cpu % 48 for cpu in range(0, 96 * 5, 5)}), 1, 97)
     assert one.cause == "any_thread, kernel_cycles"
     assert one.evidence == {"any_thread": "outside", "kernel_cycles": "above", "samples": 2}
 

@@ -68,7 +68,7 @@ def test_a_task_with_almost_no_cpu_time_loses_most() -> None:
         ([0.5, "x", 0.4, [], []], []),
     ],
 )  # fmt: skip
-def test_small_or_invalid_interrupt_loads_are_no_episode(
+def test_small_and_invalid_interrupt_loads_cause_no_episode(
     entry: object, tasks: list[object]
 ) -> None:
     cpu = Flooded()

@@ -160,7 +160,7 @@ def test_other_signs_leave_the_cause_unknown(moved: Any) -> None:
     assert verdict(case(**moved)) == ("unknown", "unknown")
 
 
-def test_a_preference_is_no_cause_if_limits_were_not_read() -> None:
+def test_a_preference_is_not_a_cause_if_limits_were_not_read() -> None:
     assert verdict(case(hwp_epp=192.0)).cause == "unknown"
 
 

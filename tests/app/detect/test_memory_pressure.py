@@ -55,15 +55,15 @@ def test_tasks_that_saturate_memory_are_named(monkeypatch: pytest.MonkeyPatch) -
     assert episode.evidence["who"] == [TaskOnCpu(4000 + cpu, "stream", cpu) for cpu in (1, 2, 3)]
 
 
-def its_own_phase(script: Script) -> None:
+def phase_change(script: Script) -> None:
     script.stages[-1].run([0, 4], dataclasses.replace(SLOW, traffic=12_000))
 
 
-def more_of_the_same_program(script: Script) -> None:
+def own_program_starts_more(script: Script) -> None:
     script.stages[-1].run([0, 1, 2, 4], dataclasses.replace(SLOW, traffic=12_000))
 
 
-def others_of_little_traffic(script: Script) -> None:
+def low_traffic(script: Script) -> None:
     """Memory traffic has been ten times as high before."""
     quiet, loud = script.stages
     script.stages = [Stage(script.machine, 3), quiet, loud]
@@ -71,20 +71,20 @@ def others_of_little_traffic(script: Script) -> None:
     loud.run([1, 2, 3], dataclasses.replace(scenarios.HPL, traffic=2000))
 
 
-def others_without_a_loss(script: Script) -> None:
+def no_loss(script: Script) -> None:
     script.stages[-1].run([0, 4], JOB)
     script.stages[-1].run([1, 2, 3], STREAM)
 
 
-def others_on_its_siblings(script: Script) -> None:
+def tasks_on_siblings(script: Script) -> None:
     """The siblings' share of the core explains the loss."""
     script.stages[-1].run([8, 12], STREAM)
 
 
 @pytest.mark.parametrize(
     "play",
-    [its_own_phase, more_of_the_same_program, others_of_little_traffic, others_without_a_loss,
-     others_on_its_siblings],
+    [phase_change, own_program_starts_more, low_traffic, no_loss,
+     tasks_on_siblings],
 )  # fmt: skip
 def test_similar_patterns_are_not_memory_pressure(
     monkeypatch: pytest.MonkeyPatch, play: Play

@@ -67,5 +67,5 @@ def test_counts_of_the_kernel_name_the_cause(cause: str, counts: dict[str, int])
         7,
     ],
 )
-def test_stalls_without_a_known_reason_or_for_files_are_no_episode(record: object) -> None:
+def test_stalls_for_files_or_unknown_reasons_cause_no_episode(record: object) -> None:
     assert episodes(None, record, record)[1] == []

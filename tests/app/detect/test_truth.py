@@ -50,21 +50,21 @@ CASES = [
 ]
 BY_CORE = {"turbo-drop", "license"}
 """Kinds that are reported for whole cores."""
-LOOSE = {"turbo-drop": 0.05, "neighbour": 0.05}
+DEPTH_TOLERANCE = {"turbo-drop": 0.05, "neighbour": 0.05}
 """Relative tolerance of the depth by kind; the default is 2 %."""
-UNPROVEN = 20
+MIN_SAMPLES = 20
 """Number of samples needed before a sibling can be blamed."""
 INFERRED = {"involuntary-halt", "memory"}
 """Kinds of episodes, and causes of neighbours, that are inferred instead of measured."""
-LATE = 1.01
+MAX_LATE_SAMPLES = 1.01
 """Number of samples by which an episode may end late if another one begins then."""
-ELSEWHERE = {"ramp": {"warmup", "demo"}, "suspect": {"jitter"}}
+NOT_COMPARED = {"ramp": {"warmup", "demo"}, "suspect": {"jitter"}}
 """Kinds that this test does not compare, and the scenarios that may have them: ramps are tested
 separately, and counts of siblings that are read 3 ms apart are suspect."""
 
 
 def near(ns: int, raw_ns: int, at_s: float, sample_ns: int) -> bool:
-    return abs(ns - raw_ns - at_s * SECOND) <= LATE * sample_ns
+    return abs(ns - raw_ns - at_s * SECOND) <= MAX_LATE_SAMPLES * sample_ns
 
 
 def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -> None:
@@ -74,7 +74,7 @@ def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -
         inferred = episode.evidence["changes_with_sibling"].number < MIN_REPEATS
     assert episode.confidence == ("inferred" if inferred else "measured")
     if true["depth"] is not None:
-        loose = LOOSE.get(true["kind"], 0.02)
+        loose = DEPTH_TOLERANCE.get(true["kind"], 0.02)
         if true["kind"] == "neighbour" and true["end"]:  # its first and last samples count
             loose += sample_ns / SECOND / (true["end"] - true["start"])
         assert episode.depth == pytest.approx(true["depth"], rel=loose)
@@ -83,7 +83,7 @@ def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -
         assert near(episode.end_ns, raw_ns, true["end"], sample_ns)
 
 
-def told_of(hello: wire.Hello, true: dict[str, Any]) -> list[int]:
+def reported_cpus(hello: wire.Hello, true: dict[str, Any]) -> list[int]:
     if true["kind"] not in BY_CORE:
         return sorted(true["cpus"])
     return sorted(cpu for i in cores_of(hello, true["cpus"]) for cpu in hello.cores[i])
@@ -95,16 +95,18 @@ def test_all_scripted_episodes_are_detected_within_a_sample_and_no_others(
 ) -> None:
     session, episodes = found_episodes(spec, sample_ns, seconds)
     scenario, raw_ns = spec.partition(",")[0], session.hello.raw_ns
-    left = [e for e in episodes if scenario not in ELSEWHERE.get(e.kind, ())]
+    left = [e for e in episodes if scenario not in NOT_COMPARED.get(e.kind, ())]
     for true in scripted(spec, seconds):
-        if scenario in ELSEWHERE.get(true["kind"], ()):
+        if scenario in NOT_COMPARED.get(true["kind"], ()):
             continue
-        if true["cause"] == "sibling" and true["start"] * SECOND < UNPROVEN * sample_ns:
+        if true["cause"] == "sibling" and true["start"] * SECOND < MIN_SAMPLES * sample_ns:
             continue
         mine = [e for e in left if e.kind == true["kind"]
                 and near(e.start_ns, raw_ns, true["start"], sample_ns)]  # fmt: skip
         left = [e for e in left if not any(e is one for one in mine)]
-        assert sorted(cpu for e in mine for cpu in e.cpus) == told_of(session.hello, true), true
+        assert sorted(cpu for e in mine for cpu in e.cpus) == reported_cpus(session.hello, true), (
+            true
+        )
         for episode in mine:
             check(episode, true, raw_ns, sample_ns)
     assert left == []

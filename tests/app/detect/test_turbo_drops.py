@@ -231,7 +231,7 @@ def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:
     assert episode.evidence["cap"] == Cap("scaling_max_freq", 2e9)
 
 
-def test_a_cap_is_no_cause_if_the_clock_does_not_reach_it() -> None:
+def test_a_cap_is_not_a_cause_if_the_clock_does_not_reach_it() -> None:
     """A clock below its cap is measured against the cap. A cap at the ceiling has no effect."""
     walk = Walk(cpu=CAP).go(0.4, samples=4, max_hz=2e9)
     (episode,) = walk.running

@@ -38,34 +38,34 @@ def spelled(lines: Sequence[list[Run]]) -> list[list[str]]:
     return [[f"{sign} {key}" for text, key in line for sign in text] for line in lines]
 
 
-def one(lines: list[list[str]]) -> list[str]:
+def single_column(lines: list[list[str]]) -> list[str]:
     """The lines of a chart of one column, from the top."""
     return [line[0] for line in lines]
 
 
 def test_steal_is_drawn_from_the_top() -> None:
     """8 eighths of user time and 12 of steal: a full cell and a half one above the background."""
-    assert one(account((0.25, 0.0, 0.375))) == [
+    assert single_column(account((0.25, 0.0, 0.375))) == [
         "█ steal", "▀ steal", "  text", "█ user-1",
     ]  # fmt: skip
-    hot = one(account((0.25, 0.0, 0.375, DURING_EPISODE)))
+    hot = single_column(account((0.25, 0.0, 0.375, DURING_EPISODE)))
     assert hot == ["█ hot", "▄ ground/hot", "  text", "█ user-1"]
 
 
 def test_a_tall_chart_marks_full_hot_cells_of_steal() -> None:
-    hot = one(account((0.0, 0.0, 0.1875, DURING_EPISODE), rows=8))
-    over = one(account((0.0, 0.0, 0.1875, AFTER_EPISODE), rows=8))
-    quiet = one(account((0.0, 0.0, 0.1875), rows=8))
+    hot = single_column(account((0.0, 0.0, 0.1875, DURING_EPISODE), rows=8))
+    over = single_column(account((0.0, 0.0, 0.1875, AFTER_EPISODE), rows=8))
+    quiet = single_column(account((0.0, 0.0, 0.1875), rows=8))
     assert hot[:2] == ["╳ alarm/hot-back", "▄ ground/hot"]
     assert over[:2] == ["╳ over/over-back", "▄ ground/steal"]
     assert quiet[:2] == ["█ steal", "▀ steal"]
 
 
 def test_a_little_steal_is_visible_but_less_is_not() -> None:
-    assert one(account((0.0, 0.0, 0.004)))[0] == "▔ steal"
-    assert one(account((0.0, 0.0, 0.0625)))[0] == "▆ ground/steal"
-    assert one(account((0.0, 0.0, 0.0039)))[0] == "  text"
-    assert one(account((0.5, 0.5, 0.004)))[0] == "▇ kernel-10/steal"
+    assert single_column(account((0.0, 0.0, 0.004)))[0] == "▔ steal"
+    assert single_column(account((0.0, 0.0, 0.0625)))[0] == "▆ ground/steal"
+    assert single_column(account((0.0, 0.0, 0.0039)))[0] == "  text"
+    assert single_column(account((0.5, 0.5, 0.004)))[0] == "▇ kernel-10/steal"
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,23 @@ def test_without_colour_shapes_and_eighths_show_the_end_of_the_busy_part() -> No
 
 def test_a_core_is_drawn_outwards_from_the_middle() -> None:
     """16 eighths a half. Both: 4; then 8 of the first thread upwards, 6 of the second downwards."""
-    assert one(states((0.25, 0.0, 0.5, 0.375))) == [
+    assert single_column(states((0.25, 0.0, 0.5, 0.375))) == [
         "▄ lp0-9", "▄ both-3/lp0-3", "▄ lp1-3/both-3", "▆ ground/lp1-9",
     ]  # fmt: skip
 
 
 def test_idle_cells_are_dots_and_full_cells_are_solid() -> None:
-    assert one(states((0.5, 0.0, 0.0, 0.5))) == ["· neither", "█ both-3", "█ both-3", "█ lp1-9"]
-    assert one(states((0.0, 0.0, 0.0, 0.0))) == ["· neither"] * 4
+    assert single_column(states((0.5, 0.0, 0.0, 0.5))) == [
+        "· neither",
+        "█ both-3",
+        "█ both-3",
+        "█ lp1-9",
+    ]
+    assert single_column(states((0.0, 0.0, 0.0, 0.0))) == ["· neither"] * 4
 
 
 def test_the_range_of_both_is_grey() -> None:
-    assert one(states((0.25, 0.25, 0.0, 0.5))) == [
+    assert single_column(states((0.25, 0.25, 0.0, 0.5))) == [
         "· neither", "▄ both-3/unknown", "▄ unknown/both-3", "█ lp1-9",
     ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from perftop.draw import columns, theme
 from perftop.model.kinds import KINDS
 from perftop.tui import config
 
-MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
+MIXED_THEMES = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
 DISTINGUISHABLE = [
     *itertools.combinations(("both", "lp0", "lp1", "alarm", "warn", "clock"), 2),
     ("cyan", "lp0"), ("cyan", "warn"),  # adjacent in the bar of a CPU
@@ -30,7 +30,7 @@ LETTERS = {"black", "white", "ground"}
 MIN_DISTANCE = 15.0
 MIN_STEP_DISTANCE = 9.0
 """Colour differences: of states and warnings, and of every other step of a ramp."""
-SIXTEEN = {
+TERMINAL_COLOURS = {
     "xterm": {"blue": "#0000ee", "cyan": "#00cdcd", "bright_green": "#00ff00",
               "bright_yellow": "#ffff00"},
     "linux": {"blue": "#0000aa", "cyan": "#00aaaa", "bright_green": "#55ff55",
@@ -58,7 +58,7 @@ def test_all_themes_have_all_keys(mood: theme.Mood) -> None:
 def test_without_colour_only_grey_themes_are_offered() -> None:
     """Textual draws colours of the terminal as black on black."""
     assert theme.names(no_color=False) == config.THEMES
-    assert theme.names(no_color=True) == tuple(MIXED)
+    assert theme.names(no_color=True) == tuple(MIXED_THEMES)
     grey = Monochrome()
     for name in theme.names(no_color=True):
         for key in set(theme.styles(name)) - LETTERS:
@@ -84,14 +84,14 @@ def test_the_safe_theme_is_distinguishable_for_all_kinds_of_vision(eyes: str) ->
     assert min(steps) >= MIN_STEP_DISTANCE, steps
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_THEMES)
 def test_meanings_are_distinguishable(name: str) -> None:
     colors = theme.PALETTES[name].colors
     near = {(a, b): distance(colors[a], colors[b]) for a, b in DISTINGUISHABLE}
     assert min(near.values()) >= MIN_DISTANCE, near
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_THEMES)
 @pytest.mark.parametrize("eyes", EYES)
 def test_heat_cells_are_ordered_in_luminance_away_from_the_background(name: str, eyes: str) -> None:
     palette = theme.PALETTES[name]
@@ -103,18 +103,18 @@ def test_heat_cells_are_ordered_in_luminance_away_from_the_background(name: str,
     assert abs(levels[0] - ground) < abs(levels[-1] - ground)
 
 
-@pytest.mark.parametrize("terminal", SIXTEEN)
+@pytest.mark.parametrize("terminal", TERMINAL_COLOURS)
 def test_heat_cells_are_ordered_in_the_default_palettes_of_16_colours(
     terminal: str,
 ) -> None:
     heat = theme.PALETTES["perftop-ansi"].heat
     assert len(heat) == theme.HEAT
-    levels = [luminance(SIXTEEN[terminal][color]) for color in heat]
+    levels = [luminance(TERMINAL_COLOURS[terminal][color]) for color in heat]
     assert levels == sorted(levels)
     assert levels[0] < levels[-1]
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_THEMES)
 def test_text_is_readable(name: str) -> None:
     palette = theme.PALETTES[name]
     for key in ("text", "bright", "dim", "lp0", "lp1", "clock", "alarm", "warn", "cyan", "key"):
@@ -135,7 +135,7 @@ def test_letters_on_heat_cells_are_readable(name: str) -> None:
     palette = theme.PALETTES[name]
     letters = theme.letter_styles(name)
     assert len(letters) == theme.HEAT
-    for terminal in SIXTEEN.values() if palette.ansi else [{}]:
+    for terminal in TERMINAL_COLOURS.values() if palette.ansi else [{}]:
         for level, key in enumerate(letters):
             assert key in {f"black/heat{level}", f"white/heat{level}"}
             ink = "#000000" if key.startswith("black") else "#ffffff"
@@ -204,7 +204,7 @@ def test_themes_keep_the_order_of_luminance() -> None:
         assert light == sorted(light, reverse=not dark)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_THEMES)
 @pytest.mark.parametrize("area", theme.AREAS)
 def test_steps_of_an_area_move_away_from_the_background(name: str, area: str) -> None:
     colors = theme.area_colours(name)
@@ -214,7 +214,7 @@ def test_steps_of_an_area_move_away_from_the_background(name: str, area: str) ->
     assert colors["ground"] == theme.PALETTES[name].ground
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_THEMES)
 def test_adjacent_areas_are_distinguishable(name: str) -> None:
     """User and kernel time, losses, and the three states of a core."""
     colors = theme.area_colours(name)
@@ -235,7 +235,7 @@ def test_adjacent_areas_are_distinguishable(name: str) -> None:
 # --- terminals with 256 colours ------------------------------------------------------------------
 
 
-def seen(style: Style) -> tuple[str, str]:
+def in_256_colours(style: Style) -> tuple[str, str]:
     """Foreground and background as a terminal with 256 colours shows them."""
     result = theme.to_256_colours(style)
     assert result.color
@@ -255,23 +255,23 @@ def test_fixed_colours_are_the_same_in_all_terminals() -> None:
         assert theme.rgb_256(theme.nearest_256(fixed(number))) == theme.rgb_256(number)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_THEMES)
 def test_in_256_colours_heat_cells_are_ordered_and_meanings_distinguishable(name: str) -> None:
     styles, dark = theme.styles(name), theme.PALETTES[name].dark
-    levels = [luminance(seen(styles[f"heat{i}"])[0]) for i in range(theme.HEAT)]
+    levels = [luminance(in_256_colours(styles[f"heat{i}"])[0]) for i in range(theme.HEAT)]
     assert levels == sorted(levels, reverse=not dark)
     assert len(set(levels)) >= 8
     for a, b in DISTINGUISHABLE:
-        assert distance(seen(styles[a])[0], seen(styles[b])[0]) >= 12, (a, b)
+        assert distance(in_256_colours(styles[a])[0], in_256_colours(styles[b])[0]) >= 12, (a, b)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", MIXED_THEMES)
 def test_in_256_colours_lines_of_all_moods_are_distinguishable_and_readable(name: str) -> None:
     grounds = set()
     for mood in ("calm", "chosen", "victim", "chosen victim"):
         styles = theme.styles(name, mood)
         for key in ("text", "bright", "alarm"):
-            fore, ground = seen(styles[key])
+            fore, ground = in_256_colours(styles[key])
             assert contrast(fore, ground) >= 3.5, (mood, key)
         grounds.add(ground)
     assert len(grounds) == 4

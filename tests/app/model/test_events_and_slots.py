@@ -27,7 +27,7 @@ from perftop.session.session import Session
 from perftop.session.values import DOUBT_TEXTS
 
 
-def seen(events: str, frames: int = 21, spec: str = "sim:smt-mix,cpus=4") -> Session:
+def session_with_events(events: str, frames: int = 21, spec: str = "sim:smt-mix,cpus=4") -> Session:
     hello, result = messages(spec, frames, events=events)
     return session_of(Session(hello), result)
 
@@ -37,7 +37,7 @@ def at(interval: Interval, key: str, row: int = 0) -> float:
 
 
 def test_rates_and_counts_per_thousand_instructions() -> None:
-    session = seen("context-switches,branches,branches:k,cycles")
+    session = session_with_events("context-switches,branches,branches:k,cycles")
     interval = session.take_interval()
     everything = [*session.evaluator.metrics]
     assert everything[: len(METRICS)] == [*METRICS]
@@ -74,7 +74,9 @@ def test_a_standard_event_uses_its_own_counter() -> None:
 
 
 def test_multiplexed_events_are_scaled_and_marked() -> None:
-    session = seen("branches,branch-misses,cache-references,cache-misses,cycles,context-switches")
+    session = session_with_events(
+        "branches,branch-misses,cache-references,cache-misses,cycles,context-switches"
+    )
     interval = session.take_interval()
     for key, of in (("branches", 5), ("branch-misses", 400), ("cache-misses", 800)):
         assert at(interval, f"e.{key}/ki", 1) == pytest.approx(1000 / of, rel=1e-3)
@@ -97,8 +99,10 @@ def test_multiplexed_events_are_scaled_and_marked() -> None:
 
 
 def test_the_times_of_a_group_scale_only_its_block() -> None:
-    alone = seen("context-switches").take_interval()
-    beside = seen("branches,branch-misses,cache-misses,cycles,instructions").take_interval()
+    alone = session_with_events("context-switches").take_interval()
+    beside = session_with_events(
+        "branches,branch-misses,cache-misses,cycles,instructions"
+    ).take_interval()
     for key in ("busy_hz", "ipc", "util"):
         assert beside.values[key].tolist() == alone.values[key].tolist()
 
@@ -148,7 +152,7 @@ def test_some_metrics_of_a_group_equal_those_computed_with_all_others(cpus: int)
 SPEC = "sim:smt-mix,cpus=4,slots=1"
 
 
-def seen_slots(*, wrong: bool = False) -> Session:
+def session_with_slots(*, wrong: bool = False) -> Session:
     """With `wrong`, the count of retired slots is half the true count."""
     hello, result = messages(SPEC, 21)
     session = Session(hello)
@@ -167,7 +171,7 @@ def seen_slots(*, wrong: bool = False) -> Session:
 
 
 def test_the_four_shares_of_slots_add_up() -> None:
-    interval = seen_slots().take_interval()
+    interval = session_with_slots().take_interval()
     for row in range(4):
         shares = [float(interval.values[f"{key}_ratio"][row]) for key in SLOT_KEYS]
         assert sum(shares) == pytest.approx(1, abs=1e-4)
@@ -178,7 +182,7 @@ def test_the_four_shares_of_slots_add_up() -> None:
 
 
 def test_slots_of_the_sibling_are_subtracted() -> None:
-    session = seen_slots()
+    session = session_with_slots()
     interval = session.take_interval()
     for core, (first, _) in enumerate(session.cores):
         row = session.position[first]
@@ -189,7 +193,7 @@ def test_slots_of_the_sibling_are_subtracted() -> None:
 
 
 def test_slots_that_do_not_add_up_are_suspect() -> None:
-    session = seen_slots(wrong=True)
+    session = session_with_slots(wrong=True)
     interval = session.take_interval()
     assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect[1]
     assert np.isnan(interval.values["topdown_backend_ratio"]).all()

@@ -188,7 +188,7 @@ def test_counters_that_are_reported_taken_are_suspect_until_released() -> None:
 TAKEN = 18
 """The first interval that another program's event affects."""
 LAST = 58
-FEW = ("ref", "cycles", "any_thread")
+FEW_KEYS = ("ref", "cycles", "any_thread")
 
 
 def stream() -> Iterator[wire.Message]:
@@ -222,7 +222,7 @@ def play(messages: Iterator[wire.Message]) -> tuple[Session, list[Interval]]:
 
 @pytest.fixture(scope="module", params=["all counters", "three counters"])
 def played(request: pytest.FixtureRequest) -> tuple[Session, list[Interval]]:
-    return play(stream() if request.param == "all counters" else only(FEW, stream()))
+    return play(stream() if request.param == "all counters" else only(FEW_KEYS, stream()))
 
 
 Played = tuple[Session, list[Interval]]

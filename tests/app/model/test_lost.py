@@ -27,7 +27,7 @@ SAMPLE_NS = 100_000_000
 HZ = 3e9
 
 
-class Everything(Evaluator):
+class FullEvaluator(Evaluator):
     """An evaluator that has all metrics but those in `lacking`."""
 
     def __init__(self, *lacking: str) -> None:
@@ -48,7 +48,7 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 
 def lost(given: Values, ceiling_hz: float = HZ, *lacking: str) -> tuple[float, list[float]]:
     """The wanted time in seconds, and its parts."""
-    report = lost_time(given, np.array([ceiling_hz]), Everything(*lacking))
+    report = lost_time(given, np.array([ceiling_hz]), FullEvaluator(*lacking))
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 

@@ -122,7 +122,7 @@ def test_other_tasks_on_a_cpu_are_counted_or_known_to_exist() -> None:
 LMP, CC1 = [4000, "lmp", 0.5], [4001, "cc1", 0.25]
 
 
-def told(**records: Any) -> list[tuple[str, float, float, float]]:
+def activity_of(**records: Any) -> list[tuple[str, float, float, float]]:
     look = TaskSnapshot.from_records(records)
     assert look is not None
     ran = look.activity_on("3")
@@ -131,9 +131,9 @@ def told(**records: Any) -> list[tuple[str, float, float, float]]:
 
 def test_waits_are_in_the_order_of_the_tasks() -> None:
     others, waits = {"3": [LMP, CC1]}, {"3": [[0.1, 20.5], [0.75, 3]]}
-    result = told(tasks={"3": LMP}, others=others, waits=waits)
+    result = activity_of(tasks={"3": LMP}, others=others, waits=waits)
     assert result == [("lmp", 0.5, 0.1, 20.5), ("cc1", 0.25, 0.75, 3.0)]
-    assert told(tasks={"3": LMP}, waits={"3": [[0.1, 1]]}) == [("lmp", 0.5, 0.1, 1.0)]
+    assert activity_of(tasks={"3": LMP}, waits={"3": [[0.1, 1]]}) == [("lmp", 0.5, 0.1, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def test_waits_are_in_the_order_of_the_tasks() -> None:
      {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]}],
 )  # fmt: skip
 def test_invalid_waits_are_unknown(waits: Any) -> None:
-    result = told(tasks={"3": LMP}, others={"3": [LMP, CC1]}, waits=waits)
+    result = activity_of(tasks={"3": LMP}, others={"3": [LMP, CC1]}, waits=waits)
     assert [comm for comm, *_ in result] == ["lmp", "cc1"]
     assert all(isnan(value) for _, _, *values in result for value in values)
 
 
 def test_waits_never_exceed_the_whole_time() -> None:
-    ((*_, wait, switches),) = told(tasks={"3": LMP}, waits={"3": [[1.5, 1e9]]})
+    ((*_, wait, switches),) = activity_of(tasks={"3": LMP}, waits={"3": [[1.5, 1e9]]})
     assert (wait, switches) == (1.0, 1e9)
 
 

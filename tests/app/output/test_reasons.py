@@ -87,10 +87,10 @@ def _has(row: Line, cpus: list[int]) -> bool:
 
 def unexplained(result: Iterable[wire.Message]) -> dict[Path, int]:
     """Number of nulls without a reason, by path without row numbers."""
-    return of_lines(list(lines(result)))
+    return unexplained_in_lines(list(lines(result)))
 
 
-def of_lines(told_lines: list[Line]) -> dict[Path, int]:
+def unexplained_in_lines(told_lines: list[Line]) -> dict[Path, int]:
     greeting, *stream = told_lines
     for_good = {row["what"]: row.get("cpus") for row in greeting["missing"]}
     wrong: dict[Path, int] = {}
@@ -127,7 +127,7 @@ def test_counters_taken_by_other_programs_have_a_reason() -> None:
     greeting, *rest = recorded("platinum-8160")
     frames = [message for message in rest if isinstance(message, wire.Frame)][20:]
     told_lines = list(lines([greeting, *frames]))
-    assert of_lines(told_lines) == {}
+    assert unexplained_in_lines(told_lines) == {}
     summary = told_lines[-1]
     assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": BOUNDS_REASON})}
     assert summary["machine"]["kernel_instructions"] is None
@@ -157,7 +157,7 @@ def test_a_core_whose_sibling_was_off_has_states_for_its_other_samples(seconds: 
     _, *result, summary = lines(messages("sim:hotplug,cpus=8", seconds))
     intervals = [line for line in result if line["type"] == "interval"]
     for at, core in enumerate(summary["cores"]):
-        means = {state: has_reason["mean"] for state, has_reason in core["smt"].items()}
+        means = {state: numbers["mean"] for state, numbers in core["smt"].items()}
         assert sum(means.values()) == pytest.approx(1)
         assert core["smt_method"] == "one-thread"
         for state, mean in means.items():

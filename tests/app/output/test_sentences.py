@@ -124,14 +124,14 @@ CASES = [
 ]  # fmt: skip
 
 
-def of_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]:
+def unpacked_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]:
     kind, name, cpus, deep, result, names, answers = case
     return Episode(kind, [*cpus], S, None, deep, name, dict(result)), names, answers
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
-    episode, names, answers = of_case(case)
+    episode, names, answers = unpacked_case(case)
     for most in (20, 36, 50, MAX_SENTENCE, 200):
         for over in (False, True):
             parts = sentence(machine(), [episode], names, over=over, when=WHEN, most=most)

@@ -166,7 +166,7 @@ def example(**more: Any) -> tuple[Session, dict[str, Any]]:
     return session, line | more
 
 
-def told(name: str, **more: Any) -> str:
+def report_line(name: str, **more: Any) -> str:
     session, line = example(**more)
     matching_texts = [
         text for text in command_lines(session, ["make", "-j16"], line) if text.startswith(name)
@@ -175,14 +175,18 @@ def told(name: str, **more: Any) -> str:
 
 
 def test_the_report_on_a_build_has_all_lines() -> None:
-    assert told("command") == "make -j16"
-    assert told("exit status 0") == "user 771.400 s   system 45.200 s   measured 0.004 s longer"
-    assert told("CPUs busy") == "all 16 for 42.0 s, one for 21.8 s (ld), between for 20.4 s"
-    assert told("clock").endswith("GHz, below it 12 % of the time: Power limit PL2")
-    assert told("waits") == "13.20 s for a CPU and 2.10 s for the disk, all tasks together"
-    assert told("others") == "at least 0.3 CPUs on average; most: chrome[812], 21.0 s on CPU 3"
-    assert told("energy") == "6.40 kJ, 76.0 W   own cost 0.4 % of one CPU"
-    assert told("used") == (
+    assert report_line("command") == "make -j16"
+    assert (
+        report_line("exit status 0") == "user 771.400 s   system 45.200 s   measured 0.004 s longer"
+    )
+    assert report_line("CPUs busy") == "all 16 for 42.0 s, one for 21.8 s (ld), between for 20.4 s"
+    assert report_line("clock").endswith("GHz, below it 12 % of the time: Power limit PL2")
+    assert report_line("waits") == "13.20 s for a CPU and 2.10 s for the disk, all tasks together"
+    assert (
+        report_line("others") == "at least 0.3 CPUs on average; most: chrome[812], 21.0 s on CPU 3"
+    )
+    assert report_line("energy") == "6.40 kJ, 76.0 W   own cost 0.4 % of one CPU"
+    assert report_line("used") == (
         "91.3 G instructions in 81.2 G cycles on all CPUs, 120 k switches, "
         "4.1 M page faults (12 from disk), 612.0 MB in its largest process"
     )
@@ -199,15 +203,22 @@ def test_the_page_shows_these_lines() -> None:
 
 
 def test_unknown_values_are_left_out() -> None:
-    assert told("waits", job=None) == told("others", others=None) == told("CPUs", busy=None) == ""
-    assert told("waits", job=JOB | {"disk_s": None}) == "13.20 s for a CPU, all tasks together"
+    assert (
+        report_line("waits", job=None)
+        == report_line("others", others=None)
+        == report_line("CPUs", busy=None)
+        == ""
+    )
+    assert (
+        report_line("waits", job=JOB | {"disk_s": None}) == "13.20 s for a CPU, all tasks together"
+    )
     once = JOB | {"disk_s": None, "longest_wait_s": 1.09}
     words = "13.20 s for a CPU (once 1.09 s or longer), all tasks together"
-    assert told("waits", job=once) == words
-    assert told("waits", job=JOB | {"seen_s": 9.0}).startswith("at least 13.20 s for a CPU")
+    assert report_line("waits", job=once) == words
+    assert report_line("waits", job=JOB | {"seen_s": 9.0}).startswith("at least 13.20 s for a CPU")
     nothing = dict.fromkeys(("switches", "page_faults", "disk_faults", "peak_bytes"))
-    assert told("used", run=RUN | nothing, totals={}) == ""
-    assert "not known" in told("exit status 0", run=RUN | {"slack_s": None})
+    assert report_line("used", run=RUN | nothing, totals={}) == ""
+    assert "not known" in report_line("exit status 0", run=RUN | {"slack_s": None})
 
 
 def test_a_cpu_that_worked_alone_for_long_is_named() -> None:

@@ -39,7 +39,7 @@ from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
 
 SAMPLE_NS = 100_000_000
-SICK: list[tuple[str, str | None, float, Cause]] = [
+SCRIPTED: list[tuple[str, str | None, float, Cause]] = [
     ("turbo-drop", None, PLAYED_S, ("turbo-drop", "power-pl1")),
     ("license", None, PLAYED_S, ("turbo-drop", "license")),
     ("throttle", None, PLAYED_S, ("throttle", "thermal")),
@@ -49,9 +49,12 @@ SICK: list[tuple[str, str | None, float, Cause]] = [
     ("guest", "postgres", 60, WAIT_CAUSE),
     ("demo", None, PLAYED_S, ("neighbour", "sibling")),
 ]
-WELL = ["steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup"]
-WELL_BY_DAY = ("jitter", "hybrid", "hotplug", "warmup")
-EVERY = [*((s, w, t) for s, w, t, _ in SICK), *((s, None, PLAYED_S) for s in WELL_BY_DAY)]
+HEALTHY = ["steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup"]
+HEALTHY_BY_DAY = ("jitter", "hybrid", "hotplug", "warmup")
+ALL_CASES = [
+    *((s, w, t) for s, w, t, _ in SCRIPTED),
+    *((s, None, PLAYED_S) for s in HEALTHY_BY_DAY),
+]
 
 
 def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
@@ -61,7 +64,7 @@ def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
     return waiting_loss(session, job, totals, session.run_interval(), over=False)
 
 
-def seen(
+def session_and_report(
     scenario: str, seconds: float = PLAYED_S, watch: str | None = None
 ) -> tuple[Session, Report]:
     session, _ = found_episodes(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)
@@ -72,11 +75,11 @@ def printed(session: Session, result: Report) -> list[str]:
     return lines(session, result, colour=False, unicode=True)
 
 
-@pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SICK)
+@pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SCRIPTED)
 def test_the_scripted_cause_is_first(
     scenario: str, watch: str | None, seconds: float, cause: Cause
 ) -> None:
-    session, result = seen(scenario, seconds, watch)
+    session, result = session_and_report(scenario, seconds, watch)
     assert result.findings[0].cause == cause
     assert result.findings[0].share >= MIN_SHARE
     first = printed(session, result)[0]
@@ -85,9 +88,9 @@ def test_the_scripted_cause_is_first(
     assert result.findings[0].culprit in first
 
 
-@pytest.mark.parametrize("scenario", cases_by_day(WELL, WELL_BY_DAY))
+@pytest.mark.parametrize("scenario", cases_by_day(HEALTHY, HEALTHY_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
-    session, result = seen(scenario)
+    session, result = session_and_report(scenario)
     assert result.named_findings == []
     assert answer(session, result).startswith(
         ("Nothing is slowing this machine down", "This machine was idle")
@@ -103,7 +106,7 @@ def test_a_ten_second_report_on_a_healthy_machine_names_no_cause(scenario: str, 
 
 
 def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    session, result = seen("idle", 3)
+    session, result = session_and_report("idle", 3)
     whole = session.run_interval()
     monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
     none = np.zeros(8)
@@ -119,7 +122,7 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
 
 def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     """Its name may be mistyped; a PID that existed at the start has ended."""
-    session, result = seen("steady", 3, "lmpp")
+    session, result = session_and_report("steady", 3, "lmpp")
     first, *rest = printed(session, result)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
@@ -135,7 +138,7 @@ def test_time_before_the_measurement_does_not_count() -> None:
 
 def test_unreported_waits_are_unknown_instead_of_zero() -> None:
     """Waits are unknown in a short measurement, so the report must not say that all is well."""
-    session, result = seen("steady")
+    session, result = session_and_report("steady")
     snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
     assert answer(session, result).startswith("Nothing seen is slowing this machine down (")
     session.run_times.wait_snapshots = snapshots
@@ -143,14 +146,14 @@ def test_unreported_waits_are_unknown_instead_of_zero() -> None:
 
 
 def test_halts_below_one_percent_are_the_first_named_cause() -> None:
-    _, result = seen("halts")
+    _, result = session_and_report("halts")
     named = [finding.cause for finding in result.findings if finding.cause[1] != UNEXPLAINED]
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
 
 
-@pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
+@pytest.mark.parametrize(("scenario", "watch", "seconds"), ALL_CASES)
 def test_all_lines_fit_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
-    session, result = seen(scenario, seconds, watch)
+    session, result = session_and_report(scenario, seconds, watch)
     output = printed(session, result)
     assert max(map(len, output)) <= 80
     assert output[1] == ""
@@ -162,18 +165,18 @@ def test_all_lines_fit_into_80_columns(scenario: str, watch: str | None, seconds
 
 
 def test_only_running_causes_are_red() -> None:
-    session, result = seen("turbo-drop", 10)
+    session, result = session_and_report("turbo-drop", 10)
     assert result.findings[0].is_running
     output = lines(session, result, colour=True, unicode=True)
     assert output[0].startswith("\x1b[1m")
     assert any(line.startswith("\x1b[31m▼") for line in output)
     assert any("\x1b[34m" in line for line in output if "try:" in line)
-    over, result = seen("turbo-drop")
+    over, result = session_and_report("turbo-drop")
     assert not any("\x1b[31m" in line for line in lines(over, result, colour=True, unicode=True))
 
 
 def test_more_than_four_causes_are_counted() -> None:
-    session, result = seen("neighbour")
+    session, result = session_and_report("neighbour")
     many = Report(**{key: getattr(result, key) for key in Report.__match_args__} | {
         "findings": result.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
     assert any(line.strip() == "+ 2 more" for line in printed(session, many))

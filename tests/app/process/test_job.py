@@ -236,7 +236,7 @@ def taken(*pieces: bytes) -> Printout:
     return printout
 
 
-def seen(printout: Printout) -> list[str]:
+def visible_lines(printout: Printout) -> list[str]:
     return [printed_line(*printout[i]).text for i in range(len(printout))]
 
 
@@ -265,7 +265,7 @@ def seen(printout: Printout) -> list[str]:
     ],
 )
 def test_lines_are_kept_as_a_terminal_shows_them(text: bytes, shown: list[str]) -> None:
-    assert [line.rstrip() for line in seen(taken(text))] == shown
+    assert [line.rstrip() for line in visible_lines(taken(text))] == shown
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
@@ -292,21 +292,21 @@ def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
 def test_the_kept_output_is_limited_and_counts_dropped_lines() -> None:
     printout = taken(*(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500)))
     assert (len(printout), printout.left_out) == (MAX_LINES, 3000 - MAX_LINES)
-    assert seen(printout)[0] == str(printout.left_out)
-    assert seen(printout)[-1] == "2999"
+    assert visible_lines(printout)[0] == str(printout.left_out)
+    assert visible_lines(printout)[-1] == "2999"
 
 
 def test_long_lines_have_a_bounded_cost() -> None:
     printout = taken(*(b"x" * LINE_BYTES for _ in range(4)), b"y\nshort\n")
     assert len(printout[0].raw) == LINE_BYTES
-    assert seen(printout)[1] == "short"
+    assert visible_lines(printout)[1] == "short"
     printout = taken(*(b"x" * 50_000 + b"\n" for _ in range(100)))
     assert sum(len(printout[i].raw) for i in range(len(printout))) <= MAX_BYTES
 
 
 def test_the_last_state_of_a_progress_line_is_kept() -> None:
     printout = taken(*(b"\r%3d %%" % (n % 100) for n in range(5000)))
-    assert seen(printout) == [" 99 %"]
+    assert visible_lines(printout) == [" 99 %"]
     assert len(printout[0].raw) < 100
 
 
@@ -316,7 +316,7 @@ def test_the_end_of_much_output_is_kept() -> None:
         printout.take(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
     assert sum(len(piece) for piece in printout._new) <= 2 * MAX_BYTES
     printout.settle()
-    assert seen(printout)[-1] == "999999"
+    assert visible_lines(printout)[-1] == "999999"
     assert printout.left_out + len(printout) == 1_000_001
 
 

@@ -64,7 +64,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(episode_index, "_index_process", passed_bytes)
 
 
-def looked_through(path: Path) -> RecordingEpisodes:
+def indexed(path: Path) -> RecordingEpisodes:
     episodes = RecordingEpisodes()
 
     async def go() -> None:
@@ -76,7 +76,7 @@ def looked_through(path: Path) -> RecordingEpisodes:
     return episodes
 
 
-def told(path: Path, result: RecordingEpisodes) -> list[object]:
+def printed_episodes(path: Path, result: RecordingEpisodes) -> list[object]:
     with Recording(path) as recording:
         session = Session(recording.hello)
         lines = [episode_line(session, e) for e in (*result.ended, *result.running)]
@@ -114,10 +114,10 @@ def test_replay_has_the_episodes_of_export(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(state(recordings[name].read_bytes()))
-    result = looked_through(path)
+    result = indexed(path)
     assert result.is_complete
-    assert told(path, result) == exported(path, 0 if state is whole else 4)
-    assert told(path, looked_through(path)) == told(path, result)  # from the cache
+    assert printed_episodes(path, result) == exported(path, 0 if state is whole else 4)
+    assert printed_episodes(path, indexed(path)) == printed_episodes(path, result)  # from the cache
     assert result.ended or result.running
     assert [mark.evidence["label"] for mark in result.marks] == ["here", "there", "then"]
 
@@ -126,11 +126,11 @@ def test_a_separate_process_finds_the_same_episodes(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
-    here = told(path, looked_through(path))
+    here = printed_episodes(path, indexed(path))
     (entry,) = episode_index.cache_directory().iterdir()
     entry.unlink()
     monkeypatch.setattr(episode_index, "_index_process", PASS)
-    assert told(path, looked_through(path)) == here
+    assert printed_episodes(path, indexed(path)) == here
     assert entry.exists()
 
 
@@ -145,9 +145,9 @@ def test_a_recording_is_indexed_once(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
-    first = looked_through(path)
+    first = indexed(path)
     monkeypatch.setattr(episode_index, "_index_process", fail_if_indexed)
-    assert told(path, looked_through(path)) == told(path, first)
+    assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_a_damaged_entry_is_replaced(
     recordings: dict[str, Path], harm: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
-    first = looked_through(path)
+    first = indexed(path)
     (entry,) = episode_index.cache_directory().iterdir()
     entry.write_bytes(harm(entry.read_bytes()))
-    assert told(path, looked_through(path)) == told(path, first)
+    assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
     monkeypatch.setattr(episode_index, "_index_process", fail_if_indexed)
-    assert told(path, looked_through(path)) == told(path, first)
+    assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
 def test_an_entry_is_used_for_its_own_file_only(
@@ -176,10 +176,10 @@ def test_an_entry_is_used_for_its_own_file_only(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(recordings["drops"].read_bytes())
-    looked_through(path)
+    indexed(path)
     path.write_bytes(recordings["neighbours"].read_bytes())
     assert episode_index.cached_index(path) is None
-    assert told(path, looked_through(path)) == exported(path)
+    assert printed_episodes(path, indexed(path)) == exported(path)
 
 
 def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> None:
@@ -194,14 +194,14 @@ def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> N
 def test_an_unwritable_cache_is_not_an_error(recordings: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no directory")
     path = recordings["drops"]
-    assert told(path, looked_through(path)) == exported(path)
+    assert printed_episodes(path, indexed(path)) == exported(path)
 
 
 def test_a_symbolic_link_is_not_used_as_an_entry(
     recordings: dict[str, Path], tmp_path: Path
 ) -> None:
     path = recordings["drops"]
-    looked_through(path)
+    indexed(path)
     (entry,) = episode_index.cache_directory().iterdir()
     entry.rename(tmp_path / "elsewhere")
     entry.symlink_to(tmp_path / "elsewhere")

@@ -192,10 +192,10 @@ def another_time(blocks: array[int]) -> None:
     blocks[3] += 1
 
 
-LIES = [first_is_missing, beyond_the_file, out_of_order, between_messages, another_time]
+INVALID_INDEXES = [first_is_missing, beyond_the_file, out_of_order, between_messages, another_time]
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", INVALID_INDEXES)
 def test_an_invalid_index_is_reported_and_not_used(
     tmp_path: Path, lie: Callable[[array[int]], None]
 ) -> None:

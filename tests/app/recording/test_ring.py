@@ -46,7 +46,7 @@ def times(path: Path) -> list[int]:
         return [message.time_ns for message in parts.messages()]
 
 
-def kept(path: Path) -> list[Path]:
+def kept_spans(path: Path) -> list[Path]:
     return sorted((path / KEPT_DIRECTORY).glob("*"))
 
 
@@ -92,7 +92,7 @@ def test_manually_kept_spans_are_not_removed(tmp_path: Path) -> None:
     before = span(tmp_path / "box")
     box.keep()
     feed(box, 100, 300)
-    (path,) = kept(tmp_path / "box")
+    (path,) = kept_spans(tmp_path / "box")
     first, last = span(path)
     assert (first, last) == pytest.approx((before[0], 100), abs=PART / S)
 
@@ -105,7 +105,7 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
         feed(box, until - 10, until)
     feed(box, 120, 200)
     box.keep_around("steal", 80 * S, 120 * S)  # in the past
-    (path,) = kept(tmp_path / "box")
+    (path,) = kept_spans(tmp_path / "box")
     assert path.stem.endswith("-steal")
     first, last = span(path)
     assert 80 - PART / S <= first <= 80
@@ -123,7 +123,7 @@ def test_the_size_is_limited_and_manually_kept_spans_are_removed_last(tmp_path: 
         feed(box, i, i + 60)
         sizes = {part.stat().st_ino: part.stat().st_size for part in path.rglob("*.part")}
         assert sum(sizes.values()) < room + 10_000, "a part more at most"
-    names = [one.stem.split("-", 2)[2] for one in kept(path)]
+    names = [one.stem.split("-", 2)[2] for one in kept_spans(path)]
     assert names[0] == "by-hand"
     assert 1 < len(names) < 7, "some of six went, and by-hand did not"
     assert any("--max-size" in text for text in box.news)
@@ -139,7 +139,7 @@ def test_the_next_run_keeps_the_previous_ring(tmp_path: Path) -> None:
     again = ring(path)
     feed(again, 50, 55)
     assert span(path)[0] == 50
-    (left,) = kept(path)
+    (left,) = kept_spans(path)
     assert left.stem.endswith("-before")
     assert span(left) == (0, 10 - SAMPLE / S)
 
@@ -239,7 +239,7 @@ def test_episodes_are_kept_with_some_time_before_and_after(
                 for request in black_box.keep_requests(episode, session.now_ns, LENGTH):
                     if episode.cause == "power-pl1":
                         box.keep_around(*request)
-    (path,) = kept(tmp_path / "box")
+    (path,) = kept_spans(tmp_path / "box")
     assert path.stem.endswith("-turbo-drop")
     first, last = ((time_ns - hello.raw_ns) / S for time_ns in (times(path)[0], times(path)[-1]))
     assert drop["start"] - 5 - PART / S - 0.5 <= first <= drop["start"] - 5 + 0.5

@@ -35,7 +35,7 @@ SCENARIOS = [
 ]
 
 
-def told(interval: Interval) -> list[object]:
+def comparable_values(interval: Interval) -> list[object]:
     """All values of an interval, comparable."""
     values, split, ceilings = interval.values, interval.split, interval.ceilings
     arrays: list[Any] = [
@@ -63,7 +63,7 @@ def outcome(
 
     def after(message: wire.Message) -> None:
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS - SAMPLE_NS // 2:
-            results.append(told(session.take_interval()))
+            results.append(comparable_values(session.take_interval()))
 
     if sizes is None:
         for message in messages:
@@ -80,7 +80,12 @@ def outcome(
                 for taken in session.parts(messages[at : at + size], due_ns):
                     after(taken[-1])
                 at += size
-    results += [session.ended, session.running, session.warnings, told(session.run_interval())]
+    results += [
+        session.ended,
+        session.running,
+        session.warnings,
+        comparable_values(session.run_interval()),
+    ]
     lost = session.lost_time()
     results += [lost.wanted_s.tobytes(), {cause: s.tobytes() for cause, s in lost.by_cause.items()}]
     results += [vars(session.busy_cpus), session.run_times.tasks, session.calibrations]
@@ -92,7 +97,7 @@ def outcome(
         results.append(session.history.states(session.cores, bins).tobytes())
         for time_ns in times[3::20].tolist():
             past = session.interval_at(time_ns, 500_000_000)
-            results.append(None if past is None else told(past))
+            results.append(None if past is None else comparable_values(past))
     return results
 
 
@@ -121,7 +126,7 @@ def test_an_interval_of_one_sample_equals_its_sums(
         for message in messages if scenario == "smt-mix" else with_disturbances(messages, 3):
             session.apply(message)
             if session.frames > 1:
-                result.append(told(session.take_interval()))
+                result.append(comparable_values(session.take_interval()))
         return result
 
     quick, add = said(), Span.add

@@ -276,7 +276,7 @@ def test_combined_terms_match(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\u3000\n", " " * 1000])
-def test_an_empty_text_is_no_filter(text: str) -> None:
+def test_an_empty_text_is_not_a_filter(text: str) -> None:
     assert parse(text) is None
 
 

@@ -29,7 +29,7 @@ from perftop.session.session import Session
 NAN = math.nan
 
 
-def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
+def recorded_history(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
     session = Session(hello, history := History(hello))
     session_of(session, messages)
     return history
@@ -69,7 +69,7 @@ def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) 
         counts: list[int | None] = [int(r) for r in ref]
         flags = [0 if util is None else wire.ROW_SAMPLED for util in sample]
         messages.append(made.frame(hello, seq, {"ref": counts, "cycles": counts}, flags=flags))
-    return kept(hello, messages)
+    return recorded_history(hello, messages)
 
 
 def test_a_bin_is_a_ratio_of_sums() -> None:
@@ -114,7 +114,9 @@ def test_a_sample_with_an_unknown_part_has_no_ratio() -> None:
         {"ref": [None if seq == 2 else seq * TICKS // 2], "cycles": [seq * TICKS]}
         for seq in range(5)
     ]
-    history = kept(hello, [made.frame(hello, seq, values) for seq, values in enumerate(samples)])
+    history = recorded_history(
+        hello, [made.frame(hello, seq, values) for seq, values in enumerate(samples)]
+    )
     result = history.field("busy_hz", [0], bins(0, 4))[:, 0]
     np.testing.assert_allclose(result, [4e9, NAN, NAN, 4e9])
     assert history.field("busy_hz", [0], bins(0, 4, 4))[0, 0] == pytest.approx(4e9)
@@ -184,7 +186,7 @@ def test_cores_are_found_by_their_cpus() -> None:
         5: CpuLoad(0.2),
     }
     machine = Machine(cores=4, does=does)
-    history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
+    history = recorded_history(machine.hello, [machine.frame(seq) for seq in range(5)])
     result = history.states([[1, 5], [0, 4], [77]], bins(0, 4, 2))
     np.testing.assert_allclose(result[1, 1], [0.1, 0.5, 0, 0.4], atol=1e-6)
     np.testing.assert_allclose(result[1, 0], [0.8, 0, 0, 0.2], atol=1e-6)
@@ -203,7 +205,7 @@ def test_states_of_a_bin_are_weighted_by_the_spans_of_samples() -> None:
         made.frame(hello, seq, {"ref": [r * TICKS, 0], "one_thread": [r * TICKS, 0]}, flags=f)
         for seq, (r, f) in enumerate(zip(ref, flags, strict=True))
     ]
-    history = kept(hello, messages)
+    history = recorded_history(hello, messages)
     result = history.states([[0, 1]], bins(0, 3))[:, 0]
     expected = np.array([[1, 0, 0, 0], [NAN] * 4, [0.5, 0.5, 0, 0]])
     np.testing.assert_allclose(result, expected, atol=1e-6)
@@ -216,7 +218,7 @@ def test_a_ceiling_is_weighted_by_time() -> None:
     for seq, hz in enumerate([3e9, 3e9, 4e9, 4e9, 4e9, 4e9]):
         machine.ceiling_hz = hz
         messages.append(machine.frame(seq))
-    history = kept(machine.hello, [messages[0], messages[1], messages[5]])
+    history = recorded_history(machine.hello, [messages[0], messages[1], messages[5]])
     assert history.cores([[0, 1]], bins(0, 5, 5))[:, :, -1].tolist() == [[pytest.approx(3.8e9)]]
 
 
@@ -225,14 +227,14 @@ def test_a_core_that_was_single_is_found_by_any_of_its_cpus(gone: int) -> None:
     machine = Machine(cores=1, does={0: CpuLoad(0.5), 1: CpuLoad(0.5)})
     machine.gone.add(gone)
     off = wire.Note("hotplug", 1, data={"cpu": gone, "online": False})
-    history = kept(machine.hello, [off, *(machine.frame(seq) for seq in range(3))])
+    history = recorded_history(machine.hello, [off, *(machine.frame(seq) for seq in range(3))])
     np.testing.assert_allclose(history.states([[0, 1]], bins(0, 2, 2))[0, 0], [0.5, 0.5, 0, 0])
     np.testing.assert_allclose(history.states([[0]], bins(0, 2, 2))[0, 0], [0.5, 0.5, 0, 0])
 
 
 def test_states_are_unknown_without_a_counter() -> None:
     machine = Machine(cores=2, split=False, does={0: CpuLoad(0.75), 2: CpuLoad(0.5)})
-    history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
+    history = recorded_history(machine.hello, [machine.frame(seq) for seq in range(5)])
     assert np.isnan(history.states([[1, 3], [0, 2]], bins(0, 4))).all()
 
 
@@ -246,7 +248,7 @@ def test_cores_of_four_threads_have_one_state() -> None:
         )
         for seq in range(3)
     ]  # fmt: skip
-    result = kept(hello, messages).states([[0, 1, 2, 3]], bins(0, 2))
+    result = recorded_history(hello, messages).states([[0, 1, 2, 3]], bins(0, 2))
     np.testing.assert_allclose(result[:, 0], [[0.5, NAN, NAN, NAN]] * 2)
 
 
@@ -255,7 +257,7 @@ def test_cores_of_four_threads_have_one_state() -> None:
 
 def test_frames_are_returned_unchanged() -> None:
     hello, messages = simulated.messages("sim:hotplug,cpus=6,seed=2", 230)
-    history = kept(hello, messages)
+    history = recorded_history(hello, messages)
     assert list(history.frames(0, 1 << 62)) == [*messages]
     first, last = 91, 140  # across the end of a chunk
     start_ns, end_ns = (messages[i].time_ns for i in (first, last))
@@ -380,7 +382,9 @@ def test_memory_channels_are_added() -> None:
     wide = [*block.counters[:index], replace(read, columns=2), *block.counters[index + 2 :]]
     blocks = [replace(b, counters=wide) if b is block else b for b in hello.blocks]
     ends = bin_edges(messages[-1].time_ns, SAMPLE_NS, 30)
-    narrow, both = (kept(one, messages) for one in (hello, replace(hello, blocks=blocks)))
+    narrow, both = (
+        recorded_history(one, messages) for one in (hello, replace(hello, blocks=blocks))
+    )
     parts = [
         narrow.shared_counter(key, ends) for key in ("memory_read_bytes", "memory_write_bytes")
     ]

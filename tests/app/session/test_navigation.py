@@ -20,11 +20,11 @@ from perftop.session.interval import Interval
 from perftop.session.selection import parse_moment
 from perftop.session.session import Session
 
-Lived = tuple[Session, Interval]
+SessionAndInterval = tuple[Session, Interval]
 
 
 @pytest.fixture
-def live_session() -> Lived:
+def live_session() -> SessionAndInterval:
     """A machine of 5 s, shown at its end; episodes from 1 to 4 s."""
     session, interval = played_core(Machine(cores=2, ceiling_hz=3.0e9))
     session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
@@ -38,7 +38,7 @@ def episode(start: int, end: int | None, cpu: int) -> Episode:
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 
 
-def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
+def walk(report: SessionAndInterval, episodes: list[Episode], by: int) -> list[float]:
     """The sequence of visited times, in samples."""
     session, interval = report
     results: list[float] = []
@@ -52,7 +52,7 @@ def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
         interval = output
 
 
-def test_each_moment_is_visited_once_in_both_directions(live_session: Lived) -> None:
+def test_each_moment_is_visited_once_in_both_directions(live_session: SessionAndInterval) -> None:
     session, _ = live_session
     episodes = selection.reachable_episodes(session)
     assert walk(live_session, episodes, 1) == []  # the newest is the one shown
@@ -65,7 +65,7 @@ def test_each_moment_is_visited_once_in_both_directions(live_session: Lived) -> 
 
 @pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
 def test_the_shown_interval_covers_the_episode(
-    live_session: Lived, start: int, end: int | None
+    live_session: SessionAndInterval, start: int, end: int | None
 ) -> None:
     session, interval = live_session
     moment = selection.moment_of(session, it := episode(start, end, 0), interval)
@@ -79,7 +79,7 @@ def test_the_shown_interval_covers_the_episode(
         assert output.time_ns == it.end_ns
 
 
-def test_only_episodes_of_the_selected_cpus_are_visited(live_session: Lived) -> None:
+def test_only_episodes_of_the_selected_cpus_are_visited(live_session: SessionAndInterval) -> None:
     session, _ = live_session
     assert walk(live_session, selection.reachable_episodes(session, [1, 3]), -1) == [30, 25]
     assert walk(live_session, selection.reachable_episodes(session, [2]), -1) == []

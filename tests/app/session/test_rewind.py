@@ -44,7 +44,7 @@ class Scenario:
         self.messages: list[wire.Frame | wire.Note] = []
         self.seq = 0
 
-    def go_on(self, frames: int = 1, **happens: Any) -> Scenario:
+    def add_frames(self, frames: int = 1, **happens: Any) -> Scenario:
         for _ in range(frames):
             self.messages.append(self._frame(**happens))
         return self
@@ -91,15 +91,17 @@ def flags(count: int, **changed: int) -> list[int]:
 def disturbed() -> Scenario:
     story = Scenario(machine())
     n = story.n
-    story.go_on(8).go_on(leap=0).go_on(12)
-    story.go_on(2, flags=flags(n, cpu1=wire.ROW_SAMPLED | wire.ROW_WIDE)).go_on(9)
-    story.go_on(lost=6, records={"tasks": {"0": [9, "after", 1.0]}}).go_on(8)
+    story.add_frames(8).add_frames(leap=0).add_frames(12)
+    story.add_frames(2, flags=flags(n, cpu1=wire.ROW_SAMPLED | wire.ROW_WIDE)).add_frames(9)
+    story.add_frames(lost=6, records={"tasks": {"0": [9, "after", 1.0]}}).add_frames(8)
     story.plug(2, online=False)
-    story.go_on(14, flags=flags(n, cpu2=wire.ROW_OFFLINE))
+    story.add_frames(14, flags=flags(n, cpu2=wire.ROW_OFFLINE))
     story.plug(2, online=True, package=0, core=2, siblings=[2, 5])
-    story.go_on(flags=flags(n, cpu2=wire.ROW_SAMPLED | wire.ROW_REBASED))
-    story.go_on(3).go_on(leap=4).go_on(40)
-    story.go_on(17, flags=flags(n, cpu3=0)).go_on(30)  # unread for longer than an interval
+    story.add_frames(flags=flags(n, cpu2=wire.ROW_SAMPLED | wire.ROW_REBASED))
+    story.add_frames(3).add_frames(leap=4).add_frames(40)
+    story.add_frames(17, flags=flags(n, cpu3=0)).add_frames(
+        30
+    )  # unread for longer than an interval
     return story
 
 
@@ -161,7 +163,7 @@ def test_a_time_between_two_samples_shows_the_earlier_one() -> None:
      (5 * SAMPLE_NS, 5), (10**15, 6)],
 )  # fmt: skip
 def test_a_span_is_rounded_to_samples(span_ns: int, samples: int) -> None:
-    story = Scenario(machine()).go_on(9)
+    story = Scenario(machine()).add_frames(9)
     session, _ = live_intervals(story.hello, story.messages)
     result = session.interval_at(7 * SAMPLE_NS, span_ns)
     assert result is not None
@@ -170,7 +172,7 @@ def test_a_span_is_rounded_to_samples(span_ns: int, samples: int) -> None:
 
 
 def test_no_interval_exists_before_the_first_sample() -> None:
-    story = Scenario(machine()).go_on(3)
+    story = Scenario(machine()).add_frames(3)
     session, _ = live_intervals(story.hello, story.messages)
     assert session.interval_at(0, INTERVAL_NS) is None
     assert session.interval_at(SAMPLE_NS, INTERVAL_NS) is None  # the first frame is only a baseline
@@ -217,8 +219,8 @@ def test_reading_the_past_does_not_affect_the_present() -> None:
 def test_tasks_are_valid_for_two_seconds() -> None:
     story = Scenario(machine())
     results = {"0": [7, "job", 1.0]}
-    story.go_on(5).go_on(records={"tasks": results}).go_on(40)
-    story.go_on(records={"tasks": "of no use"}).go_on(4)
+    story.add_frames(5).add_frames(records={"tasks": results}).add_frames(40)
+    story.add_frames(records={"tasks": "of no use"}).add_frames(4)
     session, live = live_intervals(story.hello, story.messages)
     for interval in live:
         assert_equal(session.interval_at(interval.time_ns, INTERVAL_NS), interval)
@@ -233,9 +235,9 @@ def test_a_cpu_unknown_to_hello_gets_a_position() -> None:
     hello.topology[3] = wire.Cpu(3, online=False)
     hello.cores[:] = [[1], [0, 2]]
     story = Scenario(machine(2))
-    story.go_on(10, flags=flags(4, cpu3=wire.ROW_OFFLINE))
+    story.add_frames(10, flags=flags(4, cpu3=wire.ROW_OFFLINE))
     story.plug(3, online=True, package=0, die=0, core=1, siblings=[1, 3])
-    story.go_on(10)
+    story.add_frames(10)
     session, live = live_intervals(hello, story.messages)
     assert session.cores == [[0, 2], [1, 3]]
     assert live[-1].split.method == ["one-thread", "one-thread"]

@@ -30,7 +30,7 @@ class WatchedThreads:
         self.watched_job, self.footprint = WatchedJob(str(ROOT)), JobFootprint(ROOT)
         self.now_ns = 0
 
-    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
+    def add_record(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
         """Each thread: process, thread, CPU, run time in ms."""
         self.now_ns += after_ms * MS
         results = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
@@ -41,9 +41,9 @@ class WatchedThreads:
 
 def test_time_counts_for_the_cpu_that_the_thread_ran_on_last() -> None:
     job = WatchedThreads()
-    job.look((ROOT, ROOT, 3, 30))
-    job.look((ROOT, ROOT, 3, 90), (101, 101, 5, 40))
-    result = job.look((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
+    job.add_record((ROOT, ROOT, 3, 30))
+    job.add_record((ROOT, ROOT, 3, 90), (101, 101, 5, 40))
+    result = job.add_record((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
     # The first 30 ms precede the start of the command; all time of a child counts.
     assert result.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
     assert result.seen_s == pytest.approx(0.201)
@@ -52,7 +52,7 @@ def test_time_counts_for_the_cpu_that_the_thread_ran_on_last() -> None:
 
 def test_a_record_counts_once() -> None:
     job = WatchedThreads()
-    job.look((101, 101, 0, 50))
+    job.add_record((101, 101, 0, 50))
     job.footprint.take(job.watched_job, job.now_ns + 100 * MS)
     assert job.footprint.seen_s == pytest.approx(0.05)
 
@@ -107,7 +107,7 @@ def test_a_stop_costs_the_expected_run_time() -> None:
 
 def test_disk_waits_are_counted_from_the_start_of_the_command() -> None:
     job = WatchedThreads()
-    assert job.look((ROOT, ROOT, 0, 30)).disk_s is None
+    assert job.add_record((ROOT, ROOT, 0, 30)).disk_s is None
     for disk_ms in ({ROOT: 500}, {ROOT: 700, 101: 90}):
         job.now_ns += 100 * MS
         threads = {str(tid): [tid, "job", 0, 40 * MS, 0, 0, 0] for tid in disk_ms}
@@ -120,23 +120,23 @@ def test_disk_waits_are_counted_from_the_start_of_the_command() -> None:
 def test_threads_missing_for_long_keep_their_times() -> None:
     """Frames were lost; watched threads are dropped sooner than their run times."""
     job = WatchedThreads()
-    job.look((101, 101, 0, 50))
-    job.look((102, 102, 1, 10), after_ms=60_000)
+    job.add_record((101, 101, 0, 50))
+    job.add_record((102, 102, 1, 10), after_ms=60_000)
     assert 101 not in job.watched_job.threads
-    assert job.look((101, 101, 0, 80)).seconds == pytest.approx({0: 0.08, 1: 0.01})
+    assert job.add_record((101, 101, 0, 80)).seconds == pytest.approx({0: 0.08, 1: 0.01})
 
 
 def test_a_job_without_a_sample_has_no_cpus() -> None:
     assert WatchedThreads().footprint.cpus() == []
     job = WatchedThreads()
-    assert job.look((ROOT, ROOT, 0, 20)).cpus() == []
+    assert job.add_record((ROOT, ROOT, 0, 20)).cpus() == []
 
 
 def test_the_number_of_kept_threads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_times, "MAX_THREADS", 8)
     job = WatchedThreads()
     for tid in range(200, 240):
-        job.look((tid, tid, 0, 1))
+        job.add_record((tid, tid, 0, 1))
     assert len(job.footprint._run_ns) == 8
     assert job.footprint.seen_s == pytest.approx(0.04)
 
@@ -145,8 +145,8 @@ def test_the_summary_separates_the_cpus_of_the_job() -> None:
     does = {cpu: CpuLoad(0.2 * (cpu + 1)) for cpu in range(4)}
     session, _ = observe(Machine(cores=2, does=does), 20)
     job = WatchedThreads()
-    job.look((101, 101, 1, 0))
-    line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
+    job.add_record((101, 101, 1, 0))
+    line = run_summary.summary_line(session, {}, 2.0, None, job.add_record((101, 101, 1, 100)))
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2, 3])
     assert line["job"]["seen_s"] == pytest.approx(0.1)
     assert line["job"]["util"]["mean"] == pytest.approx(0.4, rel=1e-3)
@@ -159,8 +159,8 @@ def test_an_offline_cpu_is_not_one_of_the_others() -> None:
     session, _ = observe(Machine(cores=2), 20)
     session.apply(wire.Note("hotplug", session.now_ns, data={"cpu": 3, "online": False}))
     job = WatchedThreads()
-    job.look((101, 101, 1, 0))
-    line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
+    job.add_record((101, 101, 1, 0))
+    line = run_summary.summary_line(session, {}, 2.0, None, job.add_record((101, 101, 1, 100)))
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2])
 
 

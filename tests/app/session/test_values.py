@@ -42,7 +42,7 @@ def test_the_ceiling_may_be_unknown() -> None:
 
 
 @pytest.fixture(scope="module")
-def seen() -> tuple[Session, Interval]:
+def busy_machine() -> tuple[Session, Interval]:
     """Two packages of two cores with two threads, busy and with memory traffic."""
     hello, messages = simulated.messages("sim:memory,cpus=8,packages=2", 60)
     session = session_of(Session(hello), messages)
@@ -50,9 +50,9 @@ def seen() -> tuple[Session, Interval]:
 
 
 def test_metrics_of_cores_and_packages_are_values_of_their_cpus(
-    seen: tuple[Session, Interval],
+    busy_machine: tuple[Session, Interval],
 ) -> None:
-    session, interval = seen
+    session, interval = busy_machine
     core, package = (
         session.reader.cores.of_cpu,
         np.array([row.package for row in session.topology], int),
@@ -80,9 +80,9 @@ def test_metrics_of_cores_and_packages_are_values_of_their_cpus(
 
 
 def test_metrics_of_the_machine_are_its_own_or_those_of_its_cpus(
-    seen: tuple[Session, Interval],
+    busy_machine: tuple[Session, Interval],
 ) -> None:
-    session, interval = seen
+    session, interval = busy_machine
     assert machine_value(session, interval, "power_w") == interval.machine["power_w"] > 0
     assert machine_value(session, interval, "ipc") == interval.values.mean("ipc", slice(None)) > 0
     assert machine_value(session, interval, "both") == pytest.approx(interval.split.mean("both"))

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
-SAID = {
+CAUSE_WORDS = {
     "turbo-drop": ("PL1",),
     "throttle": ("heat", "hot", "therm"),
     "neighbour": ("stream",),
@@ -29,7 +29,7 @@ SAID = {
     "involuntary-halt": ("halt",),
 }
 """Words by kind, one of which names the cause."""
-Looks = dict[tuple[int, int], list[str]]
+LinesBySize = dict[tuple[int, int], list[str]]
 SPECS = (
     "turbo-drop,cpus=8",
     "turbo-drop,cpus=64,packages=2",
@@ -49,7 +49,9 @@ def scripted(spec: str) -> dict[str, Any]:
     return next(
         line
         for line in lines
-        if line["type"] == "episode" and line["kind"] in SAID and line["end"] - line["start"] > 3
+        if line["type"] == "episode"
+        and line["kind"] in CAUSE_WORDS
+        and line["end"] - line["start"] > 3
     )
 
 
@@ -62,14 +64,14 @@ def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], 
 
 
 @cache
-def seen(spec: str) -> tuple[Looks, Looks]:
+def lines_during_and_after(spec: str) -> tuple[LinesBySize, LinesBySize]:
     """Lines of the screen by size: during the episode, and of the list of episodes after it. They
     are of one app whose terminal is resized."""
     episode = scripted(spec)
     begin, end = episode["start"], episode["end"]
     half, rest = played(spec, (begin + end) / 2 + 0.5, end + 3)
 
-    async def looks(app: FedApp) -> Looks:
+    async def looks(app: FedApp) -> LinesBySize:
         results = {}
         for size in SIZES:
             app.terminal.resize(size)
@@ -77,7 +79,7 @@ def seen(spec: str) -> tuple[Looks, Looks]:
             results[size] = app.composed()
         return results
 
-    async def look() -> tuple[Looks, Looks]:
+    async def look() -> tuple[LinesBySize, LinesBySize]:
         async with shown_app(half) as app:
             running = await looks(app)
             app.source.take(rest)
@@ -98,7 +100,7 @@ def missing_facts(line: str, episode: dict[str, Any]) -> list[str]:
     elif (cpu := place[1]) is not None and int(cpu) not in episode["cpus"]:
         missing.append(f"where: {place[0]}")
     larger = re.search(r"waits? \d\d % of (?:its|their) time|each waits \d\d %", line)
-    if larger is None and not any(w.lower() in line.lower() for w in SAID[episode["kind"]]):
+    if larger is None and not any(w.lower() in line.lower() for w in CAUSE_WORDS[episode["kind"]]):
         missing.append("why")
     brief = larger is not None and len(line.split(" · ")) == 1  # a sentence that fills 80 columns
     if not brief and not re.search(
@@ -116,7 +118,7 @@ def test_a_running_episode_is_fully_reported_without_a_key(
     spec: str, size: tuple[int, int]
 ) -> None:
     episode = scripted(spec)
-    lines = seen(spec)[0][size]
+    lines = lines_during_and_after(spec)[0][size]
     alert = " ".join(lines[1:3])
     assert not missing_facts(alert, episode), "\n".join(lines)
 
@@ -125,5 +127,5 @@ def test_a_running_episode_is_fully_reported_without_a_key(
 @pytest.mark.parametrize("spec", cases_by_day(SPECS, BY_DAY))
 def test_an_ended_episode_is_fully_reported_with_one_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
-    lines = seen(spec)[1][size]
+    lines = lines_during_and_after(spec)[1][size]
     assert any(not missing_facts(line, episode) for line in lines[3:]), "\n".join(lines)

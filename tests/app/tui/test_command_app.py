@@ -45,17 +45,17 @@ class CommandRun(Run):
             return []
         return [pane.render_line(y).text.rstrip() for y in range(1, pane.size.height)]
 
-    async def prints(self, text: str) -> None:
+    async def wait_for_output(self, text: str) -> None:
         await until_true(lambda: text in self.printed(), f"{text!r} among {self.printed()}")
 
     def head(self) -> str:
         top = self.screen.query_one(Top)
         return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
 
-    async def tells(self, text: str) -> None:
+    async def wait_for_header(self, text: str) -> None:
         await until_true(lambda: text in self.head(), f"{text!r} in {self.head()}")
 
-    async def goes_on(self) -> None:
+    async def finish_command(self) -> None:
         """Sends samples until the command has ended and is measured."""
 
         def over() -> bool:
@@ -87,7 +87,7 @@ async def around(
             yield run
             if interrupted:
                 await run.pilot.press("ctrl+c")
-                await run.goes_on()
+                await run.finish_command()
         await run.source.see_out()
 
 
@@ -96,7 +96,7 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
     async with around(
         "for i in 1 2 3; do echo hello $i; done; exec sleep 9", size, interrupted=True
     ) as run:
-        await run.prints("hello 3")
+        await run.wait_for_output("hello 3")
         assert [text for text in run.printed() if text] == ["hello 1", "hello 2", "hello 3"]
         pane, view = run.screen.query_one(Output), run.screen.view
         assert view.region.bottom <= pane.region.y
@@ -113,7 +113,7 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
 
 async def test_a_key_enlarges_or_hides_the_output() -> None:
     async with around("seq 99; exec sleep 9", interrupted=True) as run:
-        await run.prints("99")
+        await run.wait_for_output("99")
         small = len(run.printed())
         await run.pilot.press("O")
         assert [view.display for view in run.screen.query("Canvas")] == [False]
@@ -138,14 +138,14 @@ async def test_a_key_enlarges_or_hides_the_output() -> None:
 
 async def test_a_running_and_an_ended_command_have_their_status() -> None:
     async with around("echo hello; sleep 0.3; exit 7") as run:
-        await run.prints("hello")
-        await run.tells("sh 0 s")
-        await run.goes_on()
-        await run.tells("sh ended: 7")
+        await run.wait_for_output("hello")
+        await run.wait_for_header("sh 0 s")
+        await run.finish_command()
+        await run.wait_for_header("sh ended: 7")
         run_ = run.source.run
         assert run_ is not None
         after = long_duration(run_.end_ns - run_.start_ns)
-        await run.tells(f"sh ended with status 7 after {after}")
+        await run.wait_for_header(f"sh ended with status 7 after {after}")
         await run.intervals(2)
         await run.pilot.press("q")
     assert run.source.run is not None
@@ -165,8 +165,8 @@ async def test_the_message_about_the_end_disappears_after_a_while(
         show_state(screen, state)
 
     async with around("exit 3") as run:
-        await run.goes_on()
-        await run.tells("sh ended with status 3")
+        await run.finish_command()
+        await run.wait_for_header("sh ended with status 3")
         monkeypatch.setattr(Monitor, "show_state", noted)
         for _ in range(3):
             await run.intervals(1)
@@ -180,10 +180,10 @@ async def test_the_message_about_the_end_remains_after_the_help_was_open() -> No
         await until_true(lambda: run.source._patient, "it runs")
         await run.pilot.press("question_mark")
         run.source.tty.job.kill(signal.SIGTERM)
-        await run.goes_on()
+        await run.finish_command()
         await until_true(lambda: "status 143" in run.source.status.notice, "its news")
         await run.pilot.press("escape")
-        await run.tells("sh ended with status 143")
+        await run.wait_for_header("sh ended with status 143")
         await run.pilot.press("down")
         await until_true(lambda: not run.source.status.notice, "it is read")
 
@@ -197,7 +197,7 @@ async def test_the_stream_is_read_once_an_interval_while_the_command_runs() -> N
         assert drawn == [run.source.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")
         await until_true(lambda: not run.source._patient, "samples are waited for")
-        await run.goes_on()
+        await run.finish_command()
         await until_true(lambda: len(drawn) == 2, "its run is measured")
 
 
@@ -205,7 +205,7 @@ async def test_the_summary_covers_the_run_only() -> None:
     summaries = []
 
     async with around("true") as run:
-        await run.goes_on()
+        await run.finish_command()
         measurement = run.source.measurement
         assert measurement is not None
         summaries.append((run.feed.seq, list(measurement.summary)))
@@ -220,11 +220,11 @@ async def test_the_summary_covers_the_run_only() -> None:
 
 async def test_ctrl_c_interrupts_the_command_and_then_perftop() -> None:
     async with around("trap 'echo still here; exit 3' INT; echo ready; sleep 9") as run:
-        await run.prints("ready")
+        await run.wait_for_output("ready")
         await run.pilot.press("ctrl+c")
-        await run.prints("^Cstill here")
+        await run.wait_for_output("^Cstill here")
         assert run.app.is_running
-        await run.goes_on()
+        await run.finish_command()
         await run.pilot.press("ctrl+c")
         await until_true(lambda: run.app._exit, "it quits")
     assert run.source.run is not None
@@ -235,8 +235,8 @@ async def test_no_output_is_lost_when_the_screen_closes(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     async with around("echo seen") as run:
-        await run.prints("seen")
-        await run.goes_on()
+        await run.wait_for_output("seen")
+        await run.finish_command()
         run.source._on_output(b"not shown any more\n")
         run.app.exit()
         assert run.source.tty._following is None
@@ -250,7 +250,7 @@ async def test_a_vanished_terminal_leaves_the_command_running(
         raise OSError(errno.EIO, "Input/output error")
 
     async with around("echo ready; sleep 0.5; exit 6") as run:
-        await run.prints("ready")
+        await run.wait_for_output("ready")
         monkeypatch.setattr(errors, "sys", Mock(stderr=Mock(write=gone)))
         monkeypatch.setattr(errors, "discard_writes", Mock())  # all tests use this stderr
         run.app.exit()
@@ -261,7 +261,7 @@ async def test_a_vanished_terminal_leaves_the_command_running(
 
 async def test_a_dead_probe_leaves_the_command_running() -> None:
     async with around("echo ready; sleep 0.5; exit 6") as run:
-        await run.prints("ready")
+        await run.wait_for_output("ready")
         run.feed.die("it is gone")
         await until_true(lambda: run.app.failure, "it is told")
         run.app.exit()

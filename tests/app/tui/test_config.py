@@ -25,7 +25,7 @@ from perftop.tui.shared import keys
 from perftop.tui.stream import LiveSource
 
 
-def wrong(text: str | bytes) -> list[str]:
+def messages_about(text: str | bytes) -> list[str]:
     """Messages about a file with this text."""
     with pytest.raises(Failed) as caught:
         config.parse_config(text if isinstance(text, bytes) else text.encode(), "c.toml")
@@ -151,7 +151,7 @@ def test_mistakes_are_reported_with_their_line(
     text: str | bytes, line: int | None, what: str
 ) -> None:
     at = "c.toml" if line is None else f"c.toml:{line}"
-    assert wrong(text) == [f"{at}: {what}"]
+    assert messages_about(text) == [f"{at}: {what}"]
 
 
 def test_all_mistakes_are_reported_in_order() -> None:
@@ -169,7 +169,7 @@ def test_all_mistakes_are_reported_in_order() -> None:
         sort = "no such"
         order = "s"
     '''
-    drawn = [line.split(": ")[0].split(":")[1] for line in wrong(text)]
+    drawn = [line.split(": ")[0].split(":")[1] for line in messages_about(text)]
     assert drawn == ["2", "3", "7", "11", "12"]  # the key of order is not reported yet
 
 

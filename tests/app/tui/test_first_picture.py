@@ -34,7 +34,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
             os.close(ours)
 
 
-def seen(looks: int) -> bytes:
+def terminal_output(looks: int) -> bytes:
     result = b""
     while select.select([looks], [], [], 0)[0]:
         result += os.read(looks, 4096)
@@ -49,14 +49,14 @@ def echoes(ours: int) -> bool:
 def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
         with first_picture.show_picture():
-            assert ENTER in (text := seen(looks))
+            assert ENTER in (text := terminal_output(looks))
             assert b"perftop" in text
             assert os.uname().nodename.encode() in text
-        assert LEAVE in seen(looks)
+        assert LEAVE in terminal_output(looks)
         with first_picture.show_picture() as picture:
-            seen(looks)
+            terminal_output(looks)
             picture.hand_over()
-        assert not seen(looks)
+        assert not terminal_output(looks)
         assert echoes(ours)
 
 
@@ -64,17 +64,17 @@ def test_a_signal_removes_the_first_picture(monkeypatch: pytest.MonkeyPatch) -> 
     with terminal(monkeypatch) as (looks, ours):
         with pytest.raises(SystemExit, match="143"), first_picture.show_picture():
             os.kill(os.getpid(), signal.SIGTERM)
-        assert seen(looks).endswith(LEAVE + b"\x1b[?25h")
+        assert terminal_output(looks).endswith(LEAVE + b"\x1b[?25h")
         assert echoes(ours)
 
 
 def test_keys_are_not_echoed_and_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours), first_picture.show_picture():
-        seen(looks)
+        terminal_output(looks)
         assert not echoes(ours)
         os.write(looks, b"3\n")
         assert os.read(ours, 10) == b"3\n"
-        assert not seen(looks)
+        assert not terminal_output(looks)
 
 
 def test_a_vanished_terminal_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_a_host_name_is_printed_without_control_characters(
     drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
     monkeypatch.setattr(os, "uname", lambda: drawn)
     with terminal(monkeypatch) as (looks, _), first_picture.show_picture():
-        assert b"  a]0;bc " in seen(looks)
+        assert b"  a]0;bc " in terminal_output(looks)
 
 
 BACKGROUND = """

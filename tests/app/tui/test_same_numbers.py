@@ -23,15 +23,15 @@ SIZE = (240, 70)
 BY_DAY = ("hybrid", "hotplug", "guest", "neighbour")
 """Other scenarios have the same columns."""
 _TITLE = re.compile(r"\S+(?: \S+)*")
-_EACH = {"lp{} %": ("util", 100), "idle lp{}": ("idle", 100), "krn lp{}": ("kernel_cycles", 100),
-         "net lp{}": ("net_hz", 1e-9)}  # fmt: skip
+_PER_CPU = {"lp{} %": ("util", 100), "idle lp{}": ("idle", 100), "krn lp{}": ("kernel_cycles", 100),
+            "net lp{}": ("net_hz", 1e-9)}  # fmt: skip
 """Titles of values of each CPU of a core, with the JSON key and the factor."""
-_LEAD = {"GHz": ("busy_hz", 1e-9), "busy %": ("util", 100), "IPC": ("ipc", 1),
-         "user %": ("user", 100), "kernel %": ("system", 100), "iowait %": ("iowait", 100),
-         "idle %": ("idle", 100), "krn %": ("kernel_cycles", 100),
-         "net": ("net_hz", 1e-9)}  # fmt: skip
+_BUSIEST_CPU = {"GHz": ("busy_hz", 1e-9), "busy %": ("util", 100), "IPC": ("ipc", 1),
+                "user %": ("user", 100), "kernel %": ("system", 100), "iowait %": ("iowait", 100),
+                "idle %": ("idle", 100), "krn %": ("kernel_cycles", 100),
+                "net": ("net_hz", 1e-9)}  # fmt: skip
 """Titles of values of the busiest CPU."""
-_WORST = {"invol %": ("involuntary", 100), "steal %": ("steal", 100)}
+_MAXIMUM = {"invol %": ("involuntary", 100), "steal %": ("steal", 100)}
 
 
 class DrawnTable:
@@ -78,7 +78,7 @@ def expected_values(
 ) -> Iterator[tuple[str, list[float | None], float]]:
     """Titles of a row, with the values that are right there."""
     for thread, row in enumerate(mine):
-        for title, (key, factor) in _EACH.items():
+        for title, (key, factor) in _PER_CPU.items():
             if drawn.has(title.format(thread)):
                 yield title.format(thread), [row[key]], factor
         ipc = f"lp{thread}" if thread else "IPC lp0"
@@ -86,10 +86,10 @@ def expected_values(
             yield ipc, [row["ipc"]], 1
     busy = [-1.0 if row["util"] is None else round(row["util"], 2) for row in mine]
     lead = [row for row, share in zip(mine, busy, strict=True) if share == max(busy)]
-    for title, (key, factor) in _LEAD.items():
+    for title, (key, factor) in _BUSIEST_CPU.items():
         if drawn.has(title):
             yield title, [row[key] for row in lead], factor
-    for title, (key, factor) in _WORST.items():
+    for title, (key, factor) in _MAXIMUM.items():
         known = [row[key] for row in mine if row[key] is not None]
         if drawn.has(title) and known:
             yield title, [max(known)], factor

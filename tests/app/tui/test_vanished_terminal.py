@@ -47,7 +47,7 @@ class Screen:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.status: int | None = None
 
-    def reads(self, count: int) -> None:
+    def read(self, count: int) -> None:
         """Reads this number of drawn bytes."""
         end_s = time.monotonic() + MAX_END_S
         while count > 0 and time.monotonic() < end_s:
@@ -88,7 +88,7 @@ def shown(*options: str, ignored: bool = False) -> Iterator[Screen]:
         screen.end()
 
 
-def ends(screen: Screen) -> None:
+def assert_ends(screen: Screen) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wait_for(screen.ended, "perftop ends", MAX_END_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -106,16 +106,16 @@ def ends(screen: Screen) -> None:
 def test_perftop_ends_when_its_terminal_vanishes(count: int, ignored: bool) -> None:
     """It does so even if it ignores SIGHUP from its start."""
     with shown("sim:steady,cpus=4", ignored=ignored) as screen:
-        screen.reads(count)
+        screen.read(count)
         screen.hang_up()
-        ends(screen)
+        assert_ends(screen)
 
 
 def test_perftop_ends_when_the_terminal_vanishes_before_the_start() -> None:
     with shown("sim:steady,cpus=4", ignored=True) as screen:
         wait_for(lambda: children(screen.pid), "the probe is started")
         screen.hang_up()
-        ends(screen)
+        assert_ends(screen)
 
 
 @pytest.mark.parametrize(
@@ -131,40 +131,40 @@ def test_perftop_ends_when_the_terminal_vanishes_before_the_start() -> None:
 )
 def test_a_signal_ends_perftop(count: int, number: signal.Signals) -> None:
     with shown("sim:steady,cpus=4") as screen:
-        screen.reads(count)
+        screen.read(count)
         os.kill(screen.pid, number)
         with contextlib.suppress(OSError):  # its last output has room
-            screen.reads(1)
-        ends(screen)
+            screen.read(1)
+        assert_ends(screen)
         assert screen.status in {128 + number, -number}
         assert termios.tcgetattr(screen.fd)[3] & termios.ECHO
 
 
 def test_a_signal_ends_perftop_while_the_terminal_accepts_no_output() -> None:
     with shown("sim:smt-mix,cpus=64,speed=20") as screen:
-        screen.reads(20_000)
+        screen.read(20_000)
         wait_for(lambda: _blocked(screen.pid), "a thread waits for the terminal")
         os.kill(screen.pid, signal.SIGTERM)
-        ends(screen)
+        assert_ends(screen)
 
 
 def test_an_uncatchable_stop_is_handled_after_resuming() -> None:
     """perftop then reopens the terminal with the same number of threads, and restores it at the
     end."""
     with shown("sim:steady,cpus=4") as screen:
-        screen.reads(12_000)
+        screen.read(12_000)
         before = _threads(screen.pid)
         os.kill(screen.pid, signal.SIGSTOP)
         os.kill(screen.pid, signal.SIGCONT)
         drawn = b""
         while b"\x1b[?1049h" not in drawn:
             drawn = drawn[-8:] + os.read(screen.fd, 4096)
-        screen.reads(2_000)
+        screen.read(2_000)
         assert _threads(screen.pid) == before
         os.write(screen.fd, b"q")
         with contextlib.suppress(OSError):  # it has ended
-            screen.reads(1 << 20)
-        ends(screen)
+            screen.read(1 << 20)
+        assert_ends(screen)
         assert screen.status == 0
         assert termios.tcgetattr(screen.fd)[3] & termios.ECHO
 
@@ -188,9 +188,9 @@ WRITE = 1
 def test_registers_are_restored(tmp_path: Path, count: int) -> None:
     with FakeKernel(tmp_path / "root") as fake, swept_directory(Path(fake.root)):
         with shown("msr", "--sysroot", str(fake.root), ignored=True) as screen:
-            screen.reads(count)
+            screen.read(count)
             screen.hang_up()
-            ends(screen)
+            assert_ends(screen)
         assert not fake.changed()
         assert not entries_left(Path(fake.root))
 
@@ -199,28 +199,28 @@ def test_concurrent_sigcont_signals_are_handled() -> None:
     """The kernel sends one when a terminal vanishes, shells send others; one may arrive while
     perftop handles another."""
     with shown("sim:steady,cpus=4") as screen:
-        screen.reads(12_000)
+        screen.read(12_000)
         for _ in range(200):
             os.kill(screen.pid, signal.SIGCONT)
-            screen.reads(1)
-        terminated(screen)
+            screen.read(1)
+        terminate(screen)
 
 
 def test_sigtstp_during_a_write_is_handled() -> None:
     with shown("sim:steady,cpus=4") as screen:
-        screen.reads(12_000)
+        screen.read(12_000)
         for _ in range(30):
-            screen.reads(1)
+            screen.read(1)
             os.kill(screen.pid, signal.SIGTSTP)
             wait_for(screen.stopped, "it stops")
             os.kill(screen.pid, signal.SIGCONT)
-        terminated(screen)
+        terminate(screen)
 
 
 def test_sigtstp_before_resuming_is_handled() -> None:
     """The kernel drops the pending SIGCONT, so perftop stops twice in a row."""
     with shown("sim:steady,cpus=4") as screen:
-        screen.reads(12_000)
+        screen.read(12_000)
         os.kill(screen.pid, signal.SIGTSTP)
         wait_for(screen.stopped, "it stops")
         for _ in range(10):
@@ -228,12 +228,12 @@ def test_sigtstp_before_resuming_is_handled() -> None:
             os.kill(screen.pid, signal.SIGTSTP)
             wait_for(screen.stopped, "it stops again")
         os.kill(screen.pid, signal.SIGCONT)
-        terminated(screen)
+        terminate(screen)
 
 
 def test_perftop_does_not_suspend_if_it_cannot_be_resumed() -> None:
     with shown("sim:steady,cpus=4") as screen:
-        screen.reads(12_000)
+        screen.read(12_000)
         os.write(screen.fd, b"\x1a")
         text = ""
         end_s = time.monotonic() + MAX_END_S
@@ -241,7 +241,7 @@ def test_perftop_does_not_suspend_if_it_cannot_be_resumed() -> None:
             if select.select([screen.fd], [], [], 0.2)[0]:
                 text += os.read(screen.fd, 4096).decode(errors="replace")
         assert "not suspended" in text
-        terminated(screen)
+        terminate(screen)
 
 
 def test_a_separate_process_group_in_a_session_can_be_resumed() -> None:
@@ -256,11 +256,11 @@ def test_a_separate_process_group_in_a_session_can_be_resumed() -> None:
         assert run.stdout.strip() == output, run.stderr
 
 
-def terminated(screen: Screen) -> None:
+def terminate(screen: Screen) -> None:
     os.kill(screen.pid, signal.SIGTERM)  # a key could be lost between two readers of the terminal
     with contextlib.suppress(OSError):  # it has ended
-        screen.reads(1 << 20)
-    ends(screen)
+        screen.read(1 << 20)
+    assert_ends(screen)
 
 
 EARLY = """

@@ -309,7 +309,7 @@ def noisy(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
     ]
 
 
-def called(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
+def reported_different(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The metrics reported as different, over all pairs of recordings."""
     results = []
     for a, b in itertools.combinations(files, 2):
@@ -322,7 +322,7 @@ def called(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_recordings_of_one_noisy_load_do_not_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(noisy(tmp_path, 12, range(1, 4)), capsys) == []
+    assert reported_different(noisy(tmp_path, 12, range(1, 4)), capsys) == []
 
 
 def test_a_command_in_a_recording_has_a_run_time(

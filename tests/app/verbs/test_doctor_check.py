@@ -62,7 +62,7 @@ def test_a_rule_without_a_value_requires_the_best_state(
         (("turbo=on",), 1),  # required, but unknown
     ],
 )
-def test_the_exit_status_tells_whether_all_rules_are_fulfilled(
+def test_the_exit_status_is_that_of_all_rules(
     monkeypatch: pytest.MonkeyPatch, rules: tuple[str, ...], status: int
 ) -> None:
     assert check(monkeypatch, ITEMS, *rules) == status

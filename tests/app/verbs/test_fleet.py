@@ -177,7 +177,7 @@ async def played(night: Path) -> AsyncIterator[RecordingsSource]:
         await asyncio.wait([task])
 
 
-async def gone(source: RecordingsSource, by: int) -> float:
+async def time_after(source: RecordingsSource, by: int) -> float:
     """Steps through time; returns the new time in seconds after START."""
     at = source.now
     source.travel(by)
@@ -190,15 +190,15 @@ async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
         machines = source.fleet.machines
         assert machines["n1"].answers
         assert "begins at" in machines["n2"].why
-        await gone(source, 30)
+        await time_after(source, 30)
         n1, n2 = source.fleet.machines["n1"], source.fleet.machines["n2"]
         assert n1.numbers["busy"] == pytest.approx(0.75, abs=0.02)
         assert n2.numbers["busy"] == pytest.approx(0.25, abs=0.02)
         assert source.now - 1.1 <= n1.updated <= source.now
-        await gone(source, 20)
+        await time_after(source, 20)
         assert "ends at" in source.fleet.machines["n1"].why
         assert source.fleet.machines["n2"].answers
-        await gone(source, -25)
+        await time_after(source, -25)
         assert source.fleet.machines["n1"].answers
         assert source.fleet.machines["n1"].open_arguments == ("replay", str(night / "n1.perftop"))
 
@@ -212,7 +212,7 @@ def test_lines_report_whether_a_machine_responds(night: Path) -> None:
 async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
     (night / "n0.perftop").touch()
     async with played(night) as source:
-        await gone(source, 30)  # reads the recordings from there on
+        await time_after(source, 30)  # reads the recordings from there on
         answers = {name: one.answers for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
         assert "is not a perftop recording" in source.fleet.machines["n0"].why

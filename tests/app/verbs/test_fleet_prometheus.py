@@ -237,7 +237,7 @@ def test_a_real_server_accepts_series_rules_and_queries_of_a_fleet(tmp_path: Pat
     assert machine.numbers["lost"] < 0.05
 
 
-def lies(chance: random.Random) -> Answer:
+def random_answer(chance: random.Random) -> Answer:
     """A server with labels, times and values of any type."""
     names = "k1:9917", "k2", "-oProxyCommand=touch owned", "a b\n", "\x1b[2J\u202e", "", "[::1]:1"
     numbers = *UNKNOWN_NUMBERS, "age", "known", "suspects", "power_w", "other"
@@ -266,7 +266,7 @@ def test_any_response_of_a_server_is_displayed_or_refused(
     monkeypatch.chdir(tmp_path)
     output = 0
     for seed in range(25):
-        with serving(lies(random.Random(seed))) as url:
+        with serving(random_answer(random.Random(seed))) as url:
             result = runs_here("fleet", "--prometheus", url, "--json", "-n", "1")
         assert result.returncode in {0, 1}, result.stderr
         assert "internal error" not in result.stderr

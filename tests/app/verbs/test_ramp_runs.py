@@ -129,7 +129,7 @@ def test_a_clock_may_never_be_steady(clock: chains.Clock) -> None:
     assert printed(run(clock)).steady_s is None
 
 
-def test_too_short_a_run_has_no_result() -> None:
+def test_a_short_run_has_no_result() -> None:
     result = printed(run(FINE, load_s=50e-6))
     assert (result.steady_s, result.levels) == (None, [])
 
@@ -303,7 +303,7 @@ def test_the_stated_confidence_is_not_too_high(
     assert np.mean(true) - error <= np.mean(stated) <= np.mean(true) + error
 
 
-def test_no_run_may_be_steady() -> None:
+def test_all_runs_may_be_unsteady() -> None:
     ramp = ramp_runs.ramp_of_runs(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
     assert ramp.used == []
     assert (ramp.steady_hz, ramp.error_hz, ramp.steady_s, ramp.halts) == (None, None, None, [])

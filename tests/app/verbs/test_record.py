@@ -42,7 +42,7 @@ def notes(path: Path, *, ended: bool = True) -> dict[str, wire.Note]:
     return {message.kind: message for message in content if isinstance(message, wire.Note)}
 
 
-def until_there(path: Path, process: subprocess.Popen[str]) -> None:
+def wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
     def there() -> bool:
         assert process.poll() is None, process.stderr and process.stderr.read()
         return path.exists()
@@ -60,7 +60,7 @@ def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
     )  # fmt: skip
     with process:
         try:
-            until_there(path.parent / "begun", process)
+            wait_for_file(path.parent / "begun", process)
             yield process
         finally:
             with suppress(ProcessLookupError):

@@ -137,7 +137,7 @@ def covered(trials: int, count: int) -> float:
     return sum(abs(result.mean - 100) <= t * result.error for result in results) / trials
 
 
-def called(trials: int, moved: float) -> float:
+def difference_rate(trials: int, moved: float) -> float:
     """Share of pairs of five and eight values of unequal spread that are reported as different."""
     draw = random.Random(7)
     result = 0
@@ -165,7 +165,7 @@ def course(draw: random.Random, count: int, length: float, moved: float) -> list
     return result
 
 
-def of_courses(trials: int, count: int, length: float, moved: float = 0.0) -> tuple[float, float]:
+def course_rates(trials: int, count: int, length: float, moved: float = 0.0) -> tuple[float, float]:
     """Shares of pairs of recordings that are reported as different, and that get no report."""
     draw, called, untold = random.Random(int(length) + count), 0, 0
     for _ in range(trials):
@@ -180,7 +180,7 @@ def of_courses(trials: int, count: int, length: float, moved: float = 0.0) -> tu
 @pytest.mark.parametrize("length", [0, 5, 60])
 def test_correlated_noise_is_not_reported_as_a_difference(length: float) -> None:
     """Treated as independent samples, half of the pairs would differ."""
-    called, untold = of_courses(150, 300, length)
+    called, untold = course_rates(150, 300, length)
     assert called <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 150)
     assert untold < 0.1 or length > 0
 

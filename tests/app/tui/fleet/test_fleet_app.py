@@ -48,7 +48,7 @@ def drawn(source: FleetSource) -> list[str]:
     return [source.page.render_line(y).text.rstrip() for y in range(source.page.size.height)]
 
 
-async def seen(
+async def screen_lines(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
     ascii_: bool = False,
 ) -> list[str]:  # fmt: skip
@@ -99,7 +99,7 @@ async def test_all_views_fit_all_sizes(size: tuple[int, int], fleet: Callable[[]
 
 
 async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
-    lines = await seen(middle(), (120, 30))
+    lines = await screen_lines(middle(), (120, 30))
     output = lines[line(lines, "more rows")]
     hidden = int(output.split()[0])
     assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
@@ -166,8 +166,8 @@ async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
 
 
 async def test_more_machines_than_rows_are_first_shown_as_a_heat_map() -> None:
-    assert "another number" in "".join(await seen(many(), (160, 50)))
-    assert "another number" not in "".join(await seen(small(), (160, 50)))
+    assert "another number" in "".join(await screen_lines(many(), (160, 50)))
+    assert "another number" not in "".join(await screen_lines(small(), (160, 50)))
 
 
 async def test_n_goes_to_the_next_machine_with_an_episode() -> None:
@@ -204,17 +204,19 @@ async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> N
     worse.tasks = worse.model = worse.clock_missing_text = "\x1b[31mred\x9b"
     worse.numbers = UNKNOWN_NUMBERS
     for view in ("1", "2", "3", "4"):
-        for text in await seen(Fleet([bad, worse]), (160, 50), [view]):
+        for text in await screen_lines(Fleet([bad, worse]), (160, 50), [view]):
             assert text.isprintable()
 
 
 async def test_ascii_mode_has_ascii_characters_only() -> None:
     for view in ("1", "2", "3", "4"):
-        assert all(text.isascii() for text in await seen(fleets.small(), keys=[view], ascii_=True))
+        assert all(
+            text.isascii() for text in await screen_lines(fleets.small(), keys=[view], ascii_=True)
+        )
 
 
 async def test_unknown_values_are_marked() -> None:
-    lines = await seen(fleets.small())
+    lines = await screen_lines(fleets.small())
     row = next(text for text in lines if "ci-2" in text)
     assert "n/a" in row
     assert "no PMU" in row

@@ -13,8 +13,8 @@ from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame import machine as tiles
 
-TOLD = {"util": 0.736, "user": 0.58, "system": 0.156, "steal": 0.079, "pressure_cpu": 0.412}
-MORE = TOLD | {
+FEW_VALUES = {"util": 0.736, "user": 0.58, "system": 0.156, "steal": 0.079, "pressure_cpu": 0.412}
+ALL_VALUES = FEW_VALUES | {
     "pressure_io": 0.03, "pressure_memory": 0.0, "load_1": 3.12, "load_5": 2.64, "load_15": 1.9,
     "interrupts_hz": 520.4, "context_switches_hz": 826.0,
 }  # fmt: skip
@@ -22,17 +22,17 @@ MORE = TOLD | {
 
 def test_tiles_fit_and_important_ones_are_kept() -> None:
     for size in range(20, 300):
-        for output in (TOLD, MORE):
+        for output in (FEW_VALUES, ALL_VALUES):
             assert strips.width(tiles.tile_line(output, size)) <= size
             assert strips.width(tiles.tile_column_line(tiles.tile_columns(output, size))) <= size
-    assert "waits for a CPU  41.2 %" in strips.text(tiles.tile_line(TOLD, 120))
-    narrow = strips.text(tiles.tile_line(TOLD, 80))
+    assert "waits for a CPU  41.2 %" in strips.text(tiles.tile_line(FEW_VALUES, 120))
+    narrow = strips.text(tiles.tile_line(FEW_VALUES, 80))
     assert "waits  41.2 %" in narrow
-    assert "busy  73.6 %" in strips.text(tiles.tile_line(TOLD, 30))
+    assert "busy  73.6 %" in strips.text(tiles.tile_line(FEW_VALUES, 30))
 
 
 def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
-    runs = tiles.tile_line(TOLD, 160)
+    runs = tiles.tile_line(FEW_VALUES, 160)
     assert [part.strip() for part, key in runs if key == "alarm"] == ["7.9"]
     assert "steal" not in strips.text(tiles.tile_line({"util": 0.1, "steal": float("nan")}, 160))
 
@@ -65,10 +65,10 @@ def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
 
 
 def test_a_column_does_not_move_when_its_value_changes() -> None:
-    calm = {**MORE, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
+    calm = {**ALL_VALUES, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
     rooms = [
         [tile_column.room for tile_column in tiles.tile_columns(output, 240)]
-        for output in (MORE, calm)
+        for output in (ALL_VALUES, calm)
     ]
     assert rooms[0] == rooms[1]
 

@@ -97,28 +97,28 @@ def test_three_cores_are_too_few_for_an_outlier() -> None:
 @given(st.lists(st.floats(2.99e9, 3.01e9), min_size=16, max_size=16), st.integers(0, 15),
        st.sampled_from([1.2e9, 2.4e9, 4.2e9]))  # fmt: skip
 def test_a_distant_value_is_always_an_outlier(clocks: list[float], at: int, hz: float) -> None:
-    session, interval = SEEN
+    session, interval = OBSERVED
     values = np.array(clocks)
     values[at] = hz
     result = Peers(session).outliers(CLOCK, values, interval)
     assert [o.row for o in result] == [at]
 
 
-SEEN = observe(Machine(cores=8))
+OBSERVED = observe(Machine(cores=8))
 
 
 # --- metrics and their scales
 
 
 def test_metrics_have_names_and_include_states_if_cores_have_siblings() -> None:
-    names = {field.key: field.plain_name for field in heat_fields(SEEN[0])}
+    names = {field.key: field.plain_name for field in heat_fields(OBSERVED[0])}
     assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
     assert names["util"] == "busy time"
     assert "both" not in {field.key for field in heat_fields(observe(Machine(threads=1))[0])}
 
 
 def test_all_cpus_of_a_core_have_its_states() -> None:
-    session, interval = SEEN
+    session, interval = OBSERVED
     both = cpu_values(session, interval, "both")
     assert both == pytest.approx([0.5] * 16, abs=0.01)
 

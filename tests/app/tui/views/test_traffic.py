@@ -41,7 +41,7 @@ async def shown(session: Session, messages: list[wire.Message]) -> AsyncIterator
 
 
 @asynccontextmanager
-async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
+async def time_view(session: Session, order: str) -> AsyncIterator[Timeline]:
     """The time view of the messages applied to the session."""
     assert session.history is not None
     messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
@@ -61,7 +61,7 @@ async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
 async def test_each_package_has_a_line_below_its_heading_or_above_all_rows(
     order: str, packages: int
 ) -> None:
-    async with looking(watched(f"memory,cpus=8,packages={packages}", 130), order) as view:
+    async with time_view(watched(f"memory,cpus=8,packages={packages}", 130), order) as view:
         lines = view.heads + [view.line(y)[0] for y in range(view.count)]
         interval, width = view.interval, view.width
     texts = [text(line) for line in lines]
@@ -78,6 +78,6 @@ async def test_each_package_has_a_line_below_its_heading_or_above_all_rows(
 
 
 async def test_machines_without_traffic_counters_have_no_such_line() -> None:
-    async with looking(watched("guest,cpus=2", 30), "topology") as view:
+    async with time_view(watched("guest,cpus=2", 30), "topology") as view:
         assert not any(" mem " in text(view.line(y)[0]) for y in range(view.count))
         assert len(view.heads) == 2
