@@ -42,7 +42,7 @@ def crowd(count: int) -> Iterator[int]:
 
 
 def kinds() -> Kinds:
-    """Returns command lines by their description; programs that are not installed are left out."""
+    """Returns command lines by description, without programs that are not installed."""
     results: Kinds = {"default": {"perftop": [*OWN, "--source", "os"]}}
     for name in ("htop", "btop", "top", "s-tui", "glances"):
         results["default"][name] = [name]

@@ -92,10 +92,10 @@ FAILING = {
     "eio@0": "Input/output", "eio@5000": "Input/output", "enospc@0": "No space",
     "enospc@100": "No space", "enospc@5000": "No space", "enospc@100000": "No space",
 }  # fmt: skip
-"""The ways in which writes fail, each with a word of the error message."""
+"""Kinds of failing writes, each with a word of the error message."""
 EARLY = ("eio@0", "eio@5000", "enospc@0", "enospc@100", "enospc@5000")
-"""The ways that leave less space than the start of a recording needs: there is no recording, and no
-command is started."""
+"""Kinds that fail before the start of a recording is written: there is no recording, and no command
+is started."""
 HARMLESS = ("short", "eintr", "fsync")
 FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")
 

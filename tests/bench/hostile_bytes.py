@@ -76,7 +76,7 @@ class Listener(threading.Thread):
         self._fd = fd
         self.story: Story | None = None
         self.batches: list[int] = []
-        """Lengths so far; only the last frame of a batch has what is read once a machine."""
+        """Lengths so far; only the last frame of a batch has the block of the machine."""
         self.start()
 
     def run(self) -> None:

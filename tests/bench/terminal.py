@@ -1,4 +1,4 @@
-"""Runs programs on terminals of their own, and measures their cost."""
+"""Runs programs on separate terminals, and measures their cost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs the fast part of the suite with the oldest and with the newest versions of perftop's
 dependencies that pyproject.toml allows, on several versions of Python.
 
-Each combination is installed into an environment of its own, with a copy of the committed files.
+Each combination is installed in a separate environment, with a copy of the committed files.
 Prints a line for each. An interpreter that is not installed, or for which the oldest versions have
 no binary package, is reported but is not a failure; --strict makes it one.
 
@@ -25,8 +25,8 @@ FIRST_WITH_BINARIES = {
     "3.13": {"numpy": "2.1.0", "msgpack": "1.1.0", "pyarrow": "18.0.0"},
     "3.14": {"cffi": "2.0.0", "numpy": "2.3.2", "msgpack": "1.1.2", "pyarrow": "22.0.0"},
 }
-"""The oldest versions that have binary packages for a version of Python, where those of
-pyproject.toml have none."""
+"""The oldest versions with binary packages for a version of Python, if those of pyproject.toml have
+none."""
 FAST = (
     "tests/test_imports.py", "tests/app/base", "tests/app/draw", "tests/app/model",
     "tests/app/detect", "tests/app/session", "tests/app/recording", "tests/app/output",

@@ -161,7 +161,7 @@ class Machine:
         return [core + total * thread for thread in range(self.threads)]
 
     def tsc_to_ns(self, tsc: int) -> int:
-        """The moment at which CPU 0's TSC has this value."""
+        """The time at which CPU 0's TSC has this value."""
         now = self.now()
         behind = self.cpus[0].read_at[0x10](now) - tsc
         return now - behind * 10**9 // self.model.tsc_hz

@@ -72,7 +72,7 @@ class Control:
         plug(self.root, self.machine, processor)
 
     def do_reset(self, cpu: int) -> None:
-        """Restores all registers that were ever written, at one moment."""
+        """Restores all registers that were ever written, atomically."""
         processor = self.machine.cpus[cpu]
         for reg, value in processor.initial.items():
             processor.poke(reg, value)

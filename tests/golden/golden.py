@@ -116,7 +116,7 @@ _VARYING = (
     # Python 3.13 wraps a long group of usage, 3.12 does not.
     (re.compile(r"(?<=[]|])\n +(?=\[?--print-)"), " "),
 )
-"""What differs from run to run, from release to release or from one Python to another."""
+"""Parts of outputs that differ between runs, releases or versions of Python."""
 
 
 @cache

@@ -152,7 +152,7 @@ class Stage:
         return f"{sys.executable} {path}"
 
     def disturb(self, command: str, *, at_home: bool = True) -> int:
-        """Starts a command beside the job, in the job's group if `at_home`. Returns its PID."""
+        """Starts a command that disturbs the job, in its group if `at_home`. Returns its PID."""
         enter = f"echo $$ > {self.home()}/cgroup.procs; " if at_home else ""
         line = f"{enter}exec {command}"
         self.beside.append(subprocess.Popen(["sh", "-c", line], stderr=subprocess.DEVNULL))
@@ -227,8 +227,8 @@ def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: boo
     truth_s = counts(limited / "cpu.stat")["throttled_time"] / 1e9
     (found,) = (each for each in line["causes"] if each["cause"] == "quota")
     assert truth_s > 0.5
-    # The job moves to its group after the first scan, which comes late beside other load; the
-    # counts are read 0.1 s later.
+    # The job moves to its group after the first scan, which other load delays; the counts are read
+    # 0.1 s later.
     assert truth_s - 0.8 <= found["lost_s"] <= truth_s + 0.3
     assert found["details"]["cpus"] == 0.2
     assert found["details"]["group"].endswith(limited.name)
@@ -283,7 +283,7 @@ def test_the_loss_to_a_hog_is_the_victims_waiting_time(
     stage: Stage, kind: str, least: float
 ) -> None:
     text = HOG if kind.startswith("nice") else PULSES
-    is_real_time = kind.startswith("chrt")  # groups need a budget of their own for that
+    is_real_time = kind.startswith("chrt")  # needs a real-time budget of the group
     command = f"{kind} {stage.program(text, 'hog')} {stage.cpu}"
     pid = stage.disturb(command, at_home=not is_real_time)
     line, truth = stage.why_victim()
@@ -297,7 +297,7 @@ def test_the_loss_to_a_hog_is_the_victims_waiting_time(
 def test_the_longest_wait_is_reported_beside_the_sum(stage: Stage) -> None:
     pulses = PULSES.replace("0.03", "0.4").replace("0.07", "1.2")
     command = f"chrt -f 10 {stage.program(pulses, 'hog')} {stage.cpu}"
-    stage.disturb(command, at_home=False)  # groups need a budget of their own for that
+    stage.disturb(command, at_home=False)  # a group would need a real-time budget
     line, truth = stage.why_victim()
     (found,) = causes(line).values()
     longest_wait = re.search(r"once for (\d+) ms or longer", " ".join(found["evidence"]))
@@ -332,7 +332,7 @@ def test_the_loss_to_softirqs_matches_the_kernels_count(stage: Stage) -> None:
         spread.write_text(before)
     found = causes(line)["softirq"]
     assert truth.softirq_s > 0.4
-    # The first second may be missing, and what ksoftirqd did is a task that the victim waited for.
+    # The first second may be missing, and time of ksoftirqd counts as waiting for a task.
     assert 0.6 * truth.softirq_s <= found["lost_s"] <= truth.softirq_s + 0.1
     assert "NET_RX" in found["text"]
     assert f"CPU {stage.cpu}" in found["text"]
@@ -370,7 +370,7 @@ def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> 
     file = stage.directory / "data"
     line = stage.why(f"dd if=/dev/zero of={file} bs=64k count=2000 oflag=sync 2> /dev/null")
     file.unlink()
-    assert {*causes(line, 0.2)} <= {"scheduler"}  # what the machine's other load takes
+    assert {*causes(line, 0.2)} <= {"scheduler"}  # other load of the machine
 
 
 @nightly
@@ -408,7 +408,7 @@ def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
 @pytest.mark.parametrize("program", [CONVOY, FAULTS], ids=["a lock convoy", "page faults"])
 def test_what_a_program_does_itself_is_not_attributed_to_others(stage: Stage, program: str) -> None:
     line = stage.why(f"exec {stage.program(program)}")
-    assert {*causes(line, 0.05)} <= {"scheduler"}  # what the machine's other load takes
+    assert {*causes(line, 0.05)} <= {"scheduler"}  # other load of the machine
     assert line["spent"]["quota_s"] == line["spent"]["stopped_s"] == 0
 
 

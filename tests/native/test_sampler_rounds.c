@@ -269,7 +269,7 @@ static void test_every_round_is_accounted_for(void)
     pp_free(s);
 }
 
-/* A lane that wakes up ten rounds late takes part in the round of that moment. */
+/* A lane that wakes up ten rounds late takes part in the round that is then current. */
 static void test_overslept(void)
 {
     pp_sampler *s = make_simulated(200 * MS, 2);

@@ -41,8 +41,8 @@ class CpuLoad:
     ipc: float = 1.25
     kernel: float = 0.1
     alone: float | None = None
-    """Share of the time in which only this sibling runs; None: the least that the other sibling's
-    load allows."""
+    """Share of the time in which only this sibling runs; None: the minimum for the other sibling's
+    load."""
     involuntary: float = 0.0
     steal: float = 0.0
     system: float = 0.1

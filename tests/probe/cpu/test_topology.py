@@ -95,7 +95,7 @@ def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
 
 
 def test_one_socket_with_speed_select_is_not_a_hybrid(tmp_path: Path) -> None:
-    """An Ice Lake-SP with 12 cores of high priority: 2.7 GHz beside 2.1."""
+    """An Ice Lake-SP with 12 cores of high priority: 2.7 GHz, the others 2.1 GHz."""
     for n in range(36):
         at = f"{trees.CPU}/cpu{n}"
         trees.put(tmp_path, f"{at}/topology/core_cpus_list", f"{n % 18},{n % 18 + 18}\n")

@@ -135,8 +135,8 @@ def test_idle_and_cpufreq(tree: Path) -> None:
      ("rw,gid=27,hidepid=ptraceable", "Groups:\t4 27 1000 \n", True)],
 )  # fmt: skip
 def test_hidden_processes(tree: Path, options: str, status: str, hidden: bool) -> None:
-    """Tests what a /proc with these mount options shows to a user, to CAP_SYS_PTRACE and to a
-    group."""
+    """Tests which processes /proc with these mount options shows to a user, to CAP_SYS_PTRACE and
+    to a group."""
     assert (check(tree, "tasks").state, check(tree, "tasks").fix) == ("not usable", None)
     trees.put(tree, "proc/1/stat", "")
     lines = (

@@ -70,7 +70,7 @@ if os.fork() == 0:
         os.setsid()
         os.write(1, b"%d\\n" % os.getpid())  # whole, whatever the other prints
         time.sleep(60)
-    os._exit(0)  # its child is another's now
+    os._exit(0)  # its child has a new parent now
 os.wait()
 os.write(1, b"ended\\n")
 time.sleep(60)

@@ -14,7 +14,7 @@ V2 = "41 31 0:38 / /sys/fs/cgroup/{at} rw,nosuid - cgroup2 cgroup2 rw\n"
 
 
 def second(root: Path, n: int, *, stalled_us: int, version: int) -> None:
-    """Writes the files as they are after `n` seconds. Process 7 is in the group /job."""
+    """Writes the files with their content after `n` seconds. Process 7 is in the group /job."""
     at = "sys/fs/cgroup/" + ("memory/" if version == 1 else "")
     unified = "sys/fs/cgroup/" + ("unified/" if version == 1 else "")
     mounts = V2.format(at="unified" if version == 1 else "")

@@ -133,7 +133,7 @@ def test_waits_are_read_only_for_the_busiest_tasks(
 def test_all_tasks_of_a_crowded_cpu_are_reported_unless_many_are_crowded(
     machine: Machine, busy_cpus: int, count: int
 ) -> None:
-    """Ten tasks take turns on each CPU: those that ran most in a second waited least."""
+    """Ten tasks take turns on each CPU; the tasks that ran most in a second waited least."""
     for turn in range(3):
         for cpu in range(busy_cpus):
             for i in range(10):

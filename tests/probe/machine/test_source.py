@@ -218,7 +218,7 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
 def test_a_cpu_without_readable_files_is_retried(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files appear a moment after its number."""
+    """Its files appear shortly after its number."""
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
         trees.put(machine.root, f"{trees.CPU}/online", "0\n")

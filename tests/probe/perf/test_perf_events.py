@@ -71,7 +71,7 @@ def test_the_next_event_leads_if_the_first_is_refused() -> None:
 
 
 def test_another_event_of_the_same_key_is_used() -> None:
-    """AMD's own code of reference cycles is used if the kernel has none."""
+    """AMD's own code for reference cycles is used if the kernel has none."""
     own = Event("ref", 4, 0x100000120)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is REF else 0)
     settled = run(kernel, [REF, own, CYCLES])

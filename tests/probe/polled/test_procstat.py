@@ -58,7 +58,7 @@ def frames(source: Machine) -> Iterator[wire.Frame]:
 
 
 def rows(frame: wire.Frame) -> list[Row]:
-    """The ticks of each CPU; OFF where no column is valid. It fails if only some are."""
+    """The ticks of each CPU; OFF if no column is valid. Fails if only some are."""
     data = frame.blocks["stat"]
     words, valid = memoryview(data.values).cast("Q"), memoryview(data.valid).cast("Q")
     assert set(valid) <= {0, 0xFF}

@@ -1,4 +1,4 @@
-"""Plans of counters: what each counter counts, priorities when counters run short, evidence of
+"""Plans of counters: the event of each counter, priorities when counters run short, evidence of
 other programs, and the values that registers get back."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perfprobe.registers.msr import Registers
 
 
 def planned(name: str, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
-    """The plan of a model, with its counters as in the table or as given."""
+    """The plan of a model, with the counters of the table or of `budget`."""
     uarch = next(row.uarch for row in ROWS if row.uarch.name == name)
     plan = counter_plan.make_plan(
         replace(uarch, budget=budget or uarch.budget), any_thread=any_thread

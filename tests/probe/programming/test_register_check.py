@@ -87,7 +87,7 @@ def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int
             kernel.poke(CPU, register, ours)
             note, lost = next_note(source, "given-back")
             assert (note.data, lost) == ({"cpus": [CPU], "counters": keys}, set()), hex(value)
-        kernel.poke(CPU, 0x189, 0x4300C0)  # a fourth counter is not ours
+        kernel.poke(CPU, 0x189, 0x4300C0)  # perftop does not use a fourth counter
         assert is_quiet(source)
 
 

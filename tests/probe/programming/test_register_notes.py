@@ -38,7 +38,7 @@ class Bench:
         return [(note.kind, note.data) for note in self._check.check_cpus()]
 
     def invalid(self, at_ns: int) -> set[tuple[int, str]]:
-        """CPU and key of the counters without a value in a frame of this moment."""
+        """CPU and key of the counters without a value in a frame at this time."""
         blocks = {
             name: wire.Rows(rows.head, bytearray(b"\xff" * len(rows.valid)), rows.values)
             for name, rows in self._rows.items()

@@ -22,7 +22,7 @@ COUNTERS = {
 
 
 class Source(made.Source):
-    """A package whose counters move by `steps` in each frame; None: not valid."""
+    """A package whose counters advance by `steps` in each frame; None: not valid."""
 
     def __init__(self, steps: dict[str, int | None]) -> None:
         self.steps, self.number = steps, 0

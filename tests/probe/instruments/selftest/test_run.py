@@ -1,5 +1,5 @@
 """The verdicts of selftest on counters that are right, wrong, dead, noisy, absent or disturbed, on
-a simulated machine whose true counts are known from its work. The machine has a clock of its own: a
+a simulated machine whose true counts are known from its work. The machine has its own clock: a
 tick of the TSC is a nanosecond."""
 
 from __future__ import annotations
