@@ -14,13 +14,13 @@ from perftop.base import files
 from perftop.base.errors import Failed, cannot, cannot_write, failure_of
 
 
-def test_a_new_file_belongs_to_its_owner(tmp_path: Path) -> None:
+def test_a_new_file_is_private_to_its_owner(tmp_path: Path) -> None:
     with files.create(tmp_path / "out", force=False) as file:
         file.write(b"x")
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_replaced_file_belongs_to_its_owner(tmp_path: Path) -> None:
+def test_a_replaced_file_is_private_to_its_owner(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("before")
     (tmp_path / "out").chmod(0o644)
     with pytest.raises(Failed, match="--force"):

@@ -44,7 +44,7 @@ def test_errors_and_answers_of_a_probe_are_printable(
     assert all(line.isprintable() and sign not in line for line in lines)
 
 
-def test_a_number_keeps_its_unit_where_a_line_ends() -> None:
+def test_a_number_and_its_unit_are_on_one_line() -> None:
     assert text.wrap_text("steal 0.00 %", 10) == ["steal", "0.00 %"]
     assert text.wrap_text("ran 3 s at 20 GHz", 8) == ["ran 3 s", "at", "20 GHz"]
     assert text.wrap_text("took 8 tasks", 6) == ["took 8", "tasks"]

@@ -213,7 +213,7 @@ def test_a_cpu_that_loses_again_rejoins_its_episode() -> None:
     assert steps.running[0].depth == pytest.approx((13 * 0.3 + 33 * 0.3 + 10 * 0.2) / 46)
 
 
-def test_other_tasks_are_separated_from_the_job() -> None:
+def test_other_tasks_and_the_job_are_separate_episodes() -> None:
     results = [(Task(pid, "cc1", 0.1), 0) for pid in (1, 2, 3, 2)]
     assert blamed_tasks(results, {2}) == {
         "who": [TaskOnCpu(1, "cc1", 0), TaskOnCpu(3, "cc1", 0)],

@@ -49,7 +49,7 @@ def test_length_and_depth_follow_the_lost_time() -> None:
 
 
 @pytest.mark.parametrize(("beyond", "spans"), [(1.1, [(3, None)]), (0.9, [])])
-def test_losses_within_the_error_begin_no_episode(
+def test_losses_within_the_error_do_not_begin_an_episode(
     beyond: float, spans: list[tuple[float, float | None]]
 ) -> None:
     reading = 20e-6 / 0.1

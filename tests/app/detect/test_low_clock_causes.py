@@ -156,7 +156,7 @@ def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> No
     {"stat_steal_s": 0.3},
     {"core_throttled_s": 0.0, "package_throttles": 0.0},
 ])  # fmt: skip
-def test_other_signs_leave_the_cause_unknown(moved: Any) -> None:
+def test_unrelated_signs_leave_the_cause_unknown(moved: Any) -> None:
     assert verdict(case(**moved)) == ("unknown", "unknown")
 
 
@@ -170,7 +170,7 @@ def test_steal_lowers_the_clock_of_a_guest() -> None:
     assert evidence(case(guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
 
 
-def test_the_order_of_the_rules() -> None:
+def test_rules_are_applied_in_order() -> None:
     """All rules match. Removing the first lets the next one name the cause."""
     moved = WIDE | {"limit_reasons": polled(thermal=3)} | AT_PL1 | ASKED | {"stat_steal_s": 0.2}
     order = []

@@ -134,7 +134,7 @@ def test_tasks_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("victim", "intruder", "events"),
     [
-        (MISSING, None, EVENTS),  # a phase of its own
+        (MISSING, None, EVENTS),  # its own phase change
         (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),  # its misses are constant
         (dataclasses.replace(FRIENDLY, misses=4), INTRUDER, EVENTS),  # without a loss
         (MISSING, INTRUDER, ""),  # misses are not counted

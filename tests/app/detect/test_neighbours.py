@@ -173,7 +173,7 @@ def test_an_unsteady_program_is_not_a_victim() -> None:
     assert play.running == play.ended == []
 
 
-def test_an_old_baseline_hardly_counts() -> None:
+def test_an_old_baseline_has_little_weight() -> None:
     """A phase of half the IPC that ended 25 s ago."""
     play = Play()
     repeated(play, 2)
@@ -208,7 +208,7 @@ def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
     assert play.running[0].evidence["since_alone_s"] > 60
 
 
-def test_a_loss_ends_when_the_victim_leaves() -> None:
+def test_a_loss_ends_when_the_victim_leaves_its_cpu() -> None:
     play = together()
     play.does(c0=REST)
     play.run(10, tasks={"2": STREAM})

@@ -78,14 +78,14 @@ def test_a_ramp_lasts_from_wake_up_to_the_steady_clock() -> None:
     )
 
 
-def test_the_first_clock_is_measured_only_with_many_samples() -> None:
+def test_the_first_clock_is_measured_only_in_ramps_of_many_samples() -> None:
     """The clock rises within the first sample, so its mean is too low."""
     (few,) = Walk().sleep().climb(1.2, 1.8, 2.4, 3.0).ended
     (many,) = Walk().sleep().climb(1.2, 1.6, 2.0, 2.4, 3.0).ended
     assert (few.confidence, many.confidence) == ("inferred", "measured")
 
 
-def test_a_ramp_starts_with_the_work_in_its_first_sample() -> None:
+def test_a_ramp_starts_when_work_starts_within_its_first_sample() -> None:
     (ramp,) = Walk().sleep(20).go(1.2, util=0.25).climb(2.0, 2.6, 3.0).ended
     assert ramp.start_ns / S == 20.75
     assert ramp.evidence["steady_s"] == pytest.approx(0.225)
@@ -93,7 +93,7 @@ def test_a_ramp_starts_with_the_work_in_its_first_sample() -> None:
     assert walk.ended[0].start_ns / S == 20.5
 
 
-def test_drops_during_a_climb_are_counted() -> None:
+def test_drops_during_a_ramp_are_counted() -> None:
     (ramp,) = Walk().sleep().climb(1.2, 3.4, 2.8, 3.4, 2.9, 3.0).ended
     assert ramp.evidence["drops"] == 2
     assert (ramp.evidence["t90_s"], ramp.evidence["steady_s"]) == (0.1, 0.4)
@@ -128,7 +128,7 @@ def test_a_core_that_falls_asleep_again_has_no_ramp() -> None:
 
 
 @pytest.mark.parametrize(("util", "ramps"), [(MIN_WORK + 0.01, 1), (MIN_WORK - 0.01, 0)])
-def test_a_core_that_works_little_has_no_ramp(util: float, ramps: int) -> None:
+def test_an_almost_idle_core_has_no_ramp(util: float, ramps: int) -> None:
     walk = Walk().sleep().go(1.2, util=util).go(2.0, util=util).go(util=util, samples=HOLD)
     assert len(walk.ended) == ramps
 

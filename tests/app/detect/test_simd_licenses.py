@@ -84,6 +84,6 @@ def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
     assert wide(walk, cycles=[HZ, HZ, 0, 0]).spans() == [(4, 8), (12, None)]
 
 
-def test_without_license_counters_there_is_no_episode() -> None:
+def test_no_episode_exists_without_license_counters() -> None:
     walk = Paced(KIND, [made.REF, made.CYCLES], package=[made.CEILING])
     assert walk.go(5, ref=TSC, cycles=HZ, ceiling_hz=HZ).spans() == []

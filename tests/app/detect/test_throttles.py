@@ -52,7 +52,7 @@ def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
     assert walk.go(PAUSE, limit_reasons=[0, 0.5 * END, 0]).spans() == [(4, 10)]
 
 
-def test_without_polls_the_status_is_unknown() -> None:
+def test_the_status_is_unknown_without_polls() -> None:
     walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
     walk.go(4, limit_reasons_polls=0)
     assert walk.spans() == [(4, None)]

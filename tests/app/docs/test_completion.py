@@ -60,7 +60,7 @@ def test_all_scripts_have_all_options() -> None:
 
 
 @pytest.mark.parametrize("shell", command_line.SHELLS)
-def test_shells_complete(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_shells_use_the_completions(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     text = command_line.script(shell, cli._parser())

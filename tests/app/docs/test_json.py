@@ -37,7 +37,7 @@ def check(verb: str, lines: list[dict[str, Any]]) -> set[str]:
 
 
 @pytest.mark.parametrize("scenario", ["turbo-drop", "neighbour", "guest"])
-def test_stat(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_stat_match_the_page(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["stat", "--json", SIM.format(scenario).replace("guest,cpus=4", "guest")]
     line += ["-e", "branch-misses,context-switches"] if scenario == "turbo-drop" else []
     kinds = check("stat", printed([*line, "-n", "13"], capsys))
@@ -45,7 +45,7 @@ def test_stat(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert scenario == "guest" or "episode" in kinds
 
 
-def test_a_command(capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_about_a_command_match_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     line = ["stat", "--json", "-o", "-", SIM.format("steady").replace("max", "9")]
     assert {"hello", "summary"} <= check("stat", printed([*line, "--", "true"], capfd))
     assert check("stat", printed([*line, "-r", "3", "--", "true"], capfd)) == {
@@ -53,13 +53,15 @@ def test_a_command(capfd: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-def test_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_why_match_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(["why", "--json", SIM.format("neighbour"), "--watch", "lmp"], capsys)
     assert lines[0]["causes"]
     assert check("why", lines) == {"why"}
 
 
-def test_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_about_recordings_match_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     paths = [str(tmp_path / name) for name in ("a", "b")]
     for path, scenario in zip(paths, ("turbo-drop", "steady"), strict=True):
         assert cli.main(["record", SIM.format(scenario), "--duration", "10s", "-o", path]) == 0
@@ -70,7 +72,7 @@ def test_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert kinds == {"hello", "interval", "episode-start", "episode", "summary"}
 
 
-def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_fleet_match_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fleet", "--json", "-n", "1", "sim:throttle,cpus=4,speed=9", "sim:nothing"]
     lines = printed(words, capsys)
     assert {line["answers"] for line in lines if line["type"] == "machine"} == {True, False}
@@ -78,11 +80,13 @@ def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["topology", "doctor", "events"])
-def test_answers_about_this_machine(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_about_this_machine_match_the_page(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check(verb, printed([verb, "--json"], capsys)) == {verb}
 
 
-def test_a_check_of_conditions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_of_conditions_matches_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--check", "--json"]) in {0, 1}
     (line,) = (json.loads(splitline) for splitline in capsys.readouterr().out.splitlines())
     assert line["rules"]
@@ -90,7 +94,7 @@ def test_a_check_of_conditions(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("phases", [("scalar",), ("avx2", "scalar", "avx2")])
-def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ramps_match_the_page(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """Checks answers with all nullable and all optional values."""
     run = chains.run(
         [(300e-6, 1.2e9), (1.0, 3.0e9)], [(2e-4, 1e-4)], load_s=0.1, phases=[0.05, 0.075],
@@ -112,7 +116,7 @@ def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.nightly
-def test_the_selftest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_selftest_matches_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["selftest", "--all", "--json"]) in {0, 1}  # all checks are printed either way
     assert check("selftest", [json.loads(capsys.readouterr().out)]) == {"selftest"}
 

@@ -37,7 +37,7 @@ def drawn(width: int = 40, *, colour: bool = False) -> list[str]:
     return pages.lines(page, width, colour=colour, unicode=True)
 
 
-def test_blocks_of_markdown() -> None:
+def test_markdown_is_parsed_into_blocks() -> None:
     results = [(block.kind, block.lines[0]) for block in blocks(TEXT)]
     assert results == [
         ("heading", "Title: what it is about"),
@@ -51,7 +51,7 @@ def test_blocks_of_markdown() -> None:
     assert cells("| `a|b` | c |") == ["`a|b`", "c"]
 
 
-def test_lines_of_a_page() -> None:
+def test_blocks_are_rendered_as_lines() -> None:
     assert drawn() == [
         "Title",
         "",

@@ -85,7 +85,7 @@ def test_a_little_steal_is_visible_but_less_is_not() -> None:
         ((2, 2, 2, 2), "equal", (0, 1, 2)),
     ],
 )
-def test_a_cell_with_three_kinds_shows_two(
+def test_a_cell_of_three_kinds_shows_two_of_them(
     parts: tuple[int, ...], last: charts.StealPriority, drawn: tuple[int, ...]
 ) -> None:
     assert two_kinds(parts, last) == drawn

@@ -118,9 +118,7 @@ def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
 
 
 @given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4), st.integers(2, 20), st.integers(1, 8))
-def test_marks_are_few_round_and_on_the_scale(
-    low: float, size: float, lines: int, most: int
-) -> None:
+def test_scales_have_a_few_round_marks(low: float, size: float, lines: int, most: int) -> None:
     high = low + max(size, low / 100)
     marks = charts.axis_marks(low, high, lines, most)
     assert len(marks) <= most + 1

@@ -281,7 +281,7 @@ def test_a_batch_of_incomplete_frames_equals_single_frames(
 NAN = float("nan")
 
 
-def test_a_core_with_one_thread_and_a_cpu_in_no_core() -> None:
+def test_cores_of_one_thread_and_cpus_without_a_core_have_values() -> None:
     cores = Cores(made.hello(cores=2, threads=2), [[0, 2], [1]])
     values = np.array([1.0, 2.0, 3.0, 4.0])
     assert cores.threads(values, 9.0).tolist() == [[1, 3], [2, 9]]

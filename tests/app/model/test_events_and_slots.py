@@ -36,7 +36,7 @@ def at(interval: Interval, key: str, row: int = 0) -> float:
     return float(interval.values[key][row])
 
 
-def test_rates_and_counts_per_thousand_instructions() -> None:
+def test_rates_and_counts_per_thousand_instructions_are_computed() -> None:
     session = session_with_events("context-switches,branches,branches:k,cycles")
     interval = session.take_interval()
     everything = [*session.evaluator.metrics]
@@ -206,7 +206,7 @@ def test_a_machine_without_slots_lacks_these_metrics() -> None:
     assert not session.evaluator.registry.events
 
 
-def test_a_sibling_that_takes_slots_is_measured() -> None:
+def test_a_loss_of_slots_to_the_sibling_is_measured() -> None:
     hello, result = messages_lasting("sim:neighbour,cpus=8,slots=1", 19.1)
     session = session_of(Session(hello), result)
     episode = next(e for e in session.ended if e.kind == "neighbour" and e.cause == "sibling")

@@ -153,7 +153,7 @@ def session(*, tsc: bool, ahead: tuple[int, int] = (0, 0)) -> Session:
     return result
 
 
-def test_metrics_and_states() -> None:
+def test_metrics_and_states_are_computed_with_a_tsc_counter() -> None:
     result = session(tsc=True, ahead=(0, 10**12))
     interval = result.take_interval()
     assert interval.suspect == {}

@@ -54,7 +54,7 @@ def test_a_package_has_the_metrics_of_a_machine_under_its_own_names() -> None:
         ("involuntary", nan, "invol %", MISSING),
     ],
 )
-def test_heading_and_text_of_a_value(key: str, value: float, heading: str, text: str) -> None:
+def test_values_have_a_heading_and_a_text(key: str, value: float, heading: str, text: str) -> None:
     number = NUMBERS[key]
     assert (number.name(GHZ), number.text(value, GHZ)) == (heading, text)
 
@@ -63,7 +63,7 @@ def test_heading_and_text_of_a_value(key: str, value: float, heading: str, text:
     ("value", "digits", "text"),
     [(0.001234, 4, "0.0012"), (12.3456, 4, "12.35"), (123456.0, 4, "123456"), (1.5, 3, "1.50")],
 )
-def test_significant_digits(value: float, digits: int, text: str) -> None:
+def test_values_are_rounded_to_significant_digits(value: float, digits: int, text: str) -> None:
     assert significant(value, digits) == text
 
 

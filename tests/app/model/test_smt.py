@@ -71,7 +71,9 @@ def play(
     st.integers(min_value=-20_000, max_value=20_000),
     st.integers(min_value=0, max_value=10**9),
 )
-def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: int) -> None:
+def test_states_match_any_schedule_despite_skew_and_quanta(
+    parts: list[int], skew: int, offset: int
+) -> None:
     """20 000 ticks are 10 us, the longest delay between reads of two siblings."""
     ticks = 200_000_000
     pieces = [*schedule(parts, ticks), (10**6, False, False)]
@@ -85,7 +87,7 @@ def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: 
     assert interval.split.method == ["one-thread"]
 
 
-def test_the_order_of_the_states() -> None:
+def test_states_are_in_order() -> None:
     """Swapped threads or a wrong sign would still add up to 1."""
     _, interval = play(schedule([1, 2, 3, 4], 10**8), [10**8, 10**8])
     assert interval.split.shares(0) == pytest.approx(
@@ -93,7 +95,7 @@ def test_the_order_of_the_states() -> None:
     )
 
 
-def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
+def test_implausible_counts_are_suspect_instead_of_clamped() -> None:
     """A sibling is alone for longer than it ran: another program changed the counter."""
     greeting = made.hello(
         [made.REF, made.ONE_THREAD], multipliers=[Multiplier("one_thread", TICK, "made")]
@@ -169,7 +171,7 @@ def test_only_bounds_are_known_without_an_smt_event() -> None:
     assert interval.split.high[0].tolist() == pytest.approx([0.25, 0.5, 0.25, 0.5])
 
 
-def test_any_thread_and_distributed() -> None:
+def test_states_follow_from_any_thread_and_distributed_counters() -> None:
     ref = [150_000_000, 100_000_000]  # of 200 M: .75 and .50, together .90
     _, result = one_core(2, ref, any_thread=[180_000_000, 180_000_000])
     assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])

@@ -86,7 +86,7 @@ async def test_the_reader_does_not_rest_while_the_command_waits_for_it() -> None
     assert results == []
 
 
-async def test_reads_of_several_frames_add_up() -> None:
+async def test_reads_of_several_frames_are_combined() -> None:
     async with around(["true"]) as (bracket, _job):
         for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
             bracket.take(sample(flags))

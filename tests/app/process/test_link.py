@@ -71,7 +71,7 @@ def notes(messages: list[wire.Message], kind: str) -> list[wire.Note]:
     return [m for m in messages if isinstance(m, wire.Note) and m.kind == kind]
 
 
-def test_a_link_that_breaks_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
+def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
     cut: list[int] = []
 
     def enough(found: list[wire.Message], _: Probe) -> bool:

@@ -85,7 +85,7 @@ def cpus(text: str, session: Session = SESSION, interval: Interval | None = INTE
         ("!!0-5", "0-5"),
     ],
 )
-def test_filters_by_place(text: str, expected: str) -> None:
+def test_cpus_can_be_filtered_by_place(text: str, expected: str) -> None:
     assert cpus(text) == expected
     assert cpus(text, interval=None) == expected
 
@@ -116,7 +116,7 @@ def test_filters_by_place(text: str, expected: str) -> None:
         ("neither<25", "0,4"),
     ],
 )
-def test_filters_by_metric(text: str, expected: str) -> None:
+def test_cpus_can_be_filtered_by_metric(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
 
@@ -193,7 +193,7 @@ def test_a_share_is_compared_exactly() -> None:
         ("!nginx 0-5", "1-4"),
     ],
 )
-def test_filters_by_task(text: str, expected: str) -> None:
+def test_cpus_can_be_filtered_by_task(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
 

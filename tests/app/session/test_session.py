@@ -38,7 +38,7 @@ def test_the_first_frame_and_the_one_before_a_restart_begin_a_span() -> None:
     assert session.frames == 1
 
 
-def test_metrics_from_counters() -> None:
+def test_metrics_are_computed_from_counters() -> None:
     """Two of five deciseconds busy, at 3 GHz with a TSC of 2 GHz; half an instruction a cycle."""
     extra = [
         counter("kernel_cycles"),
@@ -245,7 +245,7 @@ def test_a_cpu_goes_offline_and_online() -> None:
     assert session.suspect_samples == 0
 
 
-def test_a_core_that_loses_a_sibling_is_single() -> None:
+def test_a_core_whose_sibling_goes_offline_is_single() -> None:
     greeting = made.hello([made.REF], multipliers=[])
     session = play(greeting, {"ref": [0, 0]})
     session.apply(wire.Note("hotplug", 1, data={"cpu": 1, "online": False}))

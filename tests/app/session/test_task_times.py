@@ -50,7 +50,7 @@ def test_time_counts_for_the_cpu_that_the_thread_ran_on_last() -> None:
     assert result.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
 
 
-def test_a_record_counts_once() -> None:
+def test_a_record_is_counted_once() -> None:
     job = WatchedThreads()
     job.add_record((101, 101, 0, 50))
     job.footprint.take(job.watched_job, job.now_ns + 100 * MS)

@@ -49,7 +49,7 @@ async def test_keys_of_replays_are_inactive_and_hidden_live() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
+async def test_a_signal_ends_the_app_cleanly(number: signal.Signals) -> None:
     async with running_app(Machine()) as run:
         os.kill(os.getpid(), number)
         await until_true(lambda: not run.app.is_running, "the app has ended")

@@ -213,7 +213,7 @@ def test_5_percent_more_work_is_detected_in_five_runs_under_load() -> None:
 
 @pytest.mark.parametrize("runs", [5, 10, 20])
 @pytest.mark.parametrize("sd", [0.005, 0.1])
-def test_one_healthy_set_in_100_has_an_outlier(runs: int, sd: float) -> None:
+def test_at_most_1_of_100_healthy_sets_has_an_outlier(runs: int, sd: float) -> None:
     draw, trials = random.Random(runs), 400
     sets = ([draw.gauss(1, sd) for _ in range(runs)] for _ in range(trials))
     assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.01 + error(0.01, trials)

@@ -33,7 +33,7 @@ def side(
     draw: random.Random, *, count: int = 5, slower: float = 0.0, clock: float = 1.0,
     state: dict[str, Any] | None = None, lost: float = 0.0, noise: float = 0.005,
 ) -> list[Reading]:  # fmt: skip
-    """Runs of 41.2 s whose numbers vary by `noise`."""
+    """Runs of 41.2 s whose metrics vary by `noise`."""
     results = []
     for _ in range(count):
         vary = [1 + draw.gauss(0, noise) for _ in range(8)]

@@ -61,7 +61,7 @@ def test_a_column_has_the_texts_of_its_values(signed: list[tuple[float, bool]]) 
     )
 
 
-def test_integers_and_exact_numbers() -> None:
+def test_integers_and_exact_numbers_are_formatted_exactly() -> None:
     values = np.array([0.0, 3.0, 1e17, math.nan])
     assert texts(whole_cells(values)) == ["0", "3", "100000000000000000", ""]
     assert texts(whole_cells(values[:3])) == ["0", "3", "100000000000000000"]

@@ -25,7 +25,9 @@ FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power
     ("name", "form", "metrics"),
     [("table.csv", "csv", None), ("lines.jsonl", "jsonl", None), ("series.om", "openmetrics", FEW)],
 )
-def test_golden(recording: Path, name: str, form: str, metrics: tuple[str, ...] | None) -> None:
+def test_all_formats_equal_the_reviewed_files(
+    recording: Path, name: str, form: str, metrics: tuple[str, ...] | None
+) -> None:
     result = export(recording, form, metrics=metrics, every_ns=EVERY_NS)
     assert result.decode() == exported.golden(name, result).decode()
 

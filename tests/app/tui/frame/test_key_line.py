@@ -119,7 +119,7 @@ async def test_a_click_on_a_key_presses_it() -> None:
         await until_true(lambda: not run.app.is_running, "the end")
 
 
-async def test_a_click_leaves_the_prompt() -> None:
+async def test_a_click_closes_the_prompt() -> None:
     async with running_app(Machine(), BIG) as run:
         await run.pilot.press("slash", "1")
         await until_true(lambda: run.monitor.choice.filter is not None, "a filter")

@@ -63,7 +63,7 @@ def test_a_warning_is_shown_while_it_is_recent_and_nothing_is_worse() -> None:
     assert "offline" in strips.text(shown())
 
 
-def test_a_past_moment_has_its_own_alert() -> None:
+def test_the_alert_of_the_past_is_that_of_then() -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     then_ns = interval.time_ns
     session.ended.append(Episode("throttle", [1], then_ns - 2 * 10**9, then_ns + 1))
