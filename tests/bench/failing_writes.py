@@ -11,7 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from command import argv
-from hard_tools import SOURCES, Case, Result, one_line, ran, readable, whole
+from hard_tools import (
+    SOURCES,
+    Case,
+    Result,
+    check_complete,
+    check_one_line,
+    check_recording,
+    run_command,
+)
 
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -116,7 +124,7 @@ def library(directory: Path) -> Path:
 def run(directory: Path, how: str, *words: str) -> tuple[int, str, list[str]]:
     preload = {"LD_PRELOAD": str(library(directory)), "FAILING_HOW": how,
                "FAILING_BELOW": f"{directory}/"}  # fmt: skip
-    return ran(*argv(*words), env=os.environ | preload)
+    return run_command(*argv(*words), env=os.environ | preload)
 
 
 def record(directory: Path, how: str) -> Result:
@@ -127,9 +135,9 @@ def record(directory: Path, how: str) -> Result:
     )
     if how not in FAILING:
         result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
-        return readable(result, path, 19.0)
-    result = one_line(status, message, 1, FAILING[how])
-    return result if how in EARLY else readable(result, path)
+        return check_recording(result, path, 19.0)
+    result = check_one_line(status, message, 1, FAILING[how])
+    return result if how in EARLY else check_recording(result, path)
 
 
 def ring(directory: Path, how: str) -> Result:
@@ -138,9 +146,9 @@ def ring(directory: Path, how: str) -> Result:
     command = "record", "--ring", "30s", "-o", str(path), *FAST, "--duration", duration
     status, _, message = run(directory, how, *command)
     if how in FAILING:
-        return one_line(status, message, 1, FAILING[how])
+        return check_one_line(status, message, 1, FAILING[how])
     result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
-    status, out, _ = ran(*argv("summary", str(path), "--json"))
+    status, out, _ = run_command(*argv("summary", str(path), "--json"))
     return result.check(status == 0 and out, f"it cannot be read: status {status}")
 
 
@@ -169,11 +177,11 @@ def export(directory: Path, how: str) -> Result:
 def written(how: str, path: Path, process: tuple[int, str, list[str]]) -> Result:
     status, _, message = process
     if how in FAILING:
-        result = one_line(status, message, 1, FAILING[how])
+        result = check_one_line(status, message, 1, FAILING[how])
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        return whole(result, text, torn=True) if text.count("\n") > 1 else result
+        return check_complete(result, text, torn=True) if text.count("\n") > 1 else result
     result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
-    return whole(result, path.read_text(encoding="utf-8"))
+    return check_complete(result, path.read_text(encoding="utf-8"))
 
 
 VERBS: dict[str, Callable[[Path, str], Result]] = {

@@ -63,7 +63,7 @@ def prepared(root: Path) -> None:
 # --- running commands
 
 
-def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
+def run_command(*command: str, **more: Any) -> tuple[int, str, list[str]]:
     """Runs a command. Returns its status, stdout, and lines of stderr."""
     result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
@@ -72,11 +72,11 @@ def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
     return result.returncode, result.stdout, result.stderr.splitlines()
 
 
-def going(*arguments: str, **more: Any) -> AbstractContextManager[subprocess.Popen[bytes]]:
+def start_command(*arguments: str, **more: Any) -> AbstractContextManager[subprocess.Popen[bytes]]:
     return command.running_command(arguments, stderr=subprocess.PIPE, **more)
 
 
-def awaited(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     end_s = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > end_s:
@@ -84,20 +84,20 @@ def awaited(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def filled(path: Path) -> bool:
+def has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
 # --- checking output
 
 
-def one_line(status: int, lines: list[str], want: int, word: str) -> Result:
+def check_one_line(status: int, lines: list[str], want: int, word: str) -> Result:
     result = Result(f"status {status}, {lines[0] if lines else 'nothing said'!r}")
     result.check(status == want, f"status {want} was due").check(len(lines) == 1, f"said: {lines}")
     return result.check(any(word in line for line in lines), f"no word of {word!r}")
 
 
-def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
+def check_recording(result: Result, path: Path, least_s: float = 0.0) -> Result:
     """Checks that a recording can be read and is consistent."""
     report, damage = story(path)
     seen = report.seen
@@ -108,7 +108,7 @@ def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
     return result.check(not any(report.faults.values()), ", ".join(faults(report.faults)))
 
 
-def whole(result: Result, text: str, *, torn: bool = False) -> Result:
+def check_complete(result: Result, text: str, *, torn: bool = False) -> Result:
     """Checks that all lines are complete; the last line may be torn if `torn`."""
     *lines, last = text.split("\n")
     result.check(lines, "nothing was written").check(torn or not last, f"torn: {last[:40]!r}")
@@ -122,7 +122,7 @@ def whole(result: Result, text: str, *, torn: bool = False) -> Result:
     return result
 
 
-def steady(result: Result, text: str, least_s: float) -> Result:
+def check_intervals(result: Result, text: str, least_s: float) -> Result:
     """Checks that the intervals of these lines are consecutive, and that the numbers are
     possible."""
     lines = [json.loads(line) for line in text.splitlines()]
@@ -141,16 +141,16 @@ def steady(result: Result, text: str, least_s: float) -> Result:
     return result
 
 
-def left_well(result: Result, screen: Screen) -> Result:
+def quit_screen(result: Result, screen: Screen) -> Result:
     status = screen.quit()
     result.told += f"; q ended it with {status}"
     result.check(status == 0, "status 0 was due")
     return result.check("Traceback" not in screen.text(), "a traceback")
 
 
-def watched(screen: Screen) -> Result:
+def watch_screen(screen: Screen) -> Result:
     with screen:
         result = Result("it is shown").check(screen.draws(), "nothing is shown")
         screen.type("3")
         result.check(screen.draws(), "another view is not shown")
-        return left_well(result, screen)
+        return quit_screen(result, screen)

@@ -15,15 +15,15 @@ from hard_tools import (
     SOURCES,
     Case,
     Result,
-    awaited,
-    filled,
-    going,
-    left_well,
-    one_line,
-    ran,
-    readable,
-    watched,
-    whole,
+    check_complete,
+    check_one_line,
+    check_recording,
+    has_content,
+    quit_screen,
+    run_command,
+    start_command,
+    wait_until,
+    watch_screen,
 )
 from terminal import Screen
 
@@ -50,31 +50,35 @@ class Room:
 def record(room: Room) -> Result:
     path = room.directory / "r"
     command = argv("record", "-o", str(path), *FAST, "--duration", "1h")
-    status, _, message = ran(*room.prefix, *command)
-    return readable(one_line(status, message, 1, room.word), path)
+    status, _, message = run_command(*room.prefix, *command)
+    return check_recording(check_one_line(status, message, 1, room.word), path)
 
 
 def record_around(room: Room) -> Result:
     path = room.directory / "r"
     job = ("sh", "-c", "sleep 5; exit 7")
     command = argv("record", "-o", str(path), *FASTER, "--", *job)
-    status, _, message = ran(*room.prefix, *command)
+    status, _, message = run_command(*room.prefix, *command)
     matching_lines = [line for line in message if room.word in line]
-    return readable(one_line(status, matching_lines, 7, room.word), path)
+    return check_recording(check_one_line(status, matching_lines, 7, room.word), path)
 
 
 def stat(room: Room) -> Result:
     path = room.directory / "s"
     command = argv("stat", "--json", "-i", "100ms", "-o", str(path), *FAST, "--duration", "1h")
-    status, _, message = ran(*room.prefix, *command)
-    return whole(one_line(status, message, 1, room.word), path.read_text(), torn=True)
+    status, _, message = run_command(*room.prefix, *command)
+    return check_complete(
+        check_one_line(status, message, 1, room.word), path.read_text(), torn=True
+    )
 
 
 def export(room: Room) -> Result:
     path = room.directory / "e.csv"
     command = argv("export", str(SOURCES["large"]), "-o", str(path), "--every", "100ms")
-    status, _, message = ran(*room.prefix, *command)
-    return whole(one_line(status, message, 1, room.word), path.read_text(), torn=True)
+    status, _, message = run_command(*room.prefix, *command)
+    return check_complete(
+        check_one_line(status, message, 1, room.word), path.read_text(), torn=True
+    )
 
 
 def live(room: Room) -> Result:
@@ -83,9 +87,9 @@ def live(room: Room) -> Result:
         screen.draws(DRAWN)
         screen.type("R")
         result = Result("told on the screen").check(screen.sees(room.word), "nothing is told")
-        result = left_well(result, screen)
+        result = quit_screen(result, screen)
     for path in room.directory.glob("*.perftop"):
-        readable(result, path)
+        check_recording(result, path)
     return result
 
 
@@ -95,7 +99,9 @@ def replay(room: Room) -> Result:
     with contextlib.suppress(OSError), (room.directory / "filler").open("wb") as file:
         while not room.prefix:
             file.write(bytes(1 << 16))
-    return watched(Screen(["env", "-C", str(room.directory), *room.prefix, *argv("replay", path)]))
+    return watch_screen(
+        Screen(["env", "-C", str(room.directory), *room.prefix, *argv("replay", path)])
+    )
 
 
 def full(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
@@ -128,35 +134,35 @@ def limited(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
 def record_removed(directory: Path) -> Result:
     path = directory / "r"
     directory.mkdir()
-    with going(*argv("record", "-o", str(path), "--sample", "20ms")) as process:
-        awaited(lambda: filled(path))
+    with start_command(*argv("record", "-o", str(path), "--sample", "20ms")) as process:
+        wait_until(lambda: has_content(path))
         shutil.rmtree(directory)
         message = process.communicate(timeout=60)[1].decode().splitlines()
-    return one_line(process.returncode, message, 1, "was removed")
+    return check_one_line(process.returncode, message, 1, "was removed")
 
 
 def stat_removed(directory: Path) -> Result:
     path = directory / "s"
     directory.mkdir()
     command = argv("stat", "--json", "-i", "100ms", "-n", "20", "-o", str(path))
-    with going(*command) as process:
-        awaited(lambda: filled(path))
+    with start_command(*command) as process:
+        wait_until(lambda: has_content(path))
         shutil.rmtree(directory)
         message = process.communicate(timeout=60)[1].decode().splitlines()
-    return one_line(process.returncode, message, 1, "was removed")
+    return check_one_line(process.returncode, message, 1, "was removed")
 
 
 def export_removed(directory: Path) -> Result:
     path, data = directory / "e.csv", SOURCES["large"].read_bytes()
     directory.mkdir()
-    with going(*argv("export", "-", "-o", str(path)), stdin=subprocess.PIPE) as process:
+    with start_command(*argv("export", "-", "-o", str(path)), stdin=subprocess.PIPE) as process:
         assert process.stdin
         process.stdin.write(data[: len(data) // 2])
         process.stdin.flush()
-        awaited(lambda: filled(path))
+        wait_until(lambda: has_content(path))
         shutil.rmtree(directory)
         message = process.communicate(data[len(data) // 2 :], timeout=60)[1].decode().splitlines()
-    return one_line(process.returncode, message, 1, "was removed")
+    return check_one_line(process.returncode, message, 1, "was removed")
 
 
 def replay_removed(directory: Path) -> Result:
@@ -165,7 +171,7 @@ def replay_removed(directory: Path) -> Result:
     screen = Screen(argv("replay", path))
     screen.draws(DRAWN)
     shutil.rmtree(directory)
-    return watched(screen)
+    return watch_screen(screen)
 
 
 def live_removed(directory: Path) -> Result:
@@ -176,14 +182,14 @@ def live_removed(directory: Path) -> Result:
         screen.type("R")
         result = Result("told on the screen")
         result.check(screen.sees("No such file", "no directory", "was removed"), "nothing is told")
-        return left_well(result, screen)
+        return quit_screen(result, screen)
 
 
 def absent(*verb: str) -> Callable[[Path], Result]:
     def into_nothing(directory: Path) -> Result:
         words = [word.replace("SMALL", str(SOURCES["small"])) for word in verb]
-        status, _, message = ran(*argv(*words, "-o", str(directory / "none" / "file")))
-        return one_line(status, message, 1, "director")
+        status, _, message = run_command(*argv(*words, "-o", str(directory / "none" / "file")))
+        return check_one_line(status, message, 1, "director")
 
     return into_nothing
 
@@ -196,8 +202,8 @@ def nowhere(*verb: str) -> Callable[[Path], Result]:
         words = [word.replace("SMALL", str(SOURCES["small"])) for word in verb]
         shell = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *argv(*words)]
         if words[0] in {"live", "replay"}:
-            return watched(Screen(["env", "-C", str(directory), *shell]))
-        status, out, message = ran(*shell, cwd=directory)
+            return watch_screen(Screen(["env", "-C", str(directory), *shell]))
+        status, out, message = run_command(*shell, cwd=directory)
         result = Result(f"status {status}").check(status == 0, f"status 0 was due, said {message}")
         return result.check(out and not message, f"said {message}")
 

@@ -16,16 +16,16 @@ from hard_tools import (
     SOURCES,
     Case,
     Result,
-    awaited,
-    filled,
-    going,
-    left_well,
-    one_line,
-    ran,
-    readable,
-    steady,
-    watched,
-    whole,
+    check_complete,
+    check_intervals,
+    check_one_line,
+    check_recording,
+    has_content,
+    quit_screen,
+    run_command,
+    start_command,
+    wait_until,
+    watch_screen,
 )
 from terminal import Screen
 
@@ -35,11 +35,11 @@ DRAWN = 5000
 """Minimum size of a whole screen in bytes, after which the app has started."""
 CLOCK = """import os, time
 def moved(read, unit):
-    def told(*clock):
+    def shifted(*clock):
         real = not clock or clock[0] == time.CLOCK_REALTIME
         with open(os.environ["PERFTOP_BENCH_CLOCK"]) as file:
             return read(*clock) + (int(file.read()) * unit if real else 0)
-    return told
+    return shifted
 for name in "time", "clock_gettime":
     setattr(time, name, moved(getattr(time, name), 1))
     setattr(time, name + "_ns", moved(getattr(time, name + "_ns"), 10**9))
@@ -66,12 +66,14 @@ def record_stopped(who: str) -> Callable[[Path], Result]:
     def act(directory: Path) -> Result:
         directory.mkdir()
         path = directory / "r"
-        with going(*argv("record", "-o", str(path), "--sample", "20ms")) as process:
-            awaited(lambda: filled(path))
+        with start_command(*argv("record", "-o", str(path), "--sample", "20ms")) as process:
+            wait_until(lambda: has_content(path))
             stopped(whom(process.pid, who))
             process.send_signal(signal.SIGINT)
             message = process.communicate(timeout=60)[1].decode().splitlines()
-        return readable(one_line(process.returncode, message, 0, "recorded"), path, STOPPED_S)
+        return check_recording(
+            check_one_line(process.returncode, message, 0, "recorded"), path, STOPPED_S
+        )
 
     return act
 
@@ -81,13 +83,13 @@ def stat_stopped(who: str) -> Callable[[Path], Result]:
         directory.mkdir()
         path = directory / "s"
         command = argv("stat", "--json", "-i", "500ms", "--sample", "20ms")
-        with path.open("wb") as out, going(*command, stdout=out) as process:
-            awaited(lambda: filled(path))
+        with path.open("wb") as out, start_command(*command, stdout=out) as process:
+            wait_until(lambda: has_content(path))
             stopped(whom(process.pid, who))
             process.send_signal(signal.SIGINT)
             text = process.communicate(timeout=60)[1].decode()
         result = Result(f"status {process.returncode}").check(process.returncode == 130, text)
-        return steady(result.check(not text, text), path.read_text(), STOPPED_S)
+        return check_intervals(result.check(not text, text), path.read_text(), STOPPED_S)
 
     return act
 
@@ -100,7 +102,7 @@ def live_stopped(who: str) -> Callable[[Path], Result]:
             screen.drain(1.0)
             drawn = screen.drain(3.0)
             result = Result(f"{drawn} bytes in 3 s after it").check(drawn, "it draws no more")
-            return left_well(result, screen)
+            return quit_screen(result, screen)
 
     return act
 
@@ -109,7 +111,7 @@ def replay_stopped(_: Path) -> Result:
     screen = Screen(argv("replay", str(SOURCES["small"])))
     screen.draws(DRAWN)
     stopped(screen.pid)
-    return watched(screen)
+    return watch_screen(screen)
 
 
 def export_stopped(directory: Path) -> Result:
@@ -119,15 +121,15 @@ def export_stopped(directory: Path) -> Result:
     form = argv("export", "-", "--format", "jsonl", "--every", "1s")
     with (
         path.open("wb") as out,
-        going(*stream, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as probe,
-        going(*form, stdin=probe.stdout, stdout=out) as process,
+        start_command(*stream, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as probe,
+        start_command(*form, stdin=probe.stdout, stdout=out) as process,
     ):
-        awaited(lambda: filled(path))
+        wait_until(lambda: has_content(path))
         stopped(probe.pid)
         probe.terminate()
         text = process.communicate(timeout=60)[1].decode()
     result = Result(f"status {process.returncode}").check(process.returncode in {0, 4}, text)
-    return steady(result, path.read_text(), STOPPED_S)
+    return check_intervals(result, path.read_text(), STOPPED_S)
 
 
 # --- clock changes
@@ -164,26 +166,28 @@ def record_moved(directory: Path) -> Result:
     path = directory / "r"
     with clock(directory) as move:
         command = argv("record", "-o", str(path), "--sample", "20ms")
-        with going(*command, env=moved_environment(directory)) as process:
-            awaited(lambda: filled(path))
+        with start_command(*command, env=moved_environment(directory)) as process:
+            wait_until(lambda: has_content(path))
             wander(move)
             process.send_signal(signal.SIGINT)
             message = process.communicate(timeout=60)[1].decode().splitlines()
-    result = readable(one_line(process.returncode, message, 0, "recorded"), path)
-    return steady(result, ran(*argv("export", str(path), "--format", "jsonl"))[1], 3.0)
+    result = check_recording(check_one_line(process.returncode, message, 0, "recorded"), path)
+    return check_intervals(
+        result, run_command(*argv("export", str(path), "--format", "jsonl"))[1], 3.0
+    )
 
 
 def stat_moved(directory: Path) -> Result:
     path = directory / "s"
     with clock(directory) as move, path.open("wb") as out:
         command = argv("stat", "--json", "-i", "500ms")
-        with going(*command, env=moved_environment(directory), stdout=out) as process:
-            awaited(lambda: filled(path))
+        with start_command(*command, env=moved_environment(directory), stdout=out) as process:
+            wait_until(lambda: has_content(path))
             wander(move)
             process.send_signal(signal.SIGINT)
             text = process.communicate(timeout=60)[1].decode()
     result = Result(f"status {process.returncode}").check(process.returncode == 130, text)
-    return steady(result.check(not text, text), path.read_text(), 3.0)
+    return check_intervals(result.check(not text, text), path.read_text(), 3.0)
 
 
 def screen_moved(*verb: str) -> Callable[[Path], Result]:
@@ -195,7 +199,7 @@ def screen_moved(*verb: str) -> Callable[[Path], Result]:
             screen = Screen(["env", *shift, *argv(*words)])
             screen.draws(DRAWN)
             wander(move)
-            return watched(screen)
+            return watch_screen(screen)
 
     return act
 
@@ -206,9 +210,9 @@ def export_moved(directory: Path) -> Result:
         texts = []
         for seconds in (0, -HOUR_S, HOUR_S):
             move(seconds)
-            texts.append(ran(*command, env=moved_environment(directory))[1])
+            texts.append(run_command(*command, env=moved_environment(directory))[1])
     result = Result("the same lines").check(len(set(texts)) == 1, "the lines differ")
-    return whole(result, texts[0])
+    return check_complete(result, texts[0])
 
 
 # --- all
