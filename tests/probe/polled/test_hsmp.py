@@ -177,7 +177,7 @@ def test_slow_firmware(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_device_is_not_reported(two: Path) -> None:
     source = Hsmp(two, topology.read(two))
     assert (source.block.counters, source.missing) == ([], [])
-    trees.put(two, "dev/hsmp", "")  # a file that is no device
+    trees.put(two, "dev/hsmp", "")  # a file that is not a device
     source = Hsmp(two, topology.read(two))
     assert source.block.counters == []
     assert {m.what for m in source.missing} == {"hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"}
@@ -294,7 +294,7 @@ def test_only_models_with_a_known_table_are_asked(two: Path) -> None:
 def test_no_table_is_missing_without_the_device(turin: Path) -> None:
     source = HsmpTable(turin, topology.read(turin))
     assert (source.block.counters, source.missing) == ([], [])
-    trees.put(turin, "dev/hsmp", "")  # a file that is no device
+    trees.put(turin, "dev/hsmp", "")  # a file that is not a device
     source = HsmpTable(turin, topology.read(turin))
     assert source.block.counters == []
     source.close()
