@@ -86,8 +86,9 @@ class Interval:
         return self.ceilings.hz
 
 
-MIN_GOOD_SHARE = 0.9
-"""Share of the samples in which a metric must be known for its mean over them to stand for all."""
+MAX_MISSING_SHARE = 0.1
+"""Share of the samples in which a metric may be unknown if its mean over the others stands for all;
+one sample may always be, if the metric is known in most of them."""
 
 
 @dataclass(slots=True)
@@ -104,8 +105,8 @@ class Span:
     _good_sums: Floats | None = None
     """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
     known."""
-    _good_counts: Ints | int = 0
-    """(metrics, CPUs): number of these samples."""
+    _missing_counts: Ints | int = 0
+    """(metrics, CPUs): number of the other samples."""
     _whole_delta: Delta | None = None
     _only_sample: tuple[SampleBatch, int, bytes] | None = None
     """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
@@ -126,12 +127,12 @@ class Span:
         if len(doubted) and self._good_sums is None:
             sums = reader.evaluator.evaluate(self.delta)
             self._good_sums = _known_sums(sums.top, sums.bottom)
-            self._good_counts = self.sample_count * _is_known(sums.top, sums.bottom).astype(int)
+            self._missing_counts = self.sample_count * ~_is_known(sums.top, sums.bottom)
             self._whole_delta = self.delta.copy()
         if self._good_sums is not None and self._whole_delta is not None:
             top, bottom = values.top[part], values.bottom[part]
             self._good_sums = add_samples(self._good_sums, _known_sums(top, bottom).swapaxes(0, 1))
-            self._good_counts = self._good_counts + _is_known(top, bottom).sum(axis=0)
+            self._missing_counts = self._missing_counts + (~_is_known(top, bottom)).sum(axis=0)
             self._whole_delta.add(batch.whole[part], doubted)
         lost_sums = batch.cached(_lost_sums)[part]
         self._lost_sums = add_samples(
@@ -150,7 +151,9 @@ class Span:
             return values
         parts = np.array([values.top, values.bottom])
         if self._good_sums is not None:
-            is_enough = self._good_counts >= MIN_GOOD_SHARE * self.sample_count
+            max_missing = max(1.0, MAX_MISSING_SHARE * self.sample_count)
+            max_missing = min(max_missing, (self.sample_count - 1) / 2)
+            is_enough = self._missing_counts <= max_missing
             good_sums = np.where(is_enough, self._good_sums, np.nan)
             parts = np.where(np.isfinite(parts).all(axis=0), parts, good_sums)
         parts[:, INDEX[LOST_RATIO]] = self._lost_sums

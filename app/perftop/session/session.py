@@ -353,8 +353,7 @@ class Session:
 
     def run_interval(self) -> Interval:
         """The whole run so far as one interval."""
-        self.run.sample_count = self.frames
-        return self._interval(self.run)
+        return replace(self._interval(self.run), sample_count=self.frames)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
         """The interval of about `span_ns` that `take` would have returned after the last sample by

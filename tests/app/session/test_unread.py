@@ -26,11 +26,11 @@ class Unread(Machine):
         return cells
 
 
-def run_of(machine: Machine, at_once: int) -> Session:
+def run_of(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:
     machine.does = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
     session = Session(machine.hello)
-    frames = [machine.frame(seq) for seq in range(SAMPLES)]
-    for first in range(0, SAMPLES, at_once):
+    frames = [machine.frame(seq) for seq in range(samples)]
+    for first in range(0, samples, at_once):
         session_of(session, frames[first : first + at_once])
     return session
 
@@ -55,3 +55,12 @@ def test_a_mean_requires_90_percent_of_the_samples(
     whole = run_of(machine, at_once).run_interval().values
     assert np.isfinite(whole["busy_hz"]).tolist() == [True, is_known, True, True]
     assert np.isfinite(whole["util"]).all(), "which needs no cycles"
+
+
+@pytest.mark.parametrize(("samples", "is_known"), [(5, True), (3, True), (2, False)])
+def test_one_of_a_few_samples_may_be_missing(samples: int, is_known: bool) -> None:
+    """The last of them is unread. The first frame is only the start of the first sample."""
+    machine = Unread(cores=2)
+    machine.unread = range(samples, samples + 1)
+    session = run_of(machine, samples + 1, samples + 1)
+    assert np.isfinite(session.run_interval().values["busy_hz"][1]) == is_known
