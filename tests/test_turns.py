@@ -61,7 +61,7 @@ def test_marked_tests_run_last_and_alone(tmp_path: Path) -> None:
         kind, mark = ("alone", ALONE) if file < 2 else ("ordinary", "")
         (tmp_path / f"test_{file}.py").write_text(SUITE.format(kind=kind, mark=mark))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = machine\npythonpath = .\n")
-    # Separate directories, because it would remove those of earlier runs, for half a minute.
+    # Separate directories, because pytest would spend half a minute removing those of earlier runs.
     own = ("-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n2", "--dist=loadfile", *own],

@@ -206,8 +206,8 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
 
 
 def _check_verb(arguments: list[str]) -> None:
-    """Raises Failed if the first argument is no verb. Users of perf or turbostat may expect it to
-    be a command, so the message shows how to measure a command."""
+    """Raises Failed if the first argument is not a verb. Users of perf or turbostat may expect it
+    to be a command, so the message shows how to measure a command."""
     verb = arguments[0]
     if verb in VERBS:
         return

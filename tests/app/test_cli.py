@@ -79,7 +79,7 @@ WRONG = {
     "stat --sample 300ms -i 1s": "the interval (-i) must be a multiple of --sample",
     "demo guest": "in a pipe: perftop stat --source sim:guest",
 }
-"""Messages by typed words."""
+"""Expected error message for each mistyped command line."""
 
 
 @pytest.mark.parametrize("typed", WRONG)

@@ -62,7 +62,7 @@ class InterruptStorms:
         self._position = reader.position
         self._storms = RecordEpisodes(reader, episodes, "interrupt", START, END)
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:

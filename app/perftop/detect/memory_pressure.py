@@ -191,7 +191,7 @@ class Memory:
         rates = data.sample.batch.best_traffic
         return self._reader.memory.rate if rates is None else rates[data.sample.index]
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first of these samples in which a loss may start or traffic has
         shrunk, or `last`. Takes the samples before it. No loss must be running."""
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns

@@ -56,7 +56,7 @@ class MemoryStalls:
         self._cpus = [*reader.position]
         self._stalls = RecordEpisodes(reader, episodes, "memory-stall", START, END)
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:

@@ -42,7 +42,7 @@ class Detector(Protocol):
     is_available: bool
     """Whether this stream has the counters that the detector needs."""
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Takes the samples of a batch from `first` on in which nothing happens. Returns the index
         of the first sample in which something does, or `last`. There is no gap between the
         samples."""
@@ -115,7 +115,7 @@ class Detection:
             stop = min(last, stop)
         while at < min(last, stop):
             end = min(stop, at + self._ahead[number])
-            due = detector.calm(batch, at, end)
+            due = detector.skip_calm_samples(batch, at, end)
             self._ahead[number] = min(2 * self._ahead[number], MAX_AHEAD)
             at = due
             if due < end:
@@ -176,7 +176,7 @@ class Suspects:
         self._topology, self._episodes = reader.hello.topology, episodes
         self._running: list[_Suspect] = []
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._running:
             return first
         doubted = batch.doubted[batch.doubted.searchsorted(first) :]
@@ -268,13 +268,13 @@ class Neighbours:
         self.budget = TurboBudget(reader, episodes, self.running_tasks)
         self.stops = JobStops(reader, episodes, self.watched_job)
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         is_losing = not (self.siblings.losses.is_quiet and self.hypervisor.losses.is_quiet)
         is_losing |= self.cache.known or not self.memory.losses.is_quiet
         if self.watched_job.name is not None or is_losing:
             return first
         self.siblings.regroup(batch.cores)
-        last = self.hypervisor.calm(batch, first, last)
+        last = self.hypervisor.skip_calm_samples(batch, first, last)
         with_records = [at for at in batch.cached(_with_records) if first <= at < last]
         while first < last:
             news = (at + 1 for at in with_records if at >= first and self._shows_change(batch, at))
@@ -310,7 +310,7 @@ class Neighbours:
             return last
         due, outlook = self.siblings.look_ahead(batch, first, last)
         if self.memory.known and first < due:
-            due = self.memory.calm(batch, first, due)
+            due = self.memory.skip_calm_samples(batch, first, due)
         self.siblings.take_outlook(outlook, batch.time_ns[first:due])
         return due
 
@@ -377,7 +377,7 @@ class Hypervisor:
             start=HYPERVISOR_START, end=HYPERVISOR_END, least=MIN_STOLEN_S,
         )  # fmt: skip
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first of these samples in which a loss may start, or `last`. No
         loss must be running."""
         if not self._known:

@@ -108,7 +108,7 @@ class Ramps:
         clocks = Clocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
         return self.step(clocks, data.since_ns, data.time_ns)
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if batch.cores is not self._cores:
             self._forget(batch.cores)
         if self._hz:

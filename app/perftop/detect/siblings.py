@@ -126,7 +126,7 @@ class Siblings:
         self._cores: object = None
 
     def regroup(self, cores: Cores) -> None:
-        """Uses the core list of the next samples."""
+        """Switches to the core list of the next samples."""
         if cores is self._cores:
             return
         self._cores, rows = cores, cores.rows

@@ -260,7 +260,7 @@ class Halts:
         self._packet: tuple[int, Sums] | None = None
         """Start of the samples that are being joined, and their sums; None if there are none."""
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         due = first
         if self._halts.is_quiet and self._packet is None:
             due = first_true(batch.cached(highest_values).involuntary >= HALT_START, first, last)
@@ -439,7 +439,7 @@ class Steals:
         self._usual, self._usual_ns = np.zeros(len(rows)), 0
         """The usual share, as if nothing had been taken before the stream, and its time."""
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._steals.running:
             return first
         return first_true(batch.cached(highest_values).stolen_s > 0, first, last)
@@ -512,7 +512,7 @@ class Smis:
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         return first if self._episode else first_true(batch.cached(self._counted_smi), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:

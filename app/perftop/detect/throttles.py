@@ -52,7 +52,7 @@ class Throttles:
             pause_ns=PAUSE_NS,
         )  # fmt: skip
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if not self._throttles.is_quiet or (self._by_kernel and self._booked.follows_drops):
             return first
         return first_true(batch.cached(self._signs), first, last)

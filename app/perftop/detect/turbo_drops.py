@@ -197,7 +197,7 @@ class Drops:
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if batch.cores is not self._cores:
             self._regroup(batch.cores)
         if self._drops.running:
@@ -437,7 +437,7 @@ class Licenses:
             after=MIN_SAMPLES, pause_ns=PAUSE_NS,
         )  # fmt: skip
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if not self._licenses.is_quiet:
             return first
         return first_true(batch.cached(self._level_cycles) > 0, first, last)

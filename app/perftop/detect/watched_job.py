@@ -350,7 +350,7 @@ class QuotaStops:
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
         return max(stopped, default=0.0)
 
-    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:

@@ -126,7 +126,7 @@ class BlockPlaces:
         """The rows of block `cpu`, which carry the stamps even if they have no values."""
 
     def in_delta(self, block: str, column: int) -> tuple[Ints, Ints]:
-        """Returns two arrays of indices in a Delta, by row of a block: the ticks of the row, and
+        """Returns, for each row of a block, two indices into a Delta: the ticks of the row, and
         its difference of this column."""
         place = next(place for place in self.blocks if place.block.name == block)
         rows = np.arange(place.count)

@@ -170,7 +170,7 @@ def factor_bounds(
     counter: str, r: Floats, x: Floats, other_share: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
     """Returns the low and high bounds of a counter's factor. `r` and `other_share` are the unhalted
-    shares of two siblings; `x` is the share of their span that the counter advanced, in its own
+    shares of two siblings; `x` is the advance of the counter as a share of the span, in its own
     ticks. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s

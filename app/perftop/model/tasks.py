@@ -292,8 +292,8 @@ class WatchedJob:
         self.last_threads: list[Thread] = []
         """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
-        """By thread of the last record, the time in ns for which it has waited for a disk; empty if
-        unknown."""
+        """For each thread of the last record, the time in ns for which it has waited for a disk;
+        empty if unknown."""
         self.states: dict[int, str] = {}
         """By thread of the last record, its state as one letter; empty if unknown."""
 

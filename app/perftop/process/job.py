@@ -270,7 +270,13 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
             signal.signal(number, signal.SIG_DFL)
         programs = _program_paths(argv[0])
         if os.read(gate, 1):
-            own_use = 0.0, 0.0, 0, 0, 0  # refused: the few ms of the fork count for the command
+            own_use = (
+                0.0,
+                0.0,
+                0,
+                0,
+                0,
+            )  # refused: the few ms of the fork are charged to the command
             with contextlib.suppress(OSError):
                 own_use = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
             os.write(reports, _START_MESSAGE.pack(raw_ns(), *own_use))

@@ -385,7 +385,7 @@ class RecordHints:
 # ran most.
 #
 # The session notes the times of the job's threads at each mark and about once a second. A phase is
-# the difference of two such moments, so marks need no sums of their own.
+# the difference between the sums at two such times, so marks need no sums of their own.
 
 MAX_MARKS = 64
 """Maximum number of marks at which times are noted; later marks begin no phase."""

@@ -141,7 +141,7 @@ def _memory_setting(root: Path) -> str:
 # --- the kernel's log
 
 MAX_MESSAGES, MAX_MESSAGE_BYTES = 64, 1 << 13
-"""Maximum number of messages that are read at once, and of the length of a message."""
+"""Maximum number of messages read at once, and maximum length of a message."""
 MAX_NAME = 64
 # Linux, arch/x86/kernel/cpu/bus_lock.c, which logs each task once; drivers/edac/edac_mc.c.
 _MESSAGES = {

@@ -149,7 +149,7 @@ def test_simultaneous_causes_are_separate_episodes() -> None:
     results = {(e.kind, e.cause): (e.start_ns // S, (e.end_ns or 0) // S) for e in everything}
     assert results == {
         ("throttle", "thermal"): (4, 12),
-        ("involuntary-halt", "modulation"): (4, 0),  # the cause of most of the time
+        ("involuntary-halt", "modulation"): (4, 0),  # the cause active for most of the time
         ("license", "level"): (8, 0),
     }
 

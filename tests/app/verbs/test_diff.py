@@ -197,7 +197,7 @@ def test_incomparable_files_are_reported_with_one_message(
 # --- recordings -----------------------------------------------------------------------------------
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
-"""A drop of 620 of 3500 MHz from 8.0 to 12.1 s, repeated each 20 s."""
+"""A drop of 620 of 3500 MHz from 8.0 to 12.1 s, repeated every 20 s."""
 SHARE = 620 / 3500
 
 

@@ -100,7 +100,7 @@ def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
 
 
 def test_a_cpu_that_comes_online_later_is_traced() -> None:
-    """The kernel describes no core of an offline CPU."""
+    """The kernel does not describe the core of an offline CPU."""
     rows = [Cpu(CPUS[0], True, 0, 0, 0, 0), Cpu(CPUS[1], False)]
     assert_a_busy_cpu_is_traced(rows, shut_first=False)
 

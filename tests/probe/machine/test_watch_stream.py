@@ -76,7 +76,7 @@ def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Fram
 
 
 def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
-    """Returns the busy time by the schedule in ns."""
+    """Returns the scheduled busy time in ns."""
     schedule = simulated.schedule_of(text)
     return int(
         simulated.amounts_between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu]

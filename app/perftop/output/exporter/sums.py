@@ -243,7 +243,7 @@ class _WaitingSample:
     since_ns: int
     time_ns: int
     lost: Floats
-    """By core, the cycles lost below its ceiling."""
+    """Cycles that each core lost below its ceiling."""
     cores: Cores
 
 

@@ -21,7 +21,7 @@ from perftop.tui.shared.time_axis import Axis
 SILENT_SIGN = "○"
 """The sign for a machine that does not answer."""
 MIN_LOSS = 0.01
-"""Minimum share of a loss that is shown as a number in the heat map. Smaller shares are drawn
+"""Smallest lost share that is shown as a number in the heat map. Smaller shares are drawn
 faint in tables."""
 MIN_KW = 1e4
 """Power in W from which it is shown in kW."""

@@ -292,7 +292,7 @@ def share_run(value: float, size: int, *, lowered: bool = False, unsure: bool = 
 
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart: the unit's sign, name and numbers, a thin rule, and its tasks
-    at the right. The line has at most `size` cells."""
+    on the right. The line has at most `size` cells."""
     left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
     if not values.is_online:
         return merge_runs([*left, ("off", "dim")], size)
