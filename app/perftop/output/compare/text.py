@@ -10,6 +10,7 @@ from math import nan
 from perftop.base.text import count_noun, safe_text, terminal_text
 from perftop.draw.columns import Column, Run, columns_line
 from perftop.model.kinds import cause_of
+from perftop.model.numbers import SMALL_SHARE_ENDS
 from perftop.output.compare.comparison import (
     NOISE,
     SAME,
@@ -38,8 +39,6 @@ NOTE = "±: 95 % for all rows together, {}. same: within ±{:.0f} %"
 MAX_RATIO = 10.0
 """Minimum change, relative to A, that is printed as a multiple, and minimum half of an interval
 that has no number."""
-SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Ends of the scale, relative to A, or for shares in points."""
 STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
@@ -225,8 +224,10 @@ def _scale(compared: Sequence[Comparison]) -> float:
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
-    longest = max((size for size in sizes if size <= SCALES[-1]), default=SCALES[-1])
-    return next(scale for scale in SCALES if scale >= longest)
+    longest = max(
+        (size for size in sizes if size <= SMALL_SHARE_ENDS[-1]), default=SMALL_SHARE_ENDS[-1]
+    )
+    return next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
 
 
 def _scale_heading(scale: float) -> str:

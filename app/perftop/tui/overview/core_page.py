@@ -19,7 +19,7 @@ from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
 from perftop.draw.strips import Line, panel_title, safe_cells, wrapped_lines
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
-from perftop.model.numbers import L3, NUMBERS, Number
+from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -33,7 +33,7 @@ from perftop.session.values import (
 )
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.charts import ChartedView, Charts
-from perftop.tui.overview.task_lanes import TaskLanes, TaskTimes
+from perftop.tui.overview.task_lanes import LaneTask, TaskLanes
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
     NUMBER_KEYS,
@@ -60,8 +60,6 @@ MIN_WAIT = 0.1
 """Minimum share of the time of a cell for which a task waited that is shown."""
 MIN_UNSEEN = 0.2
 """Minimum share of the time of a cell of which no task is known that is shown."""
-_SMALL_SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Upper ends of the scales of shares of which a few per cent are a lot."""
 _WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
     (theme.LEVELS[8], "task0"), (" runs ", "dim"), (_WAIT_SIGN, "over"), (" waits ", "dim"),
@@ -245,7 +243,7 @@ class CorePage(ChartedView):
         """Returns the past of a number, from 0 to the upper end of its scale, and this end."""
         ends: Sequence[float] = charts.SCALE_ENDS
         if number.unit == "ratio":
-            ends = _SMALL_SHARES if number.is_small else (1.0,)
+            ends = SMALL_SHARE_ENDS if number.is_small else (1.0,)
         top = self._tops[number.key] = charts.axis_top(values, ends, self._tops.get(number.key))
         style = "ipc" if episode is None else "loss"
         area = charts.area(values / top, 1, style, ascii_=self.look == "ascii")
@@ -360,9 +358,9 @@ def task_table(
     return lines
 
 
-def _joined(tasks: Sequence[TaskTimes]) -> TaskTimes:
+def _joined(tasks: Sequence[LaneTask]) -> LaneTask:
     """Returns the times of several tasks together."""
-    return TaskTimes(
+    return LaneTask(
         f"{len(tasks)} others", None, charts.NAMED_TAKERS,
         sum(task.run_s for task in tasks), float(np.nansum([task.wait_s for task in tasks])),
         float(np.fmax.reduce([task.longest_wait_s for task in tasks])),
@@ -373,7 +371,7 @@ def _joined(tasks: Sequence[TaskTimes]) -> TaskTimes:
 
 
 def _task_cell(
-    session: Session, task: TaskTimes, column: Column, newest_ns: int, look: Look
+    session: Session, task: LaneTask, column: Column, newest_ns: int, look: Look
 ) -> Cell:
     is_unseen = task.part > charts.NAMED_TAKERS
     match column.key:
@@ -406,11 +404,11 @@ def _task_cell(
     return safe_cells(command[:400]) if isinstance(command, str) else "", "dim"
 
 
-def _style(task: TaskTimes) -> str:
+def _style(task: LaneTask) -> str:
     return f"task{task.part}"
 
 
-def _when(task: TaskTimes, cells: int, look: Look) -> list[Run]:
+def _when(task: LaneTask, cells: int, look: Look) -> list[Run]:
     """Returns when the task ran and waited, as a strip."""
     edges = np.linspace(0, len(task.ran), cells + 1).round().astype(int)
     runs, is_unseen = list[Run](), task.part > charts.NAMED_TAKERS

@@ -39,7 +39,7 @@ _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TAKERS, NAMED_TAKERS + 1
 
 
 @dataclass(frozen=True, slots=True)
-class TaskTimes:
+class LaneTask:
     """What a task did on the CPUs of the lanes. Arrays are by column, and NaN where unknown."""
 
     comm: str
@@ -255,7 +255,7 @@ class TaskLanes:
         """Idle seconds of all CPUs in the window."""
         return float(self._idle_s.sum())
 
-    def task_times(self) -> list[TaskTimes]:
+    def task_times(self) -> list[LaneTask]:
         """Returns what each task did on all CPUs of the lanes, the one that ran longest first, and
         then the busy time of unknown tasks. With the idle time, these add up to the window."""
         shape = 2, len(self._cpus), len(self._records) + 1
@@ -275,13 +275,13 @@ class TaskLanes:
                     longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
                     last_ns[key] = time_ns
         parts = {name: part for part, name in enumerate(self._names) if name}
-        column_s, all_times = self._column_s / self._cpu_counts, list[TaskTimes]()
+        column_s, all_times = self._column_s / self._cpu_counts, list[LaneTask]()
         for key, values in by_task.items():
             ran, waited = values[..., self._record_of_column]
             ran = ran * self._scale
             run_s, wait_s = (float(np.nansum(shares * column_s)) for shares in (ran, waited))
             if run_s > 0:
-                all_times.append(TaskTimes(
+                all_times.append(LaneTask(
                     *key, parts.get(key[0], _OTHERS_INDEX), run_s,
                     nan if isnan(longest_s[key]) else wait_s, longest_s[key],
                     ran.sum(axis=0), waited.sum(axis=0), last_ns[key],
@@ -289,6 +289,6 @@ class TaskLanes:
         all_times.sort(key=lambda times: -times.run_s)
         unseen = (self._shares[..., _UNSEEN_INDEX] * self._cpu_counts).sum(axis=0)
         unseen_s = float(self._seconds[:, _UNSEEN_INDEX].sum())
-        all_times.append(TaskTimes("not seen", None, _UNSEEN_INDEX, unseen_s, nan, nan, unseen,
+        all_times.append(LaneTask("not seen", None, _UNSEEN_INDEX, unseen_s, nan, nan, unseen,
                                    np.full(len(unseen), nan), 0))  # fmt: skip
         return all_times

@@ -97,8 +97,7 @@ def losing_cores(
     """Returns the list as a panel."""
     places, episodes = Places(session, choice.mask), RowEpisodes(session)
     episodes.read(interval)
-    victims = {row: worst for row, worst in episodes.by_place(places).items() if worst.victim}
-    listed = losers(session, interval, places, episodes, victims)
+    listed = losers(session, interval, places, episodes, episodes.victims(places))
     selected = places.row_of_cpu.get(-1 if choice.cpu is None else choice.cpu)
     return worst_cores(session, interval, places, listed, selected, width, height)
 

@@ -253,12 +253,13 @@ class RowEpisodes:
         wide_kinds = {kind for kind, flags in self._package_wide.items() if flags[index]}
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
-    def by_place(self, places: Places) -> dict[int, RowEpisode]:
-        """Returns the episodes of each row on which one runs, by its index in `places`."""
+    def victims(self, places: Places) -> dict[int, RowEpisode]:
+        """Returns the episodes of the cores that lose something which their package as a whole does
+        not, by index of their place."""
         topology, row_of_cpu = self._session.topology, places.row_of_cpu
         indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
         found = ((i, self.on_rows(places.places[i].rows)) for i in sorted(indexes))
-        return {i: row_episode for i, row_episode in found if row_episode is not None}
+        return {i: worst for i, worst in found if worst is not None and worst.victim}
 
     def share(self, row_episode: RowEpisode) -> float:
         """Returns the share that the CPU has lost; NaN if unknown."""

@@ -48,10 +48,8 @@ class PackageLines:
 
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
-        """The cores that lose something which their package as a whole does not, by index of their
-        place."""
-        by_place = self._episodes.by_place(self._places)
-        return {row: worst for row, worst in by_place.items() if worst.victim}
+        """Returns `RowEpisodes.victims`."""
+        return self._episodes.victims(self._places)
 
     def line(
         self, package: int | None, size: int, *, is_selected: bool = False, is_folded: bool = False

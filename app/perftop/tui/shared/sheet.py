@@ -21,7 +21,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw import columns
 from perftop.draw.theme import HEAT
-from perftop.model.numbers import EVENT, METRICS, PER_KI, Number
+from perftop.model.numbers import EVENT, METRICS, PER_KI, SMALL_SHARE_ENDS, Number
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -289,9 +289,6 @@ def core_values(key: str, values: Floats, lead: Ints) -> Floats:
 
 _FIRST_FIELDS = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
 """Keys of the fields that are listed first, in this order."""
-_SCALE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Possible upper ends of the scale of a small share. The lowest end keeps noise dark. There are few
-ends, so that the scale seldom changes."""
 _SCALE_STEPS = {"Hz": 2e8, "1": 0.5}
 """The ends of a scale are multiples of these steps, by unit."""
 _MAX_SCALE_RATIO = 2.5
@@ -382,7 +379,9 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
     min_value, max_value = float(known_values.min()), float(known_values.max())
     if field.unit == "ratio":
         high = (
-            next((end for end in _SCALE_ENDS if max_value <= end), 1.0) if field.is_small else 1.0
+            next((end for end in SMALL_SHARE_ENDS if max_value <= end), 1.0)
+            if field.is_small
+            else 1.0
         )
         new_scale = Scale(0.0, high)
     elif field.rate or field.key.endswith(PER_KI):
