@@ -160,6 +160,15 @@ def test_tasks_of_one_owner_can_be_grouped() -> None:
     assert text(of, 97, 10)[2].split()[0] == "cc1plus", "tasks are kept beside"
 
 
+def test_a_choice_of_owners_is_drawn_at_once() -> None:
+    """A panel of names is otherwise drawn once a second."""
+    of, choice = observe(guest(), records=records()), Choice()
+    row = panels.PanelRow(("who",), (1,), 97, 10)
+    by_task = row.lines(*of, choice)
+    choice.by_owner = True
+    assert row.lines(*of, choice) != by_task
+
+
 def test_a_line_gives_the_reason_for_missing_tasks() -> None:
     machine = guest()
     missing = [*NO_PMU, Missing("tasks", "hidepid=invisible hides them")]
