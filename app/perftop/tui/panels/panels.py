@@ -501,8 +501,12 @@ class PanelRow:
             return draw(session, interval, choice, size, self.height)
         now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_PERIOD_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
-        chosen = choice.cpu, choice.mask, choice.by_owner, choice.range_ns  # `choice` is changed
-        drawn_from = now, session, episodes, chosen, size, self.height
+        used: dict[Kind, object] = {  # `choice` itself stays the same object
+            "who": choice.by_owner,
+            "happened": choice.range_ns,
+            "losses": (choice.cpu, choice.mask),
+        }
+        drawn_from = now, session, episodes, used[kind], size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
             self.texts[kind] = drawn_from, draw(session, interval, choice, size, self.height)
         return self.texts[kind][1]
