@@ -223,7 +223,10 @@ def _piece(fd: int) -> bytes:
 
 
 def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
-    with start(tmp_path / "a", "trap 'echo told; exit 9' TERM; while :; do sleep .05; done") as it:
+    ready = tmp_path / "ready"
+    handler = f"trap 'echo told; exit 9' TERM; touch {ready}"
+    with start(tmp_path / "a", f"{handler}; while :; do sleep .05; done") as it:
+        wait_for(ready.exists, "the shell handles the signal")
         it.send_signal(signal.SIGTERM)
         out, words = it.communicate(timeout=MAX_WAIT_S)
     assert (it.returncode, out) == (9, "told\n")
