@@ -128,13 +128,13 @@ from pathlib import Path
 from perfprobe import __main__ as probe
 from perfprobe.programming.source import open_msr
 probe.opening.open_source = lambda options: open_msr(Path({root!r}), 20_000_000, None)
-sys.exit(probe.main(["selftest", "--source", "msr"]))
+sys.exit(probe.main())
 """
 ASK = """
 import sys
 from perftop import cli
 from perftop.process import launch
-launch.probe_command = lambda *_, **__: [sys.executable, "-c", {selftest!r}]
+launch.probe_command = lambda *words, **_: [sys.executable, "-c", {selftest!r}, *words]
 sys.exit(cli.main(["selftest", "--source", "msr"]))
 """
 
