@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from shown import TEXTS
+from waiting import MAX_WAIT_S
 
 PROGRAMS = re.findall(
     r"^```python\n(.*?)^```",
@@ -25,7 +26,7 @@ def test_programs_of_the_page_run(program: str, printed: str, tmp_path: Path) ->
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"PATH": path},
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False, capture_output=True, text=True, timeout=MAX_WAIT_S,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(printed, done.stdout.strip()), done.stdout

@@ -65,7 +65,7 @@ def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
             guest.at(now - begun)
             return stat.poll() is not None
 
-        wait_for(ended, "the command ends", command.TIMEOUT_S)
+        wait_for(ended, "the command ends")
         _, trouble = stat.communicate(timeout=MAX_WAIT_S)
     assert stat.returncode == 0, trouble
     found = [e for e in command.lines(out.read_text(), "episode") if e["kind"] == "steal"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import WaitError, wait_for
+from waiting import MAX_WAIT_S, wait_for
 
 from fakekernel.client import FakeKernel, Msr, unavailable
 
@@ -36,13 +36,6 @@ def still(tmp_path: Path) -> Iterator[FakeKernel]:
 
 def mounts(path: Path) -> bool:
     return f" {path} " in Path("/proc/mounts").read_text()
-
-
-def gone(path: Path) -> bool:
-    """Whether nothing is mounted at the path within 5 s."""
-    with contextlib.suppress(WaitError):
-        wait_for(lambda: not mounts(path), "nothing is mounted there", 5)
-    return not mounts(path)
 
 
 def test_the_driver_returns_the_errors_of_the_real_one(fake: FakeKernel) -> None:
@@ -212,9 +205,9 @@ def test_nothing_stays_mounted(tmp_path: Path, how: str) -> None:
         os.close(descriptor)
     if how in ("terminate", "kill"):
         fake.process.send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
-        fake.process.wait(5)
+        fake.process.wait(MAX_WAIT_S)
     fake.stop(check=False)
-    assert gone(root)
+    wait_for(lambda: not mounts(root), "nothing is mounted there")
     if how == "open":
         with pytest.raises(OSError):
             os.pread(descriptor, 8, 0x10)
@@ -238,4 +231,4 @@ os._exit(9)
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=100
     )
     assert (result.returncode, result.stdout) == (9, "True\n")
-    assert gone(root)
+    wait_for(lambda: not mounts(root), "nothing is mounted there")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import MAX_WAIT_S
 
 NIGHTLY = pytest.mark.nightly, pytest.mark.machine
 GROUPS = Path("/sys/fs/cgroup")
@@ -164,7 +165,11 @@ class Stage:
         perftop = f"{sys.executable} -m perftop why --json -o {report} -- sh -c"
         line = f'echo $$ > {self.home()}/cgroup.procs; exec {perftop} "$0"'
         done = subprocess.run(
-            ["sh", "-c", line, command], check=False, capture_output=True, text=True, timeout=60
+            ["sh", "-c", line, command],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=MAX_WAIT_S,
         )
         assert done.returncode == 0, done.stderr
         answer: dict[str, Any] = json.loads(report.read_text().splitlines()[-1])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trees
+from waiting import MAX_WAIT_S
 
 from perfprobe.errors import error_sentence
 
@@ -38,7 +39,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
         [sys.executable, "-c", code, *words],
         input=b"",
         capture_output=True,
-        timeout=60,
+        timeout=MAX_WAIT_S,
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, b"")
@@ -60,7 +61,12 @@ def test_failures_are_named_in_one_line(
 ) -> None:
     line = f"{sys.executable} -m perfprobe {words} {redirected}"
     result = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, input="", timeout=60, check=False
+        ["sh", "-c", line],
+        capture_output=True,
+        text=True,
+        input="",
+        timeout=MAX_WAIT_S,
+        check=False,
     )
     assert (result.returncode, result.stderr.count("\n")) == (status, 1)
     assert expected in result.stderr
@@ -69,7 +75,9 @@ def test_failures_are_named_in_one_line(
 def test_a_closed_stdin_does_not_end_the_stream() -> None:
     """No other file gets its descriptor, so the stream continues until the reader ends."""
     line = f"{sys.executable} -m perfprobe stream --source sim <&- | head -c 1"
-    result = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
+    result = subprocess.run(
+        ["sh", "-c", line], capture_output=True, timeout=MAX_WAIT_S, check=False
+    )
     assert (len(result.stdout), result.stderr) == (1, b"")
 
 

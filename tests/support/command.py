@@ -18,7 +18,6 @@ from waiting import MAX_WAIT_S
 
 from perftop import cli
 
-TIMEOUT_S = 60
 Line = dict[str, Any]
 
 
@@ -31,7 +30,7 @@ def run(*arguments: str, program: str = "perftop", **more: Any) -> subprocess.Co
         argv(*arguments, program=program),
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=MAX_WAIT_S,
         check=False,
         env=os.environ | {"LC_ALL": "C.UTF-8"},
         **more,

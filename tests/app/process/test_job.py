@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import until_true
+from waiting import MAX_WAIT_S, until_true
 
 from perftop.process import job
 from perftop.process.job import Job, Run, raw_ns
@@ -70,7 +70,9 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_in_a_fork_hook_is_not_lost() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=MAX_WAIT_S
+    )
     assert (result.stdout, result.stderr) == ("interrupted\n", "")
 
 
@@ -221,7 +223,7 @@ async def test_background_processes_on_the_terminal_are_not_waited_for(script: s
             copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
             result = await tty.job.wait_for_end()
             tty.finish()
-            await asyncio.wait_for(copying, 20)
+            await asyncio.wait_for(copying, 50)
             assert result.status == 4
         finally:
             os.killpg(tty.job.pid, 9)

@@ -86,7 +86,7 @@ def test_a_server_that_sends_slowly_has_one_deadline(
     began = time.monotonic()
     with server(DRIPS[what], 0.05) as url, pytest.raises(Failed, match="took longer"):
         prometheus.Server(url).query("up")
-    assert time.monotonic() - began < 10.0  # without the deadline it takes 50 s
+    assert time.monotonic() - began < 40  # without the deadline it takes 50 s
 
 
 FLOODS = {

@@ -23,7 +23,7 @@ from unittest.mock import Mock
 import made
 import pytest
 from fakes import Feed, Machine
-from waiting import until_true
+from waiting import MAX_WAIT_S, until_true
 
 from perfprobe import wire
 from perfprobe.serve import Orders
@@ -113,8 +113,8 @@ def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> Non
 def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     started = time.monotonic()
-    asyncio.run(read(child("time.sleep(60)"), stop_after=1))
-    assert time.monotonic() - started < 30
+    asyncio.run(read(child("time.sleep(1000)"), stop_after=1))
+    assert time.monotonic() - started < MAX_WAIT_S
 
 
 def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
@@ -124,7 +124,7 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     stays = (
         "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True);"
-        "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+        "os.kill(os.getppid(), signal.SIGTERM); time.sleep(1000)"
     )
     with pytest.raises(SystemExit):
         launch.ask_probe([sys.executable, "-c", stays, str(tmp_path / "pid")])
@@ -138,7 +138,7 @@ async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     over = False
     with pytest.raises(Failed, match=r"sent nothing for .*the measurement is incomplete"):
-        async with asyncio.timeout(20), streams.spawn(child("time.sleep(60)")) as stream:
+        async with asyncio.timeout(MAX_WAIT_S), streams.spawn(child("time.sleep(1000)")) as stream:
             assert isinstance(stream, streams.ProbeStream)
             stream.is_awaited = lambda: over
             messages = aiter(stream)
@@ -176,7 +176,7 @@ def served(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterato
 async def read_without_retries(address: str) -> None:
     """Reads a server's stream until the first broken link."""
     probe = launch.start_probe([address])
-    async with asyncio.timeout(20), streams.open_stream(probe) as stream:
+    async with asyncio.timeout(MAX_WAIT_S), streams.open_stream(probe) as stream:
         assert probe.link is not None
         probe.link.end_within(0.0)
         async for _ in stream:
@@ -213,7 +213,7 @@ async def test_a_probe_stopped_before_its_hello_times_out(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     silent = child("os.kill(os.getpid(), 19)", GOOD[:9])
     with pytest.raises(Failed, match=r"^the probe has sent nothing for .*was it stopped"):
-        async with asyncio.timeout(20), streams.spawn(silent) as stream:
+        async with asyncio.timeout(MAX_WAIT_S), streams.spawn(silent) as stream:
             async for _ in stream:
                 pass
 
@@ -231,31 +231,38 @@ async def test_a_hello_in_single_bytes_has_one_deadline(
     pieces = [bytes([byte]) for byte in wire.encode(GREETING)]
     with served(tmp_path / "s", pieces, 0.1) as address, pytest.raises(Failed, match="has come"):
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(MAX_WAIT_S),
             streams.open_stream(launch.start_probe([address])) as stream,
         ):
             async for _ in stream:
                 pass
 
 
-def test_a_probe_killed_while_perftop_ends_is_reported() -> None:
+async def test_a_probe_killed_while_perftop_ends_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It programs registers, so its death must be reported."""
-    argv = [*child("os.close(1); time.sleep(0.5); os.kill(os.getpid(), 9)"), "msr"]
+    argv = [*child("os.close(1); sys.stdin.read(); os.kill(os.getpid(), 9)"), "msr"]
+    waits: list[int] = []
+    end_failure = launch.Probe.end_failure
 
-    async def ended() -> None:
-        async with streams.spawn(argv) as source:
+    def noted(probe: launch.Probe, cut_bytes: int) -> Failed:
+        waits.append(probe.process.pid)
+        return end_failure(probe, cut_bytes)
 
-            async def consume() -> None:
-                async for _ in source:
-                    pass
+    monkeypatch.setattr(launch.Probe, "end_failure", noted)
+    monkeypatch.setattr(launch, "GRACE_S", MAX_WAIT_S)
 
-            task = asyncio.ensure_future(consume())
-            await asyncio.sleep(0.3)
-            task.cancel()
-            await asyncio.wait([task])
+    async def consume(source: Stream) -> None:
+        async for _ in source:
+            pass
 
     with pytest.raises(Failed, match=r"signal 9.*stay programmed.*perftop stat --source msr"):
-        asyncio.run(ended())
+        async with streams.spawn(argv) as source:
+            task = asyncio.ensure_future(consume(source))
+            await until_true(lambda: waits, "the reader waits for the probe's end")
+            task.cancel()
+            await asyncio.wait([task])
 
 
 def test_a_probe_has_a_process_group_of_its_own() -> None:

@@ -3,11 +3,11 @@ time."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 from drawn_numbers import fed_messages, press_until_shown
 from painted import FedApp, shown_app
+from waiting import until_quiet
 
 from perfprobe import wire
 from perftop.model.evaluation import MAX_RESTING_SHARE
@@ -30,7 +30,7 @@ async def test_the_dots_of_an_idle_cpu_do_not_move() -> None:
         shares: list[float] = []
         for message in feed[-SPANS:]:
             app.source.take([message])
-            await asyncio.sleep(0.05)
+            await until_quiet()
             assert app.source.interval is not None
             if isinstance(message, wire.Frame):
                 shares.append(float(app.source.interval.values["util"][1]))

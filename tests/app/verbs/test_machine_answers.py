@@ -10,6 +10,7 @@ from typing import Any
 import command
 import json_page
 import pytest
+from waiting import MAX_WAIT_S
 
 from perftop.verbs import doctor, instruments, machine
 from perftop.verbs.doctor import AskedMachine
@@ -125,7 +126,7 @@ def test_the_doctor_can_print_ascii() -> None:
 def test_a_terminal_that_supports_only_ascii_gets_ascii() -> None:
     plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     result = subprocess.run(
-        command.argv("doctor"), capture_output=True, check=False, timeout=command.TIMEOUT_S,
+        command.argv("doctor"), capture_output=True, check=False, timeout=MAX_WAIT_S,
         env=os.environ | plain,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, b"")

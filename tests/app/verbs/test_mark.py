@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import MAX_WAIT_S
 
 from perftop.base.errors import Failed
 from perftop.process.job import MAX_PENDING, SOCKET_VARIABLE, MarkSocket, send_mark
@@ -17,7 +18,7 @@ PERFTOP = [sys.executable, "-m", "perftop"]
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PERFTOP, *arguments], capture_output=True, text=True, timeout=60, check=False,
+        [*PERFTOP, *arguments], capture_output=True, text=True, timeout=MAX_WAIT_S, check=False,
         env=os.environ | environment,
     )  # fmt: skip
 

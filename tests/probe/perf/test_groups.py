@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from waiting import MAX_WAIT_S
 
 from perfprobe.perf.perf_events import MAX_THREADS, run_in_threads
 
 
 def test_calls_run_in_threads_and_results_are_in_order() -> None:
-    barrier = threading.Barrier(MAX_THREADS, timeout=30)
+    barrier = threading.Barrier(MAX_THREADS, timeout=MAX_WAIT_S)
     ran: set[int] = set()
 
     def one(item: int) -> int:
