@@ -47,6 +47,9 @@ ANSWER_S = 180.0
 ANSWER_BYTES = 64 << 20
 """Maximum number of bytes of such an answer."""
 READ_BYTES = 1 << 16
+INTERRUPTED_STATUS = 130
+"""Exit status of a probe that was asked to end before its answer, and has restored all registers.
+SIGINT never kills a probe that programs registers."""
 SOCKET_SCHEME = "unix:"
 """Prefix of the address of a stream that is served at a socket."""
 CONNECT_S = 5.0
@@ -197,15 +200,16 @@ class Probe:
             with suppress(PermissionError):  # it runs as root; its closed stdin ends it
                 process.kill()
                 process.wait()
-        bad = self._programs and process.returncode and not self.failure_raised
+        restored = process.returncode in {0, INTERRUPTED_STATUS}
+        bad = self._programs and not restored and not self.failure_raised
         return self._failure() if bad else None
 
     def _failure(self, tail: str = "") -> Failed:
         self._reader.join(STDERR_S)
         code = self.process.returncode
-        signal_number = (
-            0 if code is None else -code if code < 0 else max(0, code - 128)
-        )  # sudo: 128+n
+        signal_number = 0
+        if code is not None and code != INTERRUPTED_STATUS:
+            signal_number = -code if code < 0 else max(0, code - 128)  # sudo: 128 + n
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         if (failed := ssh_failure(self._argv, code, lines)) is not None:
             if self._programs and isinstance(failed, BrokenLink):
