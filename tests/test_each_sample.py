@@ -8,6 +8,7 @@ import command
 import numpy as np
 import pytest
 import read_rows
+from attempts import up_to_three_attempts
 from nights import cases_by_day
 
 from perfprobe import wire
@@ -26,9 +27,10 @@ def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:
 
 
 @pytest.mark.parametrize("sample", cases_by_day(["20ms", "50ms"], ["20ms"]))
+@up_to_three_attempts
 def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.perftop"
-    done = command.run("record", "-o", str(path), "--source", "os", "--sample", sample,
+    done = command.run("record", "--force", "-o", str(path), "--source", "os", "--sample", sample,
                        "--duration", "3s")  # fmt: skip
     assert done.returncode == 0, done.stderr
     checked = inside = 0
@@ -52,6 +54,7 @@ def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -
     assert inside > checked / 3, "the probe wrote in batches"
 
 
+@up_to_three_attempts
 def test_intervals_of_whole_batches_match() -> None:
     found = command.stat("--source", "os", "-i", "1s", "--sample", "100ms", "--duration", "3s")
     rows = [row for line in found if line["type"] == "interval" for row in line["cpus"]]

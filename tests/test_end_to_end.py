@@ -10,6 +10,7 @@ from pathlib import Path
 
 import command
 import pytest
+from attempts import up_to_three_attempts
 from command import Line, burning_cpu
 from nights import cases_by_day
 from waiting import MAX_WAIT_S
@@ -114,6 +115,7 @@ def proc_stat_busy(cpu: int) -> tuple[int, int]:
     return sum(fields) - fields[3] - fields[4] - fields[7], sum(fields)
 
 
+@up_to_three_attempts
 def test_utilisation_agrees_with_the_kernel_and_a_job_is_not_its_own_neighbour() -> None:
     cpu = max(os.sched_getaffinity(0))
     with burning_cpu(cpu, "pt-alone") as alone:
@@ -133,6 +135,7 @@ def test_utilisation_agrees_with_the_kernel_and_a_job_is_not_its_own_neighbour()
     assert [evidence for evidence in named if "pt-alone" in str(evidence)] == []
 
 
+@up_to_three_attempts
 def test_unmeasurable_values_are_null_with_a_reason() -> None:
     found = command.stat("--source", "os", "-n", "1", "-i", "1s")
     hello, interval = found[0], found[1]
@@ -147,6 +150,7 @@ def test_unmeasurable_values_are_null_with_a_reason() -> None:
         assert whole == pytest.approx(1, abs=0.01)
 
 
+@up_to_three_attempts
 def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
     done = command.runs_here("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0

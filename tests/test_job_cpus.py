@@ -10,6 +10,7 @@ from itertools import product
 
 import command
 import pytest
+from attempts import up_to_three_attempts
 from command import burning_cpu
 from nights import cases_by_day
 
@@ -44,6 +45,7 @@ EVERY = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]
 
 
 @pytest.mark.parametrize(("verb", "watch", "where"), cases_by_day(EVERY, [("stat", "pid", 0)]))
+@up_to_three_attempts
 def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     cpus: tuple[int, int], other: int, verb: str, watch: str, where: int, tmp_path: object
 ) -> None:
@@ -52,7 +54,17 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     spin = ["taskset", "-c", str(cpus[where]), sys.executable, "-c", SPIN, str(cpus[where])]
     more = ["--json"] if verb == "stat" else []
     done = command.run(
-        verb, "--source", "os", *options[watch], *more, "-o", path, "--", *spin, str(FOR_S)
+        verb,
+        "--source",
+        "os",
+        *options[watch],
+        *more,
+        "--force",
+        "-o",
+        path,
+        "--",
+        *spin,
+        str(FOR_S),
     )
     if verb == "record":
         printed = command.run("export", path, "--format", "jsonl", "--metrics", "util").stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import command
 import pytest
+from attempts import up_to_three_attempts
 from command import burning_cpu
 from nights import cases_by_day
 from precedence import served_first
@@ -56,6 +57,7 @@ class Fight:
 
 
 @pytest.mark.parametrize("by", cases_by_day(["pid", "name"], ["name"]))
+@up_to_three_attempts
 def test_the_task_that_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))
     for _ in range(3):

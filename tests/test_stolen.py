@@ -9,6 +9,7 @@ from pathlib import Path
 import command
 import pytest
 import trees
+from attempts import up_to_three_attempts
 from nights import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
@@ -43,6 +44,7 @@ class Guest:
 
 
 @pytest.mark.parametrize("sample", cases_by_day(["100ms", "500ms"], ["100ms"]))
+@up_to_three_attempts
 def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
     guest = Guest(tmp_path)
     arguments = ["stat", "--json", "--sysroot", str(tmp_path), "--sample", sample, "-i", "500ms",

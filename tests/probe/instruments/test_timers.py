@@ -18,6 +18,7 @@ from typing import Any
 
 import command
 import pytest
+from attempts import up_to_three_attempts
 from c_programs import listing
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -353,6 +354,7 @@ def test_costlier_methods_cost_more(answer: dict[str, Any]) -> None:
     assert least["rdtsc"] < least["empty system call"]
 
 
+@up_to_three_attempts
 def test_the_tsc(answer: dict[str, Any]) -> None:
     """Compares the rate with a rough computation here."""
     ns, tsc = time.monotonic_ns(), lib.pp_stamp()

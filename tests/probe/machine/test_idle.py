@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from attempts import up_to_three_attempts
 from capabilities import cannot_trace, setpriv
 from command import burning_cpu, python
 from nights import cases_by_day
@@ -51,6 +52,7 @@ def measure(seconds: float) -> tuple[Session, Interval]:
 
 
 @pytest.mark.parametrize("lp", cases_by_day([0, 1], [1]))
+@up_to_three_attempts
 def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
     """The other CPU's load is unknown: the states must agree with its own busy time."""
     with burning_cpu(CPUS[lp]):
@@ -93,12 +95,14 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
     assert after_ns - before_ns > 0.9 * lasted_ns
 
 
+@up_to_three_attempts
 def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
     """It has no idle transition while it stays busy."""
     rows = [Cpu(cpu, True, 0, 0, index, 0) for index, cpu in enumerate(CPUS)]
     assert_a_busy_cpu_is_traced(rows, shut_first=True)
 
 
+@up_to_three_attempts
 def test_a_cpu_that_comes_online_later_is_traced() -> None:
     """The kernel does not describe the core of an offline CPU."""
     rows = [Cpu(CPUS[0], True, 0, 0, 0, 0), Cpu(CPUS[1], False)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import trees
 from read_rows import raw_values
 from read_rows import valid_mask as valid_
-from waiting import whenever_due
+from waiting import first_frame
 
 from perfprobe import wire
 from perfprobe.machine.source import Machine
@@ -57,16 +57,17 @@ def source(tmp_path: Path) -> Iterator[Machine]:
     source.close()
 
 
-def values(source: Machine, after: int = 1, off: int = 0) -> Values:
-    """Returns the values of the next frame number `after` that lacks at most `off` CPUs."""
-    for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
-        for message in messages:
-            if isinstance(message, Frame):
-                result = _read(source.hello, message)
-                whole = result["max_hz"].count(None) == off and None not in result["core_throttles"]
-                after -= whole
-        if after <= 0:
-            break
+def values(
+    source: Machine, accepts: Callable[[Values], bool] = lambda _: True, off: int = 0
+) -> Values:
+    """Returns the values of the next accepted frame that lacks as many CPUs as are off."""
+
+    def whole(frame: Frame) -> Values | None:
+        result = _read(source.hello, frame)
+        is_whole = result["max_hz"].count(None) == off and None not in result["core_throttles"]
+        return result if is_whole and accepts(result) else None
+
+    result: Values = first_frame(source, whole)
     return result
 
 
@@ -92,9 +93,9 @@ def test_values_of_files_arrive(source: Machine, tmp_path: Path) -> None:
     rewrite(tmp_path, f"{trees.CPU}/cpu1/thermal_throttle/core_throttle_total_time_ms", "9001\n")
     rewrite(tmp_path, f"{trees.CPU}/intel_pstate/no_turbo", "1\n")
     rewrite(tmp_path, f"{ZONE}/energy_uj", "1500000\n")
-    after = values(source, 3)
-    assert after["core_throttled_s"] == [100, 9001]
-    assert after["turbo_off"] == [1]
+    after = values(
+        source, lambda now: now["core_throttled_s"] == [100, 9001] and now["turbo_off"] == [1]
+    )
     (joules,), (sooner,) = after["energy_j"], before["energy_j"]
     assert joules is not None
     assert sooner is not None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attempts import up_to_three_attempts
 from command import Line, lines, read_some, runs_here, started_process
 from fakekernel.client import FakeKernel, unavailable
 from journals import entries_left
@@ -70,6 +71,7 @@ def test_counters_in_use_are_left_alone(
         assert kernel.writes() == []
 
 
+@up_to_three_attempts
 def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
     with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
         result = stat(kernel, "-n", "2", "-i", "200ms")
@@ -91,6 +93,7 @@ def test_leftover_selects_are_not_in_use_and_are_restored(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("policy", ["drop", "eperm"])
+@up_to_three_attempts
 def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
     with served_first(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
         offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
