@@ -145,7 +145,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     fixed = edx & 0x1F if version >= 2 else 0
     if 0 < fixed < ASSUMED_FIXED and version < 5 and has_feature(leaves, "hypervisor") is False:
         fixed = ASSUMED_FIXED
-    gp, fixed = _own_counters(leaves) or (eax >> 8 & 0xFF, fixed)
+    gp, fixed = _counters_of_leaf_23(leaves) or (eax >> 8 & 0xFF, fixed)
     pmu = Perfmon(
         version,
         gp,
@@ -158,7 +158,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     return pmu if _is_plausible(pmu) else None
 
 
-def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
+def _counters_of_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
     """Numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf 0AH has only
     what both core types have. Leaf 23H has a bit for each counter; counters after a gap are left
     out."""
@@ -181,7 +181,7 @@ def _is_plausible(pmu: Perfmon) -> bool:
     return 0 < pmu.gp <= 32 and 0 < pmu.gp_bits <= 64 and fixed
 
 
-def anythread(leaves: Leaves) -> bool:
+def has_working_any_thread(leaves: Leaves) -> bool:
     """Whether the AnyThread bit of an event works. The kernel passes the bit on even to CPUs that
     dropped it, so the caller must check.
 
@@ -195,7 +195,7 @@ def anythread(leaves: Leaves) -> bool:
 TSX_COUNTER = 3
 
 
-def lent_to_tsx(leaves: Leaves) -> bool:
+def lends_counter_to_tsx(leaves: Leaves) -> bool:
     """Whether microcode may use a general counter for transactions. If so, Linux does not use that
     counter."""
     return bool(has_feature(leaves, "tsx-force-abort")) and not has_feature(

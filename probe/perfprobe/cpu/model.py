@@ -111,12 +111,13 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
         gp = cpuid.amd_counters(leaves)
         budget = replace(budget, gp=gp) if budget and gp else budget
     elif pmu is not None:
-        lent = 1 << cpuid.TSX_COUNTER if cpuid.lent_to_tsx(leaves) else 0
+        lent = 1 << cpuid.TSX_COUNTER if cpuid.lends_counter_to_tsx(leaves) else 0
         budget = Budget(pmu.gp, pmu.fixed, pmu.gp_bits, pmu.fixed_bits, lent)
     events = {
         key: event
         for key, event in row.events.items()
-        if _countable(event, budget) and (not event.any_thread or cpuid.anythread(leaves))
+        if _countable(event, budget)
+        and (not event.any_thread or cpuid.has_working_any_thread(leaves))
     }
     bank = row.bank
     if is_amd and bank and not cpuid.has_feature(leaves, "amd-perfmon-v2"):

@@ -47,28 +47,28 @@ def any_thread(tick: Tick) -> dict[str, Event]:
     return {"any_thread": Event(0x3C, 0x01, tick, any_thread=True)}
 
 
-FIXED = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
-UNSTATED = {**FIXED, "ref_p": ref_p("unknown")}
-ANY_ONLY = {**UNSTATED, **any_thread("unknown")}
-XCLK = {**FIXED, **one_thread("xclk"), **any_thread("xclk")}
-CRYSTAL = {**FIXED, **one_thread("crystal"), **any_thread("crystal")}
-DISTRIBUTED = {
-    **FIXED, **one_thread("crystal"), "distributed": Event(0x3C, 0x08, "crystal"),
+FIXED_EVENTS = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
+UNKNOWN_TICK_EVENTS = {**FIXED_EVENTS, "ref_p": ref_p("unknown")}
+ANY_THREAD_EVENTS = {**UNKNOWN_TICK_EVENTS, **any_thread("unknown")}
+XCLK_EVENTS = {**FIXED_EVENTS, **one_thread("xclk"), **any_thread("xclk")}
+CRYSTAL_EVENTS = {**FIXED_EVENTS, **one_thread("crystal"), **any_thread("crystal")}
+DISTRIBUTED_EVENTS = {
+    **FIXED_EVENTS, **one_thread("crystal"), "distributed": Event(0x3C, 0x08, "crystal"),
 }  # fmt: skip
 # From Golden Cove on, one event code has two rates: 0x3C/0x01 counts at the TSC's rate (REF_TSC_P,
 # which Linux may put on fixed counter 2), the other umasks still at the crystal's rate.
-GOLDEN = {**DISTRIBUTED, "ref_p": ref_p("tsc")}
-TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
+GOLDEN_COVE_EVENTS = {**DISTRIBUTED_EVENTS, "ref_p": ref_p("tsc")}
+TSC_EVENTS = {**FIXED_EVENTS, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
 
 # Later cores use these codes for other events, so no base row has them. Golden Cove's 0x28/02, 04
 # and 08 have no description anywhere, and on Skylake-SP 02 and 04 are part of level 0. Clients from
 # Ice Lake to Rocket Lake have the events, but their levels lower the clock by 100 MHz at most, and
 # with one active core only (measured by T. Downs, "Ice Lake AVX-512 Downclocking", 2020).
-LEVELS = {"license_1": Event(0x28, 0x18), "license_2": Event(0x28, 0x20)}
-LEVELS_SKX = {**LEVELS, "license_throttle": Event(0x28, 0x40)}
+LICENSE_EVENTS = {"license_1": Event(0x28, 0x18), "license_2": Event(0x28, 0x20)}
+LICENSE_EVENTS_SKX = {**LICENSE_EVENTS, "license_throttle": Event(0x28, 0x40)}
 
-SOFT = ("traced", "bounds")
-SINGLE = ("single",)
+COUNTERLESS_METHODS = ("traced", "bounds")
+SINGLE_METHOD = ("single",)
 
 # --- registers: Linux msr-index.h, turbostat; limit names of 0x690 turbostat's, of 0x64F CoreFreq's
 
@@ -192,7 +192,7 @@ PC_DEEP = (
     *PC,
     *(Residency(f"pc{n}", "package", msr) for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))),
 )
-DEEP = (C3, C6, C7, *PC_DEEP)
+DEEP_RESIDENCIES = (C3, C6, C7, *PC_DEEP)
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -217,18 +217,18 @@ _INTEL = Uarch(
     "",
     "GenuineIntel",
     smt=2,
-    methods=SOFT,
-    events=FIXED,
+    methods=COUNTERLESS_METHODS,
+    events=FIXED_EVENTS,
     bank=INTEL_BANK,
     clocks=CLOCKS,
     thermal=THERMAL,
 )
 _NEHALEM = replace(
     _INTEL,
-    methods=("any-thread", *SOFT),
+    methods=("any-thread", *COUNTERLESS_METHODS),
     # Sources disagree about REF_P: the TSC's rate or 133 MHz. Calibration decides.
     # CPUID reports the architectural event as unavailable; this one is the model's own.
-    events=ANY_ONLY,
+    events=ANY_THREAD_EVENTS,
     budget=Budget(4, 3),
     turbo=TRL,
     residencies=(C3, C6, *PC),
@@ -237,8 +237,8 @@ _NEHALEM = replace(
 _WESTMERE = replace(_NEHALEM)
 _SANDY = replace(
     _NEHALEM,
-    methods=("one-thread", "any-thread", *SOFT),
-    events=XCLK,
+    methods=("one-thread", "any-thread", *COUNTERLESS_METHODS),
+    events=XCLK_EVENTS,
     residencies=(C3, C6, C7, *PC),
     rapl=RAPL,
     bclk_hz=100e6,
@@ -248,14 +248,14 @@ _HASWELL = replace(_SANDY, limits=LIMITS_HASWELL)
 _BROADWELL = replace(_SANDY, limits=LIMITS_HASWELL)
 _SKYLAKE = replace(
     _SANDY,
-    events=CRYSTAL,
+    events=CRYSTAL_EVENTS,
     limits=LIMITS_SKYLAKE,
     crystals_hz=(24e6,),
     uses_base_clock_for_aperf=True,
 )
 _SKX = replace(
     _SKYLAKE,
-    licenses=LEVELS_SKX,
+    licenses=LICENSE_EVENTS_SKX,
     turbo=TRL_GROUPS,
     limits=LIMITS_XEON,
     crystals_hz=(25e6, 24e6),  # Core-X and Xeon-W have the same model number and 24 MHz
@@ -266,46 +266,46 @@ _SKX = replace(
 _CANNON = replace(_SKYLAKE, residencies=(C1, C3, C6, C7, *PC_DEEP), crystals_hz=())
 _ICE = replace(
     _SKYLAKE,
-    methods=("one-thread", "distributed", *SOFT),
-    events=DISTRIBUTED,
+    methods=("one-thread", "distributed", *COUNTERLESS_METHODS),
+    events=DISTRIBUTED_EVENTS,
     budget=Budget(8, 4),
     residencies=(C1, C6, C7, *PC_DEEP),
     crystals_hz=(38.4e6,),
 )
 _ICX = replace(
     _ICE,
-    licenses=LEVELS,
+    licenses=LICENSE_EVENTS,
     turbo=TRL_GROUPS,
     limits=LIMITS_XEON,
     residencies=(C1, C6, *PC),
     crystals_hz=(25e6,),
     uses_base_clock_for_aperf=False,
 )
-_SPR = replace(_ICX, events=GOLDEN, licenses={})
-_GOLDEN_COVE = replace(_ICE, events=GOLDEN)
+_SPR = replace(_ICX, events=GOLDEN_COVE_EVENTS, licenses={})
+_GOLDEN_COVE = replace(_ICE, events=GOLDEN_COVE_EVENTS)
 _GRACEMONT = replace(
-    _GOLDEN_COVE, smt=1, methods=SINGLE, events=TSC_ONLY, budget=Budget(6, 3), turbo=TRL_E
+    _GOLDEN_COVE, smt=1, methods=SINGLE_METHOD, events=TSC_EVENTS, budget=Budget(6, 3), turbo=TRL_E
 )
 _REDWOOD_COVE = replace(_GOLDEN_COVE)
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
 _LION_COVE = replace(_CRESTMONT, turbo=TRL)
 # Events are from these models' lists; registers are Lunar Lake's (turbostat, and the cstate PMU).
-_LISTED = replace(
+_FROM_EVENT_LISTS = replace(
     _INTEL,
     smt=None,
-    events=TSC_ONLY,
+    events=TSC_EVENTS,
     turbo=TRL,
     residencies=(C1, C6, C7, *PC_DEEP),
     rapl=RAPL,
     bclk_hz=100e6,
     uses_base_clock_for_aperf=True,
 )
-_LISTED_E = replace(_LISTED, turbo=TRL_E)
+_FROM_EVENT_LISTS_E = replace(_FROM_EVENT_LISTS, turbo=TRL_E)
 _SIERRA = replace(
     _SPR,
     smt=1,
-    methods=SINGLE,
-    events=TSC_ONLY,
+    methods=SINGLE_METHOD,
+    events=TSC_EVENTS,
     budget=None,
     turbo=TRL_MODULES,
     residencies=(C1, C6, *PC),
@@ -316,7 +316,7 @@ _PHI = replace(
     _SANDY,
     smt=4,
     methods=("any-thread",),  # the others are for two threads
-    events=ANY_ONLY,
+    events=ANY_THREAD_EVENTS,
     budget=Budget(2, 3, 40, 40),
     clocks=replace(CLOCKS, shift=10),
     turbo=TRL_KNL,
@@ -326,8 +326,8 @@ _PHI = replace(
 _GOLDMONT_PLUS = replace(
     _INTEL,
     smt=1,
-    methods=SINGLE,
-    events=UNSTATED,
+    methods=SINGLE_METHOD,
+    events=UNKNOWN_TICK_EVENTS,
     budget=Budget(4, 3),
     turbo=TRL,
     # turbostat adds C7, the kernel does not: C6 may include it, as on other small cores.
@@ -340,8 +340,8 @@ _GOLDMONT_PLUS = replace(
 _TREMONT = replace(
     _INTEL,
     smt=1,
-    methods=SINGLE,
-    events=UNSTATED,
+    methods=SINGLE_METHOD,
+    events=UNKNOWN_TICK_EVENTS,
     turbo=TRL,
     residencies=(C1, C6, C7, *PC_DEEP),
     rapl=RAPL,
@@ -350,12 +350,17 @@ _TREMONT = replace(
 # turbostat. Its clocks, events and SMT are those that CPUID announces; it has no MSRs of RAPL and
 # none of limit reasons, which are in TPMI.
 _DIAMOND = replace(
-    _INTEL, smt=None, events=UNSTATED, turbo=TRL_GROUPS, residencies=(C1, C6, *PC), bclk_hz=100e6
+    _INTEL,
+    smt=None,
+    events=UNKNOWN_TICK_EVENTS,
+    turbo=TRL_GROUPS,
+    residencies=(C1, C6, *PC),
+    bclk_hz=100e6,
 )
 _BONNELL = replace(
     _INTEL,
-    methods=("any-thread", *SOFT),
-    events=ANY_ONLY,
+    methods=("any-thread", *COUNTERLESS_METHODS),
+    events=ANY_THREAD_EVENTS,
     budget=Budget(2, 3, 40, 40),
     thermal=replace(THERMAL, package=None, tjmax=None),
 )
@@ -370,15 +375,15 @@ _INTEL_ROWS = (
     _row(_IVY, "Ivy Bridge", 0x3A),
     _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=TRL_16),
     _row(_HASWELL, "Haswell", 0x3C, 0x46),
-    _row(_HASWELL, "Haswell-ULT", 0x45, residencies=DEEP),
+    _row(_HASWELL, "Haswell-ULT", 0x45, residencies=DEEP_RESIDENCIES),
     _row(_HASWELL, "Haswell-EP", 0x3F, turbo=TRL_18, limits=LIMITS_HASWELL_SERVER),
-    _row(_BROADWELL, "Broadwell", 0x3D, residencies=DEEP),
+    _row(_BROADWELL, "Broadwell", 0x3D, residencies=DEEP_RESIDENCIES),
     _row(_BROADWELL, "Broadwell", 0x47),
     _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=TRL_16, limits=LIMITS_HASWELL_SERVER),
     _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=TRL_16, limits=LIMITS_HASWELL_SERVER),
-    _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=DEEP),
-    _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP),
-    _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP),
+    _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=DEEP_RESIDENCIES),
+    _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP_RESIDENCIES),
+    _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP_RESIDENCIES),
     # Steppings 8, 9 and above 11 are not listed; all count the same.
     _with_stepping(_row(_SKX, "Skylake-SP", 0x55), 0, 1, 2, 3, 4),
     _with_stepping(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
@@ -396,9 +401,12 @@ _INTEL_ROWS = (
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
     *_hybrid(_LION_COVE, _CRESTMONT, "Lunar Lake", 0xBD),
     *_hybrid(_LION_COVE, _CRESTMONT, "Arrow Lake", 0xC5, 0xC6),
-    *_hybrid(_LISTED, _LISTED_E, "Panther Lake", 0xCC, 0xE5),
-    *_hybrid(_LISTED, _LISTED_E, "Wildcat Lake", 0xD5),
-    *(replace(row, family=18) for row in _hybrid(_LISTED, _LISTED_E, "Nova Lake", 0x01, 0x03)),
+    *_hybrid(_FROM_EVENT_LISTS, _FROM_EVENT_LISTS_E, "Panther Lake", 0xCC, 0xE5),
+    *_hybrid(_FROM_EVENT_LISTS, _FROM_EVENT_LISTS_E, "Wildcat Lake", 0xD5),
+    *(
+        replace(row, family=18)
+        for row in _hybrid(_FROM_EVENT_LISTS, _FROM_EVENT_LISTS_E, "Nova Lake", 0x01, 0x03)
+    ),
     _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),  # 24: a workstation part
     _row(_SPR, "Emerald Rapids", 0xCF),
     _row(_SPR, "Granite Rapids", 0xAD, 0xAE, limits=None),  # its limits are in TPMI
@@ -436,7 +444,7 @@ _ZEN1 = Uarch(
     "",
     "AuthenticAMD",
     smt=2,
-    methods=SOFT,  # no event of any Zen sees the sibling
+    methods=COUNTERLESS_METHODS,  # no event of any Zen sees the sibling
     events={"cycles": Event(0x76), "instructions": Event(0xC0)},
     budget=Budget(6, 0, 48, 0),
     bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301),
@@ -453,7 +461,7 @@ _ZEN4 = replace(
 _ZEN5 = replace(_ZEN4, slots=8)
 _ZEN6 = replace(_ZEN4, slots=8)  # perf's amdzen6/pipeline.json
 
-_ALL = range(0x100)
+_ALL_MODELS = range(0x100)
 
 _ZEN1_17H = {*range(0x30), *range(0x50, 0x60)}
 _ZEN3_19H = {*range(0x10), *range(0x20, 0x60)}
@@ -463,15 +471,15 @@ _ZEN6_1AH = {*range(0x50, 0x60), *range(0x80, 0xB0), *range(0xC0, 0xF0)}
 # Models as Linux's bsp_init_amd divides them. In 19h PerfMonV2 decides where CPUID can be believed.
 _AMD_ROWS = (
     replace(_row(_ZEN1, "Zen 1", *_ZEN1_17H), family=0x17),
-    replace(_row(_ZEN2, "Zen 2", *_ALL), family=0x17),
-    replace(_row(_ZEN1, "Zen 1", *_ALL, vendor="HygonGenuine"), family=0x18),
-    replace(_row(_ZEN4, "Zen 4", *_ALL), family=0x19, perfmon_v2=True),
-    replace(_row(_ZEN2, "Zen 3", *_ALL), family=0x19, perfmon_v2=False),
+    replace(_row(_ZEN2, "Zen 2", *_ALL_MODELS), family=0x17),
+    replace(_row(_ZEN1, "Zen 1", *_ALL_MODELS, vendor="HygonGenuine"), family=0x18),
+    replace(_row(_ZEN4, "Zen 4", *_ALL_MODELS), family=0x19, perfmon_v2=True),
+    replace(_row(_ZEN2, "Zen 3", *_ALL_MODELS), family=0x19, perfmon_v2=False),
     replace(_row(_ZEN2, "Zen 3", *_ZEN3_19H), family=0x19),
     replace(_row(_ZEN4, "Zen 4", *_ZEN4_19H), family=0x19),
-    replace(_row(_ZEN2, "Zen 3 or 4", *_ALL), family=0x19),
+    replace(_row(_ZEN2, "Zen 3 or 4", *_ALL_MODELS), family=0x19),
     replace(_row(_ZEN6, "Zen 6", *_ZEN6_1AH), family=0x1A),
-    replace(_row(_ZEN5, "Zen 5", *_ALL), family=0x1A),
+    replace(_row(_ZEN5, "Zen 5", *_ALL_MODELS), family=0x1A),
 )
 
 ROWS = _INTEL_ROWS + _AMD_ROWS

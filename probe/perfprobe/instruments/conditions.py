@@ -36,7 +36,7 @@ class ConditionItem:
     """The condition in a word that `doctor --check` compares; '' where unknown."""
 
 
-def hypervisor(root: Path) -> ConditionItem:
+def hypervisor_item(root: Path) -> ConditionItem:
     guest = identity.virtualisation(root)
     if guest is None:
         return ConditionItem("hypervisor", "ready", "none", value="none")
@@ -47,7 +47,7 @@ def hypervisor(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def governor(root: Path, cpus: Iterable[int] | None = None) -> ConditionItem:
+def governor_item(root: Path, cpus: Iterable[int] | None = None) -> ConditionItem:
     """The governors of `cpus`; None: of all CPUs."""
     numbers = files.numbered_entries(f"{root}/{CPU_DIRECTORY}", "cpu") if cpus is None else cpus
     cpus_by_governor: dict[str, list[int]] = {}
@@ -76,7 +76,7 @@ def _unknown_reason(root: Path) -> str:
     return "set by the host" if guest else "not reported by the kernel"
 
 
-def turbo(root: Path) -> ConditionItem:
+def turbo_item(root: Path) -> ConditionItem:
     on = clues.turbo_on(root)
     if on is None:
         return ConditionItem("turbo", "unknown", _unknown_reason(root))
@@ -95,7 +95,7 @@ def turbo(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _smt(root: Path) -> ConditionItem:
+def _smt_item(root: Path) -> ConditionItem:
     active = files.read_number(f"{root}/{CPU_DIRECTORY}/smt/active")
     if active is None:
         return ConditionItem("SMT", "unknown", "not reported by the kernel")
@@ -113,7 +113,7 @@ def _smt(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _load(root: Path) -> ConditionItem:
+def _load_item(root: Path) -> ConditionItem:
     words = (files.read_text(f"{root}/proc/loadavg") or "").split()
     online = files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/online")
     try:
@@ -131,7 +131,7 @@ def _load(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _isolated_cpus(root: Path) -> ConditionItem:
+def _isolated_cpus_item(root: Path) -> ConditionItem:
     sets = {
         name: files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/{file}")
         for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
@@ -157,7 +157,7 @@ def _isolated_cpus(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def nmi_watchdog(root: Path) -> ConditionItem:
+def nmi_watchdog_item(root: Path) -> ConditionItem:
     state = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog")
     if state is None:
         return ConditionItem("NMI watchdog", "unknown", "not reported by this kernel")
@@ -170,7 +170,7 @@ def nmi_watchdog(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _slack(root: Path) -> ConditionItem:
+def _timer_slack_item(root: Path) -> ConditionItem:
     """The timer slack of this process, which a benchmark from the same shell inherits, too."""
     slack = files.read_number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
@@ -184,7 +184,7 @@ def _slack(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _quota(root: Path) -> ConditionItem:
+def _quota_item(root: Path) -> ConditionItem:
     """The CPU quota of this process, which a benchmark from the same shell has, too."""
     own = (files.read_text(f"{root}/proc/self/stat") or "").split(" ", 1)[0]
     if not own.isdecimal():
@@ -202,7 +202,7 @@ def _quota(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _mask(root: Path) -> ConditionItem:
+def _mask_item(root: Path) -> ConditionItem:
     words = access.own_status(root, "Cpus_allowed_list")
     try:
         ours = set(cpu_sets.parse(words[0])) if words else set[int]()
@@ -224,7 +224,7 @@ def _mask(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _clock_source(root: Path) -> ConditionItem:
+def _clock_source_item(root: Path) -> ConditionItem:
     name = identity.clocksource(root)
     if name is None:
         return ConditionItem("clock source", "unknown", "not reported by the kernel")
@@ -238,8 +238,8 @@ def _clock_source(root: Path) -> ConditionItem:
 
 
 CONDITIONS = (
-    hypervisor, governor, turbo, _smt, _quota, _mask, _load, _isolated_cpus, nmi_watchdog, _slack,
-    _clock_source,
+    hypervisor_item, governor_item, turbo_item, _smt_item, _quota_item, _mask_item, _load_item,
+    _isolated_cpus_item, nmi_watchdog_item, _timer_slack_item, _clock_source_item,
 )  # fmt: skip
 """The readers of all conditions, the most important first."""
 

@@ -144,11 +144,11 @@ def disturbances_during(
 ) -> list[dict[str, Any]]:
     """Returns the disturbances between two readings. `siblings` are the other threads of the CPU's
     core."""
-    lasting = (conditions.governor(root, [cpu]), conditions.turbo(root))
+    lasting = (conditions.governor_item(root, [cpu]), conditions.turbo_item(root))
     disturbances = [
         *_lasting_conditions(*lasting),
         *_disturbances(cpu, siblings, before, after),
-        *_lasting_conditions(conditions.hypervisor(root)),
+        *_lasting_conditions(conditions.hypervisor_item(root)),
     ]
     return [asdict(disturbance) for disturbance in disturbances]
 

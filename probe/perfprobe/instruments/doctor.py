@@ -41,20 +41,20 @@ class Check:
 def checks(root: Path = Path("/")) -> list[Check]:
     """All checks, the most important first."""
     return [
-        _cpus(root),
-        *_proc(root),
-        _perf(root),
-        _memory(root),
-        _msr(root),
+        _cpus_check(root),
+        *_proc_checks(root),
+        _perf_check(root),
+        _memory_check(root),
+        _msr_check(root),
         _trace_check(root),
-        *_drivers(root),
-        _tasks(root),
-        _watchdog(root),
-        _clock(root),
+        *_driver_checks(root),
+        _tasks_check(root),
+        _watchdog_check(root),
+        _clock_check(root),
     ]
 
 
-def _cpus(root: Path) -> Check:
+def _cpus_check(root: Path) -> Check:
     rows = topology.read(root)
     online = {row.cpu for row in rows if row.online}
     what = "CPUs"
@@ -74,7 +74,7 @@ def _cpus(root: Path) -> Check:
     return Check(what, "usable", f"{len(online)} on, all of them may be read by a pinned thread")
 
 
-def _proc(root: Path) -> Iterator[Check]:
+def _proc_checks(root: Path) -> Iterator[Check]:
     """A check only where /proc is missing, as in a chroot: everything else needs /proc."""
     try:
         (root / "proc/stat").open("rb").close()
@@ -84,7 +84,7 @@ def _proc(root: Path) -> Iterator[Check]:
         yield Check("/proc", "not usable", why, lost, proc_counts.proc_mount(root))
 
 
-def _perf(root: Path) -> Check:
+def _perf_check(root: Path) -> Check:
     what = PERF_CHECK
     core = [pmu.name for pmu in perf_pmus.core_pmus(root)]
     if not core:
@@ -127,7 +127,7 @@ def counted_check(check: Check, keys: Collection[str], missing: Sequence[Missing
     return Check(check.what, state, why, ", ".join(lost), fix)
 
 
-def _memory(root: Path) -> Check:
+def _memory_check(root: Path) -> Check:
     what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
     controllers = uncore.memory_controllers(root)
     trouble = access.perf_trouble(root) if controllers else uncore.no_controller_trouble(root)
@@ -137,7 +137,7 @@ def _memory(root: Path) -> Check:
     return Check(what, "usable", f"PMU {first}" + (f" to {last}" if last != first else ""))
 
 
-def _msr(root: Path) -> Check:
+def _msr_check(root: Path) -> Check:
     what = "MSRs"
     lost = "temperature, limit reasons, turbo ratios, C-state residency; --source msr"
     left = [
@@ -160,7 +160,7 @@ def _msr(root: Path) -> Check:
         os.close(msr.open_device(root, int(first.parent.name), os.O_RDONLY))
     except OSError as error:
         why = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
-        return Check(what, "not usable", why, lost, access.as_root(root, "CAP_SYS_RAWIO"))
+        return Check(what, "not usable", why, lost, access.root_remedy(root, "CAP_SYS_RAWIO"))
     writes = files.read_word(f"{root}/sys/module/msr/parameters/allow_writes")
     lockdown = files.read_text(f"{root}/sys/kernel/security/lockdown") or "[none]"
     blocked = []
@@ -187,7 +187,7 @@ def _trace_check(root: Path) -> Check:
     return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 
-def _drivers(root: Path) -> Iterator[Check]:
+def _driver_checks(root: Path) -> Iterator[Check]:
     """The kernel's drivers of idle states and of clocks."""
     driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_driver")
     if driver in {"", "none"}:
@@ -204,7 +204,7 @@ def _drivers(root: Path) -> Iterator[Check]:
         yield Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 
-def _tasks(root: Path) -> Check:
+def _tasks_check(root: Path) -> Check:
     what, lost = "tasks", "which tasks run on a CPU"
     if next(root.glob("proc/[0-9]*"), None) is None:
         return Check(what, "not usable", f"no process in {root / 'proc'}", lost)
@@ -214,15 +214,15 @@ def _tasks(root: Path) -> Check:
     return Check(what, "usable", "all processes are visible in /proc")
 
 
-def _watchdog(root: Path) -> Check:
-    if conditions.nmi_watchdog(root).state != "matters":
+def _watchdog_check(root: Path) -> Check:
+    if conditions.nmi_watchdog_item(root).state != "matters":
         return Check("NMI watchdog", "usable", "off: it holds no counter")
     why = "on: it holds one counter of every CPU"
     lost = "kernel instructions or the SMT event, where counters are few"
     return Check("NMI watchdog", "limited", why, lost, conditions.WATCHDOG_OFF)
 
 
-def _clock(root: Path) -> Check:
+def _clock_check(root: Path) -> Check:
     source = identity.clocksource(root) or "unknown"
     invariant = {"constant_tsc", "nonstop_tsc"} <= set(identity.cpu_flags(root) or ())
     text = f"clocksource {source}; TSC {'invariant' if invariant else 'not known to be invariant'}"

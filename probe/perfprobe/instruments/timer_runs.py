@@ -53,26 +53,27 @@ class Method:
     calls: int = 1
     clock: int = 0
     needs: str = ""
-    """The resource that the method needs: a key of `_OPEN`; '': none."""
+    """The resource that the method needs: a key of `_OPENERS`; '': none."""
 
 
-_EARLIER = "earlier instructions are done"
-_LATER = "later ones may start before it"
-_VDSO = f"{_EARLIER}, {_LATER}: the kernel uses RDTSCP or LFENCE;RDTSC"
+_EARLIER_DONE = "earlier instructions are done"
+_LATER_MAY_START = "later ones may start before it"
+_VDSO_ORDER = f"{_EARLIER_DONE}, {_LATER_MAY_START}: the kernel uses RDTSCP or LFENCE;RDTSC"
 
 METHODS = (
     Method("rdtsc", lib.PP_TIMER_RDTSC, "none: may move before earlier and after later ones"),
     Method("rdtscp", lib.PP_TIMER_RDTSCP,
-           f"{_EARLIER}, their loads visible; {_LATER}", needs="rdtscp"),
-    Method("lfence;rdtsc", lib.PP_TIMER_LFENCE_RDTSC, f"{_EARLIER}; {_LATER}"),
+           f"{_EARLIER_DONE}, their loads visible; {_LATER_MAY_START}", needs="rdtscp"),
+    Method("lfence;rdtsc", lib.PP_TIMER_LFENCE_RDTSC, f"{_EARLIER_DONE}; {_LATER_MAY_START}"),
     Method("rdtscp;lfence", lib.PP_TIMER_RDTSCP_LFENCE,
-           f"{_EARLIER}, their loads visible; later ones wait", needs="rdtscp"),
+           f"{_EARLIER_DONE}, their loads visible; later ones wait", needs="rdtscp"),
     Method("mfence;lfence;rdtsc", lib.PP_TIMER_MFENCE_LFENCE_RDTSC,
-           f"{_EARLIER}, their loads and stores visible; {_LATER}"),
+           f"{_EARLIER_DONE}, their loads and stores visible; {_LATER_MAY_START}"),
     Method("cpuid;rdtsc", lib.PP_TIMER_CPUID_RDTSC,
-           f"CPUID serialises: {_EARLIER}, their stores visible; {_LATER}"),
-    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO, "ns", FAST_CALLS, time.CLOCK_MONOTONIC),
-    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO, "ns", FAST_CALLS, time.CLOCK_MONOTONIC_RAW),
+           f"CPUID serialises: {_EARLIER_DONE}, their stores visible; {_LATER_MAY_START}"),
+    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO_ORDER, "ns", FAST_CALLS, time.CLOCK_MONOTONIC),
+    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO_ORDER, "ns", FAST_CALLS,
+           time.CLOCK_MONOTONIC_RAW),
     Method("MONOTONIC_COARSE", lib.PP_TIMER_CLOCK,
            "none: reads what the kernel wrote at its last timer tick", "ns", FAST_CALLS,
            CLOCK_MONOTONIC_COARSE),
@@ -100,7 +101,7 @@ def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitS
     fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
     note = None
     if method.needs:
-        note, more = _OPEN[method.needs](cpu, leaves, stack)
+        note, more = _OPENERS[method.needs](cpu, leaves, stack)
         fields |= more
     return Timer(ffi.new("pp_timer *", fields), note)
 
@@ -109,37 +110,37 @@ Resource = tuple[str | None, dict[str, int]]
 """What the method reads, if its name does not show that, and fields of pp_timer."""
 
 
-def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
+def _open_rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
     registers = cpuid.leaf(leaves, EXTENDED | 0x01)
     if registers is None or not registers[EDX] >> 27 & 1:
         raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
     return None, {}
 
 
-def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
+def _open_page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     pmu = perf_pmus.core_pmu_at(Path("/"), cpu)
-    group = _instructions(pmu, cpu, stack)
+    group = _open_instructions(pmu, cpu, stack)
     if not group.direct:
         raise RefusedError(pmu.indirect())
     return "instructions", {"arg": group.address}
 
 
-def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
+def _open_perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     try:
-        group = _instructions(perf_pmus.core_pmu_at(Path("/"), cpu), cpu, stack)
+        group = _open_instructions(perf_pmus.core_pmu_at(Path("/"), cpu), cpu, stack)
     except RefusedError as refused:
         why = f"instructions cannot be read ({refused.trouble.why})"
-        group = _group(CPU_CLOCK, cpu, stack)
+        group = _open_group(CPU_CLOCK, cpu, stack)
         return f"cpu-clock, a software event: {why}", {"arg": group.address}
     return "instructions", {"arg": group.address}
 
 
-def _instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> Group:
+def _open_instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> Group:
     config = pmu.extended_type | perf_events.INSTRUCTIONS
-    return _group(Event("instructions", perf_events.HARDWARE, config), cpu, stack)
+    return _open_group(Event("instructions", perf_events.HARDWARE, config), cpu, stack)
 
 
-def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
+def _open_group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
     opened = open_group(Kernel(), [event], cpu, timed=True)
     if opened.group is None:
         raise RefusedError(opened.missing[event.key])
@@ -147,7 +148,7 @@ def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
     return opened.group
 
 
-def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
+def _open_msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     try:
         registers = stack.enter_context(msr.Registers(Path("/"), cpu))
         registers.read(msr.TSC)
@@ -156,15 +157,15 @@ def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     return f"{msr.register_name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
 
 
-_OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
-    "rdtscp": _rdtscp, "page": _page, "perf": _perf, "msr": _msr,
+_OPENERS: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
+    "rdtscp": _open_rdtscp, "page": _open_page, "perf": _open_perf, "msr": _open_msr,
 }  # fmt: skip
 
 
 def guarantees(method: Method, leaves: Leaves) -> str | None:
-    if method.answers == "ns" and method.guarantees == _VDSO:
+    if method.answers == "ns" and method.guarantees == _VDSO_ORDER:
         source = identity.clocksource()
-        return _VDSO if source == "tsc" else f"not known of the clock source {source or '?'}"
+        return _VDSO_ORDER if source == "tsc" else f"not known of the clock source {source or '?'}"
     if "lfence" in method.name and cpuid.vendor(leaves) in AMD:
         registers = cpuid.leaf(leaves, EXTENDED | 0x21)
         if registers is None or not registers[EAX] >> 2 & 1:

@@ -59,7 +59,7 @@ class Bounds(NamedTuple):
     high: float
 
 
-def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
+def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
     """The bounds in ticks; None if there are no exchanges or no constant offset fits all of them.
 
     A reading is up to `step` behind its clock, because the counter advances in steps.
@@ -118,7 +118,7 @@ def _offset_against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: f
         return Offset(cpu, first, 0, why=why)
     if not rows:
         return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
-    limits, result, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
+    limits, result, ns = offset_bounds(rows, step), len(rows), 1e9 / tsc_hz
     if limits is None:
         why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
         return Offset(cpu, first, result, why=why)
@@ -159,7 +159,7 @@ def measure(asked: int | None) -> dict[str, Any]:
         **identity.facts(),
         "cpu": cpu,
         "cpu_why": "where the measurement was started" if asked is None else "asked for",
-        "tsc": _tsc(leaves, result),
+        "tsc": _tsc_report(leaves, result),
         "trimmed": TRIMMED_SHARE,
         "far": DISTURBED_FACTOR,
         "epsilon": timer_runs.EPSILON,
@@ -175,7 +175,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     }
 
 
-def _tsc(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
+def _tsc_report(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
     source = identity.clocksource()
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
     by_cpuid = model.tsc_hz(model.uarch_of(identity.identity(), leaves), leaves, None)
@@ -193,9 +193,9 @@ def _tsc(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
 
 # --- a method -------------------------------------------------------------------------------------
 
-_COSTS = ("least", "median", "mean", "error", "sigma", "mean_all")
+_COST_KEYS = ("least", "median", "mean", "error", "sigma", "mean_all")
 TIMER_KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples", "settled",
-        "far", *(f"{what}_{unit}" for what in _COSTS for unit in ("ticks", "ns")),
+        "far", *(f"{what}_{unit}" for what in _COST_KEYS for unit in ("ticks", "ns")),
         "step_ns", "step_from", "histogram")  # fmt: skip
 """Keys of every method; unknown values are null. Costs are those of one call."""
 
@@ -213,7 +213,7 @@ def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str,
     stamp = method.kind < BRACKET.kind
     less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else measurement.bracket.repeated_mean
     row |= _cost_row(run, less, measurement.hz.hz, measurement.grid)
-    return row | _step(run, stamp, measurement)
+    return row | _step_report(run, stamp, measurement)
 
 
 def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _round_scaled(value: float | None, factor: float = 1.0) -> float | None:
     return None if value is None else round(value * factor, 4)
 
 
-def _step(run: Run, stamp: bool, measurement: Measurement) -> dict[str, Any]:
+def _step_report(run: Run, stamp: bool, measurement: Measurement) -> dict[str, Any]:
     if stamp:
         ns = None if measurement.grid is None else measurement.grid * 1e9 / measurement.hz.hz
         return {"step_ns": _round_scaled(ns), "step_from": "the TSC's"}

@@ -51,7 +51,7 @@ def perf_trouble(root: Path) -> Trouble | None:
     if not may_read_counters(root, CAP_PERFMON, CAP_SYS_ADMIN):
         why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
         if os.geteuid() == 0:
-            return Trouble(why, as_root(root, "CAP_PERFMON"))
+            return Trouble(why, root_remedy(root, "CAP_PERFMON"))
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
     if int(level) >= 3 and not may_read_counters(
         root, CAP_SYS_ADMIN
@@ -61,7 +61,7 @@ def perf_trouble(root: Path) -> Trouble | None:
     return None
 
 
-def as_root(root: Path, *capabilities: str) -> str:
+def root_remedy(root: Path, *capabilities: str) -> str:
     """Returns the remedy if the kernel requires root or these capabilities. A container's root
     lacks some of them."""
     if identity.user_namespace(root):
@@ -163,13 +163,13 @@ def needed_capabilities(root: Path, source: str) -> Iterator[int]:
     if source in {"auto", "perf", "msr"} and any(root.glob("dev/cpu/*/msr")):
         yield CAP_SYS_RAWIO
     if source in {"auto", "perf"}:
-        yield from _events()
-    if _version() < BPF_RUN_VERSION:
+        yield from _event_capabilities()
+    if _kernel_version() < BPF_RUN_VERSION:
         yield CAP_BPF
         yield CAP_SYS_ADMIN  # before Linux 5.8, in place of CAP_BPF
 
 
-def _events() -> Iterator[int]:
+def _event_capabilities() -> Iterator[int]:
     """Yields the capabilities that opening events of whole CPUs needs."""
     yield CAP_PERFMON
     last = files.read_number("/proc/sys/kernel/cap_last_cap") or 0
@@ -178,6 +178,6 @@ def _events() -> Iterator[int]:
         yield CAP_SYS_ADMIN
 
 
-def _version() -> tuple[int, ...]:
+def _kernel_version() -> tuple[int, ...]:
     match = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel())
     return tuple(map(int, match.groups())) if match else (0, 0)

@@ -140,7 +140,7 @@ def trace_trouble(error: OSError) -> Trouble:
     if error.errno not in {errno.EPERM, errno.EACCES}:
         return Trouble(why)  # this kernel cannot trace for any user
     if not _is_permitted():
-        return Trouble(why, access.as_root(ROOT, "CAP_BPF", "CAP_PERFMON"))
+        return Trouble(why, access.root_remedy(ROOT, "CAP_BPF", "CAP_PERFMON"))
     if access.is_seccomp_filtered(ROOT):
         fix = "start perftop outside the container, or allow bpf in its seccomp profile"
         return Trouble(why, fix)

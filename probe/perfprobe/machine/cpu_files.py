@@ -17,7 +17,7 @@ from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Scope, Step, Turbo
 
 
-class Files:
+class CpuFiles:
     """A part whose columns are numbers that are read from files below the CPU's directory."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Files:
             self.close_cpu(cpu)
 
 
-def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
+def idle_times(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     """Returns the part with the time in each idle state, from cpuidle. The CPU's own pinned thread
     reads it: its wake-up ends the idle period, so the kernel has already accounted for that
     period."""
@@ -62,7 +62,7 @@ def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
         )
         if states
     ]
-    part = Files(root, counters, [f"cpuidle/{state}/time" for state in (*idle, *poll)])
+    part = CpuFiles(root, counters, [f"cpuidle/{state}/time" for state in (*idle, *poll)])
     if not idle:
         why = "no cpuidle driver here: idle times are those of /proc/stat, in steps of 10 ms"
         part.missing.append(Missing("idle_s", why))
@@ -103,7 +103,7 @@ COUNTERS = {
 }
 
 
-def clock_files(root: Path, rows: Sequence[Cpu]) -> Files:
+def clock_files(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     """Returns the part with the files of cpufreq that are cheap enough to read with every
     sample."""
     counters, missing = {}, []
@@ -124,7 +124,7 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> Files:
             missing.append(Missing(counter.key, why))
         else:
             counters[f"cpufreq/{name}"] = counter
-    part = Files(root, list(counters.values()), list(counters))
+    part = CpuFiles(root, list(counters.values()), list(counters))
     part.missing += missing
     return part
 
@@ -193,7 +193,7 @@ THROTTLE_FILES = {
 """By scope, the counter of each file."""
 
 
-def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[Files]:
+def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[CpuFiles]:
     """Parts for cores and for packages with the files that exist; empty if there are none."""
     cpu = next((row.cpu for row in rows if row.online), 0)
     base = root / files.CPU_DIRECTORY / f"cpu{cpu}"
@@ -205,5 +205,5 @@ def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[Files]:
             if (base / ORIGIN / name).exists()
         }
         if existing:
-            parts.append(Files(root, list(existing.values()), list(existing), scope))
+            parts.append(CpuFiles(root, list(existing.values()), list(existing), scope))
     return parts

@@ -157,7 +157,7 @@ def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
         Event(key, pmu_type, event.config, role="smt")
         for method in uarch.methods
         if (key := METHODS.get(method)) and (event := uarch.events.get(key))
-        if not event.any_thread or cpuid.anythread(read)
+        if not event.any_thread or cpuid.has_working_any_thread(read)
     ]
 
 

@@ -150,7 +150,7 @@ class RefusedError(Exception):
         self.trouble = trouble
 
 
-_REASONS: Mapping[int, Trouble] = {
+_REFUSALS: Mapping[int, Trouble] = {
     errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
     errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is offline"),
     errno.EINVAL: Trouble(
@@ -179,9 +179,9 @@ def open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
         return _forbidden_trouble(number, root)
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        reason = _REASONS[number]
+        reason = _REFUSALS[number]
         return Trouble(reason.why.format(limit=limit), reason.fix)
-    return _REASONS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
+    return _REFUSALS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
 
 
 def _forbidden_trouble(number: int, root: Path) -> Trouble:

@@ -173,7 +173,9 @@ def _plans_by_cpu(survey: Survey) -> dict[int, Plan]:
         why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
         raise MsrError(why, "there is nothing to program", "perftop --source auto")
     for kind in survey.kinds:
-        plan = counter_plan.make_plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
+        plan = counter_plan.make_plan(
+            kind.uarch, any_thread=cpuid.has_working_any_thread(kind.leaves)
+        )
         cpus = survey.cpus(kind)
         if plan is None:
             why = f"the counters of this CPU are unknown ({kind.uarch.name})"

@@ -74,7 +74,7 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
     return fields
 
 
-def _steps() -> list[int]:
+def _encoded_sizes() -> list[int]:
     """Encoded size by first byte; 0 where a length follows."""
     steps = [1] * 256
     steps[0xA0:0xC0] = range(1, 33)
@@ -85,7 +85,7 @@ def _steps() -> list[int]:
     return steps
 
 
-_STEPS = _steps()
+_SIZES = _encoded_sizes()
 _WIDTHS = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
     0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2),
@@ -98,7 +98,7 @@ _TEXT = 0xD9
 def _check_count(data: bytes, most: int) -> None:
     """Raises WireError for more than `most` elements, present or claimed, or for more than MAX_TEXT
     bytes of text. Does not examine nesting, because every frame waits for this."""
-    at, end, claimed, text, steps = 0, len(data), 1, 0, _STEPS
+    at, end, claimed, text, steps = 0, len(data), 1, 0, _SIZES
     for _ in range(most):
         if at >= end:
             return
@@ -130,9 +130,9 @@ _TYPES: dict[str, type[Any]] = {
 _NAMES = {cls: name for name, cls in _TYPES.items()}
 
 CRC_BYTES = 4
-_WIDE = 0xFFFF_FFFF
+_CRC_PLACEHOLDER = 0xFFFF_FFFF
 """Placeholder for a checksum: packed, it takes CRC_BYTES after its first byte."""
-_TAIL = b"\xa5check\xce"
+_CRC_HEAD = b"\xa5check\xce"
 """The bytes before the checksum, which ends a message."""
 _BIN_HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """First byte of a bin, and bytes of its length."""
@@ -159,7 +159,7 @@ def encode(message: Message) -> bytes:
             whole = msgpack.packb(msgpack.packb(body))
             assert isinstance(whole, bytes)
             return whole
-    body["check"] = _WIDE
+    body["check"] = _CRC_PLACEHOLDER
     packed = msgpack.packb(body)
     assert isinstance(packed, bytes)
     covered = memoryview(packed)[:-CRC_BYTES]
@@ -174,8 +174,8 @@ def _crc(covered: Bytes) -> bytes:
 
 def without_check(end: bytes) -> bytes:
     """The end of a message without its checksum, if it has one."""
-    length = len(_TAIL) + CRC_BYTES
-    return end[:-length] if end[-length:-CRC_BYTES] == _TAIL else end
+    length = len(_CRC_HEAD) + CRC_BYTES
+    return end[:-length] if end[-length:-CRC_BYTES] == _CRC_HEAD else end
 
 
 def _has_valid_crc(packed: bytes) -> bool:

@@ -88,7 +88,7 @@ def test_perfmon(registers: Registers, expected: Perfmon) -> None:
 )
 def test_garbled_perfmon_is_none(registers: Registers) -> None:
     assert cpuid.perfmon(intel(x0A=registers)) is None
-    assert cpuid.anythread(intel(x0A=registers)) is False
+    assert cpuid.has_working_any_thread(intel(x0A=registers)) is False
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_garbled_perfmon_is_none(registers: Registers) -> None:
     ],
 )
 def test_anythread(eax: int, edx: int, usable: bool) -> None:
-    assert cpuid.anythread(intel(x0A=(eax, 0, 0, edx))) is usable
+    assert cpuid.has_working_any_thread(intel(x0A=(eax, 0, 0, edx))) is usable
 
 
 def test_amd_counters() -> None:
@@ -187,7 +187,7 @@ def test_leaves_beyond_the_highest_are_absent() -> None:
 def test_no_leaf_can_be_read(leaves: cpuid.Leaves) -> None:
     assert cpuid.vendor(leaves) is None
     assert cpuid.perfmon(leaves) is None
-    assert cpuid.anythread(leaves) is False
+    assert cpuid.has_working_any_thread(leaves) is False
     assert cpuid.amd_counters(leaves) is None
     assert cpuid.crystal(leaves) is None
     assert cpuid.base_mhz(leaves) is None
@@ -203,7 +203,7 @@ def test_no_registers_raise(registers: Registers) -> None:
     cpuid.vendor(leaves)
     result = cpuid.perfmon(leaves)
     assert result is None or (result.gp <= 32 and result.gp_bits <= 64 and result.fixed_bits <= 64)
-    cpuid.anythread(leaves)
+    cpuid.has_working_any_thread(leaves)
     cpuid.amd_counters(leaves)
     cpuid.crystal(leaves)
     cpuid.base_mhz(leaves)

@@ -176,15 +176,18 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
     rate = Rate(2e9, "so", 0.0)
     result = timer_runs.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
-    assert timers._step(clock_run, False, result)["step_from"] == "clock_getres"
+    assert timers._step_report(clock_run, False, result)["step_from"] == "clock_getres"
     clock_run.steps.update([10, 20, 30, 70, 100])
-    assert timers._step(clock_run, False, result) == {"step_ns": 10.0, "step_from": "its answers"}
+    assert timers._step_report(clock_run, False, result) == {
+        "step_ns": 10.0,
+        "step_from": "its answers",
+    }
     stamps = run_of(1, lib.PP_TIMER_RDTSC)
-    assert timers._step(stamps, True, result) == {"step_ns": None, "step_from": "the TSC's"}
+    assert timers._step_report(stamps, True, result) == {"step_ns": None, "step_from": "the TSC's"}
     stamps.ticks.update([22, 24, 26, 28])
     result.rows.append(stamps)
-    assert timers._step(stamps, True, result)["step_ns"] == 1.0  # 2 ticks of 2 GHz
-    count = timers._step(run_of(1, lib.PP_TIMER_SYSCALL, "count"), False, result)
+    assert timers._step_report(stamps, True, result)["step_ns"] == 1.0  # 2 ticks of 2 GHz
+    count = timers._step_report(run_of(1, lib.PP_TIMER_SYSCALL, "count"), False, result)
     assert set(count) == {"step_from"}
 
 

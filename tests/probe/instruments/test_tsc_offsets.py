@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfprobe._native import lib
 from perfprobe.instruments import timers
-from perfprobe.instruments.timers import Exchange, bounds
+from perfprobe.instruments.timers import Exchange, offset_bounds
 
 delays = st.floats(0, 1e6)
 messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
@@ -43,7 +43,7 @@ def test_the_true_offset_is_within_the_bounds(
 ) -> None:
     """The bounds hold for any duration of the two directions, even if they differ."""
     # Rounding down to whole numbers is another step, of at most one tick.
-    result = bounds(played(exchange, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
+    result = offset_bounds(played(exchange, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
     assert result is not None
     assert result.low <= skew <= result.high
 
@@ -52,7 +52,7 @@ def test_the_true_offset_is_within_the_bounds(
 def test_bounds_are_as_tight_as_the_shortest_round(
     exchange: list[tuple[float, float, float]], skew: float
 ) -> None:
-    result = bounds(played(exchange, skew, 1.0, (0.0, 0.0)))
+    result = offset_bounds(played(exchange, skew, 1.0, (0.0, 0.0)))
     assert result is not None
     assert result.high - result.low <= min(there + back for _, there, back in exchange) + 4
 
@@ -61,8 +61,10 @@ def test_bounds_are_as_tight_as_the_shortest_round(
 def test_more_exchanges_never_widen_the_bounds(
     one: list[tuple[float, float, float]], two: list[tuple[float, float, float]], skew: float
 ) -> None:
-    first = bounds(played(one, skew, 2.0, (0.0, 0.0)), 2.0)
-    both = bounds([*played(one, skew, 2.0, (0.0, 0.0)), *played(two, skew, 2.0, (0.0, 0.0))], 2.0)
+    first = offset_bounds(played(one, skew, 2.0, (0.0, 0.0)), 2.0)
+    both = offset_bounds(
+        [*played(one, skew, 2.0, (0.0, 0.0)), *played(two, skew, 2.0, (0.0, 0.0))], 2.0
+    )
     assert first is not None
     assert both is not None
     assert first.low <= both.low <= both.high <= first.high
@@ -71,13 +73,13 @@ def test_more_exchanges_never_widen_the_bounds(
 def test_a_clock_that_was_set_has_no_offset() -> None:
     before = played([(1, 50, 50)] * 3, 0, 1.0, (0, 0))
     after = played([(1, 50, 50)] * 3, 5000, 1.0, (0, 0))
-    assert bounds(before + after) is None
-    assert bounds([]) is None
+    assert offset_bounds(before + after) is None
+    assert offset_bounds([]) is None
 
 
 def test_a_coarse_clock_is_bounded_by_its_step_on_both_sides() -> None:
     rows = [Exchange(1000, 1300, 1600), Exchange(2000, 2310, 2590)]
-    fine, coarse = bounds(rows, 1.0), bounds(rows, 25.0)
+    fine, coarse = offset_bounds(rows, 1.0), offset_bounds(rows, 25.0)
     assert fine is not None
     assert coarse is not None
     assert (fine.low, fine.high) == (-281, 301)

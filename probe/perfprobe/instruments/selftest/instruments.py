@@ -184,19 +184,19 @@ INSTRUMENTS = (
 )  # fmt: skip
 
 
-def answer(
+def report(
     log: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
     asked: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Returns what `--all` adds: the verdicts, and the identity of the machine. `asked` is the
     source that the user asked for."""
     hello = log.hello
-    judged = [_judge(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
+    judged = [_judged_row(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     whole = asdict(hello)
     machine = {key: whole[key] for key in plain}
     machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
-    instruments = [*_sources(log, asked), *judged, _calibration(log, span), _ceiling(log)]
+    instruments = [*_source_rows(log, asked), *judged, _calibration_row(log, span), _turbo_row(log)]
     return {"instruments": instruments, "machine": machine}
 
 
@@ -219,7 +219,7 @@ def _row(
 # --- sources
 
 
-def _sources(log: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
+def _source_rows(log: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
     used, lacking = log.hello.source, {m.what: m for m in log.hello.missing}
     yield _row("source os", "works", why="its counters are tested below")
     if used == "perf":
@@ -243,7 +243,7 @@ def _sources(log: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
 # --- instruments
 
 
-def _judge(
+def _judged_row(
     instrument: Instrument, log: FrameLog, span: CopyRun, checks: Sequence[Result],
     others: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
@@ -340,7 +340,7 @@ def _contradictions(
 # --- calibration and ceiling
 
 
-def _calibration(log: FrameLog, span: CopyRun) -> dict[str, Any]:
+def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     """The factor of the SMT events on the CPU that copied memory: any_thread counts all the time
     there, the other events only if no sibling worked."""
     name = "calibration"
@@ -365,7 +365,7 @@ def _calibration(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     return _row(name, "wrong", counters=[key], why=why, measured=measured, wrong=[key])
 
 
-def _ceiling(log: FrameLog) -> dict[str, Any]:
+def _turbo_row(log: FrameLog) -> dict[str, Any]:
     """Tables of the turbo clock, by number of active cores."""
     key, tables = "turbo_ceiling_hz", log.hello.turbo
     if not tables:

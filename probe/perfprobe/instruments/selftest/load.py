@@ -89,7 +89,7 @@ def run_loop(kind: int, turns: int, marks: int) -> Run:
     return Run(kind, turns, tuple(c_marks), _work_span(out))
 
 
-def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
+def run_pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
     """Sleeps until each of `times` periods begins, then works for `on_ns`."""
     spans: Any = ffi.new("pp_spell[]", times)
     lib.pp_known_pattern(begin_ns, period_ns, on_ns, spans, times)
@@ -181,13 +181,13 @@ class Times:
         return sum(s.lost_share * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
 
 
-def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
+def run_chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
     """Runs code of this kind on all CPUs at once; leaves out CPUs whose thread was moved."""
-    process = run_pinned({cpu: partial(_chain, kind) for cpu in cpus})
+    process = run_pinned({cpu: partial(_run_chain, kind) for cpu in cpus})
     return {cpu: result for cpu, result in process.items() if result.run.span.cpu == cpu}
 
 
-def _chain(kind: int) -> Chain:
+def _run_chain(kind: int) -> Chain:
     """IMUL's latency is measured in units of ADD, which takes one cycle on every x86-64."""
     unit, product = (
         min(_turn_ticks(each) for _ in range(3)) / chain_length(each)
@@ -207,13 +207,13 @@ def _turn_ticks(kind: int) -> float:
     return min(b - a for a, b in itertools.pairwise(marks)) / turns
 
 
-def patterns(cores: Sequence[Sequence[int]]) -> Times:
+def run_patterns(cores: Sequence[Sequence[int]]) -> Times:
     """Runs patterns on all CPUs at once. The first and the second CPU of a core have different
     patterns."""
     places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
     begin = time.monotonic_ns() + LEAD_NS
     work = {
-        cpu: partial(pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
+        cpu: partial(run_pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
         for cpu, lp in places.items()
     }
     before = disturbance.ticks()

@@ -52,7 +52,9 @@ class Shares:
         return neither, self.first - self.both, self.second - self.both, self.both
 
 
-def shares(first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement) -> Shares:
+def pattern_shares(
+    first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement
+) -> Shares:
     """Shares of two patterns within the span of `moved`, in TSC ticks."""
     on0, on1 = ([(s.begin, s.end) for s in spans] for spans in (first, second))
     return overlapping_shares(on0, on1, moved.end - moved.begin)
@@ -108,7 +110,7 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         moved = around.movement(check.counter, row)
         if moved is None:
             continue
-        on = shares(spans, (), moved)
+        on = pattern_shares(spans, (), moved)
         whole = around.seconds(on.whole)
         expected = around.seconds(on.whole - on.first if asleep else on.first)
         measured = moved.amount + (_waiting_s(around, row) if check is STAT_CHECK else 0.0)
@@ -116,7 +118,7 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         conclusive = around.times.conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)
     if (moved := around.movement("ref", row)) is not None:
-        on = shares(spans, (), moved)
+        on = pattern_shares(spans, (), moved)
         factor = _nearest_read(around.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
         yield REF_CHECK, _ticking_outcome(around, [cpu], amount, on.first, on.whole)
@@ -150,7 +152,7 @@ def _core_outcomes(
     doubt = around.times.doubt_s(cpus)
     for i, key in enumerate(STATES):
         if (moved := around.movement(key, row)) is not None:
-            on = shares(first, second, moved)
+            on = pattern_shares(first, second, moved)
             expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
             conclusive = around.times.conclusive(cpus, whole)
             yield (
@@ -161,8 +163,8 @@ def _core_outcomes(
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
             if (moved := around.movement(key, position[cpu])) is not None:
-                on = shares(first, second, moved)
-                expected = ticks(key, lp, on)
+                on = pattern_shares(first, second, moved)
+                expected = expected_ticks(key, lp, on)
                 factor = _nearest_read(around.log, key, moved.amount, expected)
                 amount = moved.amount * factor
                 yield (
@@ -171,7 +173,7 @@ def _core_outcomes(
                 )
 
 
-def ticks(key: str, lp: int, on: Shares) -> float:
+def expected_ticks(key: str, lp: int, on: Shares) -> float:
     """The count of the event on this thread by the event's definition, in TSC ticks."""
     _, lp0, lp1, both = on.states()
     if key == "one_thread":

@@ -124,7 +124,7 @@ def run(
         ),
     ]
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
-    more = {} if every is None else instruments.answer(log, span, all_results, others, every)
+    more = {} if every is None else instruments.report(log, span, all_results, others, every)
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,
@@ -158,14 +158,14 @@ def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
 
 def _working_outcomes(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
     log.begin()
-    loads = load.chains(cpus, kind)
+    loads = load.run_chains(cpus, kind)
     log.read_past(max((value.run.span.end for value in loads.values()), default=0))
     yield from working.outcomes(working.CHECKS_BY_CODE[kind], log, loads)
 
 
 def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
     log.begin()
-    times = load.patterns(paired_cpus(log.hello.cores, cpus))
+    times = load.run_patterns(paired_cpus(log.hello.cores, cpus))
     if not times.spans:
         return
     log.read_past(max(value[-1].end for value in times.spans.values()))

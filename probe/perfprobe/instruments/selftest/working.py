@@ -54,26 +54,28 @@ MAX_PER_S = 5e10
 MIN_WINDOW_SHARE = 0.3
 """Minimum share of the work that must be between the two samples."""
 
-TICK = "interrupts and the kernel's tick count too"
-INSTRUCTIONS = Check(
-    "instructions", "a loop of known length", "instructions", 0.01, TICK
+TICK_IS_WORK = "interrupts and the kernel's tick count too"
+INSTRUCTIONS_CHECK = Check(
+    "instructions", "a loop of known length", "instructions", 0.01, TICK_IS_WORK
 )  # fmt: skip
-CALLS = Check(
+KERNEL_INSTRUCTIONS_CHECK = Check(
     "kernel_instructions", "system calls: what is left is the loop around them", "instructions",
     0.02, "some CPUs count entering the kernel on either side",
 )  # fmt: skip
-KERNEL_CYCLES = Check(
+KERNEL_CYCLES_CHECK = Check(
     "kernel_cycles", "system calls: what is left is the chain around them", "cycles",
     0.15, "entering and leaving the kernel falls to either side",
 )  # fmt: skip
-TSC = Check("msr_tsc", "at work, against RDTSC", "cycles", 0.001, "read one after the other")
-CYCLES = Check("cycles", "a chain of multiplications", "cycles", 0.02, TICK)
-APERF = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK)
-REF = Check("ref", "at work, against the TSC", "cycles", 0.01, "short halts for changes of clock")
-MPERF = Check("mperf", "at work, against the TSC", "cycles", 0.01, REF.why)
-BUSY = Check("busy_s", "at work throughout", "s", 0.01, "work and samples begin apart")
-NEVER_IDLE = Check("idle_s", "at work throughout: never idle", "s", 0.01, BUSY.why)
-USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
+TSC_CHECK = Check("msr_tsc", "at work, against RDTSC", "cycles", 0.001, "read one after the other")
+CYCLES_CHECK = Check("cycles", "a chain of multiplications", "cycles", 0.02, TICK_IS_WORK)
+APERF_CHECK = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK_IS_WORK)
+REF_CHECK = Check(
+    "ref", "at work, against the TSC", "cycles", 0.01, "short halts for changes of clock"
+)
+MPERF_CHECK = Check("mperf", "at work, against the TSC", "cycles", 0.01, REF_CHECK.why)
+BUSY_CHECK = Check("busy_s", "at work throughout", "s", 0.01, "work and samples begin apart")
+NEVER_IDLE_CHECK = Check("idle_s", "at work throughout: never idle", "s", 0.01, BUSY_CHECK.why)
+USER_TIME_CHECK = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
              "it counts in ticks, and the work took some 13 of them")  # fmt: skip
 
 
@@ -129,11 +131,11 @@ def _counted_measure(
     return measure
 
 
-def instructions(window: Window) -> float:
+def instructions_per_turn(window: Window) -> float:
     return load.turn_length(window.load.run.kind)
 
 
-def cycles(window: Window) -> float | None:
+def cycles_per_turn(window: Window) -> float | None:
     each = window.load.cycles
     return None if each is None else load.chain_length(window.load.run.kind) * each
 
@@ -199,22 +201,30 @@ def _user_outcome(window: Window) -> Outcome | None:
     return Outcome(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
 
 
-_FREE: Mapping[Check, Measure] = {INSTRUCTIONS: _counted_measure("instructions", instructions)}
-_CHAIN: Mapping[Check, Measure] = {
-    CYCLES: _counted_measure("cycles", cycles),
-    APERF: _counted_measure("aperf", cycles),
-    TSC: _ticking_measure("msr_tsc"),
-    REF: _ticking_measure("ref"),
-    MPERF: _ticking_measure("mperf"),
-    BUSY: _spent_measure("busy_s", busy=True),
-    NEVER_IDLE: _spent_measure("idle_s", busy=False),
-    USER: _user_outcome,
+_FREE_LOOP_CHECKS: Mapping[Check, Measure] = {
+    INSTRUCTIONS_CHECK: _counted_measure("instructions", instructions_per_turn)
 }
-_ENTER: Mapping[Check, Measure] = {
-    CALLS: _counted_measure("instructions", instructions, less="kernel_instructions"),
-    KERNEL_CYCLES: _counted_measure("cycles", cycles, less="kernel_cycles"),
+_CHAIN_CHECKS: Mapping[Check, Measure] = {
+    CYCLES_CHECK: _counted_measure("cycles", cycles_per_turn),
+    APERF_CHECK: _counted_measure("aperf", cycles_per_turn),
+    TSC_CHECK: _ticking_measure("msr_tsc"),
+    REF_CHECK: _ticking_measure("ref"),
+    MPERF_CHECK: _ticking_measure("mperf"),
+    BUSY_CHECK: _spent_measure("busy_s", busy=True),
+    NEVER_IDLE_CHECK: _spent_measure("idle_s", busy=False),
+    USER_TIME_CHECK: _user_outcome,
 }
-CHECKS_BY_CODE = {load.FREE_LOOP: _FREE, load.IMUL_LOOP: _CHAIN, load.ENTER_LOOP: _ENTER}
+_SYSTEM_CALL_CHECKS: Mapping[Check, Measure] = {
+    KERNEL_INSTRUCTIONS_CHECK: _counted_measure(
+        "instructions", instructions_per_turn, less="kernel_instructions"
+    ),
+    KERNEL_CYCLES_CHECK: _counted_measure("cycles", cycles_per_turn, less="kernel_cycles"),
+}
+CHECKS_BY_CODE = {
+    load.FREE_LOOP: _FREE_LOOP_CHECKS,
+    load.IMUL_LOOP: _CHAIN_CHECKS,
+    load.ENTER_LOOP: _SYSTEM_CALL_CHECKS,
+}
 """The checks that each kind of code serves."""
 
 

@@ -57,7 +57,7 @@ def guest(script: Script) -> None:
     works = script.stage(20, like=quiet)
     works.run(build, BUILD, *COMPILERS)
     works.pressure = (390, 0, 30)
-    _steal(script, works, 6, 90)
+    _steal_time(script, works, 6, 90)
     script.stage(11, like=works)
     links = script.stage(4, like=quiet)
     links.run(build, LINK, TaskShare("ld", 940))
@@ -68,11 +68,11 @@ def guest(script: Script) -> None:
     backup.pressure = (520, 0, 180)
     script.episode("neighbour", "scheduler", data, WAIT, watch="postgres")
     script.stage(8, like=works)
-    _steal(script, works, 6, 140)
+    _steal_time(script, works, 6, 140)
     script.stage(3, like=works)
 
 
-def _steal(script: Script, like: Stage, seconds: float, steal: int) -> None:
+def _steal_time(script: Script, like: Stage, seconds: float, steal: int) -> None:
     """Another guest gets `steal` per mille of the CPUs that build."""
     machine = script.machine
     cpus = range(0, machine.cpus, 2)
@@ -95,18 +95,18 @@ def demo(script: Script) -> None:
     calm = script.stage(8)
     calm.run(first[::4], NGINX)
     calm.run(first[2::4], CRON)
-    job = _climb(script, calm, first)
-    _noisy(script, job)
+    job = _start_job(script, calm, first)
+    _disturb_job(script, job)
     script.stage(10, like=job)
     cores = script.stage(8.2, like=job).limit_power(0, DROP_MHZ)
     script.episode("turbo-drop", "power-pl1", cores, DROP_MHZ * 1e6)
     script.stage(12, like=job)
-    _hot(script, job)
+    _heat_up(script, job)
     script.stage(8, like=job)
     script.stage(12, like=calm)
 
 
-def _climb(script: Script, calm: Stage, cpus: list[int]) -> Stage:
+def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
     """A job starts, and the clocks of its idle cores take some 60 ms to rise. Returns the stage
     after the rise."""
     goal = copy.deepcopy(calm)
@@ -115,7 +115,7 @@ def _climb(script: Script, calm: Stage, cpus: list[int]) -> Stage:
     return script.stage(16, like=goal)
 
 
-def _noisy(script: Script, job: Stage) -> None:
+def _disturb_job(script: Script, job: Stage) -> None:
     """Another user starts on the siblings of every fourth core."""
     machine = script.machine
     victims = list(range(0, machine.cores, 4))
@@ -127,7 +127,7 @@ def _noisy(script: Script, job: Stage) -> None:
         script.episode("neighbour", "sibling", victims, LOST)
 
 
-def _hot(script: Script, job: Stage) -> None:
+def _heat_up(script: Script, job: Stage) -> None:
     """A fan stops, and the package gets hot."""
     cores = script.stage(7, like=job).overheat(0, 99)
     cpus = [cpu for core in cores for cpu in script.machine.threads(core)]
@@ -189,7 +189,7 @@ def jitter(script: Script) -> None:
     stage.wobble_mhz[:] = 90
 
 
-def _mix(stage: Stage, turn: int) -> None:
+def _share_node(stage: Stage, turn: int) -> None:
     """A node shared by many users: every eight cores have all combinations of two threads."""
     machine = stage.machine
     stage.run(_threads_of_all(machine, _every_nth_core(machine, 0)), STREAM)
@@ -207,7 +207,7 @@ def _mix(stage: Stage, turn: int) -> None:
 
 def smt_mix(script: Script) -> None:
     for turn, seconds in ((0, 14), (1, 10)):
-        _mix(script.stage(seconds), turn)
+        _share_node(script.stage(seconds), turn)
 
 
 def turbo_drop(script: Script) -> None:
@@ -338,7 +338,7 @@ def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: in
 def hotplug(script: Script) -> None:
     machine = script.machine
     calm = script.stage(8)
-    _mix(calm, 0)
+    _share_node(calm, 0)
     leaver = machine.cpus - 1
     off = script.stage(8, like=calm)
     off.online[leaver] = machine.cpus == 1  # Linux keeps its last CPU
@@ -364,11 +364,11 @@ def hybrid(script: Script) -> None:
     second.limits[0, TURBO_BIT] = 10
 
 
-_ALL = (
+_SCENARIOS = (
     idle, steady, jitter, smt_mix, turbo_drop, license_, throttle, neighbour, memory, warmup, halts,
     hotplug, hybrid, guest, demo,
 )  # fmt: skip
 _SCRIPTS: dict[str, Callable[[Script], None]] = {
-    script.__name__.strip("_").replace("_", "-"): script for script in _ALL
+    script.__name__.strip("_").replace("_", "-"): script for script in _SCENARIOS
 }
 """Scripts by the name of the scenario, which is the name of the function."""

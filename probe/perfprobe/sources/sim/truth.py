@@ -66,9 +66,9 @@ def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
         totals, before = after - before, after
         times = {"start": t0 / SECOND, "end": t1 / SECOND}
         for core in range(schedule.machine.cores):
-            yield _core(schedule.machine, core, totals, t1 - t0, times)
+            yield _core_truth(schedule.machine, core, totals, t1 - t0, times)
         for cpu in range(schedule.machine.cpus):
-            yield {"type": "cpu", "cpu": cpu, **times, **_cpu(totals[:, cpu], t1 - t0)}
+            yield {"type": "cpu", "cpu": cpu, **times, **_cpu_truth(totals[:, cpu], t1 - t0)}
         for package in range(0 if schedule.machine.guest else schedule.machine.packages):
             moved = totals[Row.TRAFFIC, schedule.machine.package_cpus(package)].sum() / 1000
             rate = float(moved) * SECOND / (t1 - t0)
@@ -81,7 +81,7 @@ def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def _core(
+def _core_truth(
     machine: Machine, core: int, totals: Ints, span_ns: int, times: dict[str, float]
 ) -> dict[str, Any]:
     cpus = machine.threads(core)
@@ -107,7 +107,7 @@ def _core(
     }
 
 
-def _cpu(total: Ints, span_ns: int) -> dict[str, float | None]:
+def _cpu_truth(total: Ints, span_ns: int) -> dict[str, float | None]:
     run, cycles, instructions = (int(total[r]) for r in (Row.RUN, Row.CYCLES, Row.INSTRUCTIONS))
     idle, steal = int(total[Row.IDLE]), int(total[Row.STEAL])
     on = int(total[Row.ONLINE]) == span_ns

@@ -63,7 +63,7 @@ def verdicts(
     source.hello.missing.extend(missing)
     log = FrameLog(source)
     log.take_frames()
-    answer = instruments.answer(log, SPAN, checks, [], asked)
+    answer = instruments.report(log, SPAN, checks, [], asked)
     return {row["instrument"]: row for row in answer["instruments"]}
 
 

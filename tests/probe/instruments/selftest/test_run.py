@@ -171,8 +171,8 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
             "kernel_cycles": CALL[1] / ns,
         }
         rates = {load.FREE_LOOP: free, load.IMUL_LOOP: chain, load.ENTER_LOOP: calls}
-        monkeypatch.setattr(load, "chains", lambda _, kind: machine.run(kind, rates[kind], ns))
-        monkeypatch.setattr(load, "patterns", machine.patterns)
+        monkeypatch.setattr(load, "run_chains", lambda _, kind: machine.run(kind, rates[kind], ns))
+        monkeypatch.setattr(load, "run_patterns", machine.patterns)
         for module in (run, instruments, frame_log):
             monkeypatch.setattr(module, "read_instant", lambda: (machine.now, machine.now))
         monkeypatch.setattr(
