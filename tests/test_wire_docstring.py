@@ -103,10 +103,11 @@ def test_every_key_of_the_table_is_used(asked: set[str]) -> None:
     literals = set()
     for folder in ("model", "detect", "session", "output"):
         for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
-            if path == Path(counters.__file__):  # it names all keys, and reads none
-                continue
-            nodes = ast.walk(ast.parse(path.read_text()))
-            literals |= {n.value for n in nodes if isinstance(n, ast.Constant)}
+            for statement in ast.parse(path.read_text()).body:
+                if "KEYS_BY_SCOPE:" in ast.unparse(statement):  # names all keys, and reads none
+                    continue
+                nodes = ast.walk(statement)
+                literals |= {n.value for n in nodes if isinstance(n, ast.Constant)}
     assert KEYS.keys() - asked - literals == set()
 
 

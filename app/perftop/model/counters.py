@@ -32,7 +32,7 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
         "tdp_base_hz", "hsmp_limits", "hsmp_limit_times", "hsmp_prochot", "pcu_ticks",
         "pcu_transition", "pcu_os", "pcu_power", "pcu_vr", "pcu_thermal", "pcu_current",
         "pcu_prochot_internal", "pcu_prochot_external", "pcu_avx256", "pcu_avx512", "uncore_hz",
-        "uncore_max_hz",
+        "uncore_max_hz", "kvm_users",
     }),
     "machine": frozenset({
         "turbo_off", "max_perf_pct", "pressure_cpu_s", "pressure_io_s", "pressure_memory_s",
@@ -108,6 +108,7 @@ class Counters:
             for row in hello.topology
         ], bool)  # fmt: skip
         """Mask, by position, of the CPUs on which perf does not count the time of guests."""
+        self._package = packages(hello)
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be suspect."""
         self.multiplexed = frozenset(
@@ -233,7 +234,16 @@ class Counters:
         share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)
-        return np.asarray((share < MIN_COUNTED_SHARE) | self.host_only)
+        return np.asarray((share < MIN_COUNTED_SHARE) | self.leaves_out_guests(delta))
+
+    def leaves_out_guests(self, delta: Delta) -> Bools:
+        """Returns a mask, by position of the CPU, of the CPUs on which perf leaves out guests, and
+        a guest may have run."""
+        users = self.rates(delta, "kvm_users")
+        if users is None:
+            return self.host_only
+        idle: Bools = with_extra_column(users, np.nan)[..., self._package] == 0
+        return self.host_only & ~idle
 
     def had_no_turn(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that are unknown
@@ -248,7 +258,9 @@ class Counters:
         whole span, because its group had no turn or leaves out guests. The system's own account of
         idle time can replace them."""
         missed = self.had_no_turn(delta, key)
-        return np.asarray(missed | self.host_only) if key in self.multiplexed else missed
+        if key not in self.multiplexed:
+            return missed
+        return np.asarray(missed | self.leaves_out_guests(delta))
 
     def forget(self, cpu_row: int) -> None:
         """Drops the baseline of a CPU that went offline, because its counters may restart."""

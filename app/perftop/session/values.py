@@ -216,7 +216,7 @@ TURNS_REASON = "other events had the counters throughout"
 ESTIMATED_REASON = (
     "other events took turns on the counters, so halts are estimates with large errors"
 )
-HOST_ONLY = "the time of guests is not counted, so halts are not known"
+HOST_ONLY = "guests may run, and their time is not counted, so halts are not known"
 UNREAD_REASON = "not read in this interval"
 MOSTLY_IDLE = "it had work for less than half of every sample"
 MANY_THREADS = "only neither is known of cores with more than two threads"

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
-from perfprobe.cpu.files import parse_natural, read_head, read_text
+from perfprobe.cpu.files import parse_natural, read_head, read_text, read_word
 from perfprobe.wire import Identity
 
 FIRST_RECORD = 1 << 14  # bytes of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
@@ -99,6 +100,20 @@ def virtualisation(root: Path = Path("/")) -> str | None:
         if sign in message:
             return name
     return None if own_flags is None else "hypervisor"
+
+
+KVM_MODULES = ("kvm_intel", "kvm_amd")
+
+
+@lru_cache
+def may_run_guests(root: Path) -> bool:
+    """Whether KVM may run guests here. A KVM that lends the PMU to guests starts none with a PMU
+    while an event of the host includes guests, so events leave them out from the start. The device
+    also exists where its module is loaded on demand; a container may lack the device."""
+    parameters = (f"{root}/sys/module/{module}/parameters" for module in ("kvm", *KVM_MODULES))
+    return (root / "dev/kvm").exists() or any(
+        read_word(f"{path}/enable_mediated_pmu") in {"Y", "y", "1"} for path in parameters
+    )
 
 
 def cpu_flags(root: Path = Path("/")) -> list[str] | None:

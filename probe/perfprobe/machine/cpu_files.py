@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perfprobe._native import lib
-from perfprobe.cpu import files
+from perfprobe.cpu import files, identity
 from perfprobe.kernel import clues
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Scope, Step, Turbo
@@ -171,6 +171,18 @@ def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
         for row in rows
         if row.online
     )
+
+
+# --- guests ---------------------------------------------------------------------------------------
+
+
+def guest_files(root: Path) -> list[CpuFiles]:
+    """Returns the part that shows whether a guest of KVM may run: each VM and virtual CPU is an
+    open file that its module counts. There is no part where KVM is no module."""
+    counter = Counter("kvm_users", "open files of KVM", "1", "/sys/module", "gauge")
+    paths = [f"module/{module}/refcnt" for module in identity.KVM_MODULES]
+    existing = [f"../../../../{path}" for path in paths if (root / "sys" / path).exists()]
+    return [CpuFiles(root, [counter], existing[:1], "package")] if existing else []
 
 
 # --- thermal interrupts ---------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
     itself, not below a sysroot."""
     parts = idle.open_traced(rows) if root == Path("/") else []
     parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
-    return [*parts, *cpu_files.throttle_files(root, rows)]
+    return [*parts, *cpu_files.throttle_files(root, rows), *cpu_files.guest_files(root)]
 
 
 @dataclass(frozen=True, slots=True)

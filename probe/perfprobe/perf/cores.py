@@ -169,7 +169,7 @@ def smt_methods(keys: set[str]) -> list[str]:
 # --- opening them ---------------------------------------------------------------------------------
 
 ESSENTIAL_KEYS = ("ref", "cycles")
-HOST_ONLY = Trouble("only the host's own time is counted: guests have the PMU while they run")
+HOST_ONLY = Trouble("only the host's own time is counted, so that guests with a PMU can start")
 
 
 def open_parts(

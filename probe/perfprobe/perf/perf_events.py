@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import resource
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
+from perfprobe.cpu.identity import may_run_guests
 from perfprobe.errors import check_result
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
@@ -208,30 +207,6 @@ def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
     return Trouble(why, "sysctl kernel.nmi_watchdog=0")
 
 
-_MEDIATED = re.compile(
-    r"^[^#\n]*\bkvm(?:_intel|_amd)?(?:\.|\b[^#\n]*\s)enable_mediated_pmu=[Yy1]", re.MULTILINE
-)
-"""The parameter on the kernel's command line, or as an option in a file of modprobe."""
-
-
-@lru_cache
-def is_pmu_mediated(root: Path) -> bool:
-    """Whether KVM lends the PMU to guests as a whole, or will when its module is loaded. It then
-    starts no guest with a PMU while an event of the host includes guests. The existence of /dev/kvm
-    does not decide: nearly every machine has it, and a KVM that does not lend the PMU is not
-    disturbed by such events. Without guests' cycles, halts would be unknown."""
-    names, yes = ("kvm", "kvm_intel", "kvm_amd"), {"Y", "y", "1"}
-    modules = root / "sys/module"
-    values = {files.read_word(f"{modules / name}/parameters/enable_mediated_pmu") for name in names}
-    if any((modules / name).exists() for name in names[1:]):
-        return not values.isdisjoint(yes)
-    texts = [files.read_text(f"{root}/proc/cmdline") or ""]
-    with suppress(OSError):
-        texts += [files.read_text(str(path)) or ""
-                  for path in sorted((root / "etc/modprobe.d").glob("*.conf"))]  # fmt: skip
-    return any(_MEDIATED.search(text) for text in texts)
-
-
 # --- opening groups -------------------------------------------------------------------------------
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
@@ -279,7 +254,7 @@ class OpenedEvents:
     group: Group | None = None
     """The open group; None if no event could be opened."""
     host_only: bool = False
-    """Whether guests are excluded, because they own the PMU while they run."""
+    """Whether guests are excluded."""
 
 
 def open_events(
@@ -367,7 +342,7 @@ def open_group(
 def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
     """Returns why this event cannot be opened alone on this CPU; None if it can."""
     try:
-        fd = kernel.open(event, cpu, LEADER, host_only=is_pmu_mediated(root))
+        fd = kernel.open(event, cpu, LEADER, host_only=may_run_guests(root))
     except OSError as error:
         return open_trouble(error, root)
     with suppress(OSError):
@@ -389,7 +364,7 @@ class _Attempt:
     def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
         self.events: list[Event] = []
         self.refused: dict[str, Trouble] = {}
-        self.host_only = is_pmu_mediated(root)
+        self.host_only = may_run_guests(root)
         self.unfit = False
         """The group would not fit even if all counters were free; then all events are refused."""
         self._kernel, self._cpu, self._wanted, self.root = kernel, cpu, wanted, root

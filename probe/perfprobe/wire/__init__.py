@@ -133,6 +133,7 @@ are words for people.
 | power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
 | uncore_hz, uncore_max_hz | package | gauge | Hz | clock of mesh and L3, and its highest |
 | temperature_c | package | gauge | °C | temperature |
+| kvm_users | package | gauge | 1 | open files of KVM; 0 while no guest of KVM runs |
 | ceiling_hz, e_ceiling_hz | package | gauge | Hz | highest clock of P and E cores now |
 | turbo_disabled | package | gauge | 1 | 1: firmware has switched turbo off |
 | pstate_limit | package | gauge | 1 | fastest P-state that firmware allows now (AMD) |

@@ -196,18 +196,24 @@ def test_scaled_counts_prove_no_halt(
     assert ("halts" in {check.key for check in answer.checks}) == (running == 1)
 
 
-def test_time_of_guests_is_not_a_halt() -> None:
-    """The host's own counters stop while a guest runs."""
+@pytest.mark.parametrize(
+    ("events", "users", "is_halt"),
+    [("all", None, True), ("host only", None, False), ("host only", 3, False),
+     ("host only", 0, True)],
+)  # fmt: skip
+def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: bool) -> None:
+    """The host's own counters stop while a guest runs. `users`: open files of KVM."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
     guests = [wire.Missing("guests", "only the host's own time is counted")]
     rates: dict[str, Any] = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
-    for missing, spans in (([], [(3, None)]), (guests, [])):
-        walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL], missing=missing)
-        walk.go(3, ref=TSC, cycles=3e9, **rates)
-        assert losing(walk, 0.5).spans() == spans
-        walk.go(2, ref=0, cycles=0)
-        suspect = walk.session.take_interval().suspect
-        assert bool(suspect) is (missing == [])
+    gauges = [] if users is None else [Counter("kvm_users", "kvm", "1", "made", "gauge")]
+    missing = guests if events == "host only" else []
+    walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL], package=gauges, missing=missing)
+    walk.go(3, ref=TSC, cycles=3e9, kvm_users=users or 0, **rates)
+    assert losing(walk, 0.5).spans() == [(3, None)] * is_halt
+    walk.go(2, ref=0, cycles=0)
+    suspect = walk.session.take_interval().suspect
+    assert bool(suspect) is is_halt
 
 
 def test_no_halt_is_negative() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import trees
@@ -51,3 +52,14 @@ def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
     trees.put(tmp_path, f"{trees.CPU}/cpu1/{AT}/core_throttle_count", "3\n")
     (core,) = cpu_files.throttle_files(tmp_path, topology.read(tmp_path))
     assert [c.key for c in core.counters] == ["core_throttles"]
+
+
+def test_the_open_files_of_kvm_are_read_for_each_package(tmp_path: Path) -> None:
+    machine(tmp_path)
+    assert cpu_files.guest_files(tmp_path) == []
+    trees.put(tmp_path, "sys/module/kvm_amd/refcnt", "12\n")
+    (part,) = cpu_files.guest_files(tmp_path)
+    assert (part.scope, [c.key for c in part.counters]) == ("package", ["kvm_users"])
+    (slot,) = part.open(0)
+    assert os.pread(slot.fd, 64, 0) == b"12\n"
+    part.close()
