@@ -151,8 +151,15 @@ class Moment:
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign_run(lowers), any(self._online[row] for row in unit.rows),
             self._texts(unit) if unit.is_pair else {},
-            util < MIN_AWAKE_UTIL, chosen, self._clock,
+            util < MIN_AWAKE_UTIL, chosen, self._clock, self._waiting_tasks(unit),
         )  # fmt: skip
+
+    def _waiting_tasks(self, unit: Unit) -> float:
+        snapshot = self._interval.snapshot
+        if snapshot.waits is None:
+            return nan
+        waits = [task.wait for cpu in unit.cpus for task in snapshot.activity_on(str(cpu))]
+        return sum(wait for wait in waits if not isnan(wait))
 
     def _account_of_cpu(self, row: int) -> tuple[float, float, float]:
         """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
@@ -236,6 +243,8 @@ SCALE_WIDTH = 7
 """Width of a scale to the left of a chart, with its margin, in cells."""
 DIM_SHARE = 0.05
 """Shares below this are drawn dim."""
+MIN_QUEUE, LONG_QUEUE = 0.05, 0.5
+"""Mean numbers of waiting tasks from which a title names them, and from which they are red."""
 SELECTION_BAR = "▌"
 """Marks the selected chart."""
 
@@ -271,6 +280,8 @@ class UnitValues:
     """Whether the unit is not busy enough for its clock and IPC to be meaningful."""
     is_chosen: bool = False
     clock: ClockUnit = GHZ
+    waiting_tasks: float = nan
+    """Mean number of tasks that waited for the unit's CPUs."""
 
 
 _LEGEND: Mapping[str, Run] = {
@@ -300,6 +311,15 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     left += [("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright"), (" %", "dim")]
     pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
     least = 2 + width(task_runs(values.tasks[:1], size // 3))
+    if values.waiting_tasks >= MIN_QUEUE:
+        style = "alarm" if values.waiting_tasks >= LONG_QUEUE else "text"
+        queue: list[Run] = [
+            ("  ", "text"), (theme.USER if colour else "▒", "queue"), (" queue ", "dim"),
+            (f"{values.waiting_tasks:.1f}", style),
+        ]  # fmt: skip
+        # On a narrow screen the queue replaces shares that the chart shows, too.
+        fits = size - width(left) - sum(map(width, pieces)) - width(queue) >= least
+        pieces.insert(len(pieces) if fits else 0, queue)
     room = size - width(left) - sum(map(width, pieces))
     while pieces and room < least:
         room += width(pieces.pop())
@@ -403,12 +423,14 @@ def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[
     return [(name, key), value]
 
 
-def scale_marks(rows: int) -> list[str]:
-    """Returns the marks of a scale of shares, for the lines to the left of a chart."""
+def scale_marks(rows: int, queue_rows: int = 0) -> list[str]:
+    """Returns the marks of a scale of shares, for the lines to the left of a chart, below those of
+    the lines of waiting tasks."""
     marks = [""] * rows
     marks[-1], marks[0] = "0", "100"
-    if rows >= 6:
+    if rows >= 5:
         marks[rows // 2] = "50"
+    marks = [*(f"+{task}" for task in range(queue_rows, 0, -1)), *marks]
     return [f"{mark:>{SCALE_WIDTH - 2}}" for mark in marks]
 
 

@@ -310,7 +310,8 @@ def _titled_lines(
     lines = [
         chart_numbers.title_runs(values, plan.block + plan.columns, colour=look == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
-          for mark, area in zip(chart_numbers.scale_marks(plan.area_rows), charts.area,
+          for mark, area in zip(chart_numbers.scale_marks(plan.area_rows, plan.queue_rows),
+                                lanes.queue(unit, plan.queue_rows, look) + charts.area,
                                 strict=True)),
     ]  # fmt: skip
     if not plan.lane_rows:
@@ -407,6 +408,8 @@ _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 _MIN_HEIGHT_FOR_TIMES."""
 _LANE_ROWS = (10, 4), (4, 2), (2, 1)
 """(rows, lane rows): of at least `rows` lines, the lane of tasks takes `lane rows`."""
+_QUEUE_ROWS = (10, 2), (4, 1), (2, 0)
+"""(rows, queue rows): of at least `rows` lines, waiting tasks take `queue rows`."""
 _GROWTH_HEIGHT = 42
 """Number of lines beyond which charts grow with the screen."""
 _GROWTH_SHARE = 0.75
@@ -438,11 +441,13 @@ class Plan:
     """Number of lines left for the panels."""
     lane_rows: int = 0
     """Lines of the lane of tasks below each chart of states or of CPU time."""
+    queue_rows: int = 0
+    """Lines of the waiting tasks above each chart of CPU time."""
 
     @property
     def area_rows(self) -> int:
         """Lines of each chart of states or of CPU time."""
-        return self.rows - self.lane_rows
+        return self.rows - self.lane_rows - self.queue_rows
 
     @property
     def has_sums(self) -> bool:
@@ -520,7 +525,9 @@ def _possible_plans(
         used += (charts if axes else 1) + times + blank
         lanes = next(lane_rows for min_rows, lane_rows in _LANE_ROWS if rows >= min_rows)
         lanes -= counted and (rows - lanes) % 2
+        queue = 0 if beside else next(lines for min_rows, lines in _QUEUE_ROWS if rows >= min_rows)
+        lanes -= queue if lanes > 1 else 0
         yield Plan(
             width, counted, charts, kind, rows, gap, axes, times, blank, headings, height - used,
-            lanes,
+            lanes, queue,
         )  # fmt: skip

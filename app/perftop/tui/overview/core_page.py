@@ -33,7 +33,7 @@ from perftop.session.values import (
 )
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.charts import ChartedView, Charts
-from perftop.tui.overview.task_lanes import LaneTask, TaskLanes
+from perftop.tui.overview.task_lanes import WAIT_SIGN, LaneTask, TaskLanes
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
     NUMBER_KEYS,
@@ -60,9 +60,8 @@ MIN_WAIT = 0.1
 """Minimum share of the time of a cell for which a task waited that is shown."""
 MIN_UNSEEN = 0.2
 """Minimum share of the time of a cell of which no task is known that is shown."""
-_WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
-    (theme.LEVELS[8], "task0"), (" runs ", "dim"), (_WAIT_SIGN, "over"), (" waits ", "dim"),
+    (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),
 ]  # fmt: skip
 
 
@@ -419,7 +418,7 @@ def _when(task: LaneTask, cells: int, look: Look) -> list[Run]:
         if isnan(share):
             runs.append((" ", "text"))
         elif wait >= MIN_WAIT and wait > share:
-            runs.append(("w" if look == "ascii" else _WAIT_SIGN, "over"))
+            runs.append(("w" if look == "ascii" else WAIT_SIGN, "over"))
         elif share >= (MIN_UNSEEN if is_unseen else 1 / 16):
             level = theme.LEVELS[max(1, min(8, round(8 * share)))]
             runs.append((charts.UNSEEN, "dim/rule") if is_unseen else (level, _style(task)))

@@ -35,6 +35,8 @@ MIN_WIDTH_FOR_SUMS = 140
 MIN_SUM_S = 0.05
 """Minimum sum that has a line of its own, in seconds."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
+WAIT_SIGN = "▒"
+"""Sign of waiting where there is no colour, and in the rows of tasks."""
 _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TAKERS, NAMED_TAKERS + 1
 
 
@@ -74,6 +76,8 @@ class TaskLanes:
         self._by_record: Floats = np.zeros((len(units), 1, TAKERS))
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
         without a record."""
+        self._waiting: Floats = np.zeros((len(units), 1))
+        """Mean number of waiting tasks, by unit and record, with the same dummy."""
         self._read_ns = 0, 0
         """Raw times of the start and the end of the span whose records were read."""
         self._names: list[str] = [""] * NAMED_TAKERS
@@ -83,12 +87,12 @@ class TaskLanes:
         self._scale = self._column_s = np.zeros((len(units), 0))
         """By unit and column: the factor that fits the tasks to the busy time, and the seconds of
         CPU time within the range."""
-        self._lanes: dict[tuple[int, Look], list[list[list[Run]]]] = {}
+        self._drawn: dict[tuple[object, ...], list[list[Run]]] = {}
+        """Lines drawn since the last read, by what they show, unit, rows and look."""
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
         self.basis: object = None
         """The axis and the range that were read last."""
-        self._sum_lines: dict[tuple[int, int, Look], list[list[Run]]] = {}
 
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
@@ -97,8 +101,7 @@ class TaskLanes:
         self.basis = axis, range_ns
         if self._read_records(axis.start_ns, axis.now_ns):
             self._add_up()
-        self._lanes.clear()
-        self._sum_lines.clear()
+        self._drawn.clear()
         columns = axis.columns
         ends_ns = axis.end_ns - axis.bin_ns * np.arange(columns - 1, -1, -1.0)
         times_ns = self._times_ns
@@ -160,10 +163,12 @@ class TaskLanes:
         self._choose_names()
         place = {name: i for i, name in enumerate(self._names) if name}
         self._by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
+        self._waiting = np.zeros(self._by_record.shape[:2])
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
-                for (_, comm, share), *_ in tasks:
+                for (_, comm, share), wait, _ in tasks:
                     self._by_record[unit, record, place.get(comm, _OTHERS_INDEX)] += share
+                    self._waiting[unit, record] += 0.0 if isnan(wait) else wait
         self._by_record /= self._cpu_counts[..., None]
 
     def _choose_names(self) -> None:
@@ -181,13 +186,25 @@ class TaskLanes:
     def lane(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
         the task fills enough cells."""
-        if (rows, look) not in self._lanes:
+        if ("lane", unit, rows, look) not in self._drawn:
             lanes = draw_to_lines(charts.takers, self._shares, rows, look)
             with_names = self._name_line if look == "colour" else self._letter_line
-            for lines in lanes:
+            for i, lines in enumerate(lanes):
                 lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
-            self._lanes[rows, look] = lanes
-        return self._lanes[rows, look][unit]
+                self._drawn["lane", i, rows, look] = lines
+        return self._drawn["lane", unit, rows, look]
+
+    def queue(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+        """Returns the tasks that waited for a CPU, in `rows` lines above its chart: each line is
+        one task."""
+        key = "queue", unit, rows, look
+        if key not in self._drawn:
+            waiting = self._waiting[unit, self._record_of_column]
+            signs = theme.LEVELS if look == "colour" else " " * 5 + WAIT_SIGN * 4
+            eighths = np.rint(8 * waiting) - 8 * np.arange(rows - 1, -1, -1)[:, None]
+            levels = eighths.clip(0, 8).astype(int).tolist()
+            self._drawn[key] = [[("".join(signs[n] for n in line), "queue")] for line in levels]
+        return self._drawn[key]
 
     def _name_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run with the name of its task, if the name fits and all cells are full."""
@@ -209,12 +226,8 @@ class TaskLanes:
     def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the seconds of each task on a CPU, the longest first, in `rows` lines, at least
         three, of SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
-        key = unit, rows, look
-        if key not in self._sum_lines:
-            self._sum_lines[key] = self._total_lines(unit, rows, look)
-        return self._sum_lines[key]
-
-    def _total_lines(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+        if (drawn := self._drawn.get(("sums", unit, rows, look))) is not None:
+            return drawn
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
         order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= MIN_SUM_S),
@@ -244,7 +257,9 @@ class TaskLanes:
         idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
         lines += [[]] * (rows - len(lines))
-        return [merge_runs(line, SUMS_WIDTH) for line in lines]
+        drawn = [merge_runs(line, SUMS_WIDTH) for line in lines]
+        self._drawn["sums", unit, rows, look] = drawn
+        return drawn
 
     def window_s(self, unit: int) -> float:
         """Returns the seconds to which the sums of a unit add up."""

@@ -19,7 +19,7 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory
-from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, units
+from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, UnitValues, title_runs, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
 from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.shared.choice import Choice
@@ -120,6 +120,32 @@ def lines(of: Plan) -> int:
     each = of.rows + (of.kind == "titled")
     axes = (of.charts if of.axes else 1) + of.times
     return of.headings + of.charts * each + (of.charts - 1) * of.gap + axes
+
+
+@pytest.mark.parametrize(("height", "rows", "queue"), [(41, 10, 2), (19, 5, 1)])
+def test_waiting_tasks_have_lines_above_the_charts_of_a_guest(
+    height: int, rows: int, queue: int
+) -> None:
+    plan = chart_plan(2, height, 160, packages=1, counted=False)
+    assert plan is not None
+    assert (plan.rows, plan.queue_rows) == (rows, queue)
+    assert plan.area_rows + plan.lane_rows + plan.queue_rows == rows
+    assert plan.area_rows > max(plan.lane_rows, plan.queue_rows)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "size", "place"), [(0.9, 80, 15), (0.9, 160, 60), (0.04, 80, 0)]
+)
+def test_a_title_names_the_queue_before_shares_that_do_not_fit(
+    waiting: float, size: int, place: int
+) -> None:
+    shares = {"busy": 0.85, "user": 0.7, "kernel": 0.15, "steal": 0.0, "idle": 0.15}
+    values = UnitValues("CPU 0", "", shares, tasks=["cc1plus 4000 42"], waiting_tasks=waiting)
+    text = strips.text(title_runs(values, size, colour=True))
+    assert ("queue 0.9" in text) == (place > 0)
+    assert text.find("queue") >= place - 1
+    assert "cc1plus 4000 42" in text
+    assert len(text) <= size
 
 
 # --- drawing

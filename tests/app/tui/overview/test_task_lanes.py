@@ -56,3 +56,27 @@ def test_a_lane_shows_its_task_by_colour_and_letter() -> None:
     assert ("hogZ", "ground/task0") in lanes.lane(1, 2, "colour")[-1]
     assert strips.text(lanes.lane(1, 2, "ascii")[-1]).startswith("a=hogZ aaa")
     assert strips.text(lanes.lane(0, 2, "ascii")[-1]).strip() == ""
+
+
+def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
+    """Two tasks share CPU 1, so one of them always waits; from 20 s on, three tasks do."""
+    machine = guest()
+    session = Session(machine.hello, History(machine.hello))
+    for seq in range(401):
+        count = 2 if seq <= 200 else 3
+        hogs = [[pid, "hog", 1 / count] for pid in range(count)]
+        waits = [[1 - 1 / count, 100.0]] * count
+        records = {"tasks": {"1": hogs[0]}, "others": {"1": hogs}, "waits": {"1": waits}}
+        session.apply(machine.frame(seq, records={} if seq % 10 else records))
+    places = Places(session, None)
+    lanes = TaskLanes(session, units(places, range(len(places.places)), counted=False))
+    axis = Axis(session.now_ns, S // 2, 80, session.now_ns)
+    lanes.read(axis, np.array([[0.0], [1.0]]).repeat(80, axis=1))
+    second, first = (strips.text(line) for line in lanes.queue(1, 2, "colour"))
+    assert first == "█" * 80
+    assert second[:38].strip() == ""
+    assert second[42:] == "█" * 38
+    assert [strips.text(line).strip() for line in lanes.queue(0, 2, "colour")] == ["", ""]
+    second, first = (strips.text(line) for line in lanes.queue(1, 2, "shapes"))
+    assert first == "▒" * 80
+    assert second[42:] == "▒" * 38
