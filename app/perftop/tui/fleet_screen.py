@@ -20,7 +20,7 @@ from perftop.session.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, Machine
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import views
+from perftop.tui.fleet import views, words
 from perftop.tui.fleet.page import NUMBERS, grid_of, half_widths, page
 from perftop.tui.fleet.words import FleetState
 from perftop.tui.frame.key_line import Piece, key_at, key_pieces
@@ -115,7 +115,7 @@ class FleetPage(PageWidget, can_focus=True):
         state.width, state.height = width, height
         self._fill(state)
         state.theme = self.app.current_theme.name
-        state.machines = self._ordered_rows(state)
+        state.machines = self._ordered_machines(state)
         if not self._selects or all(
             machine.name != state.selected_name for machine in state.machines
         ):
@@ -123,6 +123,7 @@ class FleetPage(PageWidget, can_focus=True):
                 iter(state.machines), None
             )
             state.selected_name = first.name if first is not None else ""
+        state.rows = words.rows(state) if state.view == "rows" else [(m,) for m in state.machines]
         if not self._has_drawn and state.fleet.machines:
             self._has_drawn = True
             state.view = (
@@ -132,12 +133,14 @@ class FleetPage(PageWidget, can_focus=True):
             )
         state.click_targets.clear()
         view = _VIEW_KEYS.get(state.view, state.view)
+        is_folded = any(len(row) > 1 for row in state.rows)
+        hints = (*_HINTS, "fold") if is_folded or not state.are_alike_folded else _HINTS
         self.key_pieces = key_pieces(
-            view, _HINTS, state.captions, _LABELS, width, urgent=MIN_HINTS, views=_VIEWS
+            view, hints, state.captions, _LABELS, width, urgent=MIN_HINTS, views=_VIEWS
         )
         return [*page(state), ([(piece.text, piece.style) for piece in self.key_pieces], "calm")]
 
-    def _ordered_rows(self, state: FleetState) -> list[Machine]:
+    def _ordered_machines(self, state: FleetState) -> list[Machine]:
         """Returns the machines in order. Rows move only every SORT_PERIOD_S, when the order or the
         filter changes, or when a machine begins or ceases to answer."""
         rows = state.fleet.rows(state.choice, state.now)
@@ -153,13 +156,13 @@ class FleetPage(PageWidget, can_focus=True):
 
     @property
     def index(self) -> int:
-        """Index of the selected machine in the rows; 0 if it has none."""
-        names = [machine.name for machine in self.state.machines]
+        """Index of the row of the selected machine; 0 if it has none."""
+        names = [row[0].name for row in self.state.rows]
         return names.index(self.state.selected_name) if self.state.selected_name in names else 0
 
     def select_row(self, index: int) -> None:
-        if rows := self.state.machines:
-            self.select(rows[max(0, min(len(rows) - 1, index))].name)
+        if rows := self.state.rows:
+            self.select(rows[max(0, min(len(rows) - 1, index))][0].name)
 
 
 class FleetScreen(DirectScreen):
@@ -200,16 +203,21 @@ class FleetScreen(DirectScreen):
         self.action_move(by * PAGE_ROWS)
 
     def action_end(self, by: int) -> None:
-        self.page.select_row(len(self.page.state.machines) if by > 0 else 0)
+        self.page.select_row(len(self.page.state.rows) if by > 0 else 0)
 
     def action_episode(self, by: int) -> None:
         """Selects the next (`by` = 1) or previous (-1) machine on which a harmful episode runs."""
-        rows, index = self.page.state.machines, self.page.index
+        rows, index = self.page.state.rows, self.page.index
         for step in range(1, len(rows) + 1):
             i = (index + by * step) % len(rows)
-            if any(episode.is_wrong for episode in rows[i].running):
+            if any(episode.is_wrong for episode in rows[i][0].running):
                 self.page.select_row(i)
                 return
+
+    def action_fold(self) -> None:
+        """Gives each machine its own row, or lets machines alike share one again."""
+        self.page.state.are_alike_folded = not self.page.state.are_alike_folded
+        self.page.update()
 
     def action_sort(self, by: int) -> None:
         self._order(ORDERS[(ORDERS.index(self.page.state.choice.order) + by) % len(ORDERS)])

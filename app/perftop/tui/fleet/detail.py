@@ -7,7 +7,7 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.text import time_of_day
+from perftop.base.text import count_noun, time_of_day
 from perftop.draw import cells as braille
 from perftop.draw import theme
 from perftop.draw.cells import smt
@@ -47,7 +47,7 @@ def right_side(state: FleetState, height: int, width: int) -> list[Line]:
 def below_ceiling(state: FleetState, width: int) -> list[Line]:
     """Returns a chart of the number of machines below their ceiling over the last half hour."""
     cells = width - 5
-    counts = state.fleet.below_ceiling_counts(cells, state.now, SPAN_S)
+    counts = state.matching.below_ceiling_counts(cells, state.now, SPAN_S)
     top, last_count = max(5.0, *counts), int(counts[-1])
     count_now: list[Run] = [("now ", "dim"), (str(last_count), "alarm" if last_count else "text")]
     lines = [plain_line(*spread([("machines below ceiling", "dim")], count_now, width))]
@@ -56,7 +56,7 @@ def below_ceiling(state: FleetState, width: int) -> list[Line]:
         runs: list[Run] = [(f"{label:>4} ", "faint")]
         for count in counts:
             eighths = round(8 * CHART_LINES * count / top) - 8 * (CHART_LINES - 1 - y)
-            is_many = count >= max(3, MIN_SHARE_OF_MACHINES * len(state.fleet.machines))
+            is_many = count >= max(3, MIN_SHARE_OF_MACHINES * len(state.machines))
             style = ("loss-3" if eighths > 8 else "alarm") if is_many else "kernel-5"
             runs.append((theme.LEVELS[max(0, min(8, eighths))], style))
         lines.append(plain_line(*runs))
@@ -66,8 +66,10 @@ def below_ceiling(state: FleetState, width: int) -> list[Line]:
 def ended_episodes(state: FleetState, max_episodes: int, width: int, *, brief: bool) -> list[Line]:
     """Returns a title, and lines with episodes of all machines, the newest first. `brief`: without
     evidence."""
-    title = spread([("episodes of all machines", "dim")], [("length", "dim")], width)
-    episodes = state.fleet.newest_episodes(max_episodes)
+    fleet, count = state.matching, len(state.machines)
+    whose = "all machines" if fleet is state.fleet else count_noun(count, "machine")
+    title = spread([(f"episodes of {whose}", "dim")], [("length", "dim")], width)
+    episodes = fleet.newest_episodes(max_episodes)
     lines = [plain_line(*_episode(state, episode, width, brief=brief)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
 
@@ -75,7 +77,7 @@ def ended_episodes(state: FleetState, max_episodes: int, width: int, *, brief: b
 def _episode(state: FleetState, episode: SharedEpisode, width: int, *, brief: bool) -> list[Run]:
     style = "text" if episode.end is None else "faint"
     length = words.span_text((state.now if episode.end is None else episode.end) - episode.start)
-    name = words.place_text(episode, len(state.fleet.machines))
+    name = words.place_text(episode, len(state.matching.machines))
     room = width - 11 - len(length) - 1
     if brief:
         name_width = min(max(len(name), 7), room - 4)

@@ -12,7 +12,7 @@ from perftop.draw.strips import BLANK, Line, Piece, fit_line, safe_cells, spread
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.fleet import detail, views, words
-from perftop.tui.fleet.words import FleetState, plain_line
+from perftop.tui.fleet.words import FleetState, Row, plain_line
 
 MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
 """Minimum width of a screen that has a right side, and the minimum width of that side, in cells."""
@@ -195,19 +195,19 @@ def half_widths(state: FleetState) -> tuple[int, int]:
     return state.width - (right + 4 if right else 1), right
 
 
-def _visible_machines(state: FleetState, body: int) -> tuple[Sequence[Machine], Sequence[Machine]]:
-    """Returns the visible machines, scrolled so that the selected one is among them, and the hidden
+def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[Row], Sequence[Machine]]:
+    """Returns the visible rows, scrolled so that the selected one is among them, and the hidden
     machines."""
-    room, rows = body - 2, state.machines
+    room, rows = body - 2, state.rows
     if len(rows) <= room + 1:
         state.top = 0
         return rows, ()
-    names = [machine.name for machine in rows]
-    index = names.index(state.selected_name) if state.selected_name in names else 0
-    state.top = max(0, min(state.top, index, len(names) - room))
+    index = next((i for i, (m, *_) in enumerate(rows) if m.name == state.selected_name), 0)
+    state.top = max(0, min(state.top, index, len(rows) - room))
     state.top = max(state.top, index - room + 1)
     end = state.top + room
-    return rows[state.top : end], [*rows[: state.top], *rows[end:]]
+    hidden_rows = (*rows[: state.top], *rows[end:])
+    return rows[state.top : end], [machine for row in hidden_rows for machine in row]
 
 
 def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
@@ -217,18 +217,22 @@ def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
     table = views.table(state, left)
     lines: list[Line] = [views.headings(state, table)]
     state.click_targets[first] = ""
-    visible, hidden_machines = _visible_machines(state, body)
-    for machine in visible:
-        state.click_targets[first + len(lines)] = machine.name
-        lines.append(views.row(state, table, machine))
+    racks_ = views.rack_lines(state, left)
+    if len(racks_) > max(body // 4, body - len(state.rows) - 2):
+        racks_ = []
+    visible, hidden_machines = _visible_rows(state, body - len(racks_))
+    for row in visible:
+        state.click_targets[first + len(lines)] = row[0].name
+        lines.append(views.row(state, table, *row))
     if hidden_machines:
         lines.append(views.out_of_sight(state, hidden_machines, left))
-    elif state.machines and body - len(lines) > MIN_CHART:
+    elif state.machines and body > len(lines) + len(racks_):
         order = f" Order: {state.choice.order}, no answer first; rows move every 10 s or on a key"
         lines.append(plain_line((fit(order, left), "dim")))
     elif not state.machines:
         text = " no machine matches the filter" if state.choice.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
+    lines += racks_
     room = body - len(lines)
     if state.selected is not None and room >= MIN_CHART:
         chart_height = min(room - 2, MAX_CHART)
@@ -269,8 +273,8 @@ def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
 
 def _time_lines(state: FleetState, body: int, first: int) -> list[Line]:
     lines = views.time_heads(state)
-    visible, hidden_machines = _visible_machines(state, body - 1)
-    for machine in visible:
+    visible, hidden_machines = _visible_rows(state, body - 1)
+    for (machine,) in visible:
         state.click_targets[first + len(lines)] = machine.name
         lines.append(views.time_row(state, machine))
     if hidden_machines:

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
 
+import numpy as np
+
 from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
 from perftop.draw.cells import full_cell
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
-from perftop.draw.strips import BLANK, Line, safe_cells, spread
+from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread
 from perftop.session.fleet import ORDERS, natural_key, racks
 from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, PAST_S, Machine, mean_numbers
 from perftop.tui.fleet import words
@@ -29,7 +31,7 @@ from perftop.tui.fleet.words import (
     unit_name,
 )
 
-NAME_WIDTHS = 7, 24
+NAME_WIDTHS = 9, 24
 """Minimum and maximum width of a machine's name, in cells."""
 OLD_S = 3.0
 """Age of numbers, in seconds, in addition to two intervals of the source, beyond which the age is
@@ -76,7 +78,10 @@ def order_at(table: Table, x: int) -> str:
     return column.key if column is not None and column.key in ORDERS else ""
 
 
-def row(state: FleetState, table: Table, machine: Machine) -> Line:
+def row(state: FleetState, table: Table, machine: Machine, *alike: Machine) -> Line:
+    """Returns the row of a machine, or the row that it shares with machines like it."""
+    if alike:
+        return _alike_row(table, (machine, *alike)), "calm"
     is_chosen = machine.name == state.selected_name
     sign, name, *other_columns = table
     marks: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine)]
@@ -92,6 +97,31 @@ def row(state: FleetState, table: Table, machine: Machine) -> Line:
         room = columns.total_width(other_columns) - len(wait_text)
         runs += [(wait_text, "alarm"), (fit(text, max(0, room)), "dim")]
     return runs, "chosen" if is_chosen else "calm"
+
+
+def _alike_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
+    """Returns the row of machines with the same sentence: their means, their names, and how much
+    they lose."""
+    means = mean_numbers([machine.numbers for machine in machines])
+    losses = [v for machine in machines if isfinite(v := machine.numbers["lost"])]
+    ends = dict.fromkeys(f"{100 * end(losses):.0f}" for end in (min, max)) if losses else ()
+    loss_text = f", {' to '.join(ends)} % lost" if ends else ""
+    names = " ".join(machine.name for machine in machines)
+    cells: list[Cell] = []
+    for column in table:
+        match column.key:
+            case "sign":
+                cells.append([(" ", "text"), (words.worst_sign(machines[0])[0], "dim")])
+            case "name":
+                cells.append((f"+{len(machines)} alike", "text"))
+            case "cause":
+                names = fit(safe_cells(names), min(len(names), column.room - len(loss_text) - 7))
+                cells.append((f"alike: {names}{loss_text}", "dim"))
+            case "lost" | "busy" | "clock_hz":
+                cells.append((amount_text(column.key, means[column.key]), "dim"))
+            case _:
+                cells.append(("", "text"))
+    return columns.columns_line(table, cells)
 
 
 def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
@@ -153,8 +183,41 @@ def _small_bar(state: FleetState, machine: Machine) -> Run:
     return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
 
 
+def rack_lines(state: FleetState, width: int) -> list[Line]:
+    """Returns the machines as cells, a line for each rack with its worst machine first, below a
+    blank line and a title; none if there is only one rack."""
+    by_rack = racks(state.machines)
+    if len(by_rack) < 2:
+        return []
+    inks, top = theme.letter_styles(state.theme), words.ramp_top(state, "lost")
+    title = f"{len(state.machines)} machines by rack"
+    lines = [
+        BLANK,
+        plain_line((" ", "text"), *panel_title(title, "lost %, worst first", width - 2)),
+    ]
+    name_width = max(map(len, by_rack))
+    for rack, machines in by_rack.items():
+        worst_first = sorted(machines, key=lambda m: (m.answers, -np.nan_to_num(m.numbers["lost"])))
+        runs: list[Run] = [(f" {safe_cells(rack):<{name_width}}", "text"),
+                           (f"{len(machines):>4}  ", "dim")]  # fmt: skip
+        count = (width - name_width - 12) // (RACK_CELL + 1)
+        for machine in worst_first[:count]:
+            value = machine.numbers["lost"]
+            text, style = words.worst_sign(machine) if not machine.answers else (
+                (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
+                inks[max(0, words.heat_step(value, "lost", top))],
+            )  # fmt: skip
+            runs += [(f"{text:^{RACK_CELL}}", style), (" ", "text")]
+        if len(machines) > count:
+            runs.append((f"+{len(machines) - count}", "dim"))
+        lines.append(plain_line(*runs))
+    return lines
+
+
 # --- the heat map
 
+RACK_CELL = 4
+"""Width of a machine's cell below the table, in cells."""
 SIZES = (6, 4, 3, 2, 1)
 """Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
 numbers."""

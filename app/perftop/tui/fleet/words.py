@@ -33,6 +33,12 @@ _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 
 
+MAX_ALIKE = 5
+"""Maximum number of machines with the same sentence that have a row each."""
+Row = tuple[Machine, ...]
+"""A machine, or several machines alike."""
+
+
 @dataclass(slots=True)
 class FleetState:
     """The state from which one screen of the fleet is drawn."""
@@ -45,9 +51,13 @@ class FleetState:
     choice: RowChoice = field(default_factory=RowChoice)
     machines: Sequence[Machine] = ()
     """The machines that match the filter, in display order."""
+    rows: Sequence[Row] = ()
+    """The rows of these machines."""
+    are_alike_folded: bool = True
+    """Whether machines with the same sentence share a row, beyond MAX_ALIKE of them."""
     selected_name: str = ""
     top: int = 0
-    """Index of the first visible machine in `machines`."""
+    """Index of the first visible row in `rows`."""
     metric: str = "lost"
     """Key of the number that the heat map and the time view show."""
     every_s: float = 1.0
@@ -72,6 +82,11 @@ class FleetState:
     @property
     def selected(self) -> Machine | None:
         return self.fleet.machines.get(self.selected_name)
+
+    @property
+    def matching(self) -> Fleet:
+        """The machines that match the filter, as a fleet."""
+        return Fleet(self.machines) if self.choice.filter else self.fleet
 
 
 def plain_line(*runs: Run) -> Line:
@@ -132,6 +147,23 @@ def verdict(machine: Machine) -> tuple[str, float]:
     else:
         text = f"{subject} takes {share} of the time" if share else f"{subject} slows it down"
     return text, worst.start
+
+
+def rows(state: FleetState) -> list[Row]:
+    """Returns the rows of the machines. Of machines with the same cause, or that do not answer for
+    the same reason, those beyond the first MAX_ALIKE share a row if rows are ordered by loss; the
+    selected machine always has its own."""
+    groups: dict[tuple[str, str], list[Machine]] = {}
+    for machine in state.machines if state.choice.order == "lost" else ():
+        reason = "" if machine.answers else silence_text(machine, nan)
+        if (key := machine.cause if machine.answers else ("silent", reason)) != ("", ""):
+            groups.setdefault(key, []).append(machine)
+    alike: dict[str, Row] = {}
+    for machines in groups.values() if state.are_alike_folded else ():
+        folded = tuple(m for m in machines[MAX_ALIKE:] if m.name != state.selected_name)
+        alike |= dict.fromkeys((machine.name for machine in folded), folded)
+    machine_rows = ((m, alike.get(m.name, (m,))) for m in state.machines)
+    return [row for machine, row in machine_rows if row[0] is machine]
 
 
 # --- numbers

@@ -126,7 +126,7 @@ KEYS: tuple[Key, ...] = (
     Key("first", "rows", "home,g", "end(-1)", "first", "First row"),
     Key("last", "rows", "end,G", "end(1)", "last", "Last row"),
     Key("fold", "rows", "t,f5", "fold", "fold",
-        "Fold packages into single lines (overview), tasks of one name (neighbours)"),
+        "Fold packages (overview), tasks of one name (neighbours), machines alike (fleet)"),
 
     Key("heat_up", "heat", "up,k", "cell(0,-1)", "up", "One cell up"),
     Key("heat_down", "heat", "down,j", "cell(0,1)", "down", "One cell down"),
@@ -183,8 +183,8 @@ KEYS: tuple[Key, ...] = (
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
     "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode",
-    "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help", "up",
-    "down", "first", "last", "page_up", "page_down", "reverse", "back",
+    "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help",
+    "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back",
 )  # fmt: skip
 PAIR = "next_episode", "previous_episode", "narrower", "wider", "help"
 """Ids of the keys of the fleet's screen, and of the screen that compares two recordings, besides

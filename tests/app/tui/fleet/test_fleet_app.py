@@ -102,14 +102,14 @@ async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
     lines = await screen_lines(middle(), (120, 30))
     output = lines[line(lines, "more rows")]
     hidden = int(output.split()[0])
-    assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
+    alike = int(lines[line(lines, " alike")].split()[1])
+    assert hidden == 64 - alike - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
     assert hidden >= output.count("▄") > 20
 
 
 async def test_the_selected_row_is_always_visible() -> None:
     async with opened(middle(), (120, 30)) as (source, pilot):
-        for _ in range(3):
-            await pilot.press("pagedown")
+        await pilot.press("t", "pagedown", "pagedown", "pagedown")
         chosen = source.page.state.selected_name
         assert chosen == source.page.state.machines[60].name
         assert any(chosen in text for text in source.page.text())
@@ -135,6 +135,55 @@ async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
         )
         assert source.page.state.choice.order == "busy"
         assert source.page.state.machines[1].name == "node07"
+
+
+async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -> None:
+    async with opened(middle(), (160, 50), ["1"]) as (source, pilot):
+        state = source.page.state
+        limited = [m.name for m in state.machines if m.cause[1] == "power-pl1"]
+        assert len(limited) == 16
+        lines = drawn(source)
+        (alike,) = (text for text in lines if " alike" in text[:14])
+        assert alike[:14].split()[:2] == ["▼", "+11"]
+        first = line(lines, limited[0])
+        assert [text.split()[1] for text in lines[first : first + 5]] == limited[:5]
+        losses = [state.fleet.machines[name].numbers["lost"] for name in limited[5:]]
+        assert f"{100 * min(losses):.0f} to {100 * max(losses):.0f} % lost" in alike
+        await pilot.click(source.page, offset=(5, lines.index(alike)))
+        assert state.selected_name == limited[5]
+        assert any(limited[5] in text[:12] for text in drawn(source))
+        assert any("+10 alike" in text for text in drawn(source))
+        await pilot.press("t")
+        assert not any(" alike" in text[:14] for text in drawn(source))
+        await pilot.press("t", "s")
+        assert not any(" alike" in text[:14] for text in drawn(source)), "ordered by name"
+
+
+async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> None:
+    lines = await screen_lines(middle(), (160, 50), ["1"])
+    first = line(lines, "64 machines by rack")
+    racks = {
+        text.split()[0]: text.split("│")[0].split()[2:] for text in lines[first + 1 : first + 9]
+    }
+    assert [*racks] == [f"k{rack:02}" for rack in range(1, 9)]
+    fleet = middle()
+    for rack, cells in racks.items():
+        losses = [m.numbers["lost"] for m in fleet.machines.values() if m.name.startswith(rack)]
+        losses.sort(reverse=True)
+        assert cells == [f"{100 * lost:.0f}" if lost >= 0.01 else "·" for lost in losses]
+    lines = await screen_lines(small(), (160, 50))
+    assert lines[line(lines, "by rack") + 3].split()[:3] == ["node", "8", "○"]
+
+
+async def test_a_filter_also_holds_beside_the_rows() -> None:
+    async with opened(fleets.small()) as (source, pilot):
+        assert any("now 5" in text for text in drawn(source))
+        await pilot.press("slash", *"ci", "enter")
+        lines = drawn(source)
+        assert any("now 0" in text for text in lines)
+        first = line(lines, "episodes of 2 machines")
+        assert "ci-1" in lines[first + 1]
+        assert not any("node" in text for text in lines[first:])
 
 
 async def test_rows_move_at_most_every_ten_seconds() -> None:
