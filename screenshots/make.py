@@ -29,9 +29,9 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.process.link import LinkState
 from perftop.process.streams import Stream
-from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
 from perftop.session.fleet import Fleet
+from perftop.session.packing import Recorder
 from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.frame.header import Cost

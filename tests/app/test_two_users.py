@@ -22,8 +22,8 @@ from exported import counted_messages, record
 
 from perftop.base import files
 from perftop.base.errors import Failed
-from perftop.process import sockets
-from perftop.recording import episode_index
+from perftop.process import serving
+from perftop.recording import player
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
 from perftop.tui.app import PerfTopApp, Source
@@ -340,12 +340,12 @@ def test_the_cache_of_another_user_is_not_used(
     with nobody():
         os.makedirs("cache/perftop")
         os.symlink(homes, "cache/perftop/episodes")
-    episode_index.write_cache_entry(recording, episode_index.cache_name(recording), b"found")
-    assert episode_index.cached_index(recording) is None
+    player.write_cache_entry(recording, player.cache_name(recording), b"found")
+    assert player.cached_index(recording) is None
     os.unlink("cache/perftop/episodes")
     os.mkdir("cache/perftop/episodes", 0o700)
-    episode_index.write_cache_entry(recording, episode_index.cache_name(recording), b"found")
-    assert episode_index.cached_index(recording) == b"found"
+    player.write_cache_entry(recording, player.cache_name(recording), b"found")
+    assert player.cached_index(recording) == b"found"
 
 
 def test_the_theme_is_not_stored_behind_a_link(
@@ -384,7 +384,7 @@ def test_own_links_inherited_files_and_devices_are_permitted(shared: Path, tmp_p
         os.symlink("loop", "loop")
         with pytest.raises(Failed, match=r"^cannot write loop: more than 40 links on the way"):
             files.create(Path("loop"), force=True)
-        with sockets.listening_socket(Path("link/s")):
+        with serving.listening_socket(Path("link/s")):
             assert Path("mine/s").is_socket()
         assert not Path("mine/s").exists()
     for path in ("/dev/null", "/dev/full", "/dev/fd/1", "/proc/self/fd/1"):
@@ -404,14 +404,14 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
     """Runs an action of the other user right after bind."""
 
     def arrange(act: Callable[[], None]) -> None:
-        bound = sockets.start_listening
+        bound = serving.start_listening
 
         def and_then(*arguments: object) -> None:
             bound(*arguments)  # type: ignore[arg-type]
             with nobody():
                 act()
 
-        monkeypatch.setattr(sockets, "start_listening", and_then)
+        monkeypatch.setattr(serving, "start_listening", and_then)
 
     return arrange
 
@@ -445,11 +445,11 @@ def test_a_socket_that_another_user_could_replace_is_refused(
     path = shared / "at/s"
     if said is not None:
         raises = pytest.raises(Failed, match=f"^cannot listen on unix:{path}: .*{said}")
-        with raises, sockets.listening_socket(path, GROUP):
+        with raises, serving.listening_socket(path, GROUP):
             pass
         assert not attempts
         return
-    with sockets.listening_socket(path, GROUP):
+    with serving.listening_socket(path, GROUP):
         assert attempts
         result = path.lstat()
         assert stat.S_ISSOCK(result.st_mode)
@@ -471,7 +471,7 @@ def test_the_directory_of_a_socket_may_be_replaced_after_bind(
     (homes.parent / "elsewhere").mkdir()
     (homes.parent / "elsewhere/s").write_text("precious", encoding="ascii")
     after_bind(swap)
-    with sockets.listening_socket(shared / "theirs/run/s", GROUP):
+    with serving.listening_socket(shared / "theirs/run/s", GROUP):
         assert Path("theirs/away/s").stat().st_gid == GROUP
     assert not Path("theirs/away/s").exists()
     result = (homes.parent / "elsewhere/s").stat()
@@ -488,7 +488,7 @@ def test_replacing_the_directory_of_a_socket_before_bind_is_detected(
         os.mkdir("theirs")
     os.mkdir("theirs/run")
     os.chmod("theirs/run", 0o1777)  # noqa: S103 - as /tmp is
-    bound = sockets.start_listening
+    bound = serving.start_listening
 
     def swapped(*arguments: object) -> None:
         with nobody(), socket.socket(socket.AF_UNIX) as theirs:
@@ -500,8 +500,8 @@ def test_replacing_the_directory_of_a_socket_before_bind_is_detected(
             os.link(homes / "out", "theirs/away/s")
         bound(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sockets, "start_listening", swapped)
+    monkeypatch.setattr(serving, "start_listening", swapped)
     raises = pytest.raises(Failed, match="another user replaced its directory")
-    with raises, sockets.listening_socket(shared / "theirs/run/s", GROUP):
+    with raises, serving.listening_socket(shared / "theirs/run/s", GROUP):
         pass
     assert Path("theirs/away/s").stat().st_gid != GROUP

@@ -35,11 +35,10 @@ from exported import messages
 import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.recording.codec import BLOCK_MESSAGES
 from perftop.recording.file import Recording
 from perftop.recording.player import AFTER_END_NS, Playback, frame_range
-from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.history import bin_edges
+from perftop.session.packing import BLOCK_MESSAGES, Layouts, Packer
 from perftop.verbs import export
 
 Tree = Any

@@ -36,14 +36,14 @@ from calls import count_calls  # noqa: E402
 from perfprobe import wire  # noqa: E402
 from perftop import cli  # noqa: E402
 from perftop.model.kinds import Episode  # noqa: E402
-from perftop.recording import episode_index  # noqa: E402
-from perftop.recording.codec import TimedMessage  # noqa: E402
+from perftop.recording import player  # noqa: E402
 from perftop.recording.file import Recording  # noqa: E402
 from perftop.recording.ring import KEPT_DIRECTORY, Ring  # noqa: E402
 from perftop.recording.writer import Writer  # noqa: E402
 from perftop.session import fleet  # noqa: E402
 from perftop.session.episodes import RecordingEpisodes  # noqa: E402
 from perftop.session.history import History  # noqa: E402
+from perftop.session.packing import TimedMessage  # noqa: E402
 from perftop.session.session import Session  # noqa: E402
 
 MAX_CALLS, MAX_SECONDS, NOISE_S = 2.3, 3.0, 0.1
@@ -83,7 +83,7 @@ def marks(count: int, place: Path) -> Work:
 
     def work() -> None:
         with Recording(place / "r") as recording:
-            assert sum(note.kind == "episode" for note in episode_index.notes(recording)) == count
+            assert sum(note.kind == "episode" for note in player.notes(recording)) == count
 
     return work
 
@@ -106,7 +106,7 @@ def episodes(count: int, place: Path) -> Work:
 
     def work() -> None:
         with Recording(place / "r") as recording:
-            ended = [n for n in episode_index.notes(recording) if n.kind == "episode"]
+            ended = [n for n in player.notes(recording) if n.kind == "episode"]
         assert len(ended) > count // 2, len(ended)
 
     return work

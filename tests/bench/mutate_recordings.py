@@ -27,8 +27,8 @@ from simulated import messages
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.recording.codec import Reader
 from perftop.recording.file import Recording
+from perftop.session.packing import Reader
 
 MOST_BYTES, MOST_S = 200 << 20, 2.0
 SPECS = ("hotplug,cpus=2", "smt-mix,cpus=4,smt=2", "hybrid,cpus=8", "throttle,cpus=16")

@@ -33,7 +33,7 @@ from textual.strip import Strip
 
 from perfprobe import wire
 from perftop import cli
-from perftop.recording.codec import Recorder
+from perftop.session.packing import Recorder
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"

@@ -11,7 +11,7 @@ from simulated import messages_lasting
 from taped import write_recording
 
 from perfprobe import wire
-from perftop.recording.codec import TimedMessage
+from perftop.session.packing import TimedMessage
 
 GOLDEN = DATA / "export"
 SAMPLE_NS = 500_000_000

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from perfprobe import wire
-from perftop.recording.codec import TimedMessage
+from perftop.session.packing import TimedMessage
 
 WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
 

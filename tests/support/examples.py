@@ -11,7 +11,6 @@ from roots import ROOT
 from perftop import cli
 from perftop.docs import page
 from perftop.docs.command_line import verbs
-from perftop.verbs import help as help_pages
 
 JOB = "true"
 INNER = f"{sys.executable} -m perftop"
@@ -72,9 +71,7 @@ def documents() -> dict[str, str]:
     for topic in page.topics():
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
         results[topic] = path.read_text(encoding="utf-8")
-    begins = "\n".join(
-        f"`{line.partition('  ')[0]}`" for line in help_pages.FIRST_LINES.splitlines()
-    )
+    begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in cli.FIRST_LINES.splitlines())
     parsers = [verb.parser for verb in verbs(cli._parser())]
     report = [part or "" for parser in parsers for part in (parser.description, parser.epilog)]
     return results | {"help": "\n".join([begins, *report])}

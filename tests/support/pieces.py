@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulated import messages
 
 from perfprobe import wire
-from perftop.recording.codec import BLOCK_MESSAGES, Recorder
+from perftop.session.packing import BLOCK_MESSAGES, Recorder
 
 
 class Pieces:

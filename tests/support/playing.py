@@ -18,7 +18,7 @@ from perftop.recording.file import Recording
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
-from perftop.tui.frame.key_line import KeyLine
+from perftop.tui.frame.bottom import KeyLine
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.overview import Overview

@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from perfprobe import wire
-from perftop.recording import episode_index
-from perftop.recording.codec import Recorder, TimedMessage
+from perftop.recording import player
 from perftop.recording.file import Recording
+from perftop.session.packing import Recorder, TimedMessage
 
 
 def write_recording(
@@ -36,8 +36,8 @@ def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 
 @contextmanager
 def passed_bytes(path: Path) -> Iterator[int]:
-    """Replaces `episode_index._index_process`."""
+    """Replaces `player._index_process`."""
     with TemporaryFile() as out:
-        episode_index.write_index(path, out)
+        player.write_index(path, out)
         out.seek(0)
         yield out.fileno()

@@ -25,9 +25,9 @@ from perftop.detect.engine import (
     RunningEpisodes,
     max_gap_ns,
 )
-from perftop.model.belief import confidence
+from perftop.model.belief import TaskOnCpu, confidence
 from perftop.model.evaluation import Values
-from perftop.model.kinds import Episode, TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.tasks import RunningTasks, Task

@@ -12,10 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.model.belief import Confidence, confidence
+from perftop.model.belief import (
+    OUTSIDE_CPU,
+    Bit,
+    Cap,
+    Confidence,
+    Level,
+    OutOf,
+    PolledBits,
+    confidence,
+)
 from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.delta import Delta
-from perftop.model.kinds import OUTSIDE_CPU, Bit, Cap, Level, OutOf, PolledBits
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",

@@ -11,21 +11,20 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Ints, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes, highest_values, max_gap_ns
-from perftop.detect.interrupts import InterruptStorms
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Cache, Memory
-from perftop.detect.memory_stalls import MemoryStalls
 from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import Siblings
-from perftop.detect.standstill import Halts, Smis, Steals
-from perftop.detect.throttles import Throttles
+from perftop.detect.standstill import Halts
+from perftop.detect.stops import Smis, Steals, Throttles
+from perftop.detect.task_records import InterruptStorms, MemoryStalls
 from perftop.detect.turbo_drops import Drops, Licenses
 from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudget
 from perftop.model import machine_totals
-from perftop.model.belief import confidence
+from perftop.model.belief import Host, confidence
 from perftop.model.counters import packages
 from perftop.model.delta import Doubt
-from perftop.model.kinds import Episode, Host
+from perftop.model.kinds import Episode
 from perftop.model.machine_totals import L3Groups
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader

@@ -46,10 +46,10 @@ from perftop.detect.low_clock_causes import (
     evidence,
     verdict,
 )
-from perftop.model.belief import confidence
+from perftop.model.belief import BASE_CLOCK, Cap, Level, confidence
 from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta
-from perftop.model.kinds import BASE_CLOCK, CLOCK_CAPS, Cap, Episode, Level
+from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 

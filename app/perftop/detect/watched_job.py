@@ -18,8 +18,8 @@ from perftop.detect.engine import (
     has_task_records,
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
-from perftop.model.belief import confidence
-from perftop.model.kinds import CrowdedCpu, Episode
+from perftop.model.belief import CrowdedCpu, confidence
+from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import (

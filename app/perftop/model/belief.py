@@ -1,4 +1,4 @@
-"""The one rule for how well the cause of an episode is known.
+"""The one rule for how well the cause of an episode is known, and the types of evidence.
 
 A cause is `measured` if three conditions hold: the counter counts the cause itself, and not
 something that only accompanies it; it counted during the episode, and neither before it nor only in
@@ -86,3 +86,80 @@ def confidence(
     if entry is None:
         return "unknown"
     return "measured" if entry.is_cause and counted and error < effect else "inferred"
+
+
+# --- The types of evidence that detectors give in addition to numbers.
+
+OUTSIDE_CPU = "outside the CPU"
+"""The origin of a PROCHOT signal that is not due to the CPU's own heat."""
+BASE_CLOCK = "base"
+"""The ceiling is the base clock, because no turbo table is known."""
+KERNEL = "kernel"
+"""Only the kernel reported the episode, after its end."""
+
+
+class Bit(NamedTuple):
+    """A bit of a register, and how many polls found it set."""
+
+    number: int
+    part: str | None
+    """Name of the bit; None if the stream has no name for it."""
+    times: float
+
+
+class PolledBits(NamedTuple):
+    """The bits that polls of a register found set."""
+
+    bits: tuple[Bit, ...]
+    polls: float
+    """Number of reads of the register; 0 if the source has no such register."""
+
+
+class Level(NamedTuple):
+    """A SIMD level, and the share of the core's cycles spent at that level."""
+
+    number: int
+    share: float
+
+
+class Cap(NamedTuple):
+    """A clock limit that a user or program set: its name in model.kinds.CLOCK_CAPS, and its clock
+    in Hz."""
+
+    name: str
+    hz: float
+
+
+class OutOf(NamedTuple):
+    """A number and the highest value that it can have."""
+
+    number: float
+    highest: float
+
+
+class TaskOnCpu(NamedTuple):
+    """A task that ran on a CPU."""
+
+    pid: int
+    comm: str
+    cpu: int
+
+
+class CrowdedCpu(NamedTuple):
+    """Threads of the watched job that share a CPU."""
+
+    threads: int
+    cpu: int
+
+
+class Host(NamedTuple):
+    """The hypervisor of this guest; its name is None if unknown."""
+
+    name: str | None
+
+
+class GroupTraffic(NamedTuple):
+    """A resctrl group, and its memory traffic in bytes per second."""
+
+    group: str
+    bytes_per_s: float

@@ -457,7 +457,7 @@ def cause_of(key: str) -> Cause:
 
 
 # --- Episodes: states of certain CPUs with a start and an end. Detectors give their evidence as
-# numbers, whose keys name the unit, and as the types below. `output/sentences.py` turns the
+# numbers, whose keys name the unit, and as the types of `belief`. `output/sentences.py` turns the
 # evidence into text.
 
 _KIND_ORDER = [*KINDS]
@@ -503,78 +503,3 @@ class Episode:
         times number of CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9
-
-
-OUTSIDE_CPU = "outside the CPU"
-"""The origin of a PROCHOT signal that is not due to the CPU's own heat."""
-BASE_CLOCK = "base"
-"""The ceiling is the base clock, because no turbo table is known."""
-KERNEL = "kernel"
-"""Only the kernel reported the episode, after its end."""
-
-
-class Bit(NamedTuple):
-    """A bit of a register, and how many polls found it set."""
-
-    number: int
-    part: str | None
-    """Name of the bit; None if the stream has no name for it."""
-    times: float
-
-
-class PolledBits(NamedTuple):
-    """The bits that polls of a register found set."""
-
-    bits: tuple[Bit, ...]
-    polls: float
-    """Number of reads of the register; 0 if the source has no such register."""
-
-
-class Level(NamedTuple):
-    """A SIMD level, and the share of the core's cycles spent at that level."""
-
-    number: int
-    share: float
-
-
-class Cap(NamedTuple):
-    """A clock limit that a user or program set: its name in model.kinds.CLOCK_CAPS, and its clock
-    in Hz."""
-
-    name: str
-    hz: float
-
-
-class OutOf(NamedTuple):
-    """A number and the highest value that it can have."""
-
-    number: float
-    highest: float
-
-
-class TaskOnCpu(NamedTuple):
-    """A task that ran on a CPU."""
-
-    pid: int
-    comm: str
-    cpu: int
-
-
-class CrowdedCpu(NamedTuple):
-    """Threads of the watched job that share a CPU."""
-
-    threads: int
-    cpu: int
-
-
-class Host(NamedTuple):
-    """The hypervisor of this guest; its name is None if unknown."""
-
-    name: str | None
-
-
-class GroupTraffic(NamedTuple):
-    """A resctrl group, and its memory traffic in bytes per second."""
-
-    group: str
-    bytes_per_s: float

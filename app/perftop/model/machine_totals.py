@@ -10,9 +10,9 @@ import numpy as np
 from perfprobe.wire import Cpu
 from perftop.base.arrays import Floats, Ints
 from perftop.base.text import safe_text
+from perftop.model.belief import GroupTraffic
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
-from perftop.model.kinds import GroupTraffic
 from perftop.model.numbers import CORE, L3, MACHINE, PACKAGE
 
 # --- Traffic between packages and their memory, and the traffic of resctrl groups by L3. Traffic is

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from perftop.base.text import short_duration, whole_percent
-from perftop.model.kinds import Bit, CrowdedCpu, GroupTraffic, Host, PolledBits, TaskOnCpu
+from perftop.model.belief import Bit, CrowdedCpu, GroupTraffic, Host, PolledBits, TaskOnCpu
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:

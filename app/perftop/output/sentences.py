@@ -24,19 +24,8 @@ from perftop.base.text import (
     short_duration,
     time_of_day,
 )
-from perftop.model.kinds import (
-    CLOCK_CAPS,
-    KINDS,
-    OUTSIDE_CPU,
-    Cap,
-    Episode,
-    Host,
-    Level,
-    TaskOnCpu,
-    cause_of,
-    kind_of,
-    rank,
-)
+from perftop.model.belief import OUTSIDE_CPU, Cap, Host, Level, TaskOnCpu
+from perftop.model.kinds import CLOCK_CAPS, KINDS, Episode, cause_of, kind_of, rank
 from perftop.model.tasks import task
 
 if TYPE_CHECKING:

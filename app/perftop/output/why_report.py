@@ -22,7 +22,7 @@ from perftop.base.text import (
     short_duration,
     whole_percent,
 )
-from perftop.model.belief import Confidence, confidence
+from perftop.model.belief import Cap, Confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
     CLOCK_CAPS,
@@ -30,7 +30,6 @@ from perftop.model.kinds import (
     KINDS,
     LINE_REMEDIES,
     LOG_CLUES,
-    Cap,
     Episode,
     cause_of,
 )

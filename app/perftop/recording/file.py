@@ -22,7 +22,7 @@ from typing import BinaryIO, Self
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
 from perftop.base.text import count_noun
-from perftop.recording.codec import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacking
+from perftop.session.packing import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacking
 
 WINDOW_BYTES = 1 << 20
 """Number of bytes of a file that are read at once."""

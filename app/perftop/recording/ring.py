@@ -29,9 +29,9 @@ from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
 from perftop.base.text import count_noun, long_duration
 from perftop.model.kinds import Episode
-from perftop.recording.codec import TimedMessage
 from perftop.recording.file import UNFINISHED_SUFFIX
 from perftop.recording.writer import Writer, size_text, write_failure
+from perftop.session.packing import TimedMessage
 
 KEPT_DIRECTORY = "kept"
 KEPT_BY_USER, PREVIOUS_RUN = "by-hand", "before"

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perftop.base import errors, files
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import long_duration
-from perftop.recording.codec import BLOCK_MESSAGES, Recorder, TimedMessage, write_all
+from perftop.session.packing import BLOCK_MESSAGES, Recorder, TimedMessage, write_all
 from perftop.session.session import Session
 
 WAITING_BYTES = 64_000_000

@@ -21,9 +21,9 @@ from perftop.model.evaluation import STATIC_METRICS, ratio
 from perftop.model.machine_totals import COUNTER_BY_NAME, SHARED_KEYS, TRACED
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
-from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.history_chunk import CEILING_ROW, WEIGHT_ROW, Chunk, CounterRows, Times, Trail
 from perftop.session.interval import Span
+from perftop.session.packing import Layouts, Packer
 
 MAX_BYTES = 100_000_000
 """Budget of a history in bytes: enough for ten minutes of samples of 100 ms on 64 CPUs."""

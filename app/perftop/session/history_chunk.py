@@ -19,7 +19,7 @@ from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.sample_reader import ReaderState, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
-from perftop.session.frame_packing import Packer, records
+from perftop.session.packing import Packer, records
 
 Times = Ints
 WEIGHT_ROW = len(STATES)

@@ -1,17 +1,26 @@
 """The terminal app. It shows the screen of a source: a stream, a recording, a command, a fleet, or
 two recordings. The app has what all screens share: themes, the user's key bindings, and how keys,
-signals and bugs end perftop."""
+signals and bugs end perftop; and the driver of the terminal.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+import threading
+import weakref
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from queue import Full
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from textual import events
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
@@ -26,7 +35,11 @@ from perftop.draw import theme
 from perftop.process.signals import END_SIGNALS, check_loop, on_signal
 from perftop.tui.config import Config
 from perftop.tui.shared import keys
-from perftop.tui.terminal import Terminal, can_be_resumed, drawing_on_stdout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.drivers._writer_thread import WriterThread
 
 MAX_THEME_BYTES = 100
 """Maximum size of the file with the chosen theme, in bytes."""
@@ -269,3 +282,265 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
     if app.failure is not None and app.failure.status:
         raise app.failure
     return app.return_code or 0
+
+
+# --- The driver of the terminal, which may vanish or block at any moment.
+#
+# If the terminal vanishes, Textual's own driver would read from it in a busy loop. Its writing
+# thread would die, and the app would wait for that thread forever once the queue to the thread is
+# full. This driver drops text for a vanished terminal, and sends SIGHUP to perftop, as the kernel
+# does to the first process on a terminal that vanishes.
+#
+# Textual's reading thread wakes up ten times a second, and each wake-up costs more than a tenth of
+# a refresh. This driver's reading thread sleeps until a key is pressed. Waking the writing thread
+# costs a twentieth of a refresh, so that thread only gets text that the terminal does not accept
+# immediately.
+
+POLL_S = 0.05
+"""Seconds between two attempts to write to a terminal that blocks."""
+MAX_QUEUED = 2
+"""Maximum number of texts queued for a slow terminal; a refresh is one text or a few. The response
+to a key is written after the queued texts; with Textual's limit of 30, that may take half a
+minute."""
+MAX_END_S = 1.0
+"""Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
+TICK_S = 0.1
+"""Seconds between two checks of whether a sequence that began with Esc continues. If the sequence
+does not continue for some time, the user has pressed the Esc key."""
+
+
+class Terminal(LinuxDriver):
+    _writer_thread: WriterThread | None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        screen = self._file
+        self._is_lost = threading.Event()
+        self._patience_s = float("inf")
+        """Seconds for which perftop still waits for the terminal. Only waiting counts: if the start
+        takes a second after a signal, the text that restores the terminal is written still."""
+        self._file: Any = _Output(screen.fileno(), screen.encoding, self._report_loss)
+        self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_loss)
+
+    def hurry(self) -> None:
+        """Limits the wait for the terminal. Called by a signal handler when perftop is to end."""
+        self._patience_s = min(self._patience_s, MAX_END_S)
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._writer_thread is None:  # the terminal has vanished already
+            self._report_loss()
+        else:
+            self._writer_thread._queue.maxsize = MAX_QUEUED  # noqa: SLF001
+
+    # These two signal handlers may have interrupted a write. A write in a handler would wait
+    # forever for the lock that the interrupted write holds, so the event loop does the work.
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._call_in_loop(super()._sigtstp_application)
+
+    def _sigcont_application(self, *_: object) -> None:
+        self._call_in_loop(self._resume)
+
+    def _call_in_loop(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the event loop may have ended
+            self._loop.call_soon_threadsafe(callback)
+
+    def _resume(self) -> None:
+        """Resumes after a stop. SIGSTOP, unlike Ctrl-Z, leaves the reading and the writing thread
+        in place; with a second pair of threads, perftop would neither end nor restore the terminal.
+        An app that is ending must not start new threads either, because nothing would end them."""
+        if self._app._exit:  # noqa: SLF001
+            return
+        if not self._must_signal_resume:
+            self.suspend_application_mode()
+        super()._sigcont_application()
+
+    def run_input_thread(self) -> None:
+        """Posts events for typed input until the app ends. Also reads, and drops, input that
+        arrives within TICK_S after the end, so that the shell does not get that input."""
+        parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
+        while not self.exit_event.is_set():
+            in_sequence = parser._timeout_time is not None  # noqa: SLF001
+            typed_bytes = b""
+            if self.exit_event.input_comes(TICK_S if in_sequence else None):
+                with suppress(OSError):  # the terminal may have just vanished
+                    typed_bytes = os.read(self.fileno, 4096)
+            if text := decode(typed_bytes):  # '' after a partial character; '' would end the parser
+                for event in parser.feed(text):
+                    self.process_message(event)
+            for event in parser.tick():
+                self.process_message(event)
+        if select.select([self.fileno], [], [], TICK_S)[0]:
+            with suppress(OSError):
+                os.read(self.fileno, 4096)
+
+    def write(self, data: str | None) -> None:
+        """Writes `data`, and waits while the terminal is slow. None ends the writing thread."""
+        writer = self._writer_thread
+        if writer is None or self._is_lost.is_set():
+            return
+        unwritten = data if data is None else self._file.write_now(data)
+        queue: Any = writer._queue  # noqa: SLF001
+        while unwritten != b"" and self._may_wait():
+            with suppress(Full):
+                queue.put(unwritten, timeout=POLL_S)
+                return
+            self._patience_s -= POLL_S
+
+    def close(self) -> None:
+        self.write(None)
+        writer = self._writer_thread
+        while writer is not None and writer.is_alive() and self._may_wait():
+            writer.join(POLL_S)
+            self._patience_s -= POLL_S
+        self._writer_thread = None  # a second stop would wait for a thread that reads no text
+
+    def _may_wait(self) -> bool:
+        return not self._is_lost.is_set() and self._patience_s > 0
+
+    def _report_loss(self) -> None:
+        """Sends SIGHUP to perftop once. May be called from any thread, any number of times."""
+        if not self._is_lost.is_set():
+            self._is_lost.set()
+            os.kill(os.getpid(), signal.SIGHUP)
+
+
+def can_be_resumed() -> bool:
+    """Returns whether a shell can resume perftop after a stop: whether an ancestor in this session
+    belongs to another process group. If none does, the process stops for good."""
+    pid = os.getppid()
+    while pid > 0:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:  # another user's process, such as sudo, may be hidden
+            return True
+        parent, group, session = map(int, stat.rpartition(")")[2].split()[1:4])
+        if session != os.getsid(0):
+            return False
+        if group != os.getpgrp():
+            return True
+        pid = parent
+    return False
+
+
+class _Output:
+    """The terminal as the file to which Textual's writing thread writes. It holds no lock for which
+    the interpreter would wait at its end."""
+
+    def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
+        self._fd, self._encoding, self._report_loss = fd, encoding, on_vanish
+        self._nonblocking = _reopen(fd)
+        """File descriptor of the terminal, opened a second time without blocking; -1 if that
+        failed."""
+        if self._nonblocking >= 0:
+            weakref.finalize(self, os.close, self._nonblocking)
+        self._waiting = self._written = 0
+        """Number of texts given to the writing thread, counted by the main thread; and number of
+        texts that the writing thread has written, counted by that thread."""
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write_now(self, text: str) -> bytes:
+        """Writes as much as the terminal accepts now, and returns the rest for the writing thread.
+        Writes nothing while the writing thread still has text to write."""
+        data = text.encode(self._encoding, "backslashreplace")
+        if self._nonblocking >= 0 and self._waiting == self._written:
+            try:
+                data = data[os.write(self._nonblocking, data) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._report_loss()
+                return b""
+        self._waiting += data != b""
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Writes all of `data`. Called by the writing thread."""
+        self._write(data)
+        self._written += 1
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:  # another program has set O_NONBLOCK on the shared open file
+                select.select([], [self._fd], [], POLL_S)
+            except OSError:
+                self._report_loss()
+                return
+
+    def flush(self) -> None:
+        """Does nothing, because nothing is buffered."""
+
+
+def _reopen(fd: int) -> int:
+    """Opens the file behind `fd` a second time, without blocking. Setting the flag on `fd` itself
+    would affect other programs, which have inherited the open file. Returns the new descriptor, or
+    -1 if opening is not allowed, as for a user after su."""
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return -1
+
+
+class _EndEvent(threading.Event):
+    """The event that ends the reading thread, which checks the event before each read. The event
+    also counts as set once the terminal has vanished."""
+
+    def __init__(self, fd: int, on_vanish: Any) -> None:
+        super().__init__()
+        self._fd, self._report_loss = fd, on_vanish
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """An eventfd that is readable while the event is set; it wakes up a sleeping thread."""
+        weakref.finalize(self, os.close, self._wake)
+        self._all = select.poll()
+        """The poll object of the reading thread; two threads must not use one poll object."""
+        self._all.register(fd, select.POLLIN)
+        self._all.register(self._wake, select.POLLIN)
+
+    def set(self) -> None:
+        super().set()
+        os.eventfd_write(self._wake, 1)
+
+    def clear(self) -> None:
+        super().clear()
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+
+    def is_set(self) -> bool:
+        if super().is_set():
+            return True
+        poll = select.poll()
+        poll.register(self._fd, select.POLLHUP)
+        hung_up = any(flags & select.POLLHUP for _, flags in poll.poll(0))
+        if hung_up:
+            self._report_loss()
+        return hung_up
+
+    def input_comes(self, seconds: float | None) -> bool:
+        """Waits at most this long for input, the event or the loss of the terminal; None: without
+        limit. Returns whether there is input."""
+        ready = self._all.poll(None if seconds is None else 1000 * seconds)
+        return (self._fd, select.POLLIN) in ready
+
+
+@contextmanager
+def drawing_on_stdout() -> Iterator[None]:
+    """Makes Textual draw on the terminal of stdout if stderr is not a terminal, as with `2>file`.
+    Textual always draws on `sys.__stderr__`, so `sys.__stderr__` is replaced while the app runs.
+    Messages still go to `sys.stderr`, as redirected by the user."""
+    stderr, terminal = sys.__stderr__, sys.__stdout__
+    if terminal is None or not terminal.isatty() or (stderr is not None and stderr.isatty()):
+        yield
+        return
+    # With stderr's error handler, a character that cannot be encoded does not end the app.
+    with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
+              closefd=False) as screen:  # fmt: skip
+        sys.__stderr__ = screen  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            sys.__stderr__ = stderr  # type: ignore[misc]

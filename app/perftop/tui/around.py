@@ -25,11 +25,10 @@ from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.signals import on_signal, run_loop
 from perftop.process.streams import READ_PAUSE_S, ProbeStream, open_stream
-from perftop.tui.app import PerfTopApp
+from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
 from perftop.tui.frame.header import Status
 from perftop.tui.stream import LiveSource, Opener
-from perftop.tui.terminal import drawing_on_stdout
 
 if TYPE_CHECKING:  # these modules import numpy
     from perfprobe import wire

@@ -23,14 +23,14 @@ from perftop.tui.config import Config
 from perftop.tui.fleet import views, words
 from perftop.tui.fleet.page import NUMBERS, grid_of, half_widths, page
 from perftop.tui.fleet.words import FleetState
-from perftop.tui.frame.key_line import Piece, key_at, key_pieces
+from perftop.tui.frame.bottom import Piece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.paint import DirectScreen
 
 if TYPE_CHECKING:
-    from perftop.tui.frame.prompt import Prompt
+    from perftop.tui.frame.bottom import Prompt
 
 _VIEWS = "machines", "heat", "time", "fleet_episodes"
 """Ids of the keys that open the views."""
@@ -181,7 +181,7 @@ class FleetScreen(DirectScreen):
         self.page.redraw()
 
     def action_help(self) -> None:
-        from perftop.tui.frame.help import Entry, Help, Section
+        from perftop.tui.frame.overlays import Entry, Help, Section
 
         bindings = [active.binding for active in self.active_bindings.values()]
         entries = [Entry([(name, "key")], text) for name, text in NUMBERS]
@@ -240,7 +240,7 @@ class FleetScreen(DirectScreen):
         self.page.update()
 
     async def action_filter(self) -> None:
-        from perftop.tui.frame.prompt import Prompt  # late: Textual's input is slow to import
+        from perftop.tui.frame.bottom import Prompt  # late: Textual's input is slow to import
 
         state, previous = self.page.state, self.page.state.choice.filter
 

@@ -373,7 +373,7 @@ class PairScreen(DirectScreen):
         yield self.page
 
     def action_help(self) -> None:
-        from perftop.tui.frame.help import Help
+        from perftop.tui.frame.overlays import Help
 
         bindings = [active.binding for active in self.active_bindings.values()]
         self.app.push_screen(Help(bindings, [], ascii_=self.page.pair.ascii))

@@ -20,7 +20,7 @@ from textual.worker import Worker
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import clock_time, utf8
-from perftop.recording import episode_index
+from perftop.recording import player
 from perftop.recording.file import (
     STILL_WRITTEN_NOTICE,
     UNCHECKED_NOTICE,
@@ -89,7 +89,7 @@ class ReplaySource(StreamSource):
         recording, episodes = self._recording, self._episodes
         try:
             async with aclosing(
-                episode_index.fill_episodes(recording.path, recording.hello, episodes)
+                player.fill_episodes(recording.path, recording.hello, episodes)
             ) as updates:
                 async for _ in updates:
                     self.show()

@@ -23,9 +23,8 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
-from perftop.tui import first_picture
 from perftop.tui.app import PerfTopApp, Source, run_app
-from perftop.tui.config import Config
+from perftop.tui.config import Config, is_first_start
 from perftop.tui.frame.header import Cost, Status
 from perftop.tui.frame.monitor import Controls, Monitor, State
 from perftop.tui.shared import keys
@@ -160,7 +159,7 @@ class StreamSource(Source, Follower, Controls):
     async def open_palette(self) -> None:
         from textual.widgets import Input
 
-        from perftop.tui.frame.menu import Palette, palette
+        from perftop.tui.frame.overlays import Palette, palette
 
         if not any(isinstance(screen, Palette) for screen in self.app.screen_stack):
             screen = palette(self.shown_session)
@@ -377,6 +376,6 @@ def run(
     `on_start`: see `run_app`."""
     source = LiveSource(
         lambda: open_stream(probe, restarts=True), interval_ns, pace=probe.pace,
-        link=lambda: probe.link, tour=first_picture.is_first_start(),
+        link=lambda: probe.link, tour=is_first_start(),
     )  # fmt: skip
     return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse, on_start=on_start)

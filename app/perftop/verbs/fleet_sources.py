@@ -18,7 +18,6 @@ from perftop.process.link import ByteRate
 from perftop.process.prometheus import Server
 from perftop.process.signals import in_thread
 from perftop.process.streams import Member, listen, open_connection
-from perftop.recording.codec import TimedMessage
 from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import (
     EPISODE_STEPS,
@@ -32,6 +31,7 @@ from perftop.session.fleet import (
     scraped_fleet,
 )
 from perftop.session.fleet_machine import PAST_S, ROW_SPAN_S, LiveMachine, Machine
+from perftop.session.packing import TimedMessage
 
 MAX_HOSTS = 64
 """Maximum number of machines over ssh; more machines need Prometheus."""

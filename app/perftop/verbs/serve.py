@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from perfprobe import wire
     from perftop.output.exporter.page import Detail
-    from perftop.process.sockets import Readers
+    from perftop.process.serving import Readers
     from perftop.process.streams import Stream
     from perftop.session.session import Session
 
@@ -43,12 +43,12 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from perftop.process import sockets
+    from perftop.process import serving
     from perftop.process.signals import run_loop
 
     _, sample_ns = options.interval_and_sample(args)
     argv = options.stream_command(args, sample_ns, sample_ns)
-    group = None if args.group is None else sockets.group_id(args.group)
+    group = None if args.group is None else serving.group_id(args.group)
     with listening_socket_of(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
             print_error(f"to read it: perftop attach unix:{listener.getsockname()}")
@@ -61,7 +61,7 @@ def listening_socket_of(
 ) -> contextlib.AbstractContextManager[socket.socket]:
     """Returns the listening socket: the one passed by systemd, else one at `path`. Raises
     Failed."""
-    from perftop.process.sockets import inherited_unix_socket, listening_socket
+    from perftop.process.serving import inherited_unix_socket, listening_socket
 
     inherited_socket = inherited_unix_socket()
     if inherited_socket is not None:
@@ -76,8 +76,8 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
     may also read; None for no group."""
     import asyncio
 
+    from perftop.process.serving import Readers
     from perftop.process.signals import END_SIGNALS, ignore, on_signal
-    from perftop.process.sockets import Readers
 
     loop, readers = asyncio.get_running_loop(), Readers()
     relaying = asyncio.ensure_future(_relay(readers, argv))
@@ -98,7 +98,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
 
 
 def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None:
-    from perftop.process.sockets import may_read
+    from perftop.process.serving import may_read
 
     with contextlib.suppress(OSError, struct.error):  # the client has already disconnected
         peer, _ = listener.accept()
@@ -260,7 +260,7 @@ class Exporter(Follower):
         self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",
         text_file: Path | None = None, *, owners: bool = False,
     ) -> None:  # fmt: skip
-        from perftop.output.exporter.http import Server
+        from perftop.process.serving import Server
 
         super().__init__()
         self._sockets, self._detail, self._file = sockets, detail, text_file
@@ -362,7 +362,7 @@ def listening_sockets(asked_address: str | None) -> Iterator[list[socket.socket]
     """Provides the listening sockets: those of the service manager if no address was given, else
     one at the address. Connections wait in the sockets until they are accepted. A unix socket is
     removed at the end."""
-    from perftop.process.sockets import inherited_sockets, listening_socket
+    from perftop.process.serving import inherited_sockets, listening_socket
 
     with contextlib.ExitStack() as stack:
         sockets = inherited_sockets() if asked_address is None else []
@@ -396,7 +396,7 @@ def is_public(listener: socket.socket) -> bool:
 def _bound_socket(address_text: str) -> socket.socket:
     import socket
 
-    from perftop.process.sockets import cannot_listen, start_listening
+    from perftop.process.serving import cannot_listen, start_listening
 
     host, colon, port = address_text.rpartition(":")
     is_valid = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16

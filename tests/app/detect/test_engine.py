@@ -11,7 +11,7 @@ from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS, ShareEpisodes
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
-from perftop.model.kinds import TaskOnCpu
+from perftop.model.belief import TaskOnCpu
 from perftop.model.tasks import Task
 
 NAN = float("nan")

@@ -20,8 +20,9 @@ from perftop.detect.low_clock_causes import (
     verdict,
     verdicts,
 )
+from perftop.model.belief import OUTSIDE_CPU, Bit, Cap, OutOf, PolledBits
 from perftop.model.counters import Counters
-from perftop.model.kinds import OUTSIDE_CPU, Bit, Cap, Episode, OutOf, PolledBits
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.output.sentences import subject_of
 

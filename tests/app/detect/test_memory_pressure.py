@@ -14,7 +14,8 @@ from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Load, Script, Stage
 from perftop.detect.losses import CYCLES_ROW
-from perftop.model.kinds import Episode, GroupTraffic, TaskOnCpu
+from perftop.model.belief import GroupTraffic, TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.model.machine_totals import L3Groups
 from perftop.session.session import Session
 

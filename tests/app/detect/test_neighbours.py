@@ -12,7 +12,8 @@ from fakes import CpuLoad, Machine
 from played import session_of
 
 from perfprobe import wire
-from perftop.model.kinds import CrowdedCpu, Episode, Host, OutOf, TaskOnCpu
+from perftop.model.belief import CrowdedCpu, Host, OutOf, TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]

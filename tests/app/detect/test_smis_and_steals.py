@@ -9,7 +9,7 @@ from fakes import Machine
 from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS, RunningEpisodes
-from perftop.detect.standstill import SMI_QUIET_NS, Smis, Steals
+from perftop.detect.stops import SMI_QUIET_NS, Smis, Steals
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 

@@ -9,7 +9,7 @@ import pytest
 from paced import IDLE, NS, STEAL, Paced, S
 
 from perftop.detect.engine import PAUSE_NS
-from perftop.detect.throttles import END, START
+from perftop.detect.stops import END, START
 
 KIND = "throttle"
 TSC = made.TSC_HZ

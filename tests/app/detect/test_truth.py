@@ -12,8 +12,9 @@ from truths import PLAYED_S, SECOND, SMALL, cores_of, found_episodes, scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
-from perftop.detect.sibling_changes import MIN_REPEATS
-from perftop.model.kinds import Episode, TaskOnCpu
+from perftop.detect.siblings import MIN_REPEATS
+from perftop.model.belief import TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 NIGHTLY = pytest.mark.nightly

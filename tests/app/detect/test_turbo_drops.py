@@ -19,7 +19,8 @@ from perfprobe.sources.sim.source import open_sim
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import DROP_END, DROP_START, MIN_AWAKE_NS, MIN_WORK, Clocks, Drops
-from perftop.model.kinds import Cap, Episode
+from perftop.model.belief import Cap
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 

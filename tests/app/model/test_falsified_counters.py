@@ -19,8 +19,8 @@ from roots import DATA
 from perfprobe import wire
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import Sample, SampleReader
-from perftop.recording.codec import Reader
 from perftop.session.interval import Interval
+from perftop.session.packing import Reader
 from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)

@@ -15,8 +15,8 @@ from played import session_of
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
 from perfprobe.wire import Cpu
+from perftop.model.belief import GroupTraffic
 from perftop.model.counters import Counters
-from perftop.model.kinds import GroupTraffic
 from perftop.model.machine_totals import (
     DEFAULT_GROUP,
     MEMORY_COUNTERS,

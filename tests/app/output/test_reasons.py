@@ -14,7 +14,7 @@ from roots import DATA
 from perfprobe import wire
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.output import run_summary, stat_lines
-from perftop.recording.codec import Reader
+from perftop.session.packing import Reader
 from perftop.session.session import Session
 from perftop.session.values import BOUNDS_REASON
 

@@ -15,17 +15,8 @@ from perfprobe.wire import Cpu
 from perftop.base.text import long_duration
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
-from perftop.model.kinds import (
-    Bit,
-    Cap,
-    CrowdedCpu,
-    Episode,
-    Host,
-    Level,
-    OutOf,
-    PolledBits,
-    TaskOnCpu,
-)
+from perftop.model.belief import Bit, Cap, CrowdedCpu, Host, Level, OutOf, PolledBits, TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.output.evidence import evidence_json, evidence_piece, evidence_text
 from perftop.output.sentences import (
     MAX_SENTENCE,

@@ -12,8 +12,8 @@ import pytest
 from command import python
 
 from perftop.base.errors import Failed
-from perftop.process import sockets
-from perftop.process.sockets import listening_socket, may_read
+from perftop.process import serving
+from perftop.process.serving import listening_socket, may_read
 
 
 def mode(path: Path) -> int:
@@ -25,7 +25,7 @@ def test_a_group_may_get_access(tmp_path: Path) -> None:
     with listening_socket(path, os.getgid()):
         assert (mode(path), path.stat().st_gid) == (0o660, os.getgid())
     with pytest.raises(Failed, match="no such group") as caught:
-        sockets.group_id("no-such-group-there")
+        serving.group_id("no-such-group-there")
     assert caught.value.status == 2
 
 
@@ -67,8 +67,8 @@ class Peer:
 
     def getsockopt(self, _level: int, option: int, _size: int) -> bytes:
         if option == socket.SO_PEERCRED:
-            return sockets._CREDENTIALS.pack(1, self._uid, self._gid)
-        assert option == sockets.SO_PEERGROUPS
+            return serving._CREDENTIALS.pack(1, self._uid, self._gid)
+        assert option == serving.SO_PEERGROUPS
         return b"".join(group.to_bytes(4, sys.byteorder) for group in self._more)
 
 
@@ -91,7 +91,7 @@ def test_credentials_are_read_from_the_kernel(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert may_read(ours, None)
-        assert set(os.getgroups()) <= {os.getgid(), *sockets._groups(ours)}
+        assert set(os.getgroups()) <= {os.getgid(), *serving._groups(ours)}
 
 
 ACTIVATED = """

@@ -12,7 +12,7 @@ from pieces import FOUND, HELLO, record_pieces, unpacked_message
 from simulated import messages
 
 from perfprobe import wire
-from perftop.recording.codec import BLOCK_MESSAGES, Reader
+from perftop.session.packing import BLOCK_MESSAGES, Reader
 
 
 def read(data: bytes) -> list[wire.Message]:

@@ -19,12 +19,12 @@ from taped import passed_bytes
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model import kinds
+from perftop.model import belief
 from perftop.model.kinds import Episode
 from perftop.output.stat_lines import episode_line
-from perftop.recording import episode_index
-from perftop.recording.episode_index import from_note, to_note
+from perftop.recording import player
 from perftop.recording.file import Recording
+from perftop.recording.player import from_note, to_note
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
@@ -54,14 +54,14 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return built
 
 
-PASS = episode_index._index_process
+PASS = player._index_process
 """Starts a separate process. Most tests here index in their own process."""
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(episode_index, "_index_process", passed_bytes)
+    monkeypatch.setattr(player, "_index_process", passed_bytes)
 
 
 def indexed(path: Path) -> RecordingEpisodes:
@@ -69,7 +69,7 @@ def indexed(path: Path) -> RecordingEpisodes:
 
     async def go() -> None:
         with Recording(path) as recording:
-            async for _ in episode_index.fill_episodes(path, recording.hello, episodes):
+            async for _ in player.fill_episodes(path, recording.hello, episodes):
                 pass
 
     asyncio.run(go())
@@ -127,9 +127,9 @@ def test_a_separate_process_finds_the_same_episodes(
 ) -> None:
     path = recordings["drops"]
     here = printed_episodes(path, indexed(path))
-    (entry,) = episode_index.cache_directory().iterdir()
+    (entry,) = player.cache_directory().iterdir()
     entry.unlink()
-    monkeypatch.setattr(episode_index, "_index_process", PASS)
+    monkeypatch.setattr(player, "_index_process", PASS)
     assert printed_episodes(path, indexed(path)) == here
     assert entry.exists()
 
@@ -146,7 +146,7 @@ def test_a_recording_is_indexed_once(
 ) -> None:
     path = recordings["drops"]
     first = indexed(path)
-    monkeypatch.setattr(episode_index, "_index_process", fail_if_indexed)
+    monkeypatch.setattr(player, "_index_process", fail_if_indexed)
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
@@ -164,10 +164,10 @@ def test_a_damaged_entry_is_replaced(
 ) -> None:
     path = recordings["drops"]
     first = indexed(path)
-    (entry,) = episode_index.cache_directory().iterdir()
+    (entry,) = player.cache_directory().iterdir()
     entry.write_bytes(harm(entry.read_bytes()))
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
-    monkeypatch.setattr(episode_index, "_index_process", fail_if_indexed)
+    monkeypatch.setattr(player, "_index_process", fail_if_indexed)
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
@@ -178,7 +178,7 @@ def test_an_entry_is_used_for_its_own_file_only(
     path.write_bytes(recordings["drops"].read_bytes())
     indexed(path)
     path.write_bytes(recordings["neighbours"].read_bytes())
-    assert episode_index.cached_index(path) is None
+    assert player.cached_index(path) is None
     assert printed_episodes(path, indexed(path)) == exported(path)
 
 
@@ -187,7 +187,7 @@ def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> N
     for size, time_ns in ((1 << 20, 1), (1 << 20, 2), (2 << 20, 2)):
         path.write_bytes(bytes(size))
         os.utime(path, ns=(time_ns, time_ns))
-        known.add(episode_index.cache_name(path))
+        known.add(player.cache_name(path))
     assert len(known) == 3
 
 
@@ -202,22 +202,22 @@ def test_a_symbolic_link_is_not_used_as_an_entry(
 ) -> None:
     path = recordings["drops"]
     indexed(path)
-    (entry,) = episode_index.cache_directory().iterdir()
+    (entry,) = player.cache_directory().iterdir()
     entry.rename(tmp_path / "elsewhere")
     entry.symlink_to(tmp_path / "elsewhere")
-    assert episode_index.cached_index(path) is None
+    assert player.cached_index(path) is None
 
 
 def test_old_entries_are_removed(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episode_index, "MAX_ENTRIES", 2)
-    where = episode_index.cache_directory()
+    monkeypatch.setattr(player, "MAX_ENTRIES", 2)
+    where = player.cache_directory()
     where.mkdir(parents=True)
     for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of somebody else"):
         (where / name).write_bytes(b"")
-    entry = episode_index.cache_name(recordings["drops"])
-    episode_index.write_cache_entry(recordings["drops"], entry, b"new")
+    entry = player.cache_name(recordings["drops"])
+    player.write_cache_entry(recordings["drops"], entry, b"new")
     kept = {path.name for path in where.iterdir()}
     assert len(kept) == 3
     assert "of somebody else" in kept
@@ -227,14 +227,14 @@ def test_old_entries_are_removed(
 def test_a_failed_indexing_is_reported(
     recordings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episode_index, "_index_process", PASS)
+    monkeypatch.setattr(player, "_index_process", PASS)
     path = tmp_path / "file"
     path.write_bytes(recordings["drops"].read_bytes())
 
     async def go() -> None:
         with Recording(path) as recording:
             path.unlink()
-            async for _ in episode_index.fill_episodes(path, recording.hello, RecordingEpisodes()):
+            async for _ in player.fill_episodes(path, recording.hello, RecordingEpisodes()):
                 pass
 
     with pytest.raises(Failed, match="not all listed"):
@@ -246,13 +246,13 @@ def test_a_failed_indexing_is_reported(
 
 def test_evidence_keeps_its_types() -> None:
     results = {
-        "limit_reasons": kinds.PolledBits((kinds.Bit(10, None, 3.0),), 4.0),
-        "simd": kinds.Level(2, 0.5),
-        "cap": kinds.Cap("hwp", 2.5e9),
-        "power_w": kinds.OutOf(3.0, 4.0),
-        "who": [kinds.TaskOnCpu(12, "stream", 3), kinds.CrowdedCpu(4, 5)],
-        "host": kinds.Host(None),
-        "l3_groups": [kinds.GroupTraffic("batch", 45_100_000_000)],
+        "limit_reasons": belief.PolledBits((belief.Bit(10, None, 3.0),), 4.0),
+        "simd": belief.Level(2, 0.5),
+        "cap": belief.Cap("hwp", 2.5e9),
+        "power_w": belief.OutOf(3.0, 4.0),
+        "who": [belief.TaskOnCpu(12, "stream", 3), belief.CrowdedCpu(4, 5)],
+        "host": belief.Host(None),
+        "l3_groups": [belief.GroupTraffic("batch", 45_100_000_000)],
         "some_share": 0.25,
         "since": "then",
         "sure": True,
@@ -283,7 +283,7 @@ def test_foreign_bytes_raise_only_wire_errors(data: bytes) -> None:
     for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):
         episodes = RecordingEpisodes()
         with contextlib.suppress(wire.WireError):
-            episode_index.add_episodes(decoder(), start + data + b"\x00", episodes)
+            player.add_episodes(decoder(), start + data + b"\x00", episodes)
         assert not episodes.is_complete
         assert len(episodes.ended) + len(episodes.running) == bool(start)
 

@@ -15,8 +15,8 @@ from roots import DATA
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.recording.codec import BLOCK_MESSAGES, Recorder
 from perftop.recording.file import Recording
+from perftop.session.packing import BLOCK_MESSAGES, Recorder
 
 
 @pytest.fixture(params=["ended", "killed", "raw"])

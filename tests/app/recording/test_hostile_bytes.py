@@ -24,8 +24,7 @@ from played import TICKS
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire
-from perftop.recording.codec import Reader
-from perftop.session.frame_packing import Layouts, Packer
+from perftop.session.packing import Layouts, Packer, Reader
 from perftop.session.session import Session
 from perftop.verbs.export import FORMS
 

@@ -17,11 +17,11 @@ from taped import write_recording
 
 from perfprobe import wire
 from perftop.model.kinds import Episode
-from perftop.recording.codec import TimedMessage
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_UP_NS, Playback, Seeker, frame_range
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
+from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
 
 S = 1_000_000_000

@@ -17,10 +17,11 @@ from textual.pilot import Pilot
 from waiting import until_true, wait_for
 
 from perfprobe import wire
-from perftop.recording import codec, writer
-from perftop.recording.codec import TimedMessage
+from perftop.recording import writer
 from perftop.recording.writer import ScreenRecorder, recording_name
+from perftop.session import packing
 from perftop.session.history import History
+from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
 
@@ -123,7 +124,7 @@ def test_a_host_may_have_any_name(host: str, name: str) -> None:
 
 def failing(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
     """A disk that fails after this number of messages."""
-    taken, write = [0], codec.write_all
+    taken, write = [0], packing.write_all
 
     def write_all(fd: int, data: bytes, offset: int | None = None) -> None:
         taken[0] += 1
@@ -154,7 +155,7 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
 
 
 def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, write = threading.Event(), codec.write_all
+    answers, write = threading.Event(), packing.write_all
 
     def write_all(fd: int, data: bytes, offset: int | None = None) -> None:
         answers.wait()

@@ -22,9 +22,9 @@ from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop import cli
-from perftop.recording.codec import BLOCK_MESSAGES, TimedMessage
 from perftop.recording.file import FRAME_START, Recording
 from perftop.recording.writer import Writer, size_text
+from perftop.session.packing import BLOCK_MESSAGES, TimedMessage
 
 SOURCE = ("--source", "sim:smt-mix,cpus=4")
 

@@ -20,9 +20,9 @@ from simulated import messages as simulated
 
 from perfprobe import wire
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.recording.codec import TimedMessage
 from perftop.session.history import History, bin_edges
 from perftop.session.interval import Interval, Span
+from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
 
 SAMPLES = 60

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perfprobe import wire
 from perfprobe.wire import Block, Frame, Note, Rows
 from perftop.base.arrays import Words
-from perftop.session.frame_packing import Layout, Layouts, Packer, pack, records, unpack
+from perftop.session.packing import Layout, Layouts, Packer, pack, records, unpack
 
 WORD = st.one_of(
     st.integers(0, 2**64 - 1),

@@ -15,7 +15,7 @@ from played import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
-from perftop.model.kinds import BASE_CLOCK, Cap
+from perftop.model.belief import BASE_CLOCK, Cap
 from perftop.output import stat_lines
 from perftop.session.interval import Interval
 from perftop.session.session import Session

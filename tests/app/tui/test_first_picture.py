@@ -16,7 +16,7 @@ import pytest
 from fakes import Machine
 from playing import running_app
 
-from perftop.tui import first_picture
+from perftop.tui import config
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -48,12 +48,12 @@ def echoes(ours: int) -> bool:
 
 def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
-        with first_picture.show_picture():
+        with config.show_picture():
             assert ENTER in (text := terminal_output(looks))
             assert b"perftop" in text
             assert os.uname().nodename.encode() in text
         assert LEAVE in terminal_output(looks)
-        with first_picture.show_picture() as picture:
+        with config.show_picture() as picture:
             terminal_output(looks)
             picture.hand_over()
         assert not terminal_output(looks)
@@ -62,14 +62,14 @@ def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.Mon
 
 def test_a_signal_removes_the_first_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
-        with pytest.raises(SystemExit, match="143"), first_picture.show_picture():
+        with pytest.raises(SystemExit, match="143"), config.show_picture():
             os.kill(os.getpid(), signal.SIGTERM)
         assert terminal_output(looks).endswith(LEAVE + b"\x1b[?25h")
         assert echoes(ours)
 
 
 def test_keys_are_not_echoed_and_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with terminal(monkeypatch) as (looks, ours), first_picture.show_picture():
+    with terminal(monkeypatch) as (looks, ours), config.show_picture():
         terminal_output(looks)
         assert not echoes(ours)
         os.write(looks, b"3\n")
@@ -81,7 +81,7 @@ def test_a_vanished_terminal_is_harmless(monkeypatch: pytest.MonkeyPatch) -> Non
     looks, ours = pty.openpty()
     with os.fdopen(ours, "w") as screen:
         monkeypatch.setattr(sys, "stdout", screen)
-        with first_picture.show_picture():
+        with config.show_picture():
             os.close(looks)
 
 
@@ -90,7 +90,7 @@ def test_a_host_name_is_printed_without_control_characters(
 ) -> None:
     drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
     monkeypatch.setattr(os, "uname", lambda: drawn)
-    with terminal(monkeypatch) as (looks, _), first_picture.show_picture():
+    with terminal(monkeypatch) as (looks, _), config.show_picture():
         assert b"  a]0;bc " in terminal_output(looks)
 
 
@@ -102,7 +102,7 @@ signal.signal(signal.SIGTTOU, signal.SIG_DFL)
 child = os.fork()
 if child == 0:
     os.setpgid(0, 0)
-    with first_picture.show_picture():
+    with config.show_picture():
         os._exit(7)
 print("stopped", os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]), flush=True)
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -130,8 +130,8 @@ def test_in_the_background_it_waits_for_the_foreground() -> None:
 
 def test_the_first_start_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert first_picture.is_first_start()
-    assert not first_picture.is_first_start()
+    assert config.is_first_start()
+    assert not config.is_first_start()
     assert [path.name for path in (tmp_path / "state" / "perftop").iterdir()] == ["greeted"]
 
 
@@ -140,7 +140,7 @@ def test_no_hint_is_shown_without_a_state_directory(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert not first_picture.is_first_start()
+    assert not config.is_first_start()
 
 
 async def test_hints_disappear_with_their_keys_and_have_no_other_effect() -> None:

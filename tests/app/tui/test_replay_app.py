@@ -18,9 +18,9 @@ from waiting import until_true
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.recording import episode_index
-from perftop.recording.codec import TimedMessage
+from perftop.recording import player
 from perftop.session.episodes import RecordingEpisodes
+from perftop.session.packing import TimedMessage
 from perftop.tui import replay
 from perftop.tui.config import Config
 from perftop.tui.views.episodes import Episodes
@@ -49,7 +49,7 @@ def _episodes_are_found_here(
 ) -> None:
     """Only episodes of `away` are found by a separate process, as for a user."""
     if "away" not in request.fixturenames:
-        monkeypatch.setattr(episode_index, "_index_process", passed_bytes)
+        monkeypatch.setattr(player, "_index_process", passed_bytes)
 
 
 # --- playing
@@ -226,7 +226,7 @@ async def test_the_header_shows_the_progress_of_finding_episodes(
         half.set()
         await rest.wait()
 
-    monkeypatch.setattr(episode_index, "fill_episodes", follow)
+    monkeypatch.setattr(player, "fill_episodes", follow)
 
     async with viewing(path) as viewer:
         await half.wait()

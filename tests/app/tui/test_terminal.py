@@ -18,8 +18,8 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from waiting import wait_for
 
-from perftop.tui import terminal as terminal_module
-from perftop.tui.terminal import Terminal, _EndEvent, _Output
+from perftop.tui import app as terminal_module
+from perftop.tui.app import Terminal, _EndEvent, _Output
 
 FILLS = 1 << 16
 """Capacity of a pipe in bytes."""

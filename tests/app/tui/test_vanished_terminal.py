@@ -245,7 +245,7 @@ def test_perftop_does_not_suspend_if_it_cannot_be_resumed() -> None:
 
 
 def test_a_separate_process_group_in_a_session_can_be_resumed() -> None:
-    code = "from perftop.tui.terminal import can_be_resumed; print(can_be_resumed())"
+    code = "from perftop.tui.app import can_be_resumed; print(can_be_resumed())"
     for first, output in (("", "False"), ("os.setpgid(0, 0)", "True")):
         child = f"import os; {first}\n{code}"
         leader = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"

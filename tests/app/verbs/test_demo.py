@@ -13,7 +13,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.docs.command_line import names
 from perftop.recording.file import Recording
-from perftop.verbs import live, options
+from perftop.verbs import options, screens
 
 NAMES = names("demo", "recording")
 MAX_BYTES = 300_000
@@ -134,7 +134,7 @@ def test_a_simulated_machine_can_be_given_by_its_size_only(
     typed: list[str], source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(options, "is_at_terminal", lambda: True)
-    monkeypatch.setattr(live, "run", lambda args: int(args.source != source))
+    monkeypatch.setattr(screens, "run_live", lambda args: int(args.source != source))
     assert cli.main(["demo", *typed]) == 0
 
 

@@ -21,8 +21,7 @@ from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.output.exporter.http import OPENMETRICS, TEXT
-from perftop.process.sockets import inherited_sockets
+from perftop.process.serving import OPENMETRICS, TEXT, inherited_sockets
 from perftop.verbs import serve
 from perftop.verbs.serve import address, is_public, listening_sockets
 

@@ -19,12 +19,12 @@ from waiting import until_true
 
 from perftop.base.errors import Failed
 from perftop.process import link as retry
-from perftop.recording.codec import Recorder
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import Machine, MachineEpisode
-from perftop.verbs import fleet
-from perftop.verbs.fleet import names
+from perftop.session.packing import Recorder
+from perftop.verbs import screens
 from perftop.verbs.fleet_sources import LiveSource, RecordingsSource
+from perftop.verbs.screens import names
 
 
 def test_a_file_lists_one_host_per_line(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ class Quiet:
 
 
 def test_an_episode_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asyncio.run(fleet._print_lines(Quiet(), 3)) == 0  # type: ignore[arg-type]
+    assert asyncio.run(screens._print_lines(Quiet(), 3)) == 0  # type: ignore[arg-type]
     kinds = [json.loads(line)["type"] for line in capsys.readouterr().out.splitlines()]
     assert kinds == ["machine", "episode", "machine", "machine"]
 

@@ -20,7 +20,7 @@ from waiting import MAX_WAIT_S, until_true, wait_for
 from perfprobe import wire
 from perftop.process import streams as probe_stream
 from perftop.process.launch import probe_command
-from perftop.process.sockets import MAX_READERS, Readers
+from perftop.process.serving import MAX_READERS, Readers
 from perftop.recording import file
 from perftop.verbs import serve
 from perftop.verbs.serve import listening_socket_of

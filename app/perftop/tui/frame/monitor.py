@@ -20,9 +20,9 @@ from perftop.process.job_terminal import Printout
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
 from perftop.session.session import Session
+from perftop.tui.frame.bottom import KeyLine, MissingLine
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.header import Status
-from perftop.tui.frame.key_line import KeyLine, MissingLine
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, NOTE_TEXTS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
@@ -31,7 +31,7 @@ from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.sheet import heat_fields, order_name
 
 if TYPE_CHECKING:
-    from perftop.tui.frame.prompt import Prompt
+    from perftop.tui.frame.bottom import Prompt
     from perftop.tui.views.episodes import Episodes
 
 FLEET_VARIABLE = "PERFTOP_FLEET"
@@ -340,14 +340,14 @@ class Monitor(DirectScreen):
             await self.app.action_quit()
 
     def action_help(self) -> None:
-        from perftop.tui.frame.help import stream_help
+        from perftop.tui.frame.overlays import stream_help
 
         bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
         self.app.push_screen(stream_help(self.last.session, bindings, ascii_=self.choice.ascii))
 
     def action_why(self) -> None:
         """Shows the whole report of which the verdict is the first line."""
-        from perftop.tui.frame.help import Why
+        from perftop.tui.frame.overlays import Why
 
         self._note_key("report")
         session, verdict = self.last.session, self._top.verdict
@@ -456,7 +456,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
-        from perftop.tui.frame.menu import sort_menu  # late: Textual's list is slow to import
+        from perftop.tui.frame.overlays import sort_menu  # late: Textual's list is slow to import
 
         def apply_choice(key: str | None) -> None:
             if key is not None:
@@ -466,7 +466,7 @@ class Monitor(DirectScreen):
             self.app.push_screen(sort_menu(self.last.session, self.choice, self.view), apply_choice)
 
     def action_columns(self) -> None:
-        from perftop.tui.frame.menu import column_chooser, column_order
+        from perftop.tui.frame.overlays import column_chooser, column_order
 
         session, choice = self.last.session, self.choice
 
@@ -500,7 +500,7 @@ class Monitor(DirectScreen):
     # --- the prompt: a time, a name, a filter
 
     async def _shown_prompt(self) -> Prompt:
-        from perftop.tui.frame.prompt import Prompt  # late: Textual's input is slow to import
+        from perftop.tui.frame.bottom import Prompt  # late: Textual's input is slow to import
 
         if self._prompt is None:
             focus_view = lambda: self.view.focus()  # noqa: E731, PLW0108 - the visible view

@@ -18,7 +18,7 @@ from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.session.values import suspect_rows
-from perftop.tui.panels.tasks import ranking
+from perftop.tui.panels.tables import ranking
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import (
     CPU_KINDS,

@@ -38,10 +38,8 @@ from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import cpu_values, suspect_rows
-from perftop.tui.panels import tasks
-from perftop.tui.panels.compare import comparison_lines
-from perftop.tui.panels.tasks import INDENT
-from perftop.tui.panels.worst import losing_cores
+from perftop.tui.panels import tables
+from perftop.tui.panels.tables import INDENT, comparison_lines, losing_cores
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Canvas, PanelLine, Target
 from perftop.tui.shared.choice import Choice
@@ -70,12 +68,12 @@ def _title_key(key: str, label: str, width: int) -> list[Run]:
 def who_runs(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
-    ranking = tasks.ranking(session, interval, by_owner=choice.by_owner)
+    ranking = tables.ranking(session, interval, by_owner=choice.by_owner)
     if not ranking.tasks:
         reason = "no task has run for a noticeable time"
         if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
             reason = safe_cells(missing)
-        elif (interval.values["util"][session.shown] > tasks.DIM_SHARE).any():
+        elif (interval.values["util"][session.shown] > tables.DIM_SHARE).any():
             reason = "no task data yet (sampled once a second)"
         parts, max_rows = wrapped_lines(reason, max(1, width - INDENT)), max(0, height - 2)
         if rest := parts[max_rows:]:
@@ -83,7 +81,7 @@ def who_runs(
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(panel_title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
-    shown = tasks.task_columns(session, interval, ranking, width, low=is_low)
+    shown = tables.task_columns(session, interval, ranking, width, low=is_low)
     if is_low:  # headings are in the title's line, except those of names
         numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
         after = columns.headings(numbers)
@@ -91,13 +89,13 @@ def who_runs(
         heads = [panel_title("who runs", "", width, after)]
     else:
         key = _title_key("i", "tasks" if choice.by_owner else "owners", width)
-        heads = [panel_title("who runs", "% of a CPU", width, key), tasks.task_headings(shown)]
+        heads = [panel_title("who runs", "% of a CPU", width, key), tables.task_headings(shown)]
     runners = ranking.first(max(0, height - len(heads)))
     return [
         *((head, None) for head in heads),
         *(
             (
-                columns.columns_line(shown, tasks.task_cells(task, shown, session, interval)),
+                columns.columns_line(shown, tables.task_cells(task, shown, session, interval)),
                 task.cpu,
             )
             for task in runners
@@ -439,7 +437,7 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):
             return float(alone)
-    return tasks.ipc_alone(session, interval, session.position[cpu])
+    return tables.ipc_alone(session, interval, session.position[cpu])
 
 
 # --- side by side

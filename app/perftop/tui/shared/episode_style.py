@@ -17,7 +17,8 @@ import numpy as np
 from perftop.base.arrays import Bools
 from perftop.base.text import whole_percent
 from perftop.draw.strips import safe_cells
-from perftop.model.kinds import KINDS, Episode, Host, kind_of
+from perftop.model.belief import Host
+from perftop.model.kinds import KINDS, Episode, kind_of
 from perftop.output.evidence import evidence_text
 from perftop.output.sentences import MAX_SENTENCE, Part, cause_name, sentence
 from perftop.session.interval import Interval

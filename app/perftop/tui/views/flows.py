@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from perftop.base.text import count_noun, long_duration, ranges, time_of_day, whole_percent
 from perftop.draw.strips import safe_cells
-from perftop.model.kinds import Episode, TaskOnCpu
+from perftop.model.belief import TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import culprits
 from perftop.output.waiting import remedy_against

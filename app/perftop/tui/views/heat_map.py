@@ -28,7 +28,7 @@ from perftop.session.values import (
     suspect_rows,
 )
 from perftop.tui.panels.panels import PaneledView, selected_core
-from perftop.tui.panels.worst import Loser, losers, worst_cores
+from perftop.tui.panels.tables import Loser, losers, worst_cores
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine, Target
 from perftop.tui.shared.choice import Choice

@@ -29,7 +29,7 @@ from perftop.output.why_report import Report
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
-from perftop.tui.panels.tasks import INDENT, MIN_BOLD_WAIT, task_bar
+from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of

@@ -7,27 +7,40 @@ depend only on the displayed CPUs and the size, so that nothing moves when value
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
 from math import isnan, nan
 from typing import ClassVar
 
+import numpy as np
+
+from perftop.base.arrays import Floats
 from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
 from perftop.draw import charts, theme
-from perftop.draw.cells import ramp
+from perftop.draw.cells import FAINT, UNKNOWN, full_cell, half_cells, ramp
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, overlaid
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.model.numbers import Number
+from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.places import PlaceLine, Places, index_ranges, package_name
-from perftop.tui.shared.sheet import Scale, arranged_rows, chosen_field, clock_of, unit_in
-from perftop.tui.views.lanes import Lanes, half_cell_line
+from perftop.tui.shared.places import Place, PlaceLine, Places, index_ranges, package_name
+from perftop.tui.shared.sheet import (
+    Scale,
+    arranged_rows,
+    chosen_field,
+    clock_of,
+    field_scale,
+    unit_in,
+)
+from perftop.tui.shared.time_axis import Axis
 
 HEADS = 2
 MIN_HEIGHT_FOR_TIMES = 24
@@ -107,12 +120,9 @@ def timeline_layout(
     core = index_ranges([places.name(row, order) for row in counts], 4)
     cpus = 0
     if places.pairs:
-        lane_per_thread = each_lane and not of_core
-        names = (
-            [str(c) for row in counts for c in places.places[row].cpus]
-            if lane_per_thread
-            else places.cpus
-        )
+        names = places.cpus
+        if each_lane and not of_core:
+            names = [str(cpu) for row in counts for cpu in places.places[row].cpus]
         cpus = 2 + min(MAX_CPU_LIST, index_ranges(names, 4))
     if headings:  # the names of packages use the same cells
         core = max(core, 9 - cpus)
@@ -144,8 +154,6 @@ class Timeline(PaneledView, Cursor):
     """Whether packages have headings."""
     _traffic: dict[int | None, list[Run]]
     """The lines of memory traffic, by package; None for the sum of all packages."""
-    _row_of: dict[int, int]
-    """Index of the row, by CPU."""
     _axis: time_axis.Axis
     _chart_left: int
     _right_width: int
@@ -193,7 +201,6 @@ class Timeline(PaneledView, Cursor):
             places, lines, room, choice.order, of_core=self._field.of_core, ascii_=choice.ascii
         )
         self.count = len(self._plan.lines)
-        self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
 
     def make_lines(self) -> None:
         """Reads the values up to the end of the interval."""
@@ -234,7 +241,7 @@ class Timeline(PaneledView, Cursor):
 
     def _assign(self, episodes: list[Episode]) -> None:
         """Assigns every episode to the heading of a package, or to the rows of its CPUs."""
-        places, row_of = self.places, self._row_of
+        places, row_of = self.places, self.places.row_of_cpu
         self._of_package, self._of_cpu = {}, {}
         for episode in episodes:
             rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
@@ -276,16 +283,10 @@ class Timeline(PaneledView, Cursor):
         plan, places = self._plan, self.places
         title = f" {'core' if places.pairs else 'cpu':>{plan.core}}"
         if plan.cpus:
-            title += fit(
-                "  cpu" if plan.has_own_lines and not self._field.of_core else "  cpus", plan.cpus
-            )
-        names = (
-            ("now",)
-            if plan.has_own_lines
-            else ("lp0", "lp1")
-            if places.threads == 2
-            else ("", "now")
-        )
+            is_cpu = plan.has_own_lines and not self._field.of_core
+            title += fit("  cpu" if is_cpu else "  cpus", plan.cpus)
+        pair = ["lp0", "lp1"] if places.threads == 2 else ["", "now"]
+        names = ["now"] if plan.has_own_lines else pair
         return [
             (fit(title, self._chart_left), "dim"),
             (" " * self._axis.cells, "text"),
@@ -396,9 +397,7 @@ class Timeline(PaneledView, Cursor):
             return [name, *lane_runs]
         cpus = [cpu for row in rows for cpu in self.places.places[row].rows]
         if self._field.of_core:
-            known_values = [
-                self._values_now[cpu] for cpu in cpus if not isnan(self._values_now[cpu])
-            ]
+            known_values = [v for cpu in cpus if not isnan(v := self._values_now[cpu])]
             value = sum(known_values) / len(known_values) if known_values else nan
         else:
             value = self.interval.values.mean(self._field.key, cpus)
@@ -414,9 +413,8 @@ class Timeline(PaneledView, Cursor):
         if plan.lane_height == 1:
             lane_runs = lanes.flat_lane(row, slot.lanes)
         else:
-            lane_height = plan.lane_height - (
-                plan.lane_height > 2
-            )  # an empty line separates tall CPUs
+            gap = 1 if plan.lane_height > 2 else 0  # an empty line separates tall CPUs
+            lane_height = plan.lane_height - gap
             blank: list[Run] = [(" " * self._axis.cells, "text")]
             area = lanes.tall_lane(row, slot.lanes[0], lane_height)
             lane_runs = area[slot.below] if slot.below < lane_height else blank
@@ -465,3 +463,95 @@ class Timeline(PaneledView, Cursor):
             )  # fmt: skip
             yield column.place(text), style
         yield " " * NUMBER_WIDTH * (self._plan.numbers - len(slot.lanes)), "text"
+
+
+# --- One field over time for each row of the time view, as cells in the colours of the heat ramp.
+
+_KNOWN_CODES = theme.HEAT + 1
+"""Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
+_AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
+          "kernel_instructions": "kernel"}  # fmt: skip
+"""Colours of tall lanes by field, as in the charts of the overview; all other fields have the
+colours of user time."""
+
+
+class Lanes:
+    """The values of one field along one time axis. The rows in sight are read from the history
+    together, which costs little more than reading a single row."""
+
+    def __init__(
+        self, session: Session, field: Number, axis: Axis, places: Sequence[Place], *, ascii_: bool
+    ) -> None:
+        self._session, self._field, self.axis, self._places = session, field, axis, places
+        self._ascii = ascii_
+        self.scale = Scale(0.0, 1.0)
+        self.values: dict[int, Floats] = {}
+        """Arrays of values (lanes, bins), by row."""
+        self._areas: dict[tuple[int, int], list[list[Run]]] = {}
+        """The lines of tall lanes, by row and lane."""
+
+    def read(self, rows: Sequence[int]) -> None:
+        """Reads those of the rows that have not been read yet."""
+        rows = [row for row in dict.fromkeys(rows) if row not in self.values]
+        history, places = self._session.past, [self._places[row] for row in rows]
+        edges = self.axis.edges
+        if self._field.of_core:
+            states = history.states([place.cpus for place in places], edges)
+            lanes = states[:, :, STATES.index(self._field.key)].T
+        else:
+            cpus = [cpu for place in places for cpu in place.rows]
+            lanes = history.field(self._field.key, cpus, edges).T
+        end = 0
+        for row, place in zip(rows, places, strict=True):
+            start, end = end, end + (1 if self._field.of_core else len(place.rows))
+            self.values[row] = lanes[start:end]
+
+    def choose_scale(self, values_now: Floats, previous: Scale | None) -> None:
+        """Chooses the scale for the rows read so far and for `values_now`, the present values of
+        all CPUs. The previous scale `previous` is kept while it suits these values."""
+        values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
+        self.scale = field_scale(self._field, values, previous)
+
+    def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
+        """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
+        levels = self.scale.levels(self.values[row][[*lanes]])
+        return half_cell_line(levels[0], levels[-1], ascii_=self._ascii)
+
+    def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
+        """Returns a lane that is several lines high, in which the height also shows the value."""
+        if (row, lane) not in self._areas:
+            low, high = self.scale.low, self.scale.high
+            share = (self.values[row][lane] - low) / (high - low)
+            colours = _AREAS.get(self._field.key, "user")
+            area = charts.area(share, lines, colours, ascii_=self._ascii)
+            self._areas[row, lane] = area.lines()
+        return self._areas[row, lane]
+
+
+def half_cell_line(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
+    """Returns a line of cells. `upper` and `lower`: the steps of the heat ramp for the halves of
+    cells; -1 for unknown values. Equal neighbouring cells form one run."""
+    cells = _cells(ascii_=ascii_)
+    codes = ((upper + 1) * _KNOWN_CODES + lower + 1).astype(np.uint8).tobytes()
+    runs: list[Run] = []
+    for code, codes_of_run in groupby(codes):
+        shape, key = cells[code]
+        runs.append((shape * len(list(codes_of_run)), key))
+    return runs
+
+
+@cache
+def _cells(*, ascii_: bool) -> list[Run]:
+    """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
+    Both start with the level of unknown values."""
+    levels = range(UNKNOWN, theme.HEAT)
+    return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
+
+
+def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
+    if max(upper, lower) < 0:
+        return " ", "text"
+    if not ascii_:
+        return half_cells(upper, lower, 1, ascii_)[0]
+    shape, _ = full_cell(upper, 1, ascii_)[0]
+    return shape, f"heat{max(FAINT, upper)}"

@@ -27,8 +27,8 @@ from perftop.output.export.fields import (
 )
 from perftop.output.export.forms import Delimited
 from perftop.output.stat_lines import json_number
-from perftop.recording.codec import TimedMessage
 from perftop.session.interval import Interval
+from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
 from perftop.session.values import DOUBT_TEXTS
 

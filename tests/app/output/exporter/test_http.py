@@ -20,8 +20,8 @@ from scraped import series
 from scraping import exporter, started_exporter
 from waiting import MAX_WAIT_S, until_true, wait_for
 
-from perftop.output.exporter import http
-from perftop.output.exporter.http import Server, answer, wants_openmetrics
+from perftop.process import serving
+from perftop.process.serving import Server, answer, wants_openmetrics
 
 BODY = {True: b"# EOF\n", False: b"old\n"}
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -114,7 +114,7 @@ def test_the_format_is_negotiated(accept: str, openmetrics: bool) -> None:
     result = answer(head, BODY.__getitem__)
     assert (result.body, result.kind) == (
         BODY[openmetrics],
-        http.OPENMETRICS if openmetrics else http.TEXT,
+        serving.OPENMETRICS if openmetrics else serving.TEXT,
     )
 
 
@@ -162,27 +162,27 @@ async def test_a_thousand_idle_connections_block_no_client() -> None:
         for one in idle:
             one.close()
         await until_true(lambda: not server.open, "all have gone")
-    assert 1 < most <= http.MAX_CONNECTIONS
+    assert 1 < most <= serving.MAX_CONNECTIONS
 
 
 async def test_unread_responses_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They occupy connections until they are dropped; other clients get status 503."""
-    monkeypatch.setattr(http, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 4)
 
     async with served(lambda _: b"x" * (8 << 20)) as (server, port):
         slow = []
-        for _ in range(http.MAX_CONNECTIONS):
+        for _ in range(serving.MAX_CONNECTIONS):
             one = socket.socket()
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.connect(("127.0.0.1", port))
             one.sendall(GET)
             slow.append(one)
-        await until_true(lambda: len(server.open) == http.MAX_CONNECTIONS and not any(
+        await until_true(lambda: len(server.open) == serving.MAX_CONNECTIONS and not any(
             connection.idle for connection in server.open), "all places are taken")  # fmt: skip
         assert (await asked(port, GET)).startswith(b"HTTP/1.1 503 ")
-        assert len(server.open) == http.MAX_CONNECTIONS
+        assert len(server.open) == serving.MAX_CONNECTIONS
         for one in slow:
             one.close()
         await until_true(lambda: not server.open, "all have gone")
@@ -190,7 +190,7 @@ async def test_unread_responses_are_limited(
 
 
 async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(serving, "TIMEOUT_S", 0.3)
 
     async with served(lambda _: b"x" * (8 << 20)) as (server, port):
         asking = await asyncio.open_connection("127.0.0.1", port)

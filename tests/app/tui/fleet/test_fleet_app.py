@@ -17,7 +17,7 @@ from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.fleet import detail, page, views
+from perftop.tui.fleet import page, views
 from perftop.tui.fleet.words import FleetState
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.shared import keys
@@ -75,9 +75,7 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     machine = Machine("node")
     for i in range(30):
         machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9})
-    title, top, *_ = detail.detail_chart(
-        FleetState(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8
-    )
+    title, top, *_ = page.detail_chart(FleetState(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
     assert "lost" in title[0][0][0]
     assert top[0][0][0].strip() == "2.0"
 

@@ -12,7 +12,7 @@ from playing import BIG, Run, running_app
 from waiting import until_true
 
 from perftop.draw import strips
-from perftop.tui.frame.key_line import KeyLine, MissingLine, Piece, key_pieces, missing_runs
+from perftop.tui.frame.bottom import KeyLine, MissingLine, Piece, key_pieces, missing_runs
 from perftop.tui.frame.monitor import view
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice

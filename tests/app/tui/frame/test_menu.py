@@ -13,7 +13,7 @@ from waiting import until_true
 
 from perftop.draw import theme
 from perftop.draw.columns import RISING
-from perftop.tui.frame.menu import Chooser, Menu
+from perftop.tui.frame.overlays import Chooser, Menu
 
 THREE = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
 

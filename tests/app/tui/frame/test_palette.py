@@ -12,8 +12,8 @@ from waiting import until_true
 from perftop.draw import theme
 from perftop.session.selection import HELP
 from perftop.tui.app import PerfTopApp
-from perftop.tui.frame.menu import Palette, commands, cpu_commands
 from perftop.tui.frame.monitor import Monitor
+from perftop.tui.frame.overlays import Palette, commands, cpu_commands
 
 THEMES = theme.names(no_color=False)
 

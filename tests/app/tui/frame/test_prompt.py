@@ -12,7 +12,7 @@ from waiting import until_true
 
 from perftop.draw import theme
 from perftop.session.selection import parse
-from perftop.tui.frame.prompt import Prompt
+from perftop.tui.frame.bottom import Prompt
 from perftop.tui.shared.choice import Choice
 
 # --- the input line

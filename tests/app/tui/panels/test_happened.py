@@ -11,7 +11,8 @@ from made import hello
 from perftop.base.text import time_of_day
 from perftop.draw import strips
 from perftop.draw.strips import wrapped_lines
-from perftop.model.kinds import Episode, TaskOnCpu
+from perftop.model.belief import TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels

@@ -6,7 +6,8 @@ import pytest
 from fakes import CpuLoad, Machine, guest, observe, tasks
 
 from perftop.draw import strips
-from perftop.model.kinds import Episode, TaskOnCpu
+from perftop.model.belief import TaskOnCpu
+from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PANELS, Kind, PanelRow

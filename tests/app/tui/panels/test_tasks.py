@@ -14,7 +14,7 @@ from perftop.draw import strips
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import panels, tasks
+from perftop.tui.panels import panels, tables
 from perftop.tui.shared.choice import Choice
 
 OTHERS = {
@@ -68,13 +68,17 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
 
 
 def test_a_bar_consists_of_running_waiting_and_sleeping() -> None:
-    assert tasks.task_bar(0.5, 0.25, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
+    assert tables.task_bar(0.5, 0.25, 20) == [
+        ("━" * 10, "lp0"),
+        ("━" * 5, "dim"),
+        ("─" * 5, "rule"),
+    ]
     for ran, waited, sizes in (
         (1.0, 0.0, [20, 0, 0]),
         (0.9, 0.9, [18, 2, 0]),
         (0.5, nan, [10, 0, 10]),
     ):
-        assert [len(part) for part, _ in tasks.task_bar(ran, waited, 20)] == sizes
+        assert [len(part) for part, _ in tables.task_bar(ran, waited, 20)] == sizes
 
 
 def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_bold() -> None:
@@ -109,24 +113,24 @@ def test_ipc_is_shown_for_tasks_that_have_a_cpu_for_themselves() -> None:
 def test_threads_of_one_name_are_grouped() -> None:
     others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
     waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
-    (one,) = tasks.ranking(*observe(guest(), records=records(others=others, waits=waits))).first(9)
+    (one,) = tables.ranking(*observe(guest(), records=records(others=others, waits=waits))).first(9)
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
 
 
 def test_running_tasks_are_computed_once_per_record() -> None:
     session, interval = observe(guest(), records=records())
-    result = tasks.ranking(session, interval)
-    again = tasks.ranking(session, dataclasses.replace(interval, seq=interval.seq + 1))
+    result = tables.ranking(session, interval)
+    again = tables.ranking(session, dataclasses.replace(interval, seq=interval.seq + 1))
     assert again is result
     other = dataclasses.replace(interval, snapshot=TaskSnapshot({"0": [7, "other", 0.5]}))
-    assert tasks.ranking(session, other).tasks == [(7, "other")]
+    assert tables.ranking(session, other).tasks == [(7, "other")]
 
 
 def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
     of = observe(machine, records=records())
-    assert [comm for _, comm in tasks.ranking(*of).tasks] == ["postgres", "perfprobe"]
+    assert [comm for _, comm in tables.ranking(*of).tasks] == ["postgres", "perfprobe"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
 def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, owner: str) -> None:
     details = {"4502": {"group": group, "parent": parent}}
     session, _ = observe(guest(), records=records(details=details))
-    assert tasks.owner_name(session, 4502) == owner
+    assert tables.owner_name(session, 4502) == owner
 
 
 def test_tasks_of_one_owner_can_be_grouped() -> None:
@@ -156,7 +160,7 @@ def test_tasks_of_one_owner_can_be_grouped() -> None:
     assert result[1][:5] == ["owner", "CPU", "0", "CPU", "1"]
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
     assert result[3][:3] == ["postgresql.service", "·", "38.4"]
-    assert result[4][:6] == [*tasks.NO_OWNER.split(), "2.7", "0.6"]
+    assert result[4][:6] == [*tables.NO_OWNER.split(), "2.7", "0.6"]
     assert text(of, 97, 10)[2].split()[0] == "cc1plus", "tasks are kept beside"
 
 

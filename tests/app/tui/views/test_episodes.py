@@ -16,7 +16,7 @@ from waiting import until_true
 from perftop.draw import strips
 from perftop.draw.columns import total_width
 from perftop.model.kinds import KINDS, Episode
-from perftop.tui.frame.menu import Menu
+from perftop.tui.frame.overlays import Menu
 from perftop.tui.shared.choice import Choice
 from perftop.tui.views.episodes import (
     SIGN_CELLS,

@@ -15,7 +15,7 @@ from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Place
-from perftop.tui.views import lanes
+from perftop.tui.views import timeline
 
 S = 1_000_000_000
 
@@ -94,10 +94,10 @@ class Written:
 PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
 
 
-def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
+def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.Lanes:
     session: Any = SimpleNamespace(past=Written())
     at = time_axis.fit_axis(now_ns, window_s, room)
-    return lanes.Lanes(session, UTIL, at, PLACES, ascii_=False)
+    return timeline.Lanes(session, UTIL, at, PLACES, ascii_=False)
 
 
 @given(st.integers(600, 9000), st.integers(5, 90))

@@ -1,0 +1,349 @@
+"""Detects stops of CPUs that a status or a counter shows by itself: throttling (cores that report
+heat, or are asked to halt, although their clock is not below what turbo allows), time that the
+hypervisor took, and system management interrupts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats, any_by_sample, first_true
+from perftop.detect.engine import (
+    PAUSE_NS,
+    DetectorInput,
+    RunningEpisodes,
+    ShareEpisode,
+    ShareEpisodes,
+    highest_values,
+    max_gap_ns,
+)
+from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
+from perftop.detect.standstill import HEAT_BITS, Modulation, Standstill, Thermal
+from perftop.model.belief import KERNEL, confidence
+from perftop.model.counters import Cores
+from perftop.model.evaluation import TICK_S
+from perftop.model.kinds import Episode
+from perftop.model.numbers import INDEX
+from perftop.model.sample_reader import SampleBatch, SampleReader
+
+CAUSES = (*HEAT_BITS, "modulation")
+START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
+"""Shares of polls or time, at which an episode starts and below which it ends. From START on, a
+status counts as the cause of a drop."""
+MIN_SAMPLES = 2
+"""Number of samples that must show the status. A single sample may be the edge of a drop with the
+same cause."""
+LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
+"""Indices in the sums of an episode: seconds lost, their time base, the share that modulation asked
+for, and the share of each cause."""
+KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
+"""Counters of throttled time that the kernel accumulates. The order matters: time that was reported
+for a package is not reported again for its cores."""
+
+
+class Throttles:
+    """Detects throttling by polled status bits, or else by the throttled time that the kernel
+    accumulates."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._episodes = episodes
+        self._thermal, self._modulation = Thermal(reader), Modulation(reader)
+        self._booked = KernelThrottling(reader, episodes)
+        polled = self._thermal.is_available or self._modulation.is_available
+        self.is_available = polled or self._booked.is_available
+        self._by_kernel = self._booked.is_available and not self._thermal.is_available
+        self._standstill = Standstill(reader)
+        self._throttles = ShareEpisodes(
+            episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
+            pause_ns=PAUSE_NS,
+        )  # fmt: skip
+
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
+        if not self._throttles.is_quiet or (self._by_kernel and self._booked.follows_drops):
+            return first
+        return first_true(batch.cached(self._signs), first, last)
+
+    def _signs(self, batch: SampleBatch) -> Bools:
+        signs = batch.cached(self._thermal.shown_by_sample) | batch.cached(
+            self._modulation.shown_by_sample
+        )
+        return signs | self._booked.shown_by_sample(batch) if self._by_kernel else signs
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        ended = self._booked.sample(data) if self._by_kernel else []
+        polled = data.sample.part(self._thermal.shown_by_sample) or data.sample.part(
+            self._modulation.shown_by_sample
+        )
+        if self._throttles.is_quiet and not polled:
+            return ended
+        cores = data.cores
+        asked = cores.max_of_threads(self._modulation.shares(data))
+        status = np.array([*self._thermal.shares(data), np.where(asked > 0, 1.0, asked * 0)])
+        share = np.fmax.reduce(status, axis=0)
+        share[self._is_dropping(cores)] = 0.0
+        lost, span_s, _ = self._standstill.shares(data)
+        more = [
+            cores.total(lost * span_s),
+            cores.total(span_s),
+            np.nan_to_num(asked),
+            *np.nan_to_num(status),
+        ]
+        times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
+        ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
+        for throttle in self._throttles.running:
+            _describe(throttle)
+        return ended
+
+    def _is_dropping(self, cores: Cores) -> Bools:
+        """Returns a mask of the cores in a drop. If its cause is heat, the mask includes all cores
+        of the package, because they share the status, and cores that hardly work have no clock to
+        lose."""
+        dropping = np.zeros(len(cores.lists), bool)
+        for episode in self._episodes.of_kind("turbo-drop"):
+            members = cores.with_cpus(episode.cpus)
+            dropping |= members
+            if episode.cause in HEAT_BITS:
+                dropping |= np.isin(cores.package, cores.package[members])
+        return dropping
+
+
+def _describe(throttle: ShareEpisode) -> None:
+    """Sets cause, evidence and depth. The depth is the lost share, not how often the status was
+    set."""
+    sums, episode = throttle.sums, throttle.episode
+    shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
+    episode.cause = max(shares, key=lambda cause: shares[cause])
+    episode.confidence = confidence("throttle", episode.cause)
+    episode.evidence = {
+        f"{cause}_status_share": round(share, 3) for cause, share in shares.items() if share > 0
+    }
+    asked = float(sums[ASKED] / sums[1])
+    if asked > 0:
+        episode.evidence["duty_by_register_19AH_share"] = round(1 - asked, 4)
+    if sums[KNOWN_S] > 0:
+        episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
+    else:  # standstill is not measured; only the register that asks for it was read
+        episode.depth = asked if asked > 0 else None
+
+
+class KernelThrottling:
+    """Detects throttling in streams without polled status bits. There only the kernel counts
+    throttling, as time, and adds all of it to a counter when the throttling is over. So these
+    episodes have already ended."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._episodes = episodes
+        columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
+        self._columns = [column for column in columns if column is not None]
+        self.is_available = bool(self._columns)
+        """Whether the kernel of this stream counts such time."""
+        self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
+        self._dropped_ns: dict[int, int] = {}
+        """By CPU, the raw time at which it was last in a drop, which covers throttling at that
+        time."""
+
+    @property
+    def follows_drops(self) -> bool:
+        """Whether a drop runs, whose time must be recorded in each sample that shows it."""
+        return any(episode.kind == "turbo-drop" for episode in self._episodes.running)
+
+    def shown_by_sample(self, batch: SampleBatch) -> Bools:
+        """Returns, by sample, whether the kernel reported throttling."""
+        booked = [batch.delta.tables[c.block].increments[..., c.first] > 0 for c in self._columns]
+        return np.asarray(np.logical_or.reduce([any_by_sample(column) for column in booked]))
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that the kernel reported in this sample."""
+        time_ns, dropped_ns = data.time_ns, self._dropped_ns
+        for drop in self._episodes.of_kind("turbo-drop"):
+            dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
+        ended: list[Episode] = []
+        for column in self._columns:
+            booked_s = data.sample.delta.tables[column.block].increments[:, column.first]
+            groups = self._cpus[column.scope]
+            for row in np.flatnonzero(booked_s > 0).tolist():
+                seconds = float(booked_s[row])
+                start_ns = time_ns - round(seconds * 1e9)
+                covered = {cpu for episode in ended for cpu in episode.cpus}
+                cpus = [
+                    cpu for cpu in groups[row]
+                    if cpu not in covered and dropped_ns.get(cpu, start_ns - 1) < start_ns
+                ]  # fmt: skip
+                evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
+                if cpus:
+                    ended.append(
+                        Episode(
+                            "throttle", cpus, start_ns, time_ns, None, "thermal", evidence,
+                            confidence("throttle", "thermal"),
+                        )
+                    )  # fmt: skip
+        return ended
+
+
+# --- Time that the hypervisor took. The guest's kernel accounts for it in ticks of 10 ms.
+
+STEAL_START, STEAL_END = 0.04, 0.02
+"""Shares of the time, at which an episode starts and below which it ends. Neighbours on a well-run
+host occasionally take up to a tick in 250 ms."""
+MIN_TICKS = 3
+"""Number of ticks that must follow each other closely. A single tick may have accumulated over any
+time, and two may be close by chance."""
+USUAL_S = 60.0
+"""Time in s after which the weight of earlier ticks in the usual share is divided by e."""
+MIN_DEVIATIONS = 4.0
+"""Standard deviations of the usual number of ticks by which ticks must exceed it. Some hosts take a
+few per cent of the time throughout, in ticks that are close to each other by chance."""
+MIN_USUAL_SHARE = 0.005
+"""Usual share that is given as evidence."""
+STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
+"""Time in ns without a tick after which the share is below STEAL_END."""
+
+
+class Steals:
+    """Detects steal by its ticks."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        rows = reader.hello.topology
+        self.is_available = bool(reader.evaluator.chosen["steal"])
+        self._names = reader.single_cpus
+        self._host = np.zeros(len(rows), int)
+        self._steals = ShareEpisodes(
+            episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
+        )
+        self._ticks = np.zeros(len(rows))
+        """Number of consecutive ticks, each so soon after the previous one that it makes a high
+        share by itself ..."""
+        self._start_ns = np.zeros(len(rows), int)
+        """... and the start of the sample with the first of these ticks."""
+        self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
+        self._usual, self._usual_ns = np.zeros(len(rows)), 0
+        """The usual share, as if nothing had been taken before the stream, and its time."""
+
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
+        if self._steals.running:
+            return first
+        return first_true(batch.cached(highest_values).stolen_s > 0, first, last)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        return self.step(data.sample.values.top[INDEX["steal"]], data.since_ns, data.time_ns)
+
+    def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
+        """Does what `sample` does, from the stolen seconds by position of the CPU."""
+        if not self._steals.running and not (stolen_s > 0).any():
+            return []
+        came = stolen_s >= TICK_S / 2
+        soon = since_ns - self._last_ns <= STEAL_QUIET_NS
+        # A tick covers all the time since the previous tick.
+        elapsed_s = (time_ns - np.where(soon, self._last_ns, since_ns)) / 1e9
+        share = np.where(came, stolen_s / elapsed_s, np.nan)
+        share[~came & np.isfinite(stolen_s) & (time_ns - self._last_ns > STEAL_QUIET_NS)] = 0.0
+        taken = self._steals.member_mask(len(stolen_s))
+        near = (since_ns == self._last_ns) | (elapsed_s * STEAL_START <= TICK_S)
+        goes_on = came & soon & (taken | (near & (share >= STEAL_START)))
+        before = np.where(goes_on, self._ticks, 0.0)
+        self._start_ns = np.where(came & (before == 0), since_ns, self._start_ns)
+        self._ticks = np.where(came, before + stolen_s / TICK_S, self._ticks)
+        self._last_ns = np.where(came, time_ns, self._last_ns)
+        usual_ticks = self._usual * (time_ns - self._start_ns) / 1e9 / TICK_S
+        needed = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
+        share[came & (self._ticks < needed) & ~taken] = np.nan
+        usual_before, elapsed = self._usual, (time_ns - self._usual_ns) / 1e9 / USUAL_S
+        self._usual = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
+        self._usual_ns = time_ns
+
+        running = {id(steal.episode): steal for steal in self._steals.running}
+        ended = self._steals.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
+        for episode in ended:  # an episode ends with its last tick
+            episode.end_ns = running[id(episode)].last_ns
+        for steal in self._steals.running:
+            if id(steal.episode) not in running:
+                steal.episode.cause = "hypervisor"
+                steal.episode.confidence = confidence("steal", "hypervisor")
+                steal.episode.start_ns = int(self._start_ns[steal.members].min())
+                if (usual := float(usual_before[steal.members].mean())) >= MIN_USUAL_SHARE:
+                    steal.episode.evidence = {"usual_share": round(usual, 3)}
+            ticks = float(self._ticks[steal.members].sum())
+            steal.episode.evidence |= {"ticks": round(ticks), "tick_s": TICK_S}
+        return ended
+
+
+# --- System management interrupts: firmware stops all CPUs at once, and only a counter
+# shows it.
+
+SMI_QUIET_NS = 1_000_000_000
+"""Time in ns without an SMI that ends an episode. Firmware that polls hardware does so at least
+this often; one line for each SMI would hide the other episodes."""
+MAX_SPAN_RATIO = 1.5
+"""Multiple of the sample's length. A row with a longer span was not read for a while, so it counts
+SMIs that other rows have already counted."""
+
+
+class Smis:
+    """Detects SMIs by the SMI counter of each CPU."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._counters, self._episodes = reader.counters, episodes
+        self._cpus = np.array([row.cpu for row in reader.hello.topology])
+        self._column = reader.counters.columns.get("smi")
+        self.is_available = self._column is not None
+        self._gap_ns = max_gap_ns(reader.hello.sample_ns)
+        self._episode: Episode | None = None
+        self._counts = np.zeros(len(self._cpus))
+        self._last_ns = 0
+
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
+        return first if self._episode else first_true(batch.cached(self._counted_smi), first, last)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        assert self._column is not None
+        table = data.sample.delta.tables[self._column.block]
+        moved = table.increments[:, self._column.first]
+        span_ns = table.ticks / self._counters.stamp_hz * 1e9
+        return self.step(moved, span_ns, data.since_ns, data.time_ns)
+
+    def _counted_smi(self, batch: SampleBatch) -> Bools:
+        """Returns, by sample, whether any CPU counted an SMI."""
+        moved = self._counters.increments(batch.delta, "smi")
+        assert moved is not None
+        return any_by_sample(moved > 0)
+
+    def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
+        """Does what `sample` does, from the number of SMIs that each CPU counted and the CPU's span
+        in ns."""
+        counted = moved > 0
+        if self._episode is None and not counted.any():
+            return []
+        whole = 0 < time_ns - since_ns <= self._gap_ns
+        ended = [] if whole else self._end()
+        if whole and counted.any():
+            stretched = span_ns > MAX_SPAN_RATIO * (time_ns - since_ns)
+            begin_ns = np.where(stretched, time_ns - span_ns, since_ns)
+            news = counted & (begin_ns >= self._last_ns)
+            if news.any():
+                self._last_ns = time_ns
+                if self._episode is None:
+                    self._counts[:] = 0
+                    start_ns = int(begin_ns[news].min())
+                    self._episode = Episode(
+                        "smi", [], start_ns, cause="firmware",
+                        confidence=confidence("smi", "firmware"),
+                    )  # fmt: skip
+                    self._episodes.running.append(self._episode)
+            if self._episode is not None:  # otherwise late counts of a past episode
+                self._counts += np.where(counted, moved, 0.0)
+                self._episode.cpus = self._cpus[self._counts > 0].tolist()
+                self._episode.depth = most = float(self._counts.max())
+                elapsed_s = (time_ns - self._episode.start_ns) / 1e9
+                self._episode.evidence = {"SMIs_per_s": round(most / elapsed_s, 1)}
+        if time_ns - self._last_ns >= SMI_QUIET_NS:
+            ended += self._end()
+        return ended
+
+    def _end(self) -> list[Episode]:
+        if self._episode is None:
+            return []
+        over, self._episode = self._episode, None
+        return [self._episodes.end(over, self._last_ns)]

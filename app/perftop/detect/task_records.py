@@ -1,0 +1,272 @@
+"""Detects losses that only the records of tasks show, which the probe sends about once a second:
+CPUs that interrupts take, and stalls for memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from perftop.base.arrays import first_true
+from perftop.base.text import safe_text
+from perftop.detect.engine import (
+    DetectorInput,
+    RecordEpisode,
+    RecordEpisodes,
+    RunningEpisodes,
+    has_task_records,
+)
+from perftop.model.kinds import Episode
+from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.tasks import TaskSnapshot, owner
+
+# --- CPUs that interrupts and softirqs take from their tasks.
+#
+# The probe records such CPUs about once a second, with the lines and kinds whose counts rose most.
+# The counts do not show times, so the kind with the highest product of count and usual cost is
+# named. The work of ksoftirqd is a task that others wait for, and is left out here.
+
+INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
+"""Shares of a CPU's time, at which an episode starts and below which it ends."""
+MIN_TASKS_SHARE = 0.1
+"""Share of the time that tasks must run on a CPU to lose something ..."""
+FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
+"""Share of the time from which a CPU is full: a task there may get next to nothing, and loses."""
+MIN_BUSY_SHARE = 0.5
+"""... and share that they and the interrupts must take together."""
+SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
+"""Typical cost of one softirq of each kind, relative to the cost of a timer softirq."""
+MIN_RAISED_RATIO = 0.1
+"""Minimum number of interrupts of a line per softirq for the line to be reported as the source of
+the softirqs. A driver that polls causes few interrupts."""
+MAX_NAME = 40
+USUAL_LINES = re.compile(
+    "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
+)
+"""Beginnings of the names of lines that count on each busy CPU, and cost little."""
+
+
+class _Cpu(NamedTuple):
+    """How a CPU spent its time, as shares, and the line or kind that took most, with its count."""
+
+    tasks: float
+    irq: float
+    softirq: float
+    line: tuple[str, int] | None
+    kind: tuple[str, int] | None
+
+
+class InterruptStorms:
+    """Detects storms of interrupts, separately on each CPU."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self.is_available = True
+        self._position = reader.position
+        self._storms = RecordEpisodes(reader, episodes, "interrupt", INTERRUPT_START, INTERRUPT_END)
+
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
+        return first_true(batch.cached(has_task_records), first, last)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        if "tasks" not in data.records:
+            return []
+        is_whole = self._storms.note_record(data.time_ns)
+        for cpu, spent in _cpus(data.records).items() if is_whole else ():
+            taken = spent.irq + spent.softirq
+            least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL_SHARE else MIN_TASKS_IF_FULL
+            is_lost = spent.tasks + taken >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
+            if is_lost and cpu in self._position:
+                cause = "irq" if spent.irq > spent.softirq else "softirq"
+                storm = self._storms.add(cpu, cause, taken * self._storms.span_s)
+                if storm is not None:
+                    storm.episode.cpus = [cpu]
+                    storm.episode.depth = storm.lost_s / storm.span_s
+                    _describe(storm, spent, self._storms.span_s)
+        return self._storms.close()
+
+
+def _describe(storm: RecordEpisode, spent: _Cpu, span_s: float) -> None:
+    """Records the line or softirq that took most time. The first one recorded is kept."""
+    cause, evidence = storm.episode.cause, storm.episode.evidence
+    named = spent.line if cause == "irq" else spent.kind
+    if named is not None and evidence.setdefault("line", named[0]) == named[0]:
+        sums = storm.counts
+        sums["came"] = sums.get("came", 0) + named[1]
+        sums["counted_s"] = sums.get("counted_s", 0) + span_s
+        evidence["came_per_s"] = round(sums["came"] / sums["counted_s"])
+    if (
+        cause == "softirq"
+        and spent.kind is not None
+        and spent.line is not None
+        and spent.line[1] >= MIN_RAISED_RATIO * spent.kind[1]
+    ):
+        evidence.setdefault("raised_by", spent.line[0])
+
+
+def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
+    """Returns the valid entries of a record, which is untrusted, by CPU."""
+    record = records.get("interrupts")
+    snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
+    cpus = {}
+    for cpu, entry in record.items() if isinstance(record, dict) else ():
+        match entry:
+            case [
+                int() | float() as tasks,
+                int() | float() as irq,
+                int() | float() as softirq,
+                list() as lines,
+                list() as kinds,
+            ] if re.fullmatch("[0-9]{1,6}", cpu):
+                daemon = [ran.share for ran in snapshot.tasks_on(str(cpu))
+                          if ran.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
+                softirq = max(0.0, _share(softirq) - sum(daemon))
+                line = _costliest(lines)
+                cpus[int(cpu)] = _Cpu(_share(tasks), _share(irq), softirq, line, _costliest(kinds))
+    return cpus
+
+
+def _share(value: float) -> float:
+    return min(1.0, value) if value > 0 else 0.0  # a NaN is 0
+
+
+def _costliest(named: list[object]) -> tuple[str, int] | None:
+    """Returns the name with the highest count times its cost."""
+    counts = {}
+    for entry in named:
+        match entry:
+            case [str() as name, int() as count] if 0 < count < 1 << 62 and not USUAL_LINES.match(
+                name
+            ):
+                counts[safe_text(name, MAX_NAME)] = count
+    if not counts:
+        return None
+    name = max(counts, key=lambda name: counts[name] * SOFTIRQ_COSTS.get(name, 1.0))
+    return name, counts[name]
+
+
+# --- Tasks that stand still for memory: at the limit of their control group, while the
+# machine is short of memory, or while the kernel compacts or moves it.
+#
+# The probe records about once a second for how long at least one task stood still (PSI), and what
+# the kernel counted meanwhile. PSI does not name a cause, so the counts decide: the cause is a
+# group that reached its memory limit, else the counter of the whole machine that increased. PSI
+# does not include the time of NUMA balancing, which is computed from the number of faults and
+# pages.
+
+STALL_START, STALL_END = 0.03, 0.01
+"""Shares of the time, at which an episode starts and below which it ends."""
+MIN_REFAULTS_PER_S = 200
+"""Pages read back per second from which tasks count as waiting for these pages, not for free
+memory."""
+NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
+"""Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
+MAX_GROUP = 256
+
+
+class _Stall(NamedTuple):
+    """The stalls with one cause in one record."""
+
+    cause: str
+    group: str
+    """The control group at its limit; '' for the whole machine."""
+    stalled_s: float
+    counts: dict[str, float]
+    pids: frozenset[int] = frozenset()
+    """The processes of the group."""
+
+
+class MemoryStalls:
+    """Detects stalls for memory. An episode has one cause and one group."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self.is_available = True
+        self._cpus = [*reader.position]
+        self._stalls = RecordEpisodes(reader, episodes, "memory-stall", STALL_START, STALL_END)
+
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
+        return first_true(batch.cached(has_task_records), first, last)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        if "tasks" not in data.records:
+            return []
+        is_whole = self._stalls.note_record(data.time_ns)
+        for stall in _stalls(data.records, self._stalls.span_s) if is_whole else ():
+            current = self._stalls.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
+            if current is not None:
+                self._describe(current, stall, data.records)
+        return self._stalls.close()
+
+    def _describe(
+        self, current: RecordEpisode, stall: _Stall, records: Mapping[str, object]
+    ) -> None:
+        """Sets the CPU, depth and evidence of an episode. The CPU is one on which a task of the
+        group ran, because it is unknown where tasks stood still."""
+        episode = current.episode
+        if not episode.cpus:
+            snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
+            cpus = [
+                cpu for cpu in self._cpus
+                if any(ran.pid in stall.pids or not stall.group
+                       for ran in snapshot.tasks_on(str(cpu)))
+            ]  # fmt: skip
+            episode.cpus = cpus[:1] or self._cpus[:1]
+        episode.depth = min(1.0, current.lost_s / current.span_s)
+        evidence = episode.evidence
+        if stall.group:
+            evidence["owner"], evidence["group"] = owner(stall.group), stall.group
+        evidence["stalled_s"] = round(current.lost_s, 3)
+        for name, value in stall.counts.items():
+            known = name == "memory_limit_mb"
+            evidence[name] = round(value if known else evidence.get(name, 0) + value)
+
+
+def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
+    """Yields the stalls in a record, which is untrusted."""
+    match records.get("memory"):
+        case {"stalled_us": int() as us, "counts": dict() as named, **rest} if 0 <= us < 1 << 53:
+            pass
+        case _:
+            return
+    counts = {str(k): v for k, v in named.items() if type(v) is int and 0 <= v < 1 << 62}
+    left_s = min(us / 1e6, span_s)
+    groups, pids = rest.get("groups"), rest.get("pids")
+    members = pids if isinstance(pids, dict) else {}
+    for group, entry in groups.items() if isinstance(groups, dict) else ():
+        match entry:
+            case [
+                int() | None as limit,
+                int() | None as hits,
+                int() | None as pages,
+                int() | None as group_us,
+            ] if hits and hits > 0 and limit:
+                # The machine's time includes that of the group, if both are up to date.
+                stalled_s = min(span_s, left_s if group_us is None else group_us / 1e6)
+                left_s = max(0.0, left_s - stalled_s)
+                evidence = {"memory_limit_mb": limit / 1e6, "at_limit": hits}
+                evidence["pages_read_back"] = pages or 0
+                own = [pid for pid in members if re.fullmatch("[0-9]{1,10}", str(pid))]
+                yield _Stall(
+                    "memory-limit",
+                    safe_text(str(group), MAX_GROUP),
+                    stalled_s,
+                    evidence,
+                    frozenset(int(pid) for pid in own if members[pid] == group),
+                )
+    stalls = sum(n for key, n in counts.items() if key.startswith("allocstall"))
+    back = sum(n for key, n in counts.items() if key.startswith("workingset_refault"))
+    swapped = counts.get("pswpin", 0)
+    if swapped + back >= MIN_REFAULTS_PER_S * span_s and (swapped or stalls):
+        evidence = {"pages_read_back": back, "pages_swapped_in": swapped}
+        yield _Stall("read-back", "", left_s, evidence)
+    elif counts.get("compact_stall", 0) > stalls:
+        names = {"compact_stall": "compactions", "thp_fault_fallback": "huge_pages_failed"}
+        evidence = {names[key]: n for key, n in counts.items() if key in names}
+        yield _Stall("compaction", "", left_s, evidence)
+    elif stalls:
+        yield _Stall("reclaim", "", left_s, {"direct_reclaims": stalls})
+    faults, moved = (counts.get(key, 0) for key in ("numa_hint_faults", "numa_pages_migrated"))
+    numa_s = faults * NUMA_FAULT_S + moved * NUMA_PAGE_S
+    evidence = {"numa_faults": faults, "numa_pages_moved": moved}
+    yield _Stall("numa-balancing", "", min(numa_s, span_s), evidence)

@@ -1,0 +1,480 @@
+"""The tables of panels and views: the tasks that run, ranked by their share of CPU time; the cores
+that lose most; and the comparison of two ranges of time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isfinite, isnan, nan
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from perftop.draw import columns, theme
+from perftop.draw.columns import (
+    Cell,
+    Column,
+    Run,
+    columns_line,
+    fit,
+    fit_columns,
+    headings,
+    total_width,
+)
+from perftop.draw.strips import join_cells, panel_title, safe_cells, wrapped_lines
+from perftop.model.kinds import Episode
+from perftop.model.tasks import Task, TaskSnapshot, process_owner
+from perftop.output.evidence import evidence_pieces
+from perftop.output.sentences import losers as names_of_losers
+from perftop.output.sentences import sentence
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.canvas import PanelLine
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import CPU_KINDS, RowEpisode, RowEpisodes
+from perftop.tui.shared.places import Places
+from perftop.tui.shared.verdict import Verdict, verdict_at
+
+MAX_CPU_COLUMNS = 4
+"""Maximum number of CPUs for which each CPU has a column."""
+MIN_WIDTH_FOR_OWNERS = 88
+MIN_BAR_WIDTH_FOR_LEGEND = 23
+MIN_BOLD_WAIT = 0.2
+"""Minimum share of time waiting that is bold."""
+NO_OWNER = "no unit or container"
+"""Name of the owner of tasks of the root control group, and of those whose group is unknown."""
+DIM_SHARE = 0.05
+"""Tasks with a smaller share of a CPU are dim."""
+INDENT = 2
+"""Cells before the names in a panel, for the marker of a line."""
+_BAR = Column("bar", "", 16, is_left=True, gap=4, rank=3, max_width=38)
+_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits ", "dim"),
+                      ("─", "faint"), (" sleeps", "dim")]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTask:
+    """A task with the CPUs on which it ran."""
+
+    pid: int
+    comm: str
+    shares: dict[int, float]
+    """Shares of CPU time, by number of the CPU."""
+    threads: int
+    """Number of threads whose shares are added up."""
+    wait: float
+    """Share of time for which the task waited for a CPU, averaged over its threads; NaN if
+    unknown."""
+    switches: float
+    """Context switches per second, voluntary and involuntary; NaN if unknown."""
+
+    @property
+    def share(self) -> float:
+        return sum(self.shares.values())
+
+    @property
+    def cpu(self) -> int:
+        """Number of the CPU on which the task runs most."""
+        return max(self.shares, key=self.shares.__getitem__)
+
+
+def task_columns(
+    session: Session, interval: Interval, ranking: Ranking, width: int, *, low: bool
+) -> list[Column]:
+    """Returns the columns that fit. Spare cells go to the bar first, then to the names. `low`: the
+    table has few lines and no bars."""
+    indent = 0 if low else INDENT
+    names = [
+        Column(
+            "name",
+            "task",
+            indent + 9,
+            is_left=True,
+            gap=indent,
+            max_width=indent + 16,
+            growth_turn=1,
+        ),
+        Column("pid", "", 8),
+    ]
+    tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
+    if ranking.by_owner:
+        names = [Column("name", "owner", indent + 24, is_left=True, gap=indent)]
+    elif any(owner_name(session, pid) for pid, _ in tasks):
+        names.append(Column("owner", "owner", 13, is_left=True))
+    cpus = sorted(session.topology[row].cpu for row in session.shown)
+    shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, source=cpu)
+              for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
+    waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
+    least = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
+    if low or len(cpus) > MAX_CPU_COLUMNS or least > width:
+        shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
+    available = {
+        "waits": interval.snapshot.waits is not None,
+        "bar": not low,
+        "switches": interval.snapshot.waits is not None and not low,
+        "ipc": bool(session.evaluator.chosen["ipc"]),
+    }
+    more = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
+            Column("ipc", "IPC", 6, rank=2, digits=2)]  # fmt: skip
+    return fit_columns(
+        [*names, *shares, *(column for column in more if available[column.key])], width
+    )
+
+
+def task_headings(shown: list[Column]) -> list[Run]:
+    """Returns the headings of the columns; a wide column of bars has a legend as its heading."""
+    cells = [
+        _LEGEND if column.key == "bar" and column.room >= MIN_BAR_WIDTH_FOR_LEGEND
+        else (column.heading, "dim") for column in shown
+    ]  # fmt: skip
+    return columns.columns_line(shown, cells)
+
+
+def task_cells(
+    task: RankedTask, shown: list[Column], session: Session, interval: Interval
+) -> Iterator[Cell]:
+    style = "text" if task.share >= DIM_SHARE else "dim"
+    for column in shown:
+        match column.key:
+            case "name":
+                yield safe_cells(task.comm), style
+            case "pid":
+                yield str(task.pid), "dim"
+            case "owner":
+                yield safe_cells(owner_name(session, task.pid)), "dim"
+            case "cpu":
+                yield str(task.cpu), "dim"
+            case "bar":
+                yield task_bar(task.share / task.threads, task.wait, column.room)
+            case "waits":
+                yield column.cell(task.wait, "bright" if task.wait > MIN_BOLD_WAIT else style)
+            case "switches":
+                yield column.cell(task.switches, style)
+            case "ipc":
+                yield column.cell(_ipc(session, interval, task), style)
+            case _:
+                share = task.share if column.key == "share" else task.shares.get(column.source, 0.0)
+                yield column.cell(share, style, resting=not share)
+
+
+def task_bar(ran: float, waited: float, size: int) -> list[Run]:
+    """Returns a bar of the shares of time for which a task ran, waited for a CPU, and slept."""
+    runs = min(size, round(size * min(1.0, ran)))
+    waits = 0 if isnan(waited) else min(size - runs, round(size * waited))
+    return [
+        (theme.CLOCK * runs, "lp0"),
+        (theme.CLOCK * waits, "dim"),
+        (theme.RULE * (size - runs - waits), "rule"),
+    ]
+
+
+def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
+    """Returns the IPC of the CPU on which this task, and no other task, ran; NaN if the task ran on
+    several CPUs or shared its CPU."""
+    cpu, *more = task.shares
+    tasks = interval.snapshot.tasks_on(str(cpu))
+    if more or any((other.pid, other.comm) != (task.pid, task.comm) for other in tasks):
+        return nan
+    return float(interval.values["ipc"][session.position[cpu]])
+
+
+def owner_name(session: Session, pid: int) -> str:
+    """Returns the owner of a process (a job, pod, container or unit), without the suffix of a
+    service; else the name of its parent; '' if unknown."""
+    details = session.details.get(str(pid), {})
+    parent = details.get("parent")
+    name = process_owner(details).removesuffix(".service")
+    return name or (parent if isinstance(parent, str) else "")
+
+
+class Ranking:
+    """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of a
+    process that have the same name count as one task; `by_owner`: all tasks of one owner do."""
+
+    def __init__(self, session: Session, snapshot: TaskSnapshot, *, by_owner: bool) -> None:
+        self.snapshot, self.shown, self.by_owner = snapshot, session.shown, by_owner
+        self._session = session
+        self._shares: dict[tuple[int, str], dict[int, float]] = {}
+        known = snapshot.top_tasks or snapshot.tasks
+        for row in session.shown:
+            cpu = session.topology[row].cpu
+            for task in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
+                shares = self._shares.setdefault(self._key_of(task), {})
+                shares[cpu] = shares.get(cpu, 0.0) + task.share
+        ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
+        self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
+        """Pid and name of each task, the busiest first."""
+        self._tasks_made: list[RankedTask] = []
+
+    def _key_of(self, task: Task) -> tuple[int, str]:
+        """Returns the PID and name under which a task is listed; for an owner, the PID is 0."""
+        if not self.by_owner:
+            return task.pid, task.comm
+        return 0, process_owner(self._session.details.get(str(task.pid), {})) or NO_OWNER
+
+    def first(self, count: int) -> list[RankedTask]:
+        """Returns the `count` busiest tasks. They are made when first needed, because a screen
+        shows few tasks."""
+        for pid, comm in self.tasks[len(self._tasks_made) : count]:
+            shares = self._shares[pid, comm]
+            tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
+            threads = [thread for thread in tasks if self._key_of(thread.task) == (pid, comm)]
+            wait = sum(thread.wait for thread in threads) / len(threads)
+            switches = sum(thread.switches for thread in threads)
+            self._tasks_made.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
+        return self._tasks_made[:count]
+
+    @cached_property
+    def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
+        """The tasks that ran on each CPU, by number of the CPU: their share of its time, and their
+        name with their pid."""
+        names: dict[int, list[tuple[float, str]]] = {}
+        for (pid, comm), shares in self._shares.items():
+            for cpu, share in shares.items():
+                names.setdefault(cpu, []).append((share, safe_cells(f"{comm} {pid}")))
+        return names
+
+
+_LAST_RANKINGS: tuple[WeakKeyDictionary[Session, Ranking], ...]
+_LAST_RANKINGS = WeakKeyDictionary(), WeakKeyDictionary()
+"""The last rankings of each session, of tasks and of owners, cached because a record of tasks is
+shown for a second."""
+
+
+def ranking(session: Session, interval: Interval, *, by_owner: bool = False) -> Ranking:
+    last = _LAST_RANKINGS[by_owner].get(session)
+    if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
+        last = Ranking(session, interval.snapshot, by_owner=by_owner)
+        _LAST_RANKINGS[by_owner][session] = last
+    return last
+
+
+def ipc_alone(session: Session, interval: Interval, row: int) -> float:
+    """Returns the IPC of the CPU at this position without its sibling; NaN if unknown, or
+    if the interval is in the past."""
+    return session.neighbours.siblings.ipc_alone(row) if interval.seq else nan
+
+
+# --- The cores that lose most, now or within the last minute: which of them they are, and a list
+# with who loses what to whom and the losses of the last ten minutes.
+
+MAX_WORST = 10
+RECENT_NS = 60_000_000_000
+"""How long a core is listed after its loss has ended, in ns."""
+STRIP_NS, MAX_STRIP = 600_000_000_000, 34
+"""Time that a strip of losses covers, in ns, and its maximum width in cells."""
+SHARE_WIDTH = 6
+"""Width of a lost share, in cells."""
+ORDER_STEP = 0.05
+"""Losses are ordered in steps of this share, so that rows seldom move."""
+
+
+class Loser(NamedTuple):
+    """A core that loses something, or did within the last minute."""
+
+    row: int
+    """Index of its place."""
+    episode: Episode
+    cpu: int
+    """Number of the CPU that loses."""
+    share: float
+    """NaN if unknown."""
+    is_running: bool
+
+    @property
+    def style(self) -> str:
+        return "alarm" if self.is_running else "over"
+
+    @property
+    def percent(self) -> str:
+        """The lost share as it is written into the ring of the core; '' if unknown."""
+        return f"−{100 * self.share:.0f}" if isfinite(self.share) else ""
+
+
+def losers(
+    session: Session, interval: Interval, places: Places, episodes: RowEpisodes,
+    victims: Mapping[int, RowEpisode],
+) -> list[Loser]:  # fmt: skip
+    """Returns the cores that lose, the greatest loss first; then those that lost within the last
+    minute. `victims`: the worst running episode of each core, by index of its place."""
+    topology, now_ns = session.topology, interval.time_ns
+    running = [
+        Loser(row, worst.episode, topology[worst.row].cpu, episodes.share(worst), True)
+        for row, worst in victims.items()
+    ]
+    recent: dict[int, Loser] = {}
+    for episode in session.episodes(now_ns - RECENT_NS, now_ns):
+        has_ended = episode.end_ns is not None and episode.end_ns <= now_ns
+        if not has_ended or episode.kind not in CPU_KINDS or not episode_style.is_loss(episode):
+            continue
+        share = nan if episode.depth is None else episode.depth
+        for cpu in episode.cpus:
+            row = places.row_of_cpu.get(cpu, -1)
+            if (
+                row >= 0
+                and row not in victims
+                and (row not in recent or not share <= recent[row].share)
+            ):
+                recent[row] = Loser(row, episode, cpu, share, False)
+
+    def rank(loser: Loser) -> tuple[bool, int, int]:
+        share = loser.share if isfinite(loser.share) else 0.0
+        return not loser.is_running, -round(share / ORDER_STEP), loser.row
+
+    return sorted([*running, *recent.values()], key=rank)
+
+
+def losing_cores(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int
+) -> list[PanelLine]:
+    """Returns the list as a panel."""
+    places, episodes = Places(session, choice.mask), RowEpisodes(session)
+    episodes.read(interval)
+    listed = losers(session, interval, places, episodes, episodes.victims(places))
+    selected = places.row_of_cpu.get(-1 if choice.cpu is None else choice.cpu)
+    return worst_cores(session, interval, places, listed, selected, width, height)
+
+
+def worst_cores(
+    session: Session, interval: Interval, places: Places, listed: Sequence[Loser],
+    selected: int | None, width: int, height: int,
+) -> list[PanelLine]:  # fmt: skip
+    """Returns the list in at most `height` lines: two or three for each core, with a blank line
+    between cores where there is room. `selected`: index of the selected place."""
+    count = min(len(listed), MAX_WORST, max(0, (height - 1) // 2))
+    count_text = f"{count} of {len(listed)}" if count < len(listed) else ""
+    lines: list[PanelLine] = [
+        (panel_title("ten worst", f"lost %, 10 min  {count_text}".rstrip(), width), None)
+    ]
+    if not listed:
+        text = "no core loses anything, nor did within a minute"
+        return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
+    lines_each = min(4, (height - 1) // max(1, count))
+    strip_width = min(MAX_STRIP, max(0, width // 2 - 4))
+    name_width = width - strip_width - SHARE_WIDTH - 7
+    past = session.episodes(interval.time_ns - STRIP_NS, interval.time_ns)
+    for loser in listed[:count]:
+        place = places.places[loser.row]
+        cpu = place.cpus[0]
+        mark: Run = (theme.CHOSEN_SIGN, "mark") if loser.row == selected else (" ", "text")
+        name = f"core {places.name(loser.row, '')}" if places.pairs else f"CPU {cpu}"
+        where = [] if place.l3 is None else [f"L3 {place.l3}"]
+        where += [f"CPUs {places.cpus[loser.row]}"] if places.pairs else []
+        room = max(0, name_width - len(name))
+        details = next((f"  {', '.join(where[:n])}" for n in (2, 1, 0)
+                        if len(", ".join(where[:n])) + 2 <= room), "")  # fmt: skip
+        share = f"{100 * loser.share:.0f} %" if isfinite(loser.share) else "–"
+        head: list[Run] = [
+            mark, (" ", "text"), (episode_style.sign(loser.episode), loser.style), (" ", "text"),
+            (name, "bright"), (f"{details:<{room}}", "dim"),
+            (f"{share:>{SHARE_WIDTH}}", loser.style), ("  ", "text"),
+            *_strip(past, place.cpus, interval.time_ns, strip_width, loser.style),
+        ]  # fmt: skip
+        group = [replace(loser.episode, cpus=[loser.cpu], depth=loser.share)]
+        names = names_of_losers(session, group, interval.tasks)
+        parts = sentence(session.topology, group, names, over=not loser.is_running, most=width - 4)
+        styles = {"lost": loser.style}
+        what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]
+        evidence = " · ".join(evidence_pieces(loser.episode.cause, loser.episode.evidence))
+        evidence, *_ = wrapped_lines(safe_cells(evidence), width - 4) or [""]
+        below: list[list[Run]] = [what, [(evidence, "dim")]]
+        entry = [head, *([mark, ("   ", "text"), *runs] for runs in below)]
+        lines += [(runs, cpu) for runs in entry[: min(3, max(2, lines_each - 1))]]
+        lines += [([], None)] if lines_each > 2 else []
+    return lines
+
+
+def _strip(
+    episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
+) -> list[Run]:
+    """Returns a strip of the losses on these CPUs, the newest at the right: in each cell the depth
+    of the worst episode."""
+    depths, start_ns = np.zeros(size), now_ns - STRIP_NS
+    for episode in episodes:
+        if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
+            end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
+            first = max(0, (episode.start_ns - start_ns) * size // STRIP_NS)
+            last = max(first, min(size - 1, (end_ns - start_ns) * size // STRIP_NS))
+            depth = min(1.0, episode.depth or 0.0)
+            depths[first : last + 1] = np.maximum(depths[first : last + 1], max(depth, 1e-3))
+    heights = np.ceil(8 * depths / max(depths.max(initial=0.0), 1e-3)).astype(int).tolist()
+    return join_cells(
+        [(theme.LEVELS[height], style) if height else (theme.LEVELS[1], "rule")
+         for height in heights]
+    )  # fmt: skip
+
+
+# --- The comparison of the selected range, A, with the range that was held before, B.
+
+MIN_DIFFERENCE = 0.01
+"""Minimum difference in CPUs that the sentence states, and that is red if it is a loss."""
+
+
+def comparison_lines(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int
+) -> list[list[Run]]:
+    """Returns a table of rates, because the ranges differ in length: shares of all CPUs' time, and
+    the CPUs that tasks used or waited for; and a sentence."""
+    assert choice.held is not None
+    sides = (interval, verdict_at(session, interval, is_range=True)), choice.held
+    columns = fit_columns([
+        Column("name", "", 10, is_left=True, gap=1, max_width=24),
+        Column("A", "A", 9), Column("B", "B", 9), Column("A - B", "A − B", 10),
+        Column("unit", "", 6),
+    ], width)  # fmt: skip
+
+    def row(name: str, values: Sequence[float], unit: str, *, is_loss: bool) -> list[Run]:
+        a, b = values
+        digits = 2 if unit == "CPUs" else 1
+        texts = [f"{value:.{digits}f}" if isfinite(value) else "–" for value in (a, b)]
+        difference = f"{a - b:+.{digits}f}" if isfinite(a - b) else "–"
+        style = "alarm" if is_loss and a - b > MIN_DIFFERENCE else "bright"
+        cells = [(name, "text"), (texts[0], "text"), (texts[1], "dim"), (difference, style),
+                 (unit, "dim")]  # fmt: skip
+        return columns_line(columns, cells)
+
+    busy = [100 * side.values.mean("util", session.shown) for side, _ in sides]
+    lost = [nan if verdict is None else 100 * verdict.lost for _, verdict in sides]
+    waited = [_waited_cpus(verdict) for _, verdict in sides]
+    lines = [
+        headings(columns),
+        row("busy", busy, "%", is_loss=False),
+        row("lost", lost, "%", is_loss=True),
+        row("waited", waited, "CPUs", is_loss=True),
+    ]
+    a, b = (_cpus_by_task(verdict) for _, verdict in sides)
+    differences = {name: a[name] - b[name] for name in sorted({*a, *b})}
+    order = sorted(differences, key=lambda name: -abs(differences[name]))
+    lines += [
+        row(safe_cells(name), (a[name], b[name]), "CPUs", is_loss=False)
+        for name in order[: max(0, height - len(lines) - 2)]
+    ]
+    more, less = (choose(order, key=differences.__getitem__, default="") for choose in (max, min))
+    parts = [
+        f"{safe_cells(name)} {verb} {abs(differences[name]):.2f}"
+        for name, verb, sign in ((more, "took", 1), (less, "lost", -1))
+        if name and sign * differences[name] >= MIN_DIFFERENCE
+    ]
+    sentence = f"{', '.join(parts)} CPUs" if parts else "No task used more or less"
+    return [*lines, [], [(f" {sentence}", "bright")]]
+
+
+def _waited_cpus(verdict: Verdict | None) -> float:
+    """Returns the mean number of tasks that waited for a CPU; NaN if unknown."""
+    if verdict is None or verdict.report is None or not verdict.report.totals.times.has_waits:
+        return nan
+    return float(verdict.report.sums.waited_s.sum()) / verdict.report.totals.elapsed_s
+
+
+def _cpus_by_task(verdict: Verdict | None) -> defaultdict[str, float]:
+    """Returns the mean number of CPUs on which the tasks of each name ran."""
+    cpus = defaultdict[str, float](float)
+    if verdict is not None and verdict.report is not None:
+        totals = verdict.report.totals
+        for times in totals.times.tasks.values():
+            cpus[times.comm] += times.run_s / totals.elapsed_s
+    return cpus
