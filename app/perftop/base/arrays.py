@@ -21,8 +21,8 @@ def any_by_sample(mask: Bools) -> Bools:
 
 
 def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
-    """Index of the first sample from `first` on with a true element; `last`, or the number of
-    samples, if there is none before it. Samples are along the first axis."""
+    """Returns the index of the first sample from `first` on with a true element; `last`, or the
+    number of samples, if there is none before it. Samples are along the first axis."""
     part = mask[first:last]
     if part.ndim > 1:
         part = np.logical_or.reduce(part, axis=tuple(range(1, part.ndim)))
@@ -31,8 +31,8 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
 
 
 def latest_known(before: np.ndarray, values: np.ndarray, known: Bools) -> np.ndarray:
-    """The latest known values before the first sample and after each sample, (1 + samples, rows).
-    `before`: those before the first sample."""
+    """Returns the latest known values before the first sample and after each sample, (1 + samples,
+    rows). `before`: those before the first sample."""
     if np.count_nonzero(known) == known.size:  # the usual case
         return np.concatenate([before[None], values])
     samples = np.arange(1, len(values) + 1)[:, None]
@@ -44,5 +44,5 @@ def latest_known(before: np.ndarray, values: np.ndarray, known: Bools) -> np.nda
 
 
 def distinct(values: Ints) -> list[int]:
-    """The distinct values, ascending. np.unique would import numpy.ma: 30 ms and 2 MB."""
+    """Returns the distinct values, ascending. np.unique would import numpy.ma: 30 ms and 2 MB."""
     return sorted({*values.tolist()})

@@ -63,7 +63,7 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
 
 
 def print_error(text: str) -> None:
-    """Print lines to stderr. If stderr is closed, the exit status still reports the failure."""
+    """Prints lines to stderr. If stderr is closed, the exit status still reports the failure."""
     try:
         for line in text.splitlines():
             print(f"perftop: {printable(line)}", file=sys.stderr, flush=True)
@@ -72,7 +72,7 @@ def print_error(text: str) -> None:
 
 
 def discard_writes(fd: int) -> None:
-    """Replace a descriptor by /dev/null, so that flushing buffered data cannot fail."""
+    """Replaces a descriptor by /dev/null, so that flushing buffered data cannot fail."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, fd)
@@ -80,7 +80,7 @@ def discard_writes(fd: int) -> None:
 
 
 def save_traceback(error: BaseException) -> str:
-    """Write the traceback, without values of variables, to a file; return a line that names the
+    """Writes the traceback, without values of variables, to a file; returns a line that names the
     file."""
     import tempfile
     import traceback

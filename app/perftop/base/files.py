@@ -92,7 +92,7 @@ def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
 def replace_in(
     fd: int, name: str, data: bytes | bytearray | memoryview, mode: int
 ) -> os.stat_result:
-    """Like `replace`, in the directory of a descriptor."""
+    """Does what `replace` does, in the directory of a descriptor."""
     temporary_name = f".{name}.{os.urandom(8).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(temporary_name, flags, 0o600, dir_fd=fd)
@@ -126,8 +126,8 @@ class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of m
 
 @contextlib.contextmanager
 def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
-    """A descriptor of the directory that contains `path`, and the name in it. `follow`: if the name
-    is a link, it is followed as well. Raises OSError."""
+    """Provides a descriptor of the directory that contains `path`, and the name in it. `follow`: if
+    the name is a link, it is followed as well. Raises OSError."""
     fd, names, links = os.open(".", os.O_PATH | os.O_CLOEXEC), [*reversed(path.parts)] or ["."], 0
     try:
         while len(names) > 1 or follow:
@@ -151,8 +151,8 @@ def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def _target(fd: int, name: str) -> Path | None:
-    """Target of the link of that name; None: there is no link, or it is one that only the kernel
-    can follow."""
+    """Returns the target of the link of that name; None: there is no link, or it is one that only
+    the kernel can follow."""
     try:
         inode = os.open(name, _INODE, dir_fd=fd)
     except FileNotFoundError:
@@ -170,8 +170,8 @@ def _target(fd: int, name: str) -> Path | None:
 
 
 def _nofollow_flag(fd: int) -> int:
-    """O_NOFOLLOW, or 0 for names in /proc: the kernel makes its links (/proc/self/fd/1), and their
-    text is not a valid path."""
+    """Returns O_NOFOLLOW, or 0 for names in /proc: the kernel makes its links (/proc/self/fd/1),
+    and their text is not a valid path."""
     with contextlib.suppress(FileNotFoundError):
         if os.fstat(fd).st_dev == os.stat("/proc").st_dev:  # noqa: PTH116 - no Path needed
             return 0
@@ -179,8 +179,8 @@ def _nofollow_flag(fd: int) -> int:
 
 
 def _trusted_uids() -> set[int]:
-    """The IDs of root and of our user. In a user namespace the outer root has no ID, but it owns
-    the root directory."""
+    """Returns the IDs of root and of our user. In a user namespace the outer root has no ID, but it
+    owns the root directory."""
     return {0, os.geteuid(), os.stat("/").st_uid}  # noqa: PTH116 - no Path needed
 
 
@@ -200,8 +200,8 @@ def _user(uid: int) -> str:
 
 
 def open_to_write(path: Path, flags: int, mode: int) -> int:
-    """Like `open`, but refuses another user's file or pipe in a directory that others can write
-    to, before anything in it is changed. Raises OSError."""
+    """Opens a file as `open` does, but refuses another user's file or pipe in a directory that
+    others can write to, before anything in it is changed. Raises OSError."""
     with parent(path, follow=True) as (fd, name):
         try:
             inode = os.open(name, os.O_PATH | os.O_CLOEXEC | _nofollow_flag(fd), dir_fd=fd)
@@ -275,7 +275,7 @@ class OwnDirectory:
         return sorted(os.listdir(self.fd))  # noqa: PTH208 - a Path would be resolved again
 
     def files(self, names: re.Pattern[str]) -> dict[str, os.stat_result]:
-        """Our regular files whose names match, sorted by name."""
+        """Returns our regular files whose names match, sorted by name."""
         by_name = {}
         for name in filter(names.fullmatch, self.names()):
             status = self.stat(name)
@@ -292,8 +292,9 @@ class OwnDirectory:
 
 
 def user_directory(kind: str, usual: str) -> Path:
-    """The directory of this kind (CONFIG, STATE or CACHE) by the XDG specification; `usual`: its
-    default. A value that is not an absolute path is ignored, as the specification demands."""
+    """Returns the directory of this kind (CONFIG, STATE or CACHE) by the XDG specification;
+    `usual`: its default. A value that is not an absolute path is ignored, as the specification
+    demands."""
     base = os.environ.get(f"XDG_{kind}_HOME", "")
     if not Path(base).is_absolute():
         base = os.path.expanduser(usual)  # noqa: PTH111 - does not fail without a home
@@ -301,8 +302,8 @@ def user_directory(kind: str, usual: str) -> Path:
 
 
 def read_own_file(path: Path, most: int) -> bytes | None:
-    """Content of a regular file of ours; None if there is no such file, or if it is larger than
-    `most` bytes."""
+    """Returns the content of a regular file of ours; None if there is no such file, or if it is
+    larger than `most` bytes."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
@@ -322,15 +323,15 @@ MAX_FINDINGS = 1 << 16
 
 
 def findings_file() -> Path:
-    """Path of the file. If XDG_RUNTIME_DIR is set, the file is in it and is deleted at logout or
-    reboot."""
+    """Returns the path of the file. If XDG_RUNTIME_DIR is set, the file is in it and is deleted at
+    logout or reboot."""
     running = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     base = running if running.is_absolute() else user_directory("CACHE", "~/.cache")
     return base / "perftop" / "selftest.json"
 
 
 def save_findings(answer: Mapping[str, Any]) -> None:
-    """Replace the content of the file by the counters that are wrong now. Raises OSError."""
+    """Replaces the content of the file by the counters that are wrong now. Raises OSError."""
     import json
 
     if answer["boot_id"] is None:
@@ -357,16 +358,16 @@ def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def findings_line(boot_id: str | None) -> str | None:
-    """A line that names the counters found wrong by selftests on the boot with this ID; None if
-    there are none. The line is cached, so findings made while the screen is open are shown at its
-    next start."""
+    """Returns a line that names the counters found wrong by selftests on the boot with this ID;
+    None if there are none. The line is cached, so findings made while the screen is open are shown
+    at its next start."""
     wrong = _saved_wrong_counters(boot_id) if boot_id is not None else []
     return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
 
 
 def _saved_wrong_counters(boot_id: str) -> list[str]:
-    """The counters in the file, if the file is ours, has the format written by `save_findings` and
-    is of this boot."""
+    """Returns the counters in the file, if the file is ours, has the format written by
+    `save_findings` and is of this boot."""
     import json
 
     with contextlib.suppress(ValueError, RecursionError):

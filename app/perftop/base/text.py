@@ -48,16 +48,16 @@ NOT_PLAIN = re.compile(r"[^ -~]")
 
 
 def printable(text: str) -> str:
-    """Untrusted text, made safe for a terminal: characters that could control the terminal or
-    deceive the reader become question marks."""
+    """Makes untrusted text safe for a terminal: characters that could control the terminal
+    or deceive the reader become question marks."""
     if text.isascii() and text.isprintable():
         return text
     return NOT_PLAIN.sub(lambda sign: sign[0] if _is_displayable(sign[0]) else "?", text)
 
 
 def escaped(text: str) -> str:
-    """Untrusted text, made safe for a data format: characters that `printable` replaces, except
-    line ends, are escaped as in JSON: \\u001b."""
+    """Makes untrusted text safe for a data format: characters that `printable` replaces,
+    except line ends, are escaped as in JSON: \u001b."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -71,7 +71,7 @@ def _escape(sign: str) -> str:
 
 
 def safe_text(text: str, most: int) -> str:
-    """Untrusted text made printable and cut to at most `most` characters."""
+    """Makes untrusted text printable and cuts it to at most `most` characters."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -83,14 +83,14 @@ _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|°C|[kMG]?Hz|[kMG]?B|k?J|W|[mµn]?s)(?![
 
 
 def wrap_text(text: str, width: int, **options: Any) -> list[str]:
-    """`textwrap.wrap`, but without breaks between a number and its unit."""
+    """Wraps text as `textwrap.wrap` does, but not between a number and its unit."""
     lines = textwrap.wrap(_UNIT.sub("\u00a0", text), width, **options)
     return [line.replace("\u00a0", " ") for line in lines]
 
 
 def wrap_indented(text: str, width: int, indent: int) -> list[str]:
-    """The text in lines of `width` cells, all but the first of them indented. Words are never
-    broken, because many are options, names of events or parts of commands."""
+    """Returns the text in lines of `width` cells, all but the first of them indented. Words are
+    never broken, because many are options, names of events or parts of commands."""
     return wrap_text(
         text, max(width, 2 * indent, MIN_WIDTH), subsequent_indent=" " * indent,
         replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
@@ -98,7 +98,8 @@ def wrap_indented(text: str, width: int, indent: int) -> list[str]:
 
 
 def describe_machine(answer: Mapping[str, Any]) -> list[str]:
-    """Host, CPU model, guest status and kernel of the machine that a probe's answer describes."""
+    """Returns the host, CPU model, guest status and kernel of the machine that a probe's answer
+    describes."""
     parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
     if guest := answer["virtualisation"]:
         parts.append("guest" if guest == "hypervisor" else f"guest of {guest}")
@@ -127,13 +128,14 @@ def colours(stream: TextIO) -> bool:
 
 
 def with_style(text: str, code: str) -> str:
-    """The text with an SGR code (colour or style) of the terminal; unchanged if the code is ''."""
+    """Returns the text with an SGR code (colour or style) of the terminal; unchanged if the code is
+    ''."""
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
 def terminal_text(text: str, code: str = "", *, unicode: bool) -> str:
-    """Untrusted text of one line, made safe for a terminal, with an SGR code (colour or style) if
-    the code is not ''. `unicode`: characters outside ASCII may be used."""
+    """Makes untrusted text of one line safe for a terminal, and adds an SGR code (colour or
+    style) if the code is not ''. `unicode`: characters outside ASCII may be used."""
     shown = printable(text if unicode else ascii_line(text))
     return with_style(shown, code if shown else "")
 
@@ -168,15 +170,15 @@ def state_mark(state: str, *, unicode: bool) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """The text in ASCII, at the same width."""
+    """Returns the text in ASCII, at the same width."""
     if "…" in text:
         text = _CUT_END.sub("...", text)
     return text.translate(_TABLE).encode("ascii", "replace").decode()
 
 
 def ascii_line(line: str) -> str:
-    """A line in ASCII, for terminals without UTF-8; its width may change, but not that of a name
-    that was cut."""
+    """Returns a line in ASCII, for terminals without UTF-8; its width may change, but not that of a
+    name that was cut."""
     line = _CUT_NAME.sub("...", line)
     for sign, instead in _WIDER_ASCII.items():
         line = line.replace(sign, instead)
@@ -187,14 +189,14 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def bar_chart(counts: Sequence[int], signs: str) -> str:
-    """A chart in one line, with a character of `signs` for each count: the last character for the
-    highest count, the first for 0 only."""
+    """Returns a chart in one line, with a character of `signs` for each count: the last character
+    for the highest count, the first for 0 only."""
     highest, last = max(counts, default=0), len(signs) - 1
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The end of a message on an unknown word: the known word that is most similar, or
+    """Returns the end of a message on an unknown word: the known word that is most similar, or
     `otherwise`."""
     import difflib  # rarely needed
 
@@ -208,17 +210,17 @@ MISSING = "n/a"
 
 
 def percent(share: float) -> str:
-    """A share in per cent to 0.1, without the % sign."""
+    """Returns a share in per cent to 0.1, without the % sign."""
     return f"{100 * share:.1f}" if math.isfinite(share) else MISSING
 
 
 def whole_percent(share: float) -> str:
-    """A share in whole per cent: 80 %."""
+    """Returns a share in whole per cent: 80 %."""
     return f"{100 * share:.0f} %"
 
 
 def clock_ghz(hz: float) -> str:
-    """A clock in GHz to 0.01, without the unit."""
+    """Returns a clock in GHz to 0.01, without the unit."""
     return f"{hz / 1e9:.2f}" if math.isfinite(hz) else MISSING
 
 
@@ -231,8 +233,8 @@ class ClockUnit(NamedTuple):
 
 
 def clock_unit(units: str, base_hz: float) -> ClockUnit:
-    """The unit of this name: GHz, MHz or base. If the base clock is unknown (NaN), multiples of it
-    are NaN."""
+    """Returns the unit of this name: GHz, MHz or base. If the base clock is unknown (NaN),
+    multiples of it are NaN."""
     if units == "MHz":
         return ClockUnit("MHz", 1e-6, 0)
     if units == "base":
@@ -241,7 +243,7 @@ def clock_unit(units: str, base_hz: float) -> ClockUnit:
 
 
 def rate_unit(most: float) -> ClockUnit:
-    """The unit in which rates of up to `most` per second have at most four digits."""
+    """Returns the unit in which rates of up to `most` per second have at most four digits."""
     power, prefix = scale(most)
     return ClockUnit(f"{prefix}/s", 10.0**-power, 1)
 
@@ -250,7 +252,7 @@ GHZ = clock_unit("GHz", math.nan)
 
 
 def two_decimals(value: float) -> str:
-    """A plain number, such as IPC, to 0.01."""
+    """Returns a plain number, such as IPC, to 0.01."""
     return f"{value:.2f}" if math.isfinite(value) else MISSING
 
 
@@ -258,13 +260,13 @@ PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
 def scale(value: float) -> tuple[int, str]:
-    """The power of ten and the prefix with which a number has one to three digits before the
-    decimal point."""
+    """Returns the power of ten and the prefix with which a number has one to three digits before
+    the decimal point."""
     return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
 
 
 def with_si_prefix(value: float) -> str:
-    """A number of any size to 0.1 with k, M, G or T: 12.3k."""
+    """Returns a number of any size to 0.1 with k, M, G or T: 12.3k."""
     if not math.isfinite(value):
         return MISSING
     for power, prefix in PREFIXES:
@@ -274,13 +276,13 @@ def with_si_prefix(value: float) -> str:
 
 
 def round_number(value: float) -> str:
-    """A round number without needless digits: 500k, 2.5."""
+    """Returns a round number without needless digits: 500k, 2.5."""
     power, prefix = scale(value)
     return f"{value / 10**power:g}{prefix}"
 
 
 def count_noun(number: int, what: str) -> str:
-    """A number with its noun in the singular or plural: 1 core, 2 cores."""
+    """Returns a number with its noun in the singular or plural: 1 core, 2 cores."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
@@ -293,23 +295,24 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def clock_time(unix: float) -> str:
-    """Local time of day to 0.1 s."""
+    """Returns the local time of day to 0.1 s."""
     tenths = int(unix * 10)
     return time.strftime("%H:%M:%S", time.localtime(tenths // 10)) + f".{tenths % 10}"
 
 
 def time_of_day(unix: float, step_s: int = 1) -> str:
-    """Local time of day to the second, or to the minute if `step_s` is whole minutes."""
+    """Returns the local time of day to the second, or to the minute if `step_s` is whole
+    minutes."""
     return time.strftime("%H:%M" if step_s % 60 == 0 else "%H:%M:%S", time.localtime(unix))
 
 
 def duration(seconds: float) -> str:
-    """An interval as the user types it: 100 ms, 2 s."""
+    """Returns an interval as the user types it: 100 ms, 2 s."""
     return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
 
 
 def long_duration(ns: int) -> str:
-    """A duration: 4.1 s, 3 min 12 s, 2 h 05 min."""
+    """Returns a duration: 4.1 s, 3 min 12 s, 2 h 05 min."""
     tenths = max(0, ns) // 10**8
     if tenths < 600:
         return f"{tenths / 10:.1f} s"
@@ -320,24 +323,24 @@ def long_duration(ns: int) -> str:
 
 
 def player_time(ns: int) -> str:
-    """A position in a recording, as media players show it: 0:28, 1:02:28."""
+    """Returns a position in a recording, as media players show it: 0:28, 1:02:28."""
     minutes, seconds = divmod(max(0, ns) // 10**9, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def running_time(seconds: int) -> str:
-    """Time since the start of something that is still running: 59 s, 1 min 00 s."""
+    """Returns time since the start of something that is still running: 59 s, 1 min 00 s."""
     return f"{seconds} s" if seconds < 60 else long_duration(seconds * 10**9)
 
 
 def short_duration(seconds: float) -> str:
-    """A short duration: 16 ms, 1.2 s."""
+    """Returns a short duration: 16 ms, 1.2 s."""
     return f"{1e3 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def brief_duration(seconds: float) -> str:
-    """A duration to two digits: 9.8 µs, 16 ms, 1.2 s."""
+    """Returns a duration to two digits: 9.8 µs, 16 ms, 1.2 s."""
     if seconds <= 0:
         return "0 µs"
     seconds = round(seconds, 1 - math.floor(math.log10(seconds)))
@@ -350,7 +353,7 @@ _UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 
 
 def resolution_text(ns: float | None) -> str:
-    """The resolution of a clock: 4 ms, 1 µs, 27.8 ns."""
+    """Returns the resolution of a clock: 4 ms, 1 µs, 27.8 ns."""
     if ns is None:
         return MISSING
     for name, size in (("ms", 1e6), ("µs", 1e3)):

@@ -356,7 +356,7 @@ class ShareEpisodes:
         self._start, self._end, self._after = start, end, after
         self._names: Sequence[Sequence[int]] = ()
         self._high: Ints = np.zeros(0, int)
-        """By position: number of consecutive samples with a high share that are not yet an episode
+        """Number of consecutive samples with a high share, by position, that are not yet an episode
         ..."""
         self._since_ns: Ints = np.zeros(0, int)
         """... and the start of the first of these samples."""

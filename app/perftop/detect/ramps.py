@@ -62,7 +62,7 @@ class Clocks:
 
 
 class _Wakes(NamedTuple):
-    """Which cores wake up in some samples, (samples, cores)."""
+    """Cores that wake up in some samples, as masks (samples, cores)."""
 
     woke: Bools
     unseen: Bools

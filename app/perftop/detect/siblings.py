@@ -75,7 +75,7 @@ class _SiblingWork(NamedTuple):
 
 
 class _Outlook(NamedTuple):
-    """What the siblings of each CPU did in each sample; arrays are (samples, CPUs)."""
+    """The work of the sibling of each CPU in each sample; arrays are (samples, CPUs)."""
 
     learned: Floats
     """(1 + samples, rows, CPUs): `UndisturbedPrograms.learned` before the first sample and after
@@ -129,7 +129,7 @@ class Siblings:
             pairs = np.flatnonzero(two)
         self._pairs, self._rows = pairs, rows[pairs][:, :2]
         self._other: Ints = np.full(len(self._alone_s), -1, np.int64)
-        """By position of a CPU, the position of its sibling; -1 if it has none, or more than
+        """The position of the sibling of each CPU; -1 if it has none, or more than
         one."""
         self._other[self._rows] = self._rows[:, ::-1]
 

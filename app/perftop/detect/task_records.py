@@ -47,7 +47,7 @@ USUAL_LINES = re.compile(
 
 
 class _Cpu(NamedTuple):
-    """How a CPU spent its time, as shares, and the line or kind that took most, with its count."""
+    """The shares of a CPU's time by use, and the line or kind that took most, with its count."""
 
     tasks: float
     irq: float

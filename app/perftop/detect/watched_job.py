@@ -182,7 +182,7 @@ class TurboBudget:
         self.losses = NeighbourLosses(episodes, "package", groups, reader.hello.sample_ns,
                                       start=CLOCK_START, end=CLOCK_END)  # fmt: skip
         self._best: dict[int, _Clock] = {}
-        """By package, the clock with the fewest cores of others."""
+        """The clock of each package with the fewest cores of others."""
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int]) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask, by position, of the CPUs on
@@ -283,9 +283,9 @@ class JobStops:
         self._job, self._position = job, reader.position
         self._stops = RecordEpisodes(reader, episodes, "stopped", 0.0, 0.0)
         self._states: dict[int, str] = {}
-        """State of each thread in the last record that has it: a record may have some of them."""
+        """State of each thread in the last record that has it; a record may leave threads out."""
         self._activity: dict[int, float] = {}
-        """By stopped thread: the share of the time that it had run or waited before."""
+        """The share of the time that each stopped thread had run or waited before."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""

@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 Look = Literal["colour", "sixteen", "shapes", "ascii"]
-"""How the cells of charts are drawn: "colour": with a foreground and a background colour;
+"""The way the cells of charts are drawn: "colour": with a foreground and a background colour;
 "sixteen": shapes in the terminal's own colours, where the background is unknown; "shapes": shapes
 that need no colour; "ascii": ASCII characters."""
 
@@ -84,7 +84,7 @@ _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _MAX_CACHED = 4096
 """Maximum number of cached columns, and of cached cells, for each kind of chart."""
 StealPriority = Literal["equal", "weak", "firm"]
-"""How steal is treated if a cell would show three kinds: "equal": steal is left out if it is the
+"""Treatment of steal if a cell would show three kinds: "equal": steal is left out if it is the
 smallest; "weak": steal is left out before kernel; "firm": steal is never left out."""
 
 

@@ -19,8 +19,8 @@ from textual.color import Color
 from textual.theme import Theme
 
 Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
-"""How a line is drawn: "calm": as usual; "chosen": as the selected line; "stale": with numbers that
-are no longer updated; "victim": with a running episode."""
+"""The way a line is drawn: "calm": as usual; "chosen": as the selected line; "stale": with numbers
+that are no longer updated; "victim": with a running episode."""
 
 HEAT = 12
 """Number of steps of the heat ramp; `heat0` is the lowest."""
@@ -104,8 +104,8 @@ _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _WITH_BACKGROUND = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Styles with their own background, and the key of the background's colour."""
 _STALE_SHARE = 0.55
-"""How far a stale line is blended towards the background, once it is grey: by half of this share,
-so that the line stays readable."""
+"""Share by which a stale line is blended towards the background, once it is grey: by half of this
+share, so that the line stays readable."""
 
 
 def _theme(name: str, palette: Palette) -> Theme:

@@ -76,7 +76,7 @@ class Differences:
         self._keys = {
             name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
         }
-        """By block of CPU scope: the index of each column among the counters that can be suspect
+        """The index of each column among the counters that can be suspect, by block of CPU scope
         ..."""
         self._home = {
             name: np.array([home[key] == name for key in keys], bool)

@@ -142,7 +142,7 @@ class L3Groups:
 COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
 """Numbers of the machine, each with its counter."""
 PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
-"""Those numbers of the machine that each package has too."""
+"""Numbers of the machine that each package has as well."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
 """Numbers of an L3, by their name in a line of JSON, each with its counter."""
 OF_BEST_NAME = "memory_of_best"
@@ -163,7 +163,7 @@ SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
 MIN_BUSY = 0.5
 """Busy share from which a CPU is certain to miss its caches."""
 Rates = dict[str, Floats]
-"""By key of the counter and then by row: counters per second, and means of gauges; NaN where the
+"""Counters per second, and means of gauges, by key of the counter and then by row; NaN where the
 row was not read."""
 
 

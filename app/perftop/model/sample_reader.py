@@ -72,13 +72,13 @@ class SampleBatch:
         return len(self.frames)
 
     def suspect_cpus(self, first: int, last: int) -> int:
-        """Number of CPUs with a suspect counter in the samples from `first` up to, but without,
-        `last`; a CPU counts once for each sample."""
+        """Returns the number of CPUs with a suspect counter in the samples from `first` up to, but
+        without, `last`; a CPU counts once for each sample."""
         doubted = self.doubted_between(first, last)
         return int(self.delta.doubts[doubted].any(axis=2).sum())
 
     def doubted_between(self, first: int, last: int) -> Ints:
-        """The part of `doubted` from `first` up to, but without, `last`."""
+        """Returns the part of `doubted` from `first` up to, but without, `last`."""
         if not len(self.doubted):  # the usual case
             return self.doubted
         begin, end = self.doubted.searchsorted([first, last])

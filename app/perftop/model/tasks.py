@@ -295,7 +295,7 @@ class WatchedJob:
         """For each thread of the last record, the time in ns for which it has waited for a disk;
         empty if unknown."""
         self.states: dict[int, str] = {}
-        """By thread of the last record, its state as one letter; empty if unknown."""
+        """The state of each thread in the last record, as one letter; empty if unknown."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Reads the records of a frame. Returns whether there is a record of the job."""
@@ -470,7 +470,7 @@ class Quotas:
         return rest
 
     def tightest(self, pid: int) -> Quota | None:
-        """The quota that stopped a process for longest; None if none stopped it."""
+        """Returns the quota that stopped a process for longest; None if none stopped it."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
         worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
         return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None

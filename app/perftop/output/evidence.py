@@ -53,7 +53,7 @@ def evidence_piece(key: str, value: object) -> str:
 
 
 _LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
-"""By key of the evidence, the key of the limit or reference that is shown with it."""
+"""The key of the limit or reference that is shown with a piece of evidence, by its key."""
 _MOST_CONVINCING = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
 """Keys of the most convincing evidence."""
 MAX_NAMES = 4
@@ -154,7 +154,7 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "self": ("self", _task_names),
     "rests_on": ("rests on", _constant("steal of /proc/stat, in ticks of 10 ms")),
 }  # fmt: skip
-"""By detector key: the JSON key, and a function that formats the value as text; None: the value is
+"""The JSON key, and a function that formats the value as text, by detector key; None: the value is
 unchanged."""
 _LABELS = {
     "misses_per_ki": "misses per 1000 instructions:", "misses_per_ki_before": "before:",
@@ -180,5 +180,5 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
     "_s": lambda value: f"{1e6 * value:.0f} us" if value < 1e-3 else short_duration(value),
 }
-"""By suffix of the key, functions that format a value as text; the first matching suffix is
+"""Functions that format a value as text, by suffix of the key; the first matching suffix is
 used."""

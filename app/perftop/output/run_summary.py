@@ -70,7 +70,7 @@ _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "base_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
     "sample_s": "{:g} s".format,
 }
-"""By key, functions that format a number with its unit; numbers of other keys are printed as they
+"""Functions that format a number with its unit, by key; numbers of other keys are printed as they
 are."""
 
 

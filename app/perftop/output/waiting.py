@@ -105,7 +105,7 @@ class _Waiters:
 
 @dataclass(frozen=True)
 class _Reason:
-    """What the group waited for."""
+    """The resource for which the group waited."""
 
     culprit: str
     """In a few words, for use inside a sentence."""

@@ -91,8 +91,8 @@ class Finding:
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence, in the form of an episode's JSON line."""
     headline: str = ""
-    """Who loses how much to what and where, without a full stop; '' if the answer must state the
-    share of the whole."""
+    """The loss in a sentence (who, how much, to what, where) without a full stop; '' if the answer
+    must state the share of the whole."""
     victim_share: float = 0.0
     """Share of their own time that the tasks in the headline lose; 0 if they needed little CPU
     time."""
@@ -217,7 +217,7 @@ _EPISODE_NAMES = {
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST_NAME: "memory bandwidth",
     "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
-"""By key, names of the numbers without which a cause can go undetected."""
+"""Names, by key, of the numbers without which a cause can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
 SLEEP = ("why it slept", "locks, network and timers are not told apart", None)
 L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
@@ -242,7 +242,7 @@ def _finding(
     session: Session, totals: Totals, whole: Interval, cause: Cause, episodes: Sequence[Episode],
     job: str | None, *, past: bool, over: bool,
 ) -> Finding:  # fmt: skip
-    """`over`: use the past tense."""
+    """Returns the finding of one cause. `over`: use the past tense."""
     now_ns, sums, times = totals.end_ns, totals.losses, totals.times
     span_ns = now_ns - totals.start_ns
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]

@@ -57,8 +57,8 @@ class Bounds:
     last_ns: tuple[int, int]
 
     def slack_s(self, start_ns: int, end_ns: int) -> float:
-        """Largest time in s by which the measurement of a CPU exceeds the run. Only durations are
-        used, so start and end may be by a different clock."""
+        """Returns the largest time in s by which the measurement of a CPU exceeds the run. Only
+        durations are used, so start and end may be by a different clock."""
         return ((self.last_ns[1] - self.first_ns[0]) - (end_ns - start_ns)) / 1e9
 
 
@@ -159,8 +159,8 @@ class CommandWindow:
         self._last_ns = self._first_ns.copy()
 
     def admit(self, frame: wire.Frame) -> bool:
-        """Take a frame before the session applies it. False: drop it, because it was read before we
-        were ready to start the command, and would only lengthen the measured time."""
+        """Takes a frame before the session applies it. False: drop it, because it was read before
+        we were ready to start the command, and would only lengthen the measured time."""
         if not self._has_answer:
             self._has_answer = True
             self._start.note_answer()
@@ -171,7 +171,7 @@ class CommandWindow:
         )
 
     def take(self, frame: wire.Frame) -> bool:
-        """Take the next frame. Returns True if the window is closed."""
+        """Takes the next frame. Returns True if the window is closed."""
         if not self._has_opened:
             if self._has_read_all(self._first_ns, frame):
                 self._frames = 0
@@ -200,7 +200,7 @@ class CommandWindow:
         self._start.is_stopped = True
 
     def on_signal(self, number: int) -> bool:
-        """Handle a signal. Returns False if the signal is for us, because the command is not
+        """Handles a signal. Returns False if the signal is for us, because the command is not
         running."""
         if self._start.running is None:
             return False
@@ -216,7 +216,7 @@ class CommandWindow:
         return True
 
     async def wait_for_end(self) -> Run | None:
-        """Wait for the command's end, also if the measurement failed. None: the command never
+        """Waits for the command's end, also if the measurement failed. None: the command never
         started."""
         return None if self._start.running is None else await self._start.running
 
@@ -243,7 +243,7 @@ class CommandWindow:
         return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
 
     def _has_read_all_after(self, frame: wire.Frame, run: Run) -> bool:
-        """Record which CPUs the frame read after the end; returns whether all CPUs were read."""
+        """Records which CPUs the frame read after the end; returns whether all CPUs were read."""
         link = self.link
         if not self.is_remote or link is None or self._simulated:
             return self._has_read_all(self._last_ns, frame, run.end_ns)
@@ -254,7 +254,8 @@ class CommandWindow:
         return link.is_mute and self._has_read_all(self._last_ns, frame)
 
     def _has_read_all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
-        """Record when the frame read each CPU; returns whether there is no CPU left to wait for."""
+        """Records when the frame read each CPU; returns whether there is no CPU left to wait
+        for."""
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
         off = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0
@@ -274,8 +275,8 @@ class CommandWindow:
         )
 
     def _usable_rows(self, flags: np.ndarray, off: Bools) -> Bools:
-        """Mask of the rows that can be used for a difference. A CPU counts only if all CPUs of its
-        core were read."""
+        """Returns the mask of the rows that can be used for a difference. A CPU counts only if all
+        CPUs of its core were read."""
         is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _UNUSABLE_FLAGS == 0)
         is_spoilt = np.zeros(int(self._core.max()) + 1, bool)
         is_spoilt[self._core[~is_usable & ~off]] = True
@@ -321,7 +322,8 @@ class RunNotes:
 
     def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
         """Yields the notes that are due, each once. `now_ns`: time of the newest frame, the only
-        time that a simulated machine has. `over`: nothing more can become known about the run."""
+        time that a simulated machine has. `over`: the run has ended, so all pending notes are
+        due."""
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._has_started:
             self._has_started = True
@@ -344,7 +346,7 @@ class RunNotes:
 
 
 def argv_text(argv: Sequence[str]) -> list[str]:
-    """The command line as valid Unicode text, cut to MAX_ARGV characters."""
+    """Returns the command line as valid Unicode text, cut to MAX_ARGV characters."""
     words: list[str] = []
     left = MAX_ARGV
     for word in argv:

@@ -77,7 +77,7 @@ class Run:
         return (self.end_ns - self.start_ns) / 1e9
 
     def fields(self) -> dict[str, int | float | None]:
-        """The fields that go into lines of JSON and into notes."""
+        """Returns the fields that go into lines of JSON and into notes."""
         keys = "pid", "status", "wall_s", "late_s", "user_s", "sys_s", *RESOURCE_KEYS
         return {key: getattr(self, key) for key in keys}
 
@@ -134,7 +134,7 @@ class Job:
         self.close_gate()
 
     def start_command(self) -> None:
-        """Open the gate, and wait until the fork is about to become the command."""
+        """Opens the gate, and waits until the fork is about to become the command."""
         self.start_ns = raw_ns()
         with contextlib.suppress(BrokenPipeError):  # the fork was killed at the gate
             os.write(self._gate, b"\n")
@@ -165,7 +165,7 @@ class Job:
         self._late_s = unseen_s if unseen_s > 2 * CHECK_S else 0.0
 
     async def wait_for_end(self) -> Run:
-        """Wait for the command's end, but not for processes that it left running."""
+        """Waits for the command's end, but not for processes that it left running."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         try:
             handle = os.pidfd_open(self.pid)
@@ -191,7 +191,7 @@ class Job:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
     def close_gate(self) -> None:
-        """If the command was not started, close the gate, so that the child ends without running
+        """Closes the gate if the command was not started, so that the child ends without running
         it."""
         if self._gate >= 0:
             os.close(self._gate)
@@ -199,7 +199,7 @@ class Job:
             self._reap()
 
     def kill(self, number: int) -> None:
-        """Send a signal to the command."""
+        """Sends a signal to the command."""
         os.kill(self.pid, number)
 
     def _reap(self) -> Run:
@@ -227,7 +227,7 @@ class Job:
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C in the block takes effect at its end. Python only prints exceptions that are raised in
+    """Delays Ctrl-C until the end of the block. Python only prints exceptions that are raised in
     its hooks for a fork, so a KeyboardInterrupt there would be lost."""
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -241,15 +241,15 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _usage_numbers(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
-    """User and system time, switches, all page faults, and those that waited for a disk."""
+    """Returns user and system time, switches, all page faults, and those that waited for a disk."""
     faults = used.ru_minflt + used.ru_majflt
     switches = used.ru_nvcsw + used.ru_nivcsw
     return used.ru_utime, used.ru_stime, switches, faults, used.ru_majflt
 
 
 def _resident_bytes() -> int:
-    """Resident memory of this process in bytes; if /proc does not have it, its maximum so far; 0 if
-    that is refused too."""
+    """Returns the resident memory of this process in bytes; if /proc does not have it, its maximum
+    so far; 0 if that is refused too."""
     try:
         with open(MEMORY_FILE, "rb") as file:  # noqa: PTH123 - quick to import
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -260,7 +260,7 @@ def _resident_bytes() -> int:
 
 
 def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None) -> NoReturn:
-    """The code of the child process. No other code of the parent may run in it, in particular no
+    """Runs as the child process. No other code of the parent may run in it, in particular no
     exit handlers."""
     status = NOT_EXECUTABLE
     try:
@@ -289,8 +289,8 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
 
 
 def _program_paths(name: str) -> list[str]:
-    """Candidate paths of the program, by the rules of execvp; several, since some may not be
-    executable."""
+    """Returns candidate paths of the program, by the rules of execvp; several, since some may not
+    be executable."""
     if "/" in name:
         return [name]
     paths = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
@@ -310,8 +310,8 @@ def _execute_first(programs: Sequence[str], argv: list[str]) -> NoReturn:
 
 
 def _start_session(terminal: int) -> None:
-    """Start a session on that terminal, so that signals from its keys and its hangup reach only the
-    command."""
+    """Starts a session on that terminal, so that signals from its keys and its hangup reach only
+    the command."""
     os.setsid()
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for fd in range(3):
@@ -375,7 +375,7 @@ class MarkSocket:
         return arrived
 
     def collect(self) -> None:
-        """Read marks as they arrive, since the kernel holds few, and a command that sets one more
+        """Reads marks as they arrive, since the kernel holds few, and a command that sets one more
         waits for us."""
         for mark in self._messages():
             if len(self._pending) < MAX_PENDING:

@@ -68,14 +68,14 @@ class JobTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the terminal; remaining processes on it get a hangup, as when a terminal window is
+        """Closes the terminal; remaining processes on it get a hangup, as when a terminal window is
         closed."""
         for fd in (self._ours, self._done, self._finish):
             os.close(fd)
         self.job.close_gate()
 
     def resize(self, columns: int, lines: int) -> None:
-        """Set the size; the foreground processes get a signal if the size changed."""
+        """Sets the size; the foreground processes get a signal if the size changed."""
         if min(columns, lines) > 0 and (columns, lines) != self.size:
             self.size = (columns, lines)
             packed = struct.pack("HHHH", lines, columns, 0, 0)
@@ -86,7 +86,7 @@ class JobTerminal:
             os.write(self._ours, keys)
 
     def read(self) -> bytes:
-        """Output since the last read, up to about READ_TURN_BYTES."""
+        """Returns the output since the last read, up to about READ_TURN_BYTES."""
         parts, size = [], 0
         while size < READ_TURN_BYTES:
             try:
@@ -105,7 +105,7 @@ class JobTerminal:
     # --- while there is a screen
 
     def follow(self, take: Callable[[bytes], None]) -> None:
-        """Pass all output to `take`, until `leave` is called."""
+        """Passes all output to `take`, until `leave` is called."""
         self._following = loop = asyncio.get_running_loop()
         loop.add_reader(self._ours, self._turn, take)
 
@@ -129,7 +129,7 @@ class JobTerminal:
     # --- while there is no screen
 
     def copy(self, to: int, first: bytes = b"") -> None:
-        """Write `first` and then all output to the descriptor `to`, until `finish` is called. It
+        """Writes `first` and then all output to the descriptor `to`, until `finish` is called. It
         must run in a thread, because writes to a terminal may block."""
         to = _write(to, first)
         wait = select.poll()
@@ -145,13 +145,13 @@ class JobTerminal:
             to = _write(to, data)
 
     def finish(self) -> None:
-        """Make `copy` end, after the command has ended."""
+        """Makes `copy` end, after the command has ended."""
         os.write(self._finish, b"\n")
 
 
 def _write(to: int, data: bytes) -> int:
-    """Write data; returns the descriptor for the next write, or -1 after a failure, since a failure
-    must not affect the command."""
+    """Writes data; returns the descriptor for the next write, or -1 after a failure, since a
+    failure must not affect the command."""
     try:
         while data and to >= 0:
             data = data[os.write(to, data) :]
@@ -194,7 +194,7 @@ class Printout:
         return self._lines[index] if index < len(self._lines) else Line(self._pen, self._open)
 
     def take(self, data: bytes) -> None:
-        """Add data without splitting them into lines: most of a flood of output is never shown."""
+        """Adds data without splitting them into lines: most of a flood of output is never shown."""
         self._new.append(data)
         self._new_bytes += len(data)
         while self._new_bytes - len(self._new[0]) > MAX_BYTES:
@@ -203,7 +203,7 @@ class Printout:
             self._skipped += dropped.count(b"\n")
 
     def settle(self) -> None:
-        """Split the data added since the last call into lines."""
+        """Splits the data added since the last call into lines."""
         if self._skipped:
             self.left_out += self._skipped + len(self._lines)
             self._lines.clear()
@@ -235,7 +235,7 @@ def _cut_line(raw: bytes) -> bytes:
 
 
 def _colours_after(pen: bytes, raw: bytes) -> bytes:
-    """The colour sequences in force after a line."""
+    """Returns the colour sequences in force after a line."""
     for colour in _COLOUR.findall(raw):
         codes = colour[2:-1]
         if codes in {b"", b"0"}:
@@ -249,7 +249,7 @@ def _colours_after(pen: bytes, raw: bytes) -> bytes:
 
 @contextlib.contextmanager
 def typed_keys(take: Callable[[str], None]) -> Iterator[None]:
-    """Within the block `take` is called with each key immediately, without Enter. No keys are read
+    """Calls `take` with each key immediately, without Enter, while the block runs. No keys are read
     in the background, or if stdin is not a terminal."""
     try:
         fd = sys.stdin.fileno()

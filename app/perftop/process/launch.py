@@ -57,9 +57,9 @@ CONNECT_S = 5.0
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
-    """The argv of a probe on this machine. It runs in the same Python interpreter, never in one
-    from PATH. With `sudo` only the probe runs as root; `authorize` must have asked for the password
-    before."""
+    """Returns the argv of a probe on this machine. It runs in the same Python interpreter, never in
+    one from PATH. With `sudo` only the probe runs as root; `authorize` must have asked for the
+    password before."""
     # A perfprobe/ in the working directory must not run with our rights, and with those of root no
     # code of ours either: sudo may keep PYTHONPATH, or HOME with packages of this user.
     safety = "-I" if sudo else "-P"
@@ -68,7 +68,7 @@ def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
 
 
 def authorize() -> None:
-    """Make sudo ask for the password now, before the screen takes the terminal."""
+    """Makes sudo ask for the password now, before the screen takes the terminal."""
     if shutil.which("sudo") is None:
         raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
     if subprocess.run(["sudo", "-v"], check=False).returncode:
@@ -77,9 +77,9 @@ def authorize() -> None:
 
 
 def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
-    """Length in ns of the longest batch of samples that a probe may write at once for a reader that
-    shows these spans, which are multiples of the sample time. A span that ended inside a batch
-    would be shown late."""
+    """Returns the length in ns of the longest batch of samples that a probe may write at once for a
+    reader that shows these spans, which are multiples of the sample time. A span that ended inside
+    a batch would be shown late."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
     most = batches.max_frames(sample_ns)
     return sample_ns * max(n for n in range(1, most + 1) if samples % n == 0)
@@ -141,19 +141,19 @@ class Probe:
         return self.process.stdout
 
     def pace(self, batch_ns: int) -> None:
-        """Ask the probe to write frames once in `batch_ns`, counted from its last write. The probe
+        """Asks the probe to write frames once in `batch_ns`, counted from its last write. The probe
         limits this time to at least a sample and at most a second. May be called often, and from
         any thread."""
         self._batch_ns = batch_ns
         self._order(b"batch %d\n" % batch_ns)
 
     def echo(self, number: int) -> None:
-        """Ask the probe to send a note with this number immediately."""
+        """Asks the probe to send a note with this number immediately."""
         self._order(b"echo %d\n" % number)
 
     def read_to_end(self) -> bytes:
-        """What the probe writes until its end. Raises Failed if that takes too long, or if it is
-        too much."""
+        """Returns what the probe writes until its end. Raises Failed if that takes too long, or if
+        it is too much."""
         import select
 
         place = f"{self.host}: " if self.host else ""
@@ -178,14 +178,14 @@ class Probe:
                 self.process.stdin.write(line)
 
     def end_failure(self, cut_bytes: int = 0) -> Failed:
-        """The failure of a stream that ended without a bye message; `cut`: bytes received of an
-        incomplete message."""
+        """Returns the failure of a stream that ended without a bye message; `cut`: bytes received
+        of an incomplete message."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE_S)
         return self._failure(f", {cut_bytes} bytes into a message" if cut_bytes else "")
 
     def end(self) -> Failed | None:
-        """Ask the probe to end, and wait for its end. Returns a failure if registers were not
+        """Asks the probe to end, and waits for its end. Returns a failure if registers were not
         restored. May be called repeatedly, and from any thread."""
         process = self.process
         if process.stdin is not None:
@@ -286,7 +286,7 @@ Feed = Probe | SocketProbe
 
 
 def socket_path(address: str) -> str:
-    """The path in `unix:PATH`. Raises Failed."""
+    """Returns the path in `unix:PATH`. Raises Failed."""
     path = address.removeprefix(SOCKET_SCHEME)
     if not address.startswith(SOCKET_SCHEME) or not path or "\0" in path:
         raise Failed(f"{address}: is no address; readers are served at unix:PATH", USAGE)
@@ -320,8 +320,9 @@ def running_probe(argv: Sequence[str]) -> Iterator[Feed]:
 
 
 def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
-    """The answer of a probe that measures once. We always wait for its end, because it restores the
-    registers that it programmed. Raises Failed if it does not answer, or not with a JSON object."""
+    """Returns the answer of a probe that measures once. We always wait for its end, because it
+    restores the registers that it programmed. Raises Failed if it does not answer, or not with a
+    JSON object."""
     import json
 
     with running_probe(argv) as probe:
@@ -389,8 +390,8 @@ SUDO_REFUSED_PATTERN = re.compile(
 def ssh_command(
     host: str, arguments: Sequence[str], *, sudo: bool = False, remote: str = REMOTE_PROBE
 ) -> list[str]:
-    """The argv that runs the probe with these arguments on a remote machine. `remote`: path of the
-    probe on that machine. Raises Failed for a host name that ssh would misinterpret."""
+    """Returns the argv that runs the probe with these arguments on a remote machine. `remote`: path
+    of the probe on that machine. Raises Failed for a host name that ssh would misinterpret."""
     check_host(host)
     home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
     own = home + shlex.join([remote.removeprefix(home), *arguments])
@@ -411,21 +412,22 @@ def check_host(host: str) -> None:
 
 
 def host_of(argv: Sequence[str]) -> str | None:
-    """The host in an argv made by `command`; None: the argv is of a program on this machine."""
+    """Returns the host in an argv made by `command`; None: the argv is of a program on this
+    machine."""
     ours = argv[: len(SSH_OPTIONS) + 1] == [SSH, *SSH_OPTIONS]
     return argv[-2] if ours else None
 
 
 def probe_words(argv: Sequence[str]) -> list[str]:
-    """The words of the probe's own command line, whether it runs on this machine or a remote
-    one."""
+    """Returns the words of the probe's own command line, whether it runs on this machine or a
+    remote one."""
     return list(argv) if host_of(argv) is None else shlex.split(argv[-1])
 
 
 def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -> Failed | None:
-    """Why the remote probe could not be reached or run: the failed step, the error message of ssh
-    or the shell, and a suggested fix. `lines`: lines of stderr. None: the probe ran, and reports
-    its own failures."""
+    """Returns why the remote probe could not be reached or run: the failed step, the error message
+    of ssh or the shell, and a suggested fix. `lines`: lines of stderr. None: the probe ran, and
+    reports its own failures."""
     name = host_of(argv)
     if name is None or status is None:
         return None

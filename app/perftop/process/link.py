@@ -201,7 +201,8 @@ class StreamJoiner:
         """Masks of the rows that were not read since the gap, by block."""
 
     def mismatch(self, hello: wire.Hello) -> str:
-        """Why the frames after this hello cannot continue the earlier stream; '': they can."""
+        """Returns why the frames after this hello cannot continue the earlier stream; '': they
+        can."""
         first_hello = self.hello
         assert first_hello is not None
         is_same_boot = (hello.boot_id, hello.host) == (first_hello.boot_id, first_hello.host)
@@ -213,7 +214,7 @@ class StreamJoiner:
         return "" if fits else "its CPUs or counters have changed"
 
     def gap(self, hello: wire.Hello, why: str) -> list[wire.Message]:
-        """The notes that replace a later hello, if it fits."""
+        """Returns the notes that replace a later hello, if it fits."""
         first_hello = self.hello
         assert first_hello is not None
         self._totals = (self._seq + 1, self._lost, self._late)
@@ -258,8 +259,8 @@ class StreamJoiner:
         return frame
 
     def _rebase_rows(self, blocks: dict[str, wire.Rows]) -> dict[str, wire.Rows]:
-        """The blocks, with ROW_REBASED set in each row up to and including its first read after the
-        gap."""
+        """Returns the blocks, with ROW_REBASED set in each row up to and including its first read
+        after the gap."""
         if not self._unread:
             return blocks
         rebased = dict(blocks)
@@ -278,5 +279,5 @@ class StreamJoiner:
 
 
 def _sum(total: int, more: int) -> int:
-    """The sum, limited to values that a message can hold, whatever was received."""
+    """Returns the sum, limited to values that a message can hold, whatever was received."""
     return min(total + max(0, more), wire.LATEST_NS)

@@ -98,7 +98,7 @@ class _Limits:
         self._received, self._until, self._bytes = received, time.monotonic() + MAX_S, 0
 
     def wait_s(self) -> float:
-        """The longest time in s for the next read. Raises Failed if no time is left."""
+        """Returns the longest time in s for the next read. Raises Failed if no time is left."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise Failed(f"the server's answer took longer than {MAX_S:.0f} s")
@@ -180,8 +180,8 @@ def _opener(limits: _Limits) -> urllib.request.OpenerDirector:
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """A text with the server's error message, made safe, or with the HTTP status if there is no
-    message."""
+    """Returns a text with the server's error message, made safe, or with the HTTP status if there
+    is no message."""
     message = ""
     try:
         answer = json.loads(error.read(_READ_BYTES))
@@ -215,7 +215,7 @@ def _series(answer: bytes) -> list[Series]:
 
 
 def _point(pair: Any) -> tuple[float, float] | None:
-    """A time and its value; None if one of them is unknown or impossible."""
+    """Returns a time and its value; None if one of them is unknown or impossible."""
     try:
         time_, value = map(float, pair)
     except (TypeError, ValueError, OverflowError):

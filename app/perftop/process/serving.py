@@ -1,4 +1,4 @@
-"""What is served to other programs: a stream, and a page over HTTP. Listening sockets are inherited
+"""Serves a stream, and a page over HTTP, to other programs. Listening sockets are inherited
 from the service manager or created at a path; here are also the access rights of their clients.
 """
 
@@ -46,8 +46,8 @@ MAX_STATE_NOTES = 4096
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """The listening sockets inherited from the service manager, if there is one. Their variables
-    are removed from the environment, so that the probe does not use them."""
+    """Returns the listening sockets inherited from the service manager, if there is one. Their
+    variables are removed from the environment, so that the probe does not use them."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
@@ -68,7 +68,7 @@ def inherited_sockets() -> list[socket.socket]:
 
 
 def inherited_unix_socket() -> socket.socket | None:
-    """The unix socket inherited from the service manager; None: there is none."""
+    """Returns the unix socket inherited from the service manager; None: there is none."""
     sockets = inherited_sockets()
     if len(sockets) > 1 or any(sock.family != socket.AF_UNIX for sock in sockets):
         raise Failed("systemd hands over something else than one unix socket", USAGE)
@@ -77,9 +77,9 @@ def inherited_unix_socket() -> socket.socket | None:
 
 @contextlib.contextmanager
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
-    """A listening socket for its owner only, or for a group as well. It is removed at the end of
-    the block. Raises Failed if another program listens at the path, or if the path exists and is
-    no socket."""
+    """Provides a listening socket for its owner only, or for a group as well. It is removed at the
+    end of the block. Raises Failed if another program listens at the path, or if the path exists
+    and is no socket."""
     address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:
@@ -233,9 +233,9 @@ class Readers:
             self._flush(peer, outbox)
 
     def _current_hello(self, hello: wire.Hello) -> wire.Hello:
-        """The hello as it would be if sent now, for a reader that has seen no earlier hotplug
-        notes. If the machine was suspended, its times stay those of the first hello, because frames
-        count suspended time from then on."""
+        """Returns the hello as it would be if sent now, for a reader that has seen no earlier
+        hotplug notes. If the machine was suspended, its times stay those of the first hello,
+        because frames count suspended time from then on."""
         hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:

@@ -43,7 +43,7 @@ class EndRequest:
 
     def __init__(self) -> None:
         self._since_s: float | None = None
-        """By the monotonic clock."""
+        """Time on the monotonic clock."""
 
     def reset(self) -> None:
         self._since_s = None

@@ -144,7 +144,7 @@ class ProbeStream:
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
     def set_rest(self, seconds: float) -> None:
-        """From now on reads once in `seconds`; 0: whenever data arrive, as at the beginning.
+        """Reads once in `seconds` from now on; 0: whenever data arrive, as at the beginning.
         Between two reads the probe's output waits in the pipe. If this is called when a sample has
         arrived, reads follow just after samples."""
         self._rest_s = seconds
@@ -169,7 +169,7 @@ class ProbeStream:
             self._transport.close()
 
     async def close(self, first: Failed | None = None) -> None:
-        """End the probe. Raises Failed if registers were not restored, or with the earlier failure
+        """Ends the probe. Raises Failed if registers were not restored, or with the earlier failure
         `first`."""
         self.disconnect()
         last = await in_thread(self._probe.end)
@@ -184,7 +184,7 @@ class ProbeStream:
 def _decode(
     decoder: wire.Decoder, data: bytes, messages: list[wire.Message], place: str | None
 ) -> Failed | None:
-    """Add the messages that these bytes complete. Returns a failure if the stream cannot continue
+    """Adds the messages that these bytes complete. Returns a failure if the stream cannot continue
     after them."""
     try:
         for message in decoder.feed(data):
@@ -248,8 +248,8 @@ class LinkedStream:
             await asyncio.sleep(PING_S)
 
     def _join(self, messages: list[wire.Message]) -> list[wire.Message]:
-        """The messages, changed so that they continue the stream, without echoes, which are only
-        for the link."""
+        """Returns the messages, changed so that they continue the stream, without echoes, which are
+        only for the link."""
         joined: list[wire.Message] = []
         rest: list[wire.Message] = []
         for message in messages:
@@ -303,9 +303,9 @@ class LinkedStream:
 
 @asynccontextmanager
 async def open_stream(probe: Feed, *, restarts: bool = False) -> AsyncIterator[Stream]:
-    """The stream of a launched probe, which has ended when the block is left. Raises Failed if
-    registers were not restored. `restarts`: the reader accepts a second hello, from a machine that
-    was restarted."""
+    """Provides the stream of a launched probe, which has ended when the block is left. Raises
+    Failed if registers were not restored. `restarts`: the reader accepts a second hello, from a
+    machine that was restarted."""
     place = probe.place
     stream = LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
     async with _closed_after(stream):
@@ -316,8 +316,9 @@ async def open_stream(probe: Feed, *, restarts: bool = False) -> AsyncIterator[S
 async def open_connection(
     argv: Sequence[str], count: Callable[[int], None] = lambda _: None
 ) -> AsyncIterator[Stream]:
-    """The stream of a single connection, for readers that reconnect by themselves: the stream ends
-    when the connection breaks. `count` is called with the number of bytes of each read."""
+    """Provides the stream of a single connection, for readers that reconnect by themselves: the
+    stream ends when the connection breaks. `count` is called with the number of bytes of each
+    read."""
     stream = ProbeStream(start_probe(argv), count)
     async with _closed_after(stream):
         yield stream
@@ -349,7 +350,7 @@ class Listener(Protocol):
     """Receives the messages of one machine."""
 
     def take(self, messages: Sequence[wire.Message]) -> object:
-        """Take messages that have arrived. Raises wire.WireError for impossible messages."""
+        """Takes messages that have arrived. Raises wire.WireError for impossible messages."""
 
     def fail(self, why: str, retry_s: float) -> None:
         """Called when the machine does not answer; the next attempt follows after `retry_s`."""
@@ -365,7 +366,7 @@ class Member:
 
 
 async def listen(members: Sequence[Member]) -> None:
-    """Read all machines until cancelled; then all streams are closed at the same time."""
+    """Reads all machines until cancelled; then all streams are closed at the same time."""
     turns = asyncio.Semaphore(MAX_STARTING)
     async with asyncio.TaskGroup() as group:
         for member in members:
@@ -373,7 +374,7 @@ async def listen(members: Sequence[Member]) -> None:
 
 
 async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
-    """Read a machine's stream, and open it again whenever it has ended."""
+    """Reads a machine's stream, and opens it again whenever it has ended."""
     waits = waits_s()
     while True:
         turn = _StartPermit(turns)
@@ -395,7 +396,7 @@ async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
 
 
 async def _read(member: Member, turn: _StartPermit) -> None:
-    """Read a stream to its end. Raises Failed, WireError, or TimeoutError if no message arrives in
+    """Reads a stream to its end. Raises Failed, WireError, or TimeoutError if no message arrives in
     time."""
     await turn.acquire()
     now = asyncio.get_running_loop().time

@@ -176,7 +176,7 @@ class Recording:
         raise _not_a_recording(self.path, "it ends before its start")
 
     def _length(self, offset: int) -> int | None:
-        """Length of the message at this offset; None: there is no complete message."""
+        """Returns the length of the message at this offset; None: there is no complete message."""
         head = (
             self._bytes(offset, 5) if offset < self.size else b""
         )  # the file may have grown since
@@ -198,8 +198,8 @@ class Recording:
         return self._window[start : start + count]
 
     def _read_index(self) -> array[int] | None:
-        """Offset and first time of each block, from the file's own index. None: the file has no
-        index, or one that does not match the file, which is damage."""
+        """Returns the offset and first time of each block, from the file's own index. None: the
+        file has no index, or one that does not match the file, which is damage."""
         index_tail = wire.without_check(self._bytes(max(0, self.size - TAIL_BYTES), TAIL_BYTES))
         offset = int.from_bytes(index_tail[-8:], "little")
         if not self._first_offset <= offset < self.size:
@@ -235,7 +235,8 @@ class Recording:
         return (blocks[0] if blocks else end) == self._first_offset
 
     def _scan_blocks(self) -> array[int]:
-        """Offset and first time of each block, from a scan of the file. A missing end is damage.
+        """Returns the offset and first time of each block, from a scan of the file. A missing end
+        is damage.
 
         The messages of the last block may not be packed yet. In a growing file they will be packed
         in place, so only the start of the block is certain. If the writer was killed while it
@@ -272,7 +273,8 @@ class Recording:
         return blocks
 
     def _next_frame(self, offset: int) -> int | None:
-        """Offset of the first frame after this offset that is not packed; None: there is none."""
+        """Returns the offset of the first frame after this offset that is not packed; None: there
+        is none."""
         while len(data := self._bytes(offset, WINDOW_BYTES)) > PREFIX_BYTES:
             start = data.find(FRAME_START, PREFIX_BYTES)
             for first, width in _LENGTH_BYTES.items():
@@ -312,13 +314,13 @@ def _not_a_recording(name: object, reason: object) -> Failed:
 
 
 def _fields(prefix: bytes) -> dict[str, object]:
-    """The fields of a message that its first bytes contain."""
+    """Returns the fields of a message that its first bytes contain."""
     width = _LENGTH_BYTES.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 
 
 def _time_ns(fields: Mapping[str, object]) -> int:
-    """The time of a message; -1: it has none."""
+    """Returns the time of a message; -1: it has none."""
     time_ns = fields.get("time_ns")
     return time_ns if isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else -1
 
@@ -402,7 +404,7 @@ AnyRecording = Recording | RecordingDirectory
 
 
 def open_recording(path: Path) -> AnyRecording:
-    """The recording in a file or a directory. Raises Failed if there is nothing to read."""
+    """Returns the recording in a file or a directory. Raises Failed if there is nothing to read."""
     return RecordingDirectory(path) if path.is_dir() else Recording(path)
 
 
@@ -437,7 +439,7 @@ class PipedRecording:
         self._file.close()
 
     def messages(self) -> Iterator[wire.Message]:
-        """All messages after the hello. They can be read only once."""
+        """Returns all messages after the hello. They can be read only once."""
         return self._messages
 
     def _read_messages(self) -> Iterator[wire.Message]:
@@ -461,8 +463,8 @@ Source = AnyRecording | PipedRecording
 
 
 def open_source(path: Path | None) -> Source:
-    """The recording or stream in a file, a directory or a pipe; None: on stdin. Raises Failed if
-    there is nothing to read."""
+    """Returns the recording or stream in a file, a directory or a pipe; None: on stdin. Raises
+    Failed if there is nothing to read."""
     if path is None:
         if sys.stdin is None or sys.stdin.isatty():
             raise Failed("no recording on stdin: perftop export FILE, or a pipe into it", USAGE)

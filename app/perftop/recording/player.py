@@ -100,7 +100,7 @@ class Playback:
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
 
     def shown_ns(self, time_ns: int) -> int | None:
-        """The end of the sample that is shown at this moment, in raw ns; None: there is no
+        """Returns the end of the sample that is shown at this moment, in raw ns; None: there is no
         sample."""
         times = self.session.past.times()
         index = int(times.searchsorted(time_ns, side="right")) - 1
@@ -114,7 +114,7 @@ class Playback:
             yield message
 
     def sample(self) -> None:
-        """Read on to the end of the next sample."""
+        """Reads on to the end of the next sample."""
         ends_ns = self.ends_ns
         for message in self.messages_until(AFTER_END_NS):
             self.session.apply(message)
@@ -123,8 +123,8 @@ class Playback:
 
 
 def _hello_as_of(hello: wire.Hello, message: TimedMessage) -> wire.Hello:
-    """The hello as it would have been at this frame, since earlier notes may have changed which
-    CPUs are online."""
+    """Returns the hello as it would have been at this frame, since earlier notes may have changed
+    which CPUs are online."""
     blocks = message.blocks if isinstance(message, wire.Frame) else {}
     for block in hello.blocks:
         rows = blocks.get(block.name)
@@ -165,8 +165,8 @@ class PlayClock:
 
 
 def frame_range(recording: AnyRecording) -> tuple[int, int]:
-    """Raw ns of the first frame and of the last message. Raises Failed if there is no sample to
-    show."""
+    """Returns the raw times in ns of the first frame and of the last message. Raises Failed if
+    there is no sample to show."""
     first: list[int] = []
     for message in recording.messages():
         if isinstance(message, wire.Frame):
@@ -191,8 +191,8 @@ class Seeker:
     """Called with the moment up to which the recording was read."""
 
     async def go(self, playback: Playback | None, time_ns: int) -> Playback:
-        """A playback that has read up to this moment: the given one, if it is near, or else a new
-        one."""
+        """Returns a playback that has read up to this moment: the given one, if it is near, or else
+        a new one."""
         ends_ns = None if playback is None else playback.ends_ns
         if playback is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             return playback
@@ -204,9 +204,9 @@ class Seeker:
     async def next_episode(
         self, playback: Playback, filter_episodes: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
-        """The moment of the next known episode or mark of the file after an interval, or, if `by`
-        is -1, of the last one before it, and a playback that has read up to there. None: there is
-        none."""
+        """Returns the moment of the next known episode or mark of the file after an interval, or,
+        if `by` is -1, of the last one before it, and a playback that has read up to there. None:
+        there is none."""
         session = playback.session
         episodes = selection.reachable_episodes(session, cpus)
         moments = {selection.moment_of(session, episode, filter_episodes) for episode in episodes}
@@ -326,7 +326,7 @@ def _index_process(path: Path) -> Iterator[int]:
 
 
 async def _read_chunk(output_fd: int) -> bytes:
-    """The next bytes; b"" at the end."""
+    """Returns the next bytes; b"" at the end."""
     while True:
         try:
             return os.read(output_fd, CHUNK)
@@ -395,7 +395,7 @@ def cache_directory() -> Path:
 
 
 def cache_name(recording: Path) -> str | None:
-    """Name of the recording's cache entry; None if the recording cannot be read, or is a
+    """Returns name of the recording's cache entry; None if the recording cannot be read, or is a
     directory."""
     try:
         status = recording.stat()
@@ -413,14 +413,14 @@ def cache_name(recording: Path) -> str | None:
 
 @cache
 def _code_time() -> str:
-    """Time of the last change of perftop's code, which finds the episodes: a checkout keeps its
-    version number for a long time."""
+    """Returns time of the last change of perftop's code, which finds the episodes: a checkout keeps
+    its version number for a long time."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
     return str(max((file.stat().st_mtime_ns for file in sources), default=0))
 
 
 def cached_index(recording: Path) -> bytes | None:
-    """Content of the recording's cache entry; None: there is no usable entry."""
+    """Returns the content of the recording's cache entry; None: there is no usable entry."""
     name = cache_name(recording)
     return None if name is None else files.read_own_file(cache_directory() / name, MAX_ENTRY_BYTES)
 
@@ -458,7 +458,7 @@ def to_note(episode: Episode) -> wire.Note:
 
 
 def from_note(note: wire.Note) -> Episode:
-    """The episode in a note. Raises WireError if the note is not one of an episode."""
+    """Returns the episode in a note. Raises WireError if the note is not one of an episode."""
     try:
         data = note.data
         episode = Episode(
@@ -483,8 +483,8 @@ def from_note(note: wire.Note) -> Episode:
 
 
 def _to_plain(value: Any) -> Any:
-    """The value with plain Python types: a tuple or list becomes a list that begins with the name
-    of its type; numpy numbers become int or float."""
+    """Returns the value with plain Python types: a tuple or list becomes a list that begins with
+    the name of its type; numpy numbers become int or float."""
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, tuple | list):

@@ -253,8 +253,9 @@ class Ring:
         return None
 
     def _sizes(self) -> list[_Sizes]:
-        """The parts of each kept recording, and last those of the ring, one of which still grows. A
-        recording is read once, unless parts are still added to it: there may be thousands."""
+        """Returns the parts of each kept recording, and last those of the ring, one of which still
+        grows. A recording is read once, unless parts are still added to it: there may be
+        thousands."""
         names: list[str] = []
         with contextlib.suppress(OSError), self._directory.subdirectory(KEPT_DIRECTORY) as above:
             names = [
@@ -272,7 +273,7 @@ class Ring:
         return [*self._kept.values(), _part_sizes(self._directory)]
 
     def _total_bytes(self) -> int:
-        """Size of all parts in bytes. A part that is also kept counts only once."""
+        """Returns the size of all parts in bytes. A part that is also kept counts only once."""
         return sum(_merged_sizes(self._sizes()).values())
 
     # --- keeping
@@ -331,7 +332,8 @@ def _merged_sizes(directories: Iterable[_Sizes]) -> _Sizes:
 
 
 def _locked_directory(path: Path) -> OwnDirectory:
-    """The directory, created if it is missing, and locked against other writers. Raises Failed."""
+    """Returns the directory, created if it is missing, and locked against other writers. Raises
+    Failed."""
     directory = _open_directory(path, make=True)
     try:
         fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -348,7 +350,7 @@ def refuse(path: Path) -> None:
 
 
 def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
-    """The directory, if it contains only files of a ring. Raises Failed."""
+    """Returns the directory, if it contains only files of a ring. Raises Failed."""
     with contextlib.ExitStack() as stack:
         try:
             directory = stack.enter_context(OwnDirectory.open(path, make=make))

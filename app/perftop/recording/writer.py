@@ -194,8 +194,8 @@ class Writer:
 
 
 def _create_file(directory: int, name: str, *, force: bool) -> int:
-    """A descriptor of the new file. Only its owner may read it, as it contains command lines of
-    other users."""
+    """Returns a descriptor of the new file. Only its owner may read it, as it contains command
+    lines of other users."""
     if force:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)
@@ -204,7 +204,7 @@ def _create_file(directory: int, name: str, *, force: bool) -> int:
 
 
 def size_text(count: int) -> str:
-    """Size of a file as text: 940 kB, 3.4 MB, 1.20 GB."""
+    """Returns the size of a file as text: 940 kB, 3.4 MB, 1.20 GB."""
     if count < 10**6:
         return f"{count / 1e3:.0f} kB"
     return f"{count / 1e6:.1f} MB" if count < 10**9 else f"{count / 1e9:.2f} GB"
@@ -241,8 +241,8 @@ class ScreenRecorder:
             thread.put(None)
 
     def news(self, now_s: float) -> tuple[str | None, str]:
-        """Size of the recording as text (None: there is no recording), and a notice, for the status
-        line."""
+        """Returns the size of the recording as text (None: there is no recording), and a notice,
+        for the status line."""
         thread = self._thread
         if thread is not None and thread.failed:
             if self._notice != thread.failed:
@@ -314,7 +314,7 @@ class _RecordingThread(threading.Thread):
         return f"{self._writer.extent} in {self.path}" if self._writer is not None else ""
 
     def put(self, message: TimedMessage | None) -> None:
-        """Queue a message; None: the recording ends."""
+        """Queues a message; None ends the recording."""
         if self.failed:
             return
         if message is not None and self._queue.qsize() >= self._room:
@@ -337,6 +337,7 @@ class _RecordingThread(threading.Thread):
 
 
 def recording_name(hello: wire.Hello, unix: float) -> Path:
-    """File name of a recording, made from host and time. The stream's host name is untrusted."""
+    """Returns the file name of a recording, made from host and time. The stream's host name is
+    untrusted."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")

@@ -99,7 +99,7 @@ class EpisodeLog:
         return new_episodes, self._forgotten + len(self._ended)
 
     def end(self, episodes: list[Episode]) -> None:
-        """Add episodes that have ended."""
+        """Adds episodes that have ended."""
         if episodes:
             self._ended += episodes
             self._forgotten += max(0, len(self._ended) - MAX_ENDED)
@@ -142,12 +142,12 @@ class RecordingEpisodes:
             self.ended.append(episode)
 
     def add_mark(self, mark: Episode) -> None:
-        """Add a mark that the user has just set, which is therefore not in the file."""
+        """Adds a mark that the user has just set, which is therefore not in the file."""
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Ended episodes that started by `until_ns` and ended after `since_ns`, in the order of
-        `ended`."""
+        """Yields ended episodes that started by `until_ns` and ended after `since_ns`, in the order
+        of `ended`."""
         news = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
         if news:
             added = np.array(news, np.int64).reshape(-1, 2).T
@@ -156,8 +156,8 @@ class RecordingEpisodes:
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def with_ended(self, detected: list[Episode]) -> list[Episode]:
-        """All ended episodes: those found by the pass, and those in `detected`, which a session has
-        detected, that the pass has not found yet."""
+        """Returns all ended episodes: those found by the pass, and those in `detected`, which a
+        session has detected, that the pass has not found yet."""
         if self.is_complete:
             return self.ended
         state = len(self.ended), self.until_ns, len(detected), *(id(e) for e in detected[-1:])
@@ -167,14 +167,14 @@ class RecordingEpisodes:
         return self._merged[1]
 
     def with_marks(self, detected: list[Episode]) -> list[Episode]:
-        """All marks, oldest first."""
+        """Returns all marks, oldest first."""
         if self.is_complete:
             return self.marks
         marks = {(e.start_ns, str(e.evidence["label"])): e for e in (*detected, *self.marks)}
         return sorted(marks.values(), key=_start_ns)
 
     def not_listed(self, detected: Sequence[Episode]) -> list[Episode]:
-        """The episodes in `detected` that the pass has not found, not even with a different
+        """Returns the episodes in `detected` that the pass has not found, not even with a different
         start."""
         if self.is_complete:
             return []
@@ -209,8 +209,8 @@ class Tally:
             self._worst[episode.kind] = episode
 
     def worst(self) -> list[Episode]:
-        """The costliest episode of each kind that occurred more than once; single episodes are
-        listed anyway."""
+        """Returns the costliest episode of each kind that occurred more than once; single episodes
+        are listed anyway."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
         worst = [self._worst[kind] for kind, count in counts.items() if count > 1]
         return [episode for episode in worst if episode.depth is not None]
@@ -224,13 +224,13 @@ def _start_ns(episode: Episode) -> int:
 
 
 def new_mark(at_ns: int, text: str) -> Episode:
-    """A new mark at the raw time `at_ns`."""
+    """Returns a new mark at the raw time `at_ns`."""
     return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": text},
                    confidence=confidence("mark", "-"))  # fmt: skip
 
 
 def mark_label(note: wire.Note) -> str | None:
-    """The label of the mark that a note sets; None: the note sets no mark."""
+    """Returns the label of the mark that a note sets; None: the note sets no mark."""
     data = note.data
     match note.kind:
         case "mark":
@@ -252,7 +252,7 @@ def shorten_label(text: str) -> str:
 
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
-    """The label of a new mark for which the user gave no name."""
+    """Returns the label of a new mark for which the user gave no name."""
     automatic = RUN_STARTED, RUN_ENDED, SUSPENDED_TEXT, LINK_GAP_TEXT
     named = [m for m in marks if not str(m.evidence["label"]).startswith(automatic)]
     return f"mark {len(named) + 1}"
@@ -272,7 +272,7 @@ def warning_text(note: wire.Note) -> str:
 
 
 def recalibration_text(key: str, previous_value: float, new_value: float) -> str:
-    """The warning that a counter was found to count in a different unit."""
+    """Returns the warning that a counter was found to count in a different unit."""
     return (
         f"a tick of {key} is {new_value:g} TSC ticks, not {previous_value:g} as assumed until now: "
         "earlier SMT states are wrong"

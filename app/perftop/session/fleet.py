@@ -74,7 +74,7 @@ class Fleet:
         return [machine for machine in self.machines.values() if not machine.answers]
 
     def totals(self) -> Numbers:
-        """The numbers of the fleet: means over the machines, but sums for power."""
+        """Returns the numbers of the fleet: means over the machines, but sums for power."""
         answering = self.answering
         sums = dict(mean_numbers([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
@@ -83,8 +83,8 @@ class Fleet:
         return sums
 
     def rows(self, choice: RowChoice, now: float) -> list[Machine]:
-        """The machines that match the filter, sorted: those that do not answer first, then the
-        worst."""
+        """Returns the machines that match the filter, sorted: those that do not answer first, then
+        the worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
         matching.sort(key=lambda m: natural_key(m.name))
         silent_machines = [m for m in matching if not m.answers]
@@ -100,8 +100,8 @@ class Fleet:
         return [*silent_machines, *sorted(answering, key=place)]
 
     def running(self) -> list[SharedEpisode]:
-        """Running episodes, the costliest first; a cause that several machines share is listed
-        once."""
+        """Returns running episodes, the costliest first; a cause that several machines share is
+        listed once."""
         groups: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
@@ -134,8 +134,8 @@ class Fleet:
         )  # fmt: skip
 
     def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
-        """Running and ended episodes, the newest start first. Episodes with the same cause that
-        started together are listed once."""
+        """Returns running and ended episodes, the newest start first. Episodes with the same cause
+        that started together are listed once."""
         ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
@@ -155,7 +155,8 @@ class Fleet:
         return shared_episodes[:max_episodes]
 
     def below_ceiling_counts(self, cells: int, now: float, span_s: float) -> list[float]:
-        """Number of machines with a turbo drop in each of `cells` parts of the last `span_s`."""
+        """Returns the number of machines with a turbo drop in each of `cells` parts of the last
+        `span_s`."""
         step, counts = span_s / cells, [0.0] * cells
         for machine in self.machines.values():
             hit: set[int] = set()
@@ -182,8 +183,8 @@ def order_value(machine: Machine, order: str, now: float) -> float:
 
 @lru_cache(maxsize=8192)
 def natural_key(name: str) -> tuple[object, ...]:
-    """Sort key that puts n9 before n10. Texts and numbers alternate in it, so any two keys can be
-    compared."""
+    """Returns a sort key that puts n9 before n10. Texts and numbers alternate in it, so any two
+    keys can be compared."""
     parts: list[object] = []
     text, number = "", ""
     for sign in name:
@@ -207,8 +208,8 @@ def matches(machine: Machine, words: str) -> bool:
 
 
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
-    """The machines, grouped by the part of the name before the last number, in natural order; if no
-    name has such a part, all machines form one group."""
+    """Returns the machines, grouped by the part of the name before the last number, in natural
+    order; if no name has such a part, all machines form one group."""
     groups: dict[str, list[Machine]] = {}
     for machine in sorted(machines, key=lambda m: natural_key(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
@@ -251,7 +252,7 @@ class Questions:
         self._window = f"{max(1, round(window_s))}s"
 
     def now(self) -> str:
-        """The query for all numbers of all machines."""
+        """Returns the query for all numbers of all machines."""
         queries = self._numbers() | {
             "power_w": self._sum("energy_joules_total"),
             "power_limit_w": f"sum by ({INSTANCE}) ({self._selector('power_limit_watts')})",
@@ -268,13 +269,13 @@ class Questions:
         return f"{_join_queries(queries)} or {named}"
 
     def past(self) -> str:
-        """The query for the numbers of which a history is kept."""
+        """Returns the query for the numbers of which a history is kept."""
         numbers = self._numbers()
         return _join_queries({key: numbers[key] for key in _HISTORY_KEYS})
 
     def episodes(self) -> str:
-        """The query for the share of the window in which episodes of each kind and cause were
-        running."""
+        """Returns the query for the share of the window in which episodes of each kind and cause
+        were running."""
         rate = self._rate("episode_seconds_total")
         return f"max by ({INSTANCE}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
 
@@ -313,8 +314,8 @@ def _join_queries(queries: dict[str, str]) -> str:
 
 
 def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, Machine]) -> Fleet:
-    """The fleet in the answers to `Questions.now`. `now`: the viewer's time, or a past moment.
-    Machines that the server no longer scrapes are silent, since the time in
+    """Returns the fleet in the answers to `Questions.now`. `now`: the viewer's time, or a past
+    moment. Machines that the server no longer scrapes are silent, since the time in
     `previous_machines`."""
     by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
@@ -336,14 +337,14 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
 
 
 def _host(instance: str) -> str:
-    """The host name in an `instance` label, without the port of the exporter."""
+    """Returns the host name in an `instance` label, without the port of the exporter."""
     host, colon, port = instance.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else instance
 
 
 def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
-    """Add the answers to `Questions.past` to the machines' histories. `shift_s`: difference between
-    the viewer's time and the server's."""
+    """Adds the answers to `Questions.past` to the machines' histories. `shift_s`: difference
+    between the viewer's time and the server's."""
     by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
         name, key = labels.get(INSTANCE, ""), labels.get(NUMBER_LABEL, "")
@@ -358,7 +359,7 @@ def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
 
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
-    """Add the episodes in the answers to `Questions.episodes` to the fleet. `end`: the server's
+    """Adds the episodes in the answers to `Questions.episodes` to the fleet. `end`: the server's
     time of the newest step; an episode in that step is running."""
     for labels, points in answers:
         machine = fleet.machines.get(labels.get(INSTANCE, ""))
@@ -374,7 +375,7 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift
 
 
 def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
-    """First and last time of each run of consecutive steps."""
+    """Returns the first and last time of each run of consecutive steps."""
     runs: list[tuple[float, float]] = []
     for time in times:
         if runs and time - runs[-1][1] <= 1.5 * step:
@@ -391,5 +392,5 @@ def past_step(machines: int, every_s: float) -> float:
 
 
 def newest_time(answers: Answers) -> float:
-    """The newest time in an answer, by the server's clock; NaN if the answer is empty."""
+    """Returns the newest time in an answer, by the server's clock; NaN if the answer is empty."""
     return max((points[-1][0] for _, points in answers if points), default=nan)

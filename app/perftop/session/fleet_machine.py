@@ -86,7 +86,7 @@ UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
-    """The numbers of a machine in one interval."""
+    """Returns the numbers of a machine in one interval."""
     numbers = dict(UNKNOWN_NUMBERS)
     numbers |= {
         key: machine_value(session, interval, number) for key, number in _INTERVAL_KEYS.items()
@@ -109,8 +109,8 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
 
 
 def _numbers_of_work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
-    """Sum of the busy shares of a core's CPUs, the clock of its busiest CPU in Hz, and its ceiling
-    in Hz."""
+    """Returns the sum of the busy shares of a core's CPUs, the clock of its busiest CPU in Hz, and
+    its ceiling in Hz."""
     positions = [session.position[cpu] for cpu in session.cores[core]]
     util = np.nan_to_num(interval.values["util"][positions])
     clock = interval.values["busy_hz"][positions][int(util.argmax())]
@@ -118,8 +118,9 @@ def _numbers_of_work(session: Session, interval: Interval, core: int) -> tuple[f
 
 
 def lost_share(numbers: Numbers) -> float:
-    """Lost share of a machine, computed from its means for use without samples: steal, involuntary
-    halts and a clock below the ceiling exclude each other. NaN if none of them is known."""
+    """Returns the lost share of a machine, computed from its means for use without samples: steal,
+    involuntary halts and a clock below the ceiling exclude each other. NaN if none of them is
+    known."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     reached = clock / ceiling if ceiling else nan
@@ -263,7 +264,7 @@ class Machine:
     _recent_numbers: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
 
     def add_numbers(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
-        """Add the numbers of one interval."""
+        """Adds the numbers of one interval."""
         recent = self._recent_numbers
         recent.append((now, numbers, suspects))
         while recent[0][0] <= now - ROW_SPAN_S or len(recent) > ROW_SPAN_S * 10:
@@ -275,7 +276,7 @@ class Machine:
         self.silent_since = now
 
     def show(self, updated: float, numbers: Numbers, suspects: int) -> None:
-        """Set numbers that already cover a whole span."""
+        """Sets numbers that already cover a whole span."""
         self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 

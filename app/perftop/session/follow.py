@@ -125,7 +125,7 @@ class Follower:
         return False
 
     def _due_ns(self) -> int:
-        """The raw time of the next sample at which there is something to do."""
+        """Returns the raw time of the next sample at which there is something to do."""
         if self.each_sample or self._session is None:
             return 0
         ends_ns = [sys.maxsize]

@@ -71,8 +71,8 @@ class History:
     # --- filling
 
     def free_samples(self, reader: SampleReader) -> int:
-        """The number of frames that can be kept before this method must be called again; `reader`
-        has read none of these frames yet."""
+        """Returns the number of frames that can be kept before this method must be called again;
+        `reader` has read none of these frames yet."""
         last_trail = self._chunks[-1].trail if self._chunks else None
         if (
             last_trail is None or last_trail.count == last_trail.room
@@ -83,7 +83,7 @@ class History:
         return trail.room - trail.count
 
     def keep(self, message: Message, reader: SampleReader) -> bool:
-        """Keep a note that `reader` has not handled yet, or a frame for which there is room.
+        """Keeps a note that `reader` has not handled yet, or a frame for which there is room.
         Returns False, and keeps nothing, if the time of a frame is impossible."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
@@ -98,12 +98,12 @@ class History:
         return True
 
     def keep_baseline(self, frame: wire.Frame, reader: SampleReader) -> None:
-        """Keep the first frame of a stream, which has no sample."""
+        """Keeps the first frame of a stream, which has no sample."""
         if self.keep(frame, reader):
             self._chunks[-1].before_ns = self._now_ns
 
     def keep_samples(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
-        """Keep the frames of samples of a batch, from `first` up to, but without, `last`, and add
+        """Keeps the frames of samples of a batch, from `first` up to, but without, `last`, and adds
         the samples to the trail."""
         begin = first
         for index in range(first, last):
@@ -120,14 +120,14 @@ class History:
             self._chunks[-1].trail.add(batch, first, last)
 
     def settle(self) -> None:
-        """Write the messages and samples given to `keep` and `trace`; called once for several
+        """Writes the messages and samples given to `keep` and `trace`; called once for several
         samples."""
         if self._chunks:
             self._chunks[-1].trail.settle()
             self._chunks[-1].settle_many()
 
     def prepend(self, older: History) -> None:
-        """Take over the chunks of another history of this stream that precede this history: the
+        """Takes over the chunks of another history of this stream that precede this history: the
         newest of them, as many as fit. The other history must not be used afterwards."""
         if not self._chunks or older._metrics != self._metrics:
             return
@@ -159,7 +159,7 @@ class History:
         self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, max_waiting_bytes))
 
     def _describe(self, reader: SampleReader) -> None:
-        """Choose the metrics and counters of this stream of which a history is kept."""
+        """Chooses the metrics and counters of this stream of which a history is kept."""
         self._metrics = [key for key, variants in reader.evaluator.chosen.items() if variants]
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology
@@ -208,7 +208,7 @@ class History:
         return next((int(c.trail.ends[-1]) for c in newest if c.trail.count), None)
 
     def times(self) -> Times:
-        """Raw ns of the ends of all samples, ascending."""
+        """Returns the raw times in ns of the ends of all samples, ascending."""
         return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends for c in self._chunks)])
 
     # --- charts: sums over bins of time. A bin is the span from one edge to the next, its end
@@ -328,7 +328,7 @@ class History:
         return sums
 
     def _chunks_between(self, first_ns: int, last_ns: int) -> Sequence[Chunk]:
-        """The chunks with samples that end between these moments, and the next chunk."""
+        """Returns the chunks with samples that end between these moments, and the next chunk."""
         if self._chunks and first_ns >= self._chunks[-1].before_ns:
             return self._chunks[-1:]  # the usual case: a moving chart reads its newest bins
         first = bisect_right(self._chunks, first_ns, key=lambda c: c.end_ns)
@@ -338,8 +338,8 @@ class History:
     # --- going back
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
-        """Raw messages in their order. They are the messages kept at the time of the call, even if
-        they are read later or in another thread."""
+        """Returns raw messages in their order. They are the messages kept at the time of the call,
+        even if they are read later or in another thread."""
         near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
         parts = [self._unpack(chunk) for chunk in near]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
@@ -349,8 +349,8 @@ class History:
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
-        """Start and end of an interval that ends with the newest sample by `time_ns` and is as
-        close to `span_ns` long as possible; None: its samples are not kept."""
+        """Returns the start and end of an interval that ends with the newest sample by `time_ns`
+        and is as close to `span_ns` long as possible; None: its samples are not kept."""
         if not self._chunks:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
@@ -367,7 +367,7 @@ class History:
         return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns
 
     def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
-        """Compute the samples between two moments returned by `span` again; returns the reader
+        """Computes the samples between two moments returned by `span` again; returns the reader
         after them, and their sums. Cores and calibrations are the present ones of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resume(self._chunks[first].state)
@@ -389,7 +389,7 @@ class History:
         raise AssertionError("no such span")
 
     def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
-        """The records of tasks after one raw time and up to another, with their times."""
+        """Returns the records of tasks after one raw time and up to another, with their times."""
         records: list[tuple[int, TaskSnapshot]] = []
         for chunk in reversed(self._chunks):
             for time_ns, index in reversed(chunk.task_frames):
@@ -402,20 +402,21 @@ class History:
         return records[::-1]
 
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
-        """The last record of tasks by that time; empty if it is out of date."""
+        """Returns the last record of tasks by that time; empty if it is out of date."""
         records = self.task_records(end_ns - MAX_TASKS_AGE_NS - 1, end_ns)
         return records[-1][1] if records else TaskSnapshot()
 
 
 def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:
-    """Read frames again, and add the samples that end after `begin_ns`."""
+    """Reads frames again, and adds the samples that end after `begin_ns`."""
     reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
     for batch in reader.batches([frame for frame in frames if frame.time_ns > begin_ns]):
         span.add(batch, 0, len(batch), reader)
 
 
 def fill_covered_bins(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
-    """Copy a rate that was read over several bins into all of these bins; returns (bins, rows)."""
+    """Copies a rate that was read over several bins into all of these bins; returns (bins,
+    rows)."""
     for row in range(rates.shape[1]):
         known_rows = np.flatnonzero(np.isfinite(rates[:, row]))
         for index in known_rows[read_s[known_rows, row] > bin_s[known_rows]].tolist():

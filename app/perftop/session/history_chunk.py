@@ -46,7 +46,7 @@ class CounterRows:
     rows: Ints
 
     def increments(self, batch: SampleBatch) -> Floats:
-        """By how much the counter advanced, summed over its columns, by sample and row."""
+        """Returns how far the counter advanced, summed over its columns, by sample and row."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
         block = batch.delta.tables[self.column.block].increments
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
@@ -115,7 +115,7 @@ class Trail:
         self._waiting_samples.add(batch, first, last)
 
     def settle(self) -> None:
-        """Write the added samples into the arrays; many cost little more than one."""
+        """Writes the added samples into the arrays; many cost little more than one."""
         if not self._waiting_samples.count:
             return
         new_columns = slice(self.count - self._waiting_samples.count, self.count)
@@ -228,24 +228,24 @@ class Chunk:
             self.settle()
 
     def records(self, index: int) -> Mapping[str, object]:
-        """The records, other than counters, of the message with this index."""
+        """Returns the records, other than counters, of the message with this index."""
         if index < len(self.messages):
             return records(self.messages[index])
         return self._waiting_frames[index - len(self.messages)].records
 
     def settle_many(self) -> None:
-        """Pack the waiting frames, if there are enough of them."""
+        """Packs the waiting frames, if there are enough of them."""
         if len(self._waiting_frames) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
-        """Pack the waiting frames."""
+        """Packs the waiting frames."""
         if self._waiting_frames:
             self._pack(self._waiting_frames)
             self._waiting_frames, self._waiting_bytes = [], 0
 
     def seal(self) -> None:
-        """Pack the waiting frames; no message can be added afterwards."""
+        """Packs the waiting frames; no message can be added afterwards."""
         self.settle()
         self.packer = None
 
@@ -260,5 +260,6 @@ class Chunk:
         return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
 
     def moments(self) -> Times:
-        """Raw times of the start of the chunk's first sample and of the end of each sample."""
+        """Returns raw times of the start of the chunk's first sample and of the end of each
+        sample."""
         return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])

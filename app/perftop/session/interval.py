@@ -164,8 +164,8 @@ class Span:
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         resting_before: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """The numbers of the sums. `reader` has the CPUs online at the end; `rested`: CPUs at rest
-        in the previous interval."""
+        """Returns the numbers of the sums. `reader` has the CPUs online at the end; `rested`: CPUs
+        at rest in the previous interval."""
         counters, events = reader.counters, reader.evaluator.registry.counters
         values, split, ceilings = self._evaluate(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
@@ -292,7 +292,7 @@ class Distribution:
             self.settle()
 
     def settle(self) -> None:
-        """Count the waiting samples; counting many costs little more than counting one."""
+        """Counts the waiting samples; counting many costs little more than counting one."""
         if not self._waiting_samples.count:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
@@ -341,8 +341,8 @@ class Distribution:
             self._halve_kept()
 
     def _halve_kept(self) -> None:
-        """Drop every second row, piece by piece: numpy copies overlapping arrays, and the memory of
-        a large copy would not be freed."""
+        """Drops every second row, piece by piece: numpy copies overlapping arrays, and the memory
+        of a large copy would not be freed."""
         self._count = (self._count + 1) // 2
         self._stride *= 2
         for start in range(0, self._count, MOVED_ROWS):
@@ -367,7 +367,7 @@ class Distribution:
                         methods[method] = None
 
     def finish(self) -> Distribution:
-        """Compute the values that the methods below return, from all samples so far."""
+        """Computes the values that the methods below return, from all samples so far."""
         self.settle()
         # float32 may round below the true minimum
         kept_samples = self._kept_samples[: self._count]
@@ -390,13 +390,14 @@ class Distribution:
         return [float(np.percentile(known_values, 100 * share)) for share in shares]
 
     def samples(self, key: str, max_samples: int) -> list[float]:
-        """At most `max_samples` values of a metric of the machine, evenly from the samples."""
+        """Returns at most `max_samples` values of a metric of the machine, evenly from the
+        samples."""
         known_values = self._known_values(key)
         step = max(1, -(-len(known_values) // max_samples))
         return [float(value) for value in known_values[::step]]
 
     def _known_values(self, key: str) -> Singles:
-        """The known values of a metric of the machine."""
+        """Returns the known values of a metric of the machine."""
         if not self._kept_samples.shape[1]:
             return np.zeros(0, np.float32)
         column = self._kept_samples[: self._count, self._registry.index[key]]
@@ -406,7 +407,7 @@ class Distribution:
         return self._series_at(self._column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
-        """Minimum, p5 and maximum of a metric over all samples of these CPUs."""
+        """Returns the minimum, p5 and maximum of a metric over all samples of these CPUs."""
         columns = [self._column(key) + row for row in rows]
         if not columns or columns[-1] >= self._kept_samples.shape[1]:
             return self._series_at(len(self._series["min"]))
@@ -418,10 +419,10 @@ class Distribution:
         return {"min": least, "p5": max(p5, least), "max": float(np.fmax.reduce(high))}
 
     def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
-        """A core's method and the means of its states; `split` is of the whole run. If a sibling
-        was offline for part of the run, the states cannot be computed from sums of counters. The
-        means over the samples are returned then, in which a lone thread is lp0. NaN where only
-        bounds were known."""
+        """Returns a core's method and the means of its states; `split` is of the whole run. If a
+        sibling was offline for part of the run, the states cannot be computed from sums of
+        counters. The means over the samples are returned then, in which a lone thread is lp0. NaN
+        where only bounds were known."""
         method, means = split.method[core], split.shares(core)
         methods = self._methods[core] if core < len(self._methods) else []
         pair_methods = [name for name in methods if name != "single"]
@@ -439,7 +440,7 @@ class Distribution:
         return self._series_at(first + core * len(STATES) + STATES.index(state))
 
     def _column(self, key: str) -> int:
-        """Column of the first CPU's values of a metric."""
+        """Returns the column of the first CPU's values of a metric."""
         return len(self._registry.index) + self._registry.index[key] * self._cpus
 
     def _series_at(self, i: int) -> dict[str, float]:
@@ -450,8 +451,8 @@ class Distribution:
 
 
 def _five_percent(table: Singles) -> Floats:
-    """The fifth percentile of each column, interpolated; NaN for a column without values. Same
-    result as np.nanpercentile, which computes one column at a time."""
+    """Returns the fifth percentile of each column, interpolated; NaN for a column without values.
+    Same result as np.nanpercentile, which computes one column at a time."""
     sorted_rows = np.sort(table, axis=0)  # NaN is sorted last
     place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
     lower_indexes, columns = place.astype(int), np.arange(table.shape[1])

@@ -134,12 +134,12 @@ class LossSums(NamedTuple):
         return self._replace(waited_s=waited_s, by_cause=by_cause)
 
     def share(self, cause: Cause) -> float:
-        """The share of the whole lost to a cause; NaN if no CPU was busy."""
+        """Returns the share of the whole lost to a cause; NaN if no CPU was busy."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
         return max(0.0, lost_s) / self.whole_s if self.whole_s > 0 else float("nan")
 
     def shares(self) -> dict[Cause, float]:
-        """The share of the whole lost to each cause, the largest first."""
+        """Returns the share of the whole lost to each cause, the largest first."""
         by_cause = {cause: self.share(cause) for cause in self.by_cause}
         return dict(sorted(by_cause.items(), key=lambda pair: -pair[1]))
 
@@ -193,8 +193,8 @@ class Losses:
             self._narrow_to_job()
 
     def _narrow_to_job(self) -> None:
-        """Reduce the samples in `_unsplit` to the job's part. The time that the job ran on a CPU in
-        all of them is distributed over the samples in proportion to the CPU's busy time."""
+        """Reduces the samples in `_unsplit` to the job's part. The time that the job ran on a CPU
+        in all of them is distributed over the samples in proportion to the CPU's busy time."""
         if not self._unsplit:
             return
         samples, self._unsplit = _join_samples(self._unsplit), []
@@ -217,7 +217,7 @@ class Losses:
         return min(len(is_late), first_true(is_late) + 1)
 
     def oldest_due_ns(self, now_ns: int) -> int | None:
-        """Raw time of the oldest sample to settle now; None: it is too early."""
+        """Returns the raw time of the oldest sample to settle now; None: it is too early."""
         oldest_ns, count = self._oldest_ns(now_ns)
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
@@ -227,7 +227,7 @@ class Losses:
         return none_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
-        """Add up the samples for which all episodes are known. `episodes`: those since the time
+        """Adds up the samples for which all episodes are known. `episodes`: those since the time
         that `due` returned."""
         samples = _join_samples(self._open)
         count = len(samples.until_ns)
@@ -246,7 +246,7 @@ class Losses:
         return int(since_ns.min()) if len(since_ns) else 0
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
-        """The sums up to the last sample, by the causes known now. `episodes`: those since
+        """Returns the sums up to the last sample, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
         wanted_s, by_cause = self._sums_with(_join_samples(self._open), list(episodes))
@@ -258,7 +258,7 @@ class Losses:
     def _sums_with(
         self, samples: _Samples, episodes: Sequence[Episode]
     ) -> tuple[Floats, dict[Cause, Floats]]:
-        """The settled sums plus the sums of some samples."""
+        """Returns the settled sums plus the sums of some samples."""
         by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
         if not len(samples.since_ns):
             return self._wanted_s, by_cause
@@ -351,12 +351,12 @@ MAX_NAMES, MAX_NAME_LENGTH = 64, 64
 
 
 class RecordHints:
-    """What records name as a likely reason of losses: messages of the kernel's log, and programs
+    """Likely reasons of losses that records name: messages of the kernel's log, and programs
     that manage power. Records are untrusted: they are checked here, and names are made safe."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], int] = {}
-        """How often messages of the kernel's log named something, by kind and name."""
+        """Number of messages of the kernel's log, by kind and by the name in them."""
         self.managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
 

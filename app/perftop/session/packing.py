@@ -40,7 +40,7 @@ class Layout:
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
         """`shapes`: rows and columns of each table."""
         self.ends = [*accumulate((8 * rows * width for rows, width in shapes), initial=0)]
-        """Where each table ends, in bytes, after the start of the first."""
+        """End of each table, in bytes after the start of the first."""
         columns, first = [np.zeros(0, int)], 0
         for rows, width in shapes:
             columns.append(first + np.tile(np.arange(width), rows))
@@ -115,8 +115,8 @@ class Layouts:
         self.nbytes = 0
 
     def form(self, frame: wire.Frame) -> bytes:
-        """The form of a frame, one byte for each block of hello. 0: the block is missing; 1: it has
-        one head; 2: it has a head for each row."""
+        """Returns the form of a frame, one byte for each block of hello. 0: the block is missing;
+        1: it has one head; 2: it has a head for each row."""
         form = []
         for block, _ in self._blocks:
             rows = frame.blocks.get(block.name)
@@ -138,7 +138,7 @@ class Layouts:
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:
-        """All words of frames of the same form, a row for each frame."""
+        """Returns all words of frames of the same form, a row for each frame."""
         blocks = (frame.blocks.get(block.name) for frame in frames for block, _ in self._blocks)
         parts = [part for rows in blocks if rows for part in (rows.head, rows.valid, rows.values)]
         words = np.frombuffer(b"".join(parts), "<u8")
@@ -275,7 +275,8 @@ def _bytes(body: tuple[object, ...]) -> bytes:
 
 
 def records(data: bytes) -> dict[str, object]:
-    """The records, other than counters, of a packed frame, whose blocks are not unpacked."""
+    """Returns the records, other than counters, of a packed frame, whose blocks are not
+    unpacked."""
     packed_records: dict[str, object] = msgpack.unpackb(data)[4]
     return packed_records
 

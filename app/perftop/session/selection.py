@@ -1,4 +1,4 @@
-"""What users select by typing: CPUs by a filter such as `pkg:1 busy>80 | offline !type:E`, and
+"""Selections that users type: CPUs by a filter such as `pkg:1 busy>80 | offline !type:E`, and
 moments of history by a time.
 
 All terms of a filter side by side are required, `|` separates alternatives, and `!` before a term
@@ -82,8 +82,8 @@ class Filter:
     """Alternatives; all terms of an alternative are required."""
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
-        """Mask of the matching CPUs, by position. Without an interval no measured value is
-        known."""
+        """Returns the mask of the matching CPUs, by position. Without an interval no measured value
+        is known."""
         mask = np.zeros(len(session.topology), bool)
         for terms in self._alternatives:
             mask |= np.logical_and.reduce([term.test(session, interval) for term in terms])
@@ -91,7 +91,7 @@ class Filter:
 
 
 def parse(text: str) -> Filter | None:
-    """The filter of a text; None: the text is blank. Raises FilterError."""
+    """Returns the filter of a text; None: the text is blank. Raises FilterError."""
     if not text.strip():
         return None
     if len(text) > MAX_LENGTH:
@@ -119,7 +119,7 @@ _WORD = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
 
 
 def _next_term(text: str, position: int) -> tuple[_Term, int]:
-    """The term that starts at position `position`, and the position of its end."""
+    """Returns the term that starts at position `position`, and the position of its end."""
     match = _WORD.match(text, position)
     assert match is not None
     bangs, quoted, closing_quote, word = match.groups()
@@ -149,7 +149,7 @@ _PREFIX = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def _word_term(word: str, position: int) -> _Term:
-    """A term without an operator."""
+    """Returns a term without an operator."""
     if _LIST.fullmatch(word):
         ranges = _ranges(word, position, "0-15,32")
         return _Term(partial(_place_test, "cpu", ranges), is_steady=True)
@@ -188,8 +188,8 @@ def _ranges(text: str, position: int, example: str) -> Ranges:
 
 
 def _in_ranges(values: list[object], ranges: Ranges) -> Bools:
-    """Mask of the values that are in a range. Rows and records may have values of any type; only
-    integers can match."""
+    """Returns the mask of the values that are in a range. Rows and records may have values of any
+    type; only integers can match."""
     ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
     mask = np.zeros(len(ids), bool)
     for low, high in ranges:
@@ -270,7 +270,7 @@ def _unknown_metric(name: str, operator: str, position: int) -> FilterError:
 
 
 def _level(text: str, unit: _Unit, position: int, example: str) -> float:
-    """The value of a typed number, in the base unit."""
+    """Returns the value of a typed number, in the base unit."""
     match = _NUMBER.fullmatch(text)
     power = unit.powers.get(match[2].lower()) if match else None
     if match is None or power is None:
@@ -302,7 +302,8 @@ _WORD_TESTS: dict[str, Test] = {"online": _online_test, "offline": partial(_inve
 
 
 def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
-    """Mask of the CPUs whose main task has this text in its name, or a pid in these ranges."""
+    """Returns the mask of the CPUs whose main task has this text in its name, or a pid in these
+    ranges."""
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
@@ -315,7 +316,7 @@ def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | N
 
 
 def _shorten_text(text: str) -> str:
-    """Typed text made printable and short, for a message."""
+    """Makes typed text printable and short, for a message."""
     return safe_text(text, 16)
 
 
@@ -346,7 +347,7 @@ def is_reachable(session: Session, episode: Episode) -> bool:
 
 
 def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
-    """The moment in raw ns at which to show an episode. An interval with as many samples as
+    """Returns the moment in raw ns at which to show an episode. An interval with as many samples as
     `interval` that ends there begins with the episode; for a shorter episode the moment is its end.
     """
     sample_ns = session.hello.sample_ns
@@ -358,8 +359,8 @@ def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
 def nearest_moment(
     session: Session, interval: Interval, episodes: Iterable[Episode], by: int
 ) -> int | None:
-    """The moment of the next episode after this interval, or, if `by` is -1, of the last episode
-    before it; None: there is none."""
+    """Returns the moment of the next episode after this interval, or, if `by` is -1, of the last
+    episode before it; None: there is none."""
     if session.history is None:
         return None
     times = session.history.times()
@@ -377,7 +378,7 @@ def nearest_moment(
 def typed_moment(
     text: str, session: Session, interval: Interval, reach_ns: tuple[int, int] | None = None
 ) -> int:
-    """The typed moment in raw ns, relative to `interval`. `reach_ns`: the range of possible
+    """Returns the typed moment in raw ns, relative to `interval`. `reach_ns`: the range of possible
     moments; None: the session's history. ValueError: one line for the user."""
     history = session.history
     if reach_ns is None and history is not None and history.first_ns is not None:
@@ -390,9 +391,9 @@ def typed_moment(
 
 
 def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
-    """The typed moment in Unix ns. A time of day means its latest occurrence before the newest
-    sample. A span counts from the moment shown, in seconds if it has no unit. ValueError: one line
-    for the user."""
+    """Returns the typed moment in Unix ns. A time of day means its latest occurrence before the
+    newest sample. A span counts from the moment shown, in seconds if it has no unit. ValueError:
+    one line for the user."""
     text = text.strip()
     if match := _SPAN.fullmatch(text):
         sign, number, unit = match.groups()

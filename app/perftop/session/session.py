@@ -147,7 +147,7 @@ class Session:
             pass
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
-        """Take messages in order; yields each message once it has been taken. Consecutive frames
+        """Takes messages in order; yields each message once it has been taken. Consecutive frames
         are computed together, with the same result as one by one, so up to MAX_BATCH messages are
         read from `messages` at once."""
         for (message,) in self.parts(messages, lambda: 0):
@@ -156,7 +156,7 @@ class Session:
     def parts(
         self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize
     ) -> Iterator[Sequence[wire.Message]]:
-        """Take messages in order; yields them in parts, each once it has been taken: a note, or
+        """Takes messages in order; yields them in parts, each once it has been taken: a note, or
         consecutive frames. Frames end a part if an episode has started or ended in them, or at the
         first sample at the raw time `due_ns()` or later, which is called before each part."""
         messages_left = iter(messages)
@@ -182,7 +182,7 @@ class Session:
                 batch = batch[len(frames) or 1 :]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
-        """The frames at the start of `messages` that can be computed together."""
+        """Returns the frames at the start of `messages` that can be computed together."""
         frames: list[wire.Frame] = []
         now_ns, max_frames = self.now_ns, self._max_batch
         for message in messages:
@@ -197,7 +197,7 @@ class Session:
         return frames
 
     def _take_baseline(self, frame: wire.Frame) -> None:
-        """Take the first frame of the stream, which has no sample."""
+        """Takes the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
         self.lost, self.late_samples = frame.lost, frame.late
         self._take_records(frame)
@@ -208,7 +208,7 @@ class Session:
         self._span.start_ns = frame.time_ns
 
     def _take(self, batch: SampleBatch, first: int, due_ns: int) -> int:
-        """Take samples of a batch from `first` on, up to the end of a part. Returns the index of
+        """Takes samples of a batch from `first` on, up to the end of a part. Returns the index of
         the next sample."""
         if not first:
             self._notice_recalibration(int(batch.time_ns[0]))
@@ -257,7 +257,7 @@ class Session:
         return last
 
     def _take_records(self, frame: wire.Frame) -> bool:
-        """Take the records of tasks and processes in a frame, which are untrusted. Returns whether
+        """Takes the records of tasks and processes in a frame, which are untrusted. Returns whether
         there is a new snapshot of the tasks."""
         if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
@@ -272,7 +272,7 @@ class Session:
         return snapshot is not None
 
     def _notice_suspension(self, frame: wire.Frame) -> None:
-        """Add a mark if the machine was suspended since the stream began."""
+        """Adds a mark if the machine was suspended since the stream began."""
         before_ns = self._suspensions[-1][1] if self._suspensions else 0
         now_ns = asleep_ns(frame)
         if now_ns != before_ns:
@@ -282,7 +282,7 @@ class Session:
                 self.log.add_mark(frame.time_ns, text)
 
     def _notice_recalibration(self, time_ns: int) -> None:
-        """Warn once when a settled calibration factor has changed."""
+        """Warns once when a settled calibration factor has changed."""
         for key, calibration in self.calibrations.items():
             if calibration.state != "settled":
                 continue
@@ -293,7 +293,7 @@ class Session:
                 self._factors[key] = [factors[-1], calibration.factor]
 
     def _take_other(self, message: wire.Message) -> None:
-        """Take a message that is not a usable frame: a note, or a frame that goes back in time."""
+        """Takes a message that is not a usable frame: a note, or a frame that goes back in time."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):
@@ -352,13 +352,13 @@ class Session:
         return self.now_ns - self._span.start_ns
 
     def run_interval(self) -> Interval:
-        """The whole run so far as one interval."""
+        """Returns the whole run so far as one interval."""
         return replace(self._interval(self.run), sample_count=self.frames)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
-        """The interval of about `span_ns` that `take` would have returned after the last sample by
-        `time_ns`. It is computed again from raw frames, with the present cores and calibration
-        factors. None: its frames are not kept."""
+        """Returns the interval of about `span_ns` that `take` would have returned after the last
+        sample by `time_ns`. It is computed again from raw frames, with the present cores and
+        calibration factors. None: its frames are not kept."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -373,13 +373,13 @@ class Session:
         return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, resting_cpus)
 
     def reset_sums(self) -> None:
-        """Start all sums of the run again with the next sample. Calibrations, episodes and marks
+        """Starts all sums of the run again with the next sample. Calibrations, episodes and marks
         are kept."""
         self._start_sums(self.run_times.job.root)
         self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 
     def start_accounts(self, root: int = -1, *, losses_only: bool = False) -> None:
-        """From now on, sum up how long tasks ran and waited, and how much time each cause took, for
+        """Starts to sum up how long tasks ran and waited, and how much time each cause took, for
         `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a second.
         `root`: first process of a job that we started. `losses_only`: leave out `busy_cpus` and
         `run_phases`, which only the summary of a run shows."""
@@ -413,7 +413,8 @@ class Session:
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """The phases of the watched job since the start. `account` must have been called then."""
+        """Returns the phases of the watched job since the start. `account` must have been called
+        then."""
         start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
         end = Moment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
@@ -499,8 +500,8 @@ class Session:
         return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
-        """The settled calibration factor of a counter before the present one; None: there was
-        none."""
+        """Returns the settled calibration factor of a counter before the present one; None: there
+        was none."""
         factors = self._factors.get(key, [])
         return factors[0] if len(factors) > 1 else None
 
@@ -511,7 +512,7 @@ class Session:
         return self.history
 
     def probe_cpu_s(self) -> float:
-        """CPU time in s that the probe itself used in this run; NaN if unknown."""
+        """Returns CPU time in s that the probe itself used in this run; NaN if unknown."""
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")

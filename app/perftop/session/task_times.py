@@ -201,12 +201,12 @@ class JobFootprint:
         self._disk_ns: dict[Key, int] = {}
 
     def take(self, watched_job: WatchedJob, time_ns: int) -> None:
-        """Add the times of the threads in the frame at `time_ns`."""
+        """Adds the times of the threads in the frame at `time_ns`."""
         for _ in self.steps(watched_job, time_ns):
             pass
 
     def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
-        """Add the times of the threads in the frame at `time_ns`; yields each thread with the
+        """Adds the times of the threads in the frame at `time_ns`; yields each thread with the
         seconds that it ran and waited since its previous record."""
         if watched_job.time_ns != time_ns:
             return
@@ -264,8 +264,8 @@ class RunTimes:
         """Number of snapshots of tasks that have wait times. The first one covers time before the
         stream, or has no wait times."""
         self.full_s: dict[int, float] = {}
-        """By CPU, seconds covered by snapshots that leave out tasks which ran and may have
-        waited."""
+        """Seconds of each CPU that are covered by snapshots which leave out tasks that ran and may
+        have waited."""
         self.waiting_s = 0.0
         """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
 
@@ -304,7 +304,7 @@ class RunTimes:
         return later
 
     def add_job_record(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
-        """Add the times of the job's threads in the frame at `time_ns`; returns the seconds that
+        """Adds the times of the job's threads in the frame at `time_ns`; returns the seconds that
         they ran and waited since the previous record, by CPU."""
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
@@ -330,7 +330,7 @@ class RunTimes:
     def add_snapshot(
         self, snapshot: TaskSnapshot, since_ns: int, time_ns: int
     ) -> tuple[Floats, Floats]:
-        """Add a snapshot of all tasks; returns the seconds that they ran and waited since the
+        """Adds a snapshot of all tasks; returns the seconds that they ran and waited since the
         previous snapshot, by CPU. `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9

@@ -42,8 +42,8 @@ def is_possible_column(key: str) -> bool:
 
 
 def columns_by_key(session: Session) -> dict[str, Number]:
-    """All columns of a stream. Events that the user selected follow the first two columns, since a
-    user who selects events wants to see them."""
+    """Returns all columns of a stream. Events that the user selected follow the first two columns,
+    since a user who selects events wants to see them."""
     events = session.evaluator.registry.events
     first = {key: COLUMNS_BY_KEY[key] for key in ("util", "busy_hz")}
     return first | events | COLUMNS_BY_KEY if events else COLUMNS_BY_KEY
@@ -87,8 +87,8 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
 
 
 def machine_value(session: Session, interval: Interval, key: str) -> float:
-    """A number of the machine as a whole, or the mean over the CPUs that the user selected; NaN
-    where unknown."""
+    """Returns a number of the machine as a whole, or the mean over the CPUs that the user selected;
+    NaN where unknown."""
     if key in interval.machine:
         return interval.machine[key]
     if key in session.evaluator.metrics:
@@ -114,8 +114,8 @@ def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
 
 
 def mean_ceiling(ceilings: Floats, util: Floats) -> float:
-    """The mean ceiling of CPUs, in Hz, weighted with their busy time, as the mean clock is. If all
-    are at rest it is the highest ceiling."""
+    """Returns the mean ceiling of CPUs, in Hz, weighted with their busy time, as the mean clock is.
+    If all are at rest it is the highest ceiling."""
     is_known = np.isfinite(ceilings) & np.isfinite(util)
     weights = np.where(is_known, util, 0.0)
     total = float(weights.sum())
@@ -125,8 +125,8 @@ def mean_ceiling(ceilings: Floats, util: Floats) -> float:
 
 
 def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
-    """Mask by position of the CPUs where a counter used for this number is suspect. A core's states
-    depend on the counters of all its CPUs."""
+    """Returns the mask by position of the CPUs where a counter used for this number is suspect. A
+    core's states depend on the counters of all its CPUs."""
     if not np.count_nonzero(interval.doubts):  # the usual case
         return np.zeros(len(interval.doubts), bool)
     needed_keys = {"tsc", key}
@@ -171,7 +171,7 @@ class CpuColumns:
         return keys | ({"smi"} & counters.keys())
 
     def columns(self) -> tuple[Number, ...]:
-        """The columns that this stream counts, and the task column once tasks are known."""
+        """Returns the columns that this stream counts, and the task column once tasks are known."""
         task = (COLUMNS_BY_KEY["task"],) if self._session.tasks else ()
         return (*self._counted_columns, *task)
 
@@ -185,9 +185,9 @@ class CpuColumns:
     def arranged(
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
-        """The rows sorted by a column: the highest value first, names from a to z, unknown values
-        always last. Values that look the same on screen count as equal, so rows do not change
-        places without a visible reason."""
+        """Returns the rows sorted by a column: the highest value first, names from a to z, unknown
+        values always last. Values that look the same on screen count as equal, so rows do not
+        change places without a visible reason."""
         if not column.unit:
             names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
             named = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
@@ -198,8 +198,8 @@ class CpuColumns:
         return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def task(self, row: int, interval: Interval) -> str:
-        """Name and pid of the task that used the CPU most, as they were received: they are
-        untrusted and must be made printable before they are drawn."""
+        """Returns the name and pid of the task that used the CPU most, as they were received: they
+        are untrusted and must be made printable before they are drawn."""
         if not interval.online[row]:
             return ""
         match interval.tasks.get(str(self._session.topology[row].cpu)):
@@ -336,7 +336,7 @@ class Reasons:
         """Results of `for_good`, which a table needs for each empty cell."""
 
     def lasting(self, key: str, cpu: int | None = None) -> wire.Missing | None:
-        """The reason that holds for the whole stream, of this CPU; None: of all CPUs."""
+        """Returns the reason that holds for the whole stream, of this CPU; None: of all CPUs."""
         if (key, cpu) not in self._reason_cache:
             reasons = (
                 m for m in self._lasting_reasons.get(key, ()) if m.cpus is None or cpu in m.cpus
@@ -348,7 +348,7 @@ class Reasons:
         return _reason_text(self.lasting(key)) or UNREAD_REASON
 
     def of_l3(self, name: str) -> str:
-        """Why a number of L3s is missing, given its name in a line of JSON."""
+        """Returns why a number of L3s is missing, given its name in a line of JSON."""
         counter = machine_totals.L3_COUNTERS[name]
         if counter in self._session.counters.columns:
             return UNREAD_REASON
@@ -359,7 +359,8 @@ class Reasons:
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
     def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
-        """Why a metric or another number of a CPU is missing; `count`: the counter itself."""
+        """Returns why a metric or another number of a CPU is missing; `count`: the counter
+        itself."""
         if not interval.online[row]:
             return CPU_OFF_REASON
         cpu = self._session.topology[row].cpu
@@ -374,7 +375,7 @@ class Reasons:
         return for_good or why_absent(self._session, interval, row, key)
 
     def of_states(self, interval: Interval, row: int) -> str:
-        """Why the SMT states of the CPU's core are missing."""
+        """Returns why the SMT states of the CPU's core are missing."""
         if not interval.online[row]:
             return CPU_OFF_REASON
         core = int(self._session.reader.cores.of_cpu[row])
@@ -387,8 +388,8 @@ class Reasons:
         return next(iter(reason.values()), UNREAD_REASON)
 
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
-        """Why a value is missing, in a few words; `bounds`: only bounds of the core's states are
-        known."""
+        """Returns why a value is missing, in a few words; `bounds`: only bounds of the core's
+        states are known."""
         if (missing := self.lasting(key, self._session.topology[row].cpu)) is not None:
             return missing.why
         metric = self._session.evaluator.metrics.get(key)
@@ -402,7 +403,7 @@ def _reason_text(missing: wire.Missing | None) -> str:
 
 
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
-    """Why a value is missing in this interval, if the source has it in general."""
+    """Returns why a value is missing in this interval, if the source has it in general."""
     if not interval.online[row]:
         return CPU_OFF_REASON
     metric = session.evaluator.metrics.get(key)
@@ -429,7 +430,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
-    """Why a metric that the source has is missing for all of these CPUs."""
+    """Returns why a metric that the source has is missing for all of these CPUs."""
     served_rows = [row for row in rows if session.evaluator.has_metric(key, row)]
     texts = dict.fromkeys(
         text for row in served_rows for text in why_absent(session, interval, row, key).split("; ")
@@ -438,7 +439,8 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Why the SMT states of a core are missing, by key; empty if they or their bounds are known."""
+    """Returns why the SMT states of a core are missing, by key; empty if they or their bounds are
+    known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
     is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values())),
@@ -507,8 +509,8 @@ _BANDWIDTH = {
 
 
 def _listed_name(missing: wire.Missing) -> str | None:
-    """The label of a missing number. None for numbers per 1000 instructions, as the instructions
-    themselves are listed, and for numbers that few machines have."""
+    """Returns the label of a missing number. None for numbers per 1000 instructions, as the
+    instructions themselves are listed, and for numbers that few machines have."""
     key = missing.what
     if key.endswith(PER_KI) or key in _MACHINE_KEYS:
         return None

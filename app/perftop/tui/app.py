@@ -46,8 +46,9 @@ MAX_THEME_BYTES = 100
 
 
 class Source:
-    """What the app shows. A key with the action `source('NAME')` works on every screen of a source
-    that has a method NAME; for other sources, it does nothing and is not listed."""
+    """A source of the screen that the app shows. A key with the action `source('NAME')` works on
+    every screen of a source that has a method NAME; for other sources, it does nothing and is not
+    listed."""
 
     app: PerfTopApp
 

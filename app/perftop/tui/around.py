@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # these modules import numpy
 PANE_UPDATE_S = 0.1
 """Seconds between two updates of the output pane; nobody reads faster."""
 END_NOTICE_NS = 10_000_000_000
-"""How long the notice that the command has ended is shown, in ns."""
+"""Time in ns for which the notice that the command has ended is shown."""
 MAX_UNSEEN = 1 << 16
 """Maximum bytes of output kept since the pane's last update; they are printed to the terminal if
 the screen closes before the next update."""

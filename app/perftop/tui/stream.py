@@ -33,7 +33,7 @@ from perftop.tui.shared.choice import Choice
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 NOTICE_S = 10.0
-"""How long a message is shown if no key is pressed, in seconds."""
+"""Time in s for which a message is shown if no key is pressed."""
 MIN_WATCH_S = 0.9
 """Minimum seconds, while messages arrive, between two checks for changes that no message
 reports, such as a lost link."""

@@ -99,8 +99,7 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
     )
     notes = [means, stamps]
     by_calls: dict[int, list[str]] = {}
-    """By number of calls, the methods that are so short that several calls are measured
-    together."""
+    """Methods that are so short that several calls are measured together, by number of calls."""
     for method in methods:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])

@@ -288,7 +288,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
 
     on_signal(END_SIGNALS, stop)
     last_ends: dict[str, float] = {}
-    """By machine, the end time of the newest printed episode."""
+    """The end time of the newest printed episode of each machine."""
     try:
         await _first_answers(source, feeding)
         while not feeding.done() and count != 0:

@@ -196,7 +196,7 @@ class Reading:
     """Estimates of the numbers from their variation over time, by key; empty if the variation is
     unknown."""
     samples: dict[str, list[float]] = field(default_factory=dict)
-    """By key, at most MAX_SAMPLES values of a number, for the chart of its distribution."""
+    """At most MAX_SAMPLES values of each number, by key, for the chart of its distribution."""
 
 
 def reading(line: Line, label: str = "") -> Reading:
@@ -440,7 +440,7 @@ class RecordingReader(Phases):
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
             courses = self._course.estimates()
             if (times := self.session.run_times).threads:
-                # What a job loses is known for the whole only: it waits while CPUs are busy.
+                # A job's losses are known only for the whole, because it waits while CPUs are busy.
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
                 line["machine"] = line["machine"] | {

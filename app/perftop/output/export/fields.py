@@ -319,13 +319,13 @@ _MIN_EXPONENT, _MAX_EXPONENT = -16, 14
 enough."""
 _EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
 _UNIT = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
-"""By exponent, the power of ten of the seventh digit as it is printed: numbers below 1e-4 are
+"""The power of ten of the seventh digit as it is printed, by exponent: numbers below 1e-4 are
 printed with an exponent."""
 _SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
     10.0 ** np.maximum(powers, 0)
     for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_UNIT, _UNIT, 12 + _UNIT)
 )
-"""By exponent: factor and divisor that make the seventh digit of a number the last before the
+"""Factor and divisor, by exponent, that make the seventh digit of a number the last before the
 point; number of these units in one; number of ones in a unit, and of the last printed decimals."""
 _PRINTED_EXPONENTS = np.array(
     [b"e-%02d" % -e if e < -4 else b"" for e in _EXPONENTS.tolist()], "S4"

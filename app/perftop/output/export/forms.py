@@ -70,7 +70,7 @@ class ExportFormat(Protocol):
     def episode(self, episode: Episode) -> None: ...
 
     def mark(self, mark: Episode) -> None:
-        """Write a mark, which is a time that the user labelled."""
+        """Writes a mark, which is a time that the user labelled."""
 
     def summary(
         self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
@@ -79,7 +79,7 @@ class ExportFormat(Protocol):
     def finish(self) -> None: ...
 
     def drop(self) -> None:
-        """Release the resources of the format, because `finish` will not be called or has
+        """Releases the resources of the format, because `finish` will not be called or has
         failed."""
 
 
@@ -388,7 +388,7 @@ class Delimited(ExportFormat):
         self._cells = [text_cells([""])] * len(fields)
         """... and their cells; a column with the same value in all rows has a single cell."""
         self._places = [(0, -1)] * len(fields)
-        """Where the cells of each column start and end in a line, without the comma."""
+        """Start and end of the cells of each column in a line, without the comma."""
         self._rows, self._bytes = len(session.shown), bytearray()
         """The number of lines and their bytes, with the room that the widest cells took."""
         out.write(f"{','.join(_cell(field.name) for field in fields)}\n".encode())

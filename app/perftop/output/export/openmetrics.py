@@ -72,7 +72,7 @@ class Heading:
 
 
 def labels(**of: object) -> str:
-    """The labels of a series as text; '' if the series has no labels."""
+    """Returns the labels of a series as text; '' if the series has no labels."""
     inner = ",".join(f'{key}="{escaped_value(str(value))}"' for key, value in of.items())
     return f"{{{inner}}}" if inner else ""
 

@@ -209,7 +209,7 @@ class Page:
         self._texts: dict[bool, bytes] = {}
 
     def take(self, since_ns: int) -> None:
-        """Add the session's newest sample, which began at `since_ns`."""
+        """Adds the session's newest sample, which began at `since_ns`."""
         sample = self._session.sample
         if sample is not None:
             self._sums.take(sample)

@@ -58,7 +58,7 @@ class Sums:
         self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
         self._known_moved = {key: total > 0 for key, total in self._increments.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGE_KEYS}
-        """By key, the last known value of each package; NaN before the first value."""
+        """The last known value of each package, by key; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Number of CPU samples with a suspect counter, by reason."""
         evaluator, rows = session.evaluator, range(cpus)
@@ -198,7 +198,7 @@ class OwnerTime:
     def __init__(self, session: Session) -> None:
         self._session, self._snapshot, self._scanned_ns = session, session.snapshot, session.now_ns
         self.seconds: dict[tuple[str, str], float] = {}
-        """By owner and state (`run` or `wait`)."""
+        """Seconds by owner and state (`run` or `wait`)."""
         self._owners: set[str] = set()
 
     def take(self) -> None:
@@ -269,7 +269,7 @@ class EpisodeSums:
         self.below_cycles: defaultdict[Place, float] = defaultdict(float)
 
     def take(self, sample: Sample, since_ns: int) -> None:
-        """Add the newest sample of the session."""
+        """Adds the newest sample of the session."""
         now_ns, cores = self._session.now_ns, self._session.reader.cores
         clock = INDEX["busy_hz"]
         cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]

@@ -409,7 +409,7 @@ class TileHistory:
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
         self._bins = BinValues({"tiles": self._values})
         self._drawn: tuple[object, list[list[Run]]] = None, []
-        """The last lines, after what they were drawn from."""
+        """The inputs from which the last lines were drawn, and these lines."""
 
     def lines(
         self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,

@@ -182,9 +182,9 @@ class Top(PageWidget):
 # --- the alert line: the worst running episode, or a message
 
 WARNING_SHOWN_NS = 10_000_000_000
-"""How long a warning is shown, in ns."""
+"""Time in ns for which a warning is shown."""
 LAST_EPISODE_SHOWN_NS = 60_000_000_000
-"""How long the last episode is shown after its end, in ns."""
+"""Time in ns for which the last episode is shown after its end."""
 MIN_SENTENCE = len("involuntary-halt")
 """Minimum characters for a sentence on the last episode; the name of any kind of episode fits,
 without its CPUs and its loss."""

@@ -163,8 +163,8 @@ class ChartDrawer:
     def _account(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
     ) -> list[list[list[Run]]]:
-        """The uses of CPU time. The account divides the busy time, which is measured more finely
-        than the ticks of the account."""
+        """Returns the uses of CPU time. The account divides the busy time, which is measured more
+        finely than the ticks of the account."""
         at = [self._cpus_of_units[i][0] for i in which]
         busy, user, kernel, steal = (
             self.past.series(key)[at] for key in ("util", "user", "system", "steal")

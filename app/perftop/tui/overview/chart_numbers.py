@@ -99,7 +99,8 @@ class Moment:
         numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
-        # By place: the index of its busiest CPU, its ceiling, and whether its clock is below that.
+        # The index of the busiest CPU of each place, its ceiling, and whether its clock is below
+        # that.
         self._lead, self._ceiling_hz, self._dropped = (
             of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.is_dropped)
         )

@@ -73,7 +73,7 @@ class Charts:
         self._units: list[Unit] = []
         self._lanes: TaskLanes | None = None
         self._basis: object = None
-        """What the charts and axes below were drawn from, apart from the history."""
+        """The inputs from which the charts and axes below were drawn, apart from the history."""
         self._unit_charts: list[UnitCharts] = []
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []

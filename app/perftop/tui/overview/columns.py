@@ -44,7 +44,7 @@ ORDER_BY_COLUMN = {
 
 @dataclass(frozen=True, slots=True)
 class ShownNumber:
-    """Which values a column shows."""
+    """The values that a column shows."""
 
     thread: int
     """Index of the CPU within its core; LEAD for the busiest CPU."""

@@ -77,9 +77,9 @@ class CorePage(ChartedView):
     _tops: dict[str, float]
     """Upper ends of the scales of pasts at the last refresh, by key."""
     _pasts: tuple[object, dict[str, list[Run]]]
-    """What the pasts of the numbers were drawn from, and the pasts by key."""
+    """The inputs from which the pasts of the numbers were drawn, and the pasts by key."""
     _tasks_and_events: tuple[object, list[PanelLine]]
-    """What these lines were drawn from, and the lines."""
+    """The inputs from which these lines were drawn, and the lines."""
 
     @property
     def _place(self) -> Place:

@@ -42,7 +42,7 @@ _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TAKERS, NAMED_TAKERS + 1
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """What a task did on the CPUs of the lanes. Arrays are by column, and NaN where unknown."""
+    """The times of a task on the CPUs of the lanes. Arrays are by column, and NaN where unknown."""
 
     comm: str
     pid: int | None

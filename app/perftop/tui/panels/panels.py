@@ -136,7 +136,8 @@ def what_happened(
     session: Session, interval: Interval, choice: Choice, size: int, height: int,
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
-    """`cpus`: only episodes on these CPUs are shown; None: all episodes and the verdict."""
+    """Returns the panel of episodes. `cpus`: only episodes on these CPUs are shown; None: all
+    episodes and the verdict."""
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"

@@ -264,7 +264,7 @@ def ipc_alone(session: Session, interval: Interval, row: int) -> float:
 
 MAX_WORST = 10
 RECENT_NS = 60_000_000_000
-"""How long a core is listed after its loss has ended, in ns."""
+"""Time in ns for which a core is listed after its loss has ended."""
 STRIP_NS, MAX_STRIP = 600_000_000_000, 34
 """Time that a strip of losses covers, in ns, and its maximum width in cells."""
 SHARE_WIDTH = 6

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 Target = Episode | int | None
-"""What a click opens or selects: an episode, or a CPU by its number; None: nothing."""
+"""The episode that a click opens, or the number of the CPU that it selects; None: nothing."""
 PanelLine = tuple[list[Run], Target]
 """A line of a panel, and the target of a click on it."""
 
@@ -311,7 +311,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @property
     def look(self) -> Look:
-        """How charts are drawn on this terminal: in ASCII, in shapes, in 16 colours or in all
+        """The way charts are drawn on this terminal: in ASCII, in shapes, in 16 colours or in all
         colours."""
         from perftop.draw.charts import look  # imported late: needs numpy
 

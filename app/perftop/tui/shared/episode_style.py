@@ -174,9 +174,9 @@ class RowEpisodes:
         self._episode_ids: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
         self._masks: dict[str, Bools] = {}
-        """By kind that can affect a whole package: the CPUs on which an episode of it runs."""
+        """The CPUs on which an episode runs, by kind, for kinds that can affect a whole package."""
         self._by_package: list[list[Episode]] = []
-        """By package: the harmful episodes on its CPUs, the worst first."""
+        """The harmful episodes on the CPUs of each package, the worst first."""
         self._package_wide: dict[str, list[bool]] = {}
         """By kind and package: whether at least half of the busy CPUs of the package are
         affected."""

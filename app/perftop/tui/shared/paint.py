@@ -53,7 +53,7 @@ _RESET = "\x1b[0m"
 FADED = "~"
 """Prefix of the key of a style that is faded: of what is outside the selected range."""
 _FADED_SHARE = 0.68
-"""How far a faded style is blended towards the background."""
+"""Share by which a faded style is blended towards the background."""
 
 
 def _fade_style(style: Style, ground: Style) -> Style:

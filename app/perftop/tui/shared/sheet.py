@@ -63,23 +63,23 @@ class Sheet:
 
     @cached_property
     def lead(self) -> Ints:
-        """By row: index of the busiest CPU."""
+        """Index of the busiest CPU of each row."""
         return busiest_rows(self.util, self._hz)
 
     @cached_property
     def busy(self) -> Floats:
-        """By row: the clock of the busiest CPU, in Hz."""
+        """Clock of the busiest CPU of each row, in Hz."""
         return core_values("busy_hz", self._hz, self.lead)
 
     @cached_property
     def awake(self) -> Bools:
-        """By row: whether the clock of the busiest CPU is meaningful."""
+        """Whether the clock of the busiest CPU is meaningful, by row."""
         highest_share: Floats = np.fmax.reduce(self.util, axis=1)
         return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busy)
 
     @cached_property
     def is_dropped(self) -> Bools:
-        """By row: whether the clock is clearly below its ceiling."""
+        """Whether the clock is clearly below its ceiling, by row."""
         return self.awake & (self.busy < self.ceiling * (1 - MIN_DROP_SHARE))
 
     @cached_property
@@ -93,7 +93,7 @@ class Sheet:
 
     @property
     def is_alone(self) -> Bools:
-        """By row: whether the clock is clearly below the usual clock of cores of the same kind."""
+        """Whether the clock is clearly below the usual clock of cores of the same kind, by row."""
         return self.reader.is_alone(self)
 
     def scores(self) -> list[float]:
@@ -134,7 +134,7 @@ class VisibleRows:
         self.lead: list[int] = busiest_rows(util, self._values("busy_hz")).tolist()
         """By row: index of the busiest CPU."""
         self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
-        """By row: whether all its CPUs are almost idle, so that most numbers mean little."""
+        """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
 
     def numbers(self, key: str) -> list[list[float]]:
         """Returns a metric of each CPU, or the ceiling of its clock. A metric is read when it is

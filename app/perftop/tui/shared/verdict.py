@@ -41,7 +41,7 @@ WARN, ALARM = 0.01, 0.05
 RECENT_NS = 3_000_000_000
 """A cause that has cost nothing for this long, in ns, has ended."""
 LAST_SHOWN_NS = 60_000_000_000
-"""How long the last cause is shown after its end, in ns."""
+"""Time in ns for which the last cause is shown after its end."""
 STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
 """Time that the strip of losses covers, in ns, and its cells."""
 CALM_SIGN = "✓"

@@ -234,8 +234,8 @@ _DETECTABLE = {
     "smi": ("SMIs", (("smi",),)),
     "ramp": ("clock ramps", (("busy_hz",),)),
 }  # fmt: skip
-"""By kind of episode: its name in the plural, and groups of counters or metrics. Detecting the kind
-requires one of each group."""
+"""The name of each kind of episode in the plural, and groups of counters or metrics. Detecting the
+kind requires one of each group."""
 
 
 def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:

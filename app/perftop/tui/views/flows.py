@@ -1,5 +1,5 @@
-"""Who takes CPU time from whom: the lost seconds of the verdict's report, divided among the tasks
-that lost and the tasks that took them.
+"""Flows of CPU time from losers to takers: the lost seconds of the verdict's report, divided among
+the tasks that lost and the tasks that took them.
 
 Time that tasks waited for a CPU is divided by how long each task of the CPU waited, and how long
 others ran there meanwhile. What a sibling, saturated memory or the hypervisor costs a CPU is

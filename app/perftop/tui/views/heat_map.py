@@ -376,7 +376,7 @@ class HeatMap(PaneledView):
     _cpu_cells: Sequence[tuple[Run, ...]]
     """The cell of each CPU, by the CPU's position."""
     _worst: tuple[object, list[PanelLine]] = None, []
-    """What the list of the worst cores was made from, and its lines."""
+    """The inputs from which the list of the worst cores was made, and its lines."""
 
     # --- lines from an interval
 

@@ -274,9 +274,10 @@ class Neighbours(PaneledView, Cursor):
         """The report that the flows were made from. It is kept: a freed one would give its id() to
         a later report."""
         self._flows: tuple[object, list[Flow]] = None, []
-        """What the flows were made from, and the flows."""
+        """The inputs from which the flows were made, and the flows."""
         self._picture: tuple[object, list[list[Run]], float] = None, [], 0.0
-        """What the ribbons were drawn from, their lines, and the seconds for each row."""
+        """The inputs from which the ribbons were drawn, their lines, and the seconds of each
+        row."""
         self._details: list[tuple[str, str]] = []
         self._detailed_flow: object = None
         """The flows and the selected one, of which the details were made."""
