@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from textual import events
 
 from perftop.base import files
-from perftop.base.text import long_duration, running_time
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import Line, join_with_gaps, merge_runs, safe_cells, spread, width
-from perftop.model.kinds import rank
 from perftop.output import sentences
-from perftop.output.evidence import evidence_pieces
-from perftop.output.sentences import group_episodes, short_place_text, total_cost
+from perftop.output.sentences import group_episodes
 from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
@@ -27,7 +24,7 @@ from perftop.tui.shared.verdict import Verdict, loss_line, verdict_at, verdict_l
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
     from perftop.model.kinds import Episode
-    from perftop.session.interval import Interval, Tasks
+    from perftop.session.interval import Interval
     from perftop.session.session import Session
 
 MIN_HEIGHT_FOR_KEYS, MIN_HEIGHT_FOR_NUMBERS, MIN_HEIGHT_FOR_BLANK = 8, 12, 24
@@ -100,7 +97,7 @@ class Top(PageWidget):
         if session is not None and interval is not None:
             verdict = verdict_at(session, interval, is_range=status.is_range)
         self.verdict = verdict
-        alert = alert_line(session, interval, status, width, self._captions["episodes"], verdict)
+        alert = alert_line(session, interval, status, width, verdict)
         tiled = session is not None and machine.shows_tiles(session)
         self._plan = top_plan(
             self.screen.size.height, width, has_tiles=tiled,
@@ -179,24 +176,18 @@ class Top(PageWidget):
             await self.run_action("screen.view('episodes')")
 
 
-# --- the alert line: the worst running episode, or a message
+# --- the alert line: a message, or the verdict
 
 WARNING_SHOWN_NS = 10_000_000_000
 """Time in ns for which a warning is shown."""
-LAST_EPISODE_SHOWN_NS = 60_000_000_000
-"""Time in ns for which the last episode is shown after its end."""
-MIN_SENTENCE = len("involuntary-halt")
-"""Minimum characters for a sentence on the last episode; the name of any kind of episode fits,
-without its CPUs and its loss."""
 
 
 def alert_line(
     session: Session | None, interval: Interval | None, status: Status, size: int,
-    episodes: str = "5", verdict: Verdict | None = None,
+    verdict: Verdict | None = None,
 ) -> Line:  # fmt: skip
-    """Returns a message, a sentence on the worst running episode with its evidence, or the verdict.
-    For a minute after the last episode has ended, the line shows that episode in dim text.
-    `episodes`: displayed name of the key that lists all episodes."""
+    """Returns a message, or the verdict; episodes that run while nothing is lost are part of its
+    evidence."""
     if status.failed is not None:  # why the stream ended, and hints where there is room for them
         text, quits = safe_cells(status.failed), " · q quits "
         newest = interval is not None and status.paused is None
@@ -215,39 +206,20 @@ def alert_line(
     replay = status.replay
     if replay is not None and replay.is_over and replay.damage is not None:
         return _message_line(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
-    past = is_past(status)
-    now_ns = interval.time_ns if interval is not None and past else session.now_ns
-    # An episode's length is up to the end of the interval, so that it equals that in the panels.
-    shown_ns = now_ns if interval is None else interval.time_ns
-    groups = group_episodes(running_episodes(session, interval, status))
-    wrong = [same_episodes for same_episodes in groups if episode_style.is_loss(same_episodes[0])]
     if verdict is not None and verdict.level:
         return verdict_line(verdict, size)
-    if wrong:
-        tasks = interval.tasks if interval is not None else {}
-        return _running_line(session, wrong, tasks, shown_ns, size), "victim"
     # The probe's newest warning, then counters that selftests since this boot found wrong.
+    now_ns = interval.time_ns if interval is not None and is_past(status) else session.now_ns
     is_recent = session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS
     warning = session.warnings[-1] if is_recent else files.findings_line(session.hello.boot_id)
     if warning:
         return _message_line(f" ! {warning}", "warn", size)
-    suspect = bool(groups) and groups[0][0].kind == "suspect"
-    if not suspect:
-        ended = [
-            e for e in session.episodes(now_ns - LAST_EPISODE_SHOWN_NS, now_ns)
-            if e.end_ns is not None and e.end_ns <= now_ns and episode_style.is_loss(e)
-        ]  # fmt: skip
-        if ended:  # of several that ended together, the costliest
-            last = max(ended, key=lambda e: (e.end_ns or 0, total_cost([e]), -rank(e.kind)))
-            return _ended_line(session, last, now_ns, size, episodes), "calm"
-    if verdict is not None and not suspect:
-        return verdict_line(verdict, size, [_harmless_text(session, g, shown_ns) for g in groups])
-    if not groups:
+    if verdict is None or interval is None:
         return [], "calm"
-    first = groups[0][0]
-    text = f" {_harmless_text(session, groups[0], shown_ns, max(1, size - 4))}"
-    evidence = _evidence(first, text, size - len(text), "dim")
-    return [(text, episode_style.severity(first)), *evidence], "calm"
+    groups = group_episodes(running_episodes(session, interval, status))
+    # An episode's length is up to the end of the interval, so that it equals that in the panels.
+    pieces = [_episode_text(session, group, interval.time_ns) for group in groups]
+    return verdict_line(verdict, size, pieces)
 
 
 def _message_line(text: str, style: str, size: int) -> Line:
@@ -268,68 +240,8 @@ def running_episodes(session: Session, interval: Interval | None, status: Status
     return episode_style.overlapping_episodes(session, interval)
 
 
-def _running_line(
-    session: Session, groups: list[list[Episode]], tasks: Tasks, now_ns: int, size: int
-) -> list[Run]:
-    """Returns a sentence on the worst group of episodes, the pieces of its evidence that fit, and
-    how many other groups run."""
-    worst, others = groups[0], groups[1:]
-    runs: list[Run] = [
-        (theme.CHOSEN_SIGN, "alarm"), (" ", "text"), (episode_style.sign(worst[0]), "alarm"),
-        (" ", "text"),
-    ]  # fmt: skip
-    parts = sentences.sentence(
-        session.topology, worst, sentences.losers(session, worst, tasks),
-        when=sentences.duration_phrase(session, worst, now_ns),
-        most=min(size - width(runs), sentences.MAX_SENTENCE),
-    )  # fmt: skip
-    runs += [(safe_cells(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
-    more = _other_groups(session, others, size - width(runs)) if others else []
-    room = size - width(runs) - width(more) - 1  # the right margin of one cell stays blank
-    return [*runs, *_evidence(worst[0], sentences.text(parts), room, "text"), *more]
-
-
-def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]:
-    """Returns the pieces of the episode's evidence that fit, without clocks that the sentence
-    already states."""
-    runs: list[Run] = []
-    for piece in map(safe_cells, evidence_pieces(episode.cause, episode.evidence)):
-        stated = piece.removeprefix("clock ") in sentence
-        if not stated and width(runs) + 3 + len(piece) <= room:
-            runs += [(" · ", "faint"), (piece, key)]
-    return runs
-
-
-def _other_groups(session: Session, groups: list[list[Episode]], room: int) -> list[Run]:
-    """Returns how many other groups of episodes run, and the worst of them if there is room."""
-    next_ = groups[0][0]
-    count, sign = len(groups), episode_style.sign(next_)
-    place = short_place_text(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
-    texts = f"{count} more: {sign} {place}", f"{count} more", f"+{count}"
-    text = next((text for text in texts if 3 + len(text) <= room), "")
-    return [(" · ", "faint"), (text, "alarm")] if text else []
-
-
-def _harmless_text(
-    session: Session, group: list[Episode], now_ns: int, most: int = sentences.MAX_SENTENCE
-) -> str:
-    """Returns the sign and a sentence on harmless episodes, such as a CPU that is offline."""
+def _episode_text(session: Session, group: list[Episode], now_ns: int) -> str:
+    """Returns the sign and a sentence on episodes that cost nothing."""
     when = sentences.duration_phrase(session, group, now_ns)
-    parts = sentences.sentence(session.topology, group, when=when, most=most)
-    return f"{episode_style.sign(group[0])} {safe_cells(sentences.text(parts))}"
-
-
-def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
-    """Returns a text on the last episode: how long ago it ended, what it did and for how long."""
-    end_ns = last.end_ns or 0
-    ago = running_time(max(0, now_ns - end_ns) // 10**9)
-    start = f" {episode_style.sign(last)} {ago} ago: "
-    lasted, end = f" for {long_duration(end_ns - last.start_ns)} (", ": all episodes)"
-    room = size - len(f"{start}{lasted}{key}{end} ")
-    if room < MIN_SENTENCE:
-        return []
-    parts = episode_style.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
-    text = safe_cells(sentences.text(parts))
-    if parts[0].role == "text" and not text[1:2].isupper():  # neither a name nor an abbreviation
-        text = text[0].lower() + text[1:]
-    return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
+    parts = sentences.sentence(session.topology, group, when=when, most=sentences.MAX_SENTENCE)
+    return f"{episode_style.sign(group[0])} {sentences.text(parts)}"
