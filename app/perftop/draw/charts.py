@@ -371,15 +371,18 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
 
 
 def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
-    """Returns the lines of a clock chart with text in the gaps that fill a row: the sign of the
-    cause, and the loss in GHz. `losses`: the loss in each cell, in GHz."""
+    """Returns the lines of a clock chart with text in the highest row that a gap fills: the sign of
+    the cause, and the loss in GHz. `losses`: the loss in each cell, in GHz."""
     new_lines = []
+    gaps = dict[int, str]()
     for line in lines:
         runs: list[Run] = []
-        x = 0
+        x, gaps_above, gaps = 0, gaps, dict[int, str]()
         for signs, key in line:
             cells, cause = len(signs), key.removeprefix("~").removeprefix("gap-")
-            if cause in GAP_CAUSES and set(signs) == {theme.LEVELS[8]}:
+            is_gap = cause in GAP_CAUSES and set(signs) == {theme.LEVELS[8]}
+            gaps |= dict.fromkeys(range(x, x + cells), cause) if is_gap else {}
+            if is_gap and cause not in [gaps_above.get(at) for at in range(x, x + cells)]:
                 text = f"{GAP_SIGNS[GAP_CAUSES.index(cause)]} −{losses[x + cells // 2]:.2f}"
                 text = text if cells > len(text) else text[0]
                 runs += [(text, f"bright/{key}"), (signs[len(text) :], key)]

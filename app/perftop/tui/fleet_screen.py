@@ -15,6 +15,7 @@ from textual.binding import BindingType
 
 from perftop.base.errors import Failed
 from perftop.base.text import duration, safe_text, utf8
+from perftop.draw.charts import look
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, Machine
@@ -115,6 +116,7 @@ class FleetPage(PageWidget, can_focus=True):
         state.width, state.height = width, height
         self._fill(state)
         state.theme = self.app.current_theme.name
+        state.look = look(state.theme, no_color=self.app.no_color, ascii_=state.ascii)
         state.machines = self._ordered_machines(state)
         if not self._selects or all(
             machine.name != state.selected_name for machine in state.machines

@@ -173,8 +173,9 @@ def test_the_gap_is_as_high_as_the_loss() -> None:
     ended = charts.ENDED_GAP + charts.GAP_CAUSES.index("heat")
     (top, _, _) = area([0.0, 0.0], [7.0, 7.0], [ended, ended])
     assert top == [("█", "~gap-heat")]
-    named = charts.with_gap_numbers([[("█" * 8, "gap-power")]], [0.62] * 8)
-    assert named == [[("▼ −0.62", "bright/gap-power"), ("█", "gap-power")]]
+    named = charts.with_gap_numbers([[("█" * 8, "gap-power")]] * 2, [0.62] * 8)
+    first = [("▼ −0.62", "bright/gap-power"), ("█", "gap-power")]
+    assert named == [first, [("█" * 8, "gap-power")]], "once for each gap"
 
 
 def test_idle_is_a_dot_at_the_floor_and_unknown_is_blank() -> None:

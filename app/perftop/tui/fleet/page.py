@@ -5,20 +5,23 @@ alerts, one of the views, details of the selected machine, and the key hints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, nan
+from math import ceil, floor, isfinite, nan
 
 import numpy as np
 
+from perftop.base.arrays import Floats
 from perftop.base.text import GHZ, count_noun, time_of_day
-from perftop.draw import cells as braille
-from perftop.draw import theme
+from perftop.draw import charts
 from perftop.draw.cells import smt
+from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, Piece, fit_line, safe_cells, spread, width
+from perftop.model.kinds import KINDS, UNKNOWN_KIND
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, PAST_S, Machine
 from perftop.tui.fleet import views, words
 from perftop.tui.fleet.words import MIN_LOSS, FleetState, Row, amount_text, plain_line
+from perftop.tui.shared.episode_style import gap_cause
 
 MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
 """Minimum width of a screen that has a right side, and the minimum width of that side, in cells."""
@@ -316,15 +319,11 @@ def grid_of(state: FleetState) -> views.Grid:
 
 SPAN_S = 1800.0
 """Time covered by the chart of machines below their ceiling, in seconds."""
-MIN_SHARE_OF_MACHINES = 0.05
-"""Share of all machines from which the bars of machines below their ceiling are red."""
 CHART_LINES = 4
 """Lines of the bars in the chart of machines below their ceiling."""
 MIN_LINES_FOR_CHART = 24
 """Minimum lines of the right side for the chart of machines below their ceiling."""
 MAX_NAMES = 8
-LOW_CLOCK_SHARE = 0.95
-"""Share of the ceiling below which a clock is red."""
 _NUMBERS = {"lost": "lost ", "busy": "busy ", "clock_hz": "", "below": "below ", "both": "both ",
             "involuntary": "inv ", "steal": "steal ", "power_w": ""}  # fmt: skip
 """Labels of the selected machine's numbers in one line, by key, the most important first."""
@@ -347,15 +346,10 @@ def below_ceiling(state: FleetState, width: int) -> list[Line]:
     top, last_count = max(5.0, *counts), int(counts[-1])
     count_now: list[Run] = [("now ", "dim"), (str(last_count), "alarm" if last_count else "text")]
     lines = [plain_line(*spread([("machines below ceiling", "dim")], count_now, width))]
-    for y in range(CHART_LINES):
-        label = f"{top:.0f}" if not y else "0" if y == CHART_LINES - 1 else ""
-        runs: list[Run] = [(f"{label:>4} ", "faint")]
-        for count in counts:
-            eighths = round(8 * CHART_LINES * count / top) - 8 * (CHART_LINES - 1 - y)
-            is_many = count >= max(3, MIN_SHARE_OF_MACHINES * len(state.machines))
-            style = ("loss-3" if eighths > 8 else "alarm") if is_many else "kernel-5"
-            runs.append((theme.LEVELS[max(0, min(8, eighths))], style))
-        lines.append(plain_line(*runs))
+    area = charts.area(np.array(counts) / top, CHART_LINES, "loss", ascii_=state.ascii)
+    marks = f"{top:.0f}", *[""] * (CHART_LINES - 2), "0"
+    for mark, runs in zip(marks, area.lines(), strict=True):
+        lines.append(plain_line((f"{mark:>4} ", "faint"), *runs))
     return [*lines, *words.axis_lines(state.now, SPAN_S, cells, left=5)]
 
 
@@ -456,42 +450,44 @@ def detail_numbers(state: FleetState, machine: Machine) -> Line:
 
 
 def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
-    """Returns a chart of a machine's clock and its ceiling over time; if the clock is unknown, a
+    """Returns a chart of a machine's clock below its ceiling over time; if the clock is unknown, a
     chart of the share of time that the machine lost."""
-    cells = width - 6
-    series = machine.past.series("clock_hz", 2 * cells, state.now)
-    has_clock = any(map(isfinite, series))
-    key, ceilings = ("clock_hz", machine.past.series("ceiling_hz", cells, state.now))
-    if not has_clock:
-        key, ceilings = "lost", [nan] * cells
-        series = machine.past.series(key, 2 * cells, state.now)
-    values = np.array(series)
-    known_values = values[np.isfinite(values)]
-    if not len(known_values):
-        return [plain_line((" no past yet", "faint")), *[BLANK] * (height - 1)]
-    high = max([hz for hz in ceilings if isfinite(hz)] + [float(known_values.max())])
-    low = min(float(known_values.min()) * 0.98, high * 0.9) if has_clock else 0.0
-    high = high if high > low else low + 1.0
-    name = "clock, and the ceiling that turbo allows" if has_clock else "lost"
+    cells, rows = width - 6, max(1, height - 3)
+    hz, ceilings = (
+        np.array(machine.past.series(key, 2 * cells, state.now))
+        for key in ("clock_hz", "ceiling_hz")
+    )
+    if np.isfinite(hz).any():
+        key, name = "clock_hz", "clock under the ceiling that turbo allows"
+        known_hz = np.concatenate([hz, ceilings])
+        low, high = floor(np.nanmin(known_hz) / 1e9) * 1e9, ceil(np.nanmax(known_hz) / 1e9) * 1e9
+        columns = np.stack([hz, ceilings, _gap_states(state, machine, len(hz))], axis=1)
+        area = rows_of(charts.clock_area(columns, (low, high), rows, state.look))
+        area = charts.with_gap_numbers(area, np.nan_to_num(ceilings - hz)[1::2] / 1e9)
+    else:
+        key, name, low = "lost", "lost", 0.0
+        lost = np.array(machine.past.series(key, cells, state.now))
+        if not np.isfinite(lost).any():
+            return [plain_line((" no past yet", "faint")), *[BLANK] * (height - 1)]
+        high = max(float(np.nanmax(lost)), MIN_LOSS)
+        area = charts.area(lost / high, rows, "loss", ascii_=state.ascii).lines()
     title = f" {words.unit_name(key):<5}{name} · {safe_cells(machine.name)}"
     lines = [plain_line((fit(title, width), "dim"))]
-    chart_height = max(1, height - 3)
-    codes = braille.codes(
-        braille.line(values, low, high, braille.CELL_DOT_ROWS * chart_height, thickness=2)
-    )
-    with np.errstate(invalid="ignore"):
-        is_low = np.fmin.reduce(values.reshape(-1, 2), axis=1) < LOW_CLOCK_SHARE * np.array(
-            ceilings
-        )
-    for y in range(chart_height):
-        edge_value = high if not y else low if y == chart_height - 1 else nan
-        runs: list[Run] = [
-            (f"{amount_text(key, edge_value) if isfinite(edge_value) else '':>5} ", "faint")
-        ]
-        for x, code in enumerate(codes[y].tolist()):
-            if chr(code) == " " and not y and isfinite(ceilings[x]):
-                runs.append((theme.LIMIT, "dim"))
-            else:
-                runs.append((chr(code), "alarm" if is_low[x] else "clock"))
-        lines.append(plain_line(*runs))
+    for y, runs in enumerate(area):
+        end = high if not y else low if y == rows - 1 else nan
+        mark = amount_text(key, end) if isfinite(end) else ""
+        lines.append(plain_line((f"{mark:>5} ", "faint"), *runs))
     return [*lines, *words.axis_lines(state.now, PAST_S, cells, left=6)][:height]
+
+
+def _gap_states(state: FleetState, machine: Machine, columns: int) -> Floats:
+    """Returns the state of each column of a clock's chart: which episode lowers the clock."""
+    states, column_s = np.zeros(columns), PAST_S / columns
+    for episode in (*machine.ended, *machine.running):
+        if KINDS.get(episode.kind, UNKNOWN_KIND).costs_cycles:
+            first_state = charts.LOSING if episode.end is None else charts.ENDED_GAP
+            gap = charts.GAP_CAUSES.index(gap_cause(episode.kind, episode.cause))
+            ends = (episode.start, episode.end or state.now)
+            first, last = (columns - int((state.now - end) / column_s) for end in ends)
+            states[max(0, first - 1) : max(0, last)] = first_state + gap
+    return states

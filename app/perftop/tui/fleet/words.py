@@ -9,6 +9,7 @@ from math import isfinite, nan
 
 from perftop.base.text import GHZ, time_of_day
 from perftop.draw import theme
+from perftop.draw.charts import Look
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of
@@ -76,6 +77,7 @@ class FleetState:
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
+    look: Look = "colour"
     click_targets: dict[int, str] = field(default_factory=dict)
     """Targets of clicks, by line of the screen: a machine's name, or '' for the headings."""
 

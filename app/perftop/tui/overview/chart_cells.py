@@ -245,7 +245,7 @@ class ChartDrawer:
         all_units = [*range(len(self._units))]
         how = np.zeros(hz.shape, np.intp)
         for number, gap in enumerate(charts.GAP_CAUSES):
-            alike = [episode for episode in episodes if gap_cause(episode) == gap]
+            alike = [e for e in episodes if gap_cause(e.kind, e.cause) == gap]
             if alike:
                 codes = charts.ENDED_GAP + number, charts.LOSING + number
                 columns = self._episode_columns(all_units, alike, "clock", *codes)

@@ -21,8 +21,8 @@ from perftop.session.values import suspect_rows
 from perftop.tui.panels.tables import ranking
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import (
-    CPU_KINDS,
     MIN_AWAKE_UTIL,
+    RowEpisodes,
     find_losing_cpu,
     lowered_number,
 )
@@ -84,13 +84,16 @@ def units(places: Places, order: Sequence[int], *, counted: bool) -> list[Unit]:
 class Moment:
     """One interval and its running episodes, for the units of a machine."""
 
-    def __init__(self, sheet: Sheet, units: Sequence[Unit], clock: ClockUnit) -> None:
+    def __init__(
+        self, sheet: Sheet, units: Sequence[Unit], clock: ClockUnit, episodes: RowEpisodes
+    ) -> None:
+        """`episodes`: those of this interval."""
         session, interval = sheet.reader.session, sheet.interval
         self._session, self._interval, self._clock = session, interval, clock
         self._running_episodes = sorted(
             episode_style.episodes_during(session, interval), key=episode_style.rank
         )
-        self._package_wide = [e for e in self._running_episodes if self._is_wide(e, units)]
+        self._row_episodes = episodes
         self._tasks = ranking(session, interval).names_by_cpu
         self._accounts = _accounts(session)
         self._any_doubt = bool(np.count_nonzero(interval.doubts))
@@ -105,31 +108,19 @@ class Moment:
             of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.is_dropped)
         )
 
-    @staticmethod
-    def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
-        """Returns whether the episode affects most of a package. If so, it is shown once for the
-        package instead of at each unit."""
-        if episode.kind in CPU_KINDS:
-            return False
-        hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
-        packages = {unit.package for unit in hit}
-        return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in packages for unit in units)
-
     def running_episodes(self, unit: Unit) -> list[Episode]:
         """Returns the episodes that run on the unit, the worst first."""
         return [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
 
-    def package_sign(self, package: int | None, units: Sequence[Unit]) -> Run:
+    def package_sign(self, package: int | None) -> Run:
         """Returns the sign of the worst running episode that affects most of a package."""
-        cpus = {cpu for unit in units if unit.package == package for cpu in unit.cpus}
-        wide = (e for e in self._package_wide if not cpus.isdisjoint(e.cpus))
-        return next(((episode_style.sign(e), episode_style.severity(e)) for e in wide),
-                    (" ", "text"))  # fmt: skip
+        _, package_wide = self._row_episodes.on_package(package)
+        return _sign_run(next(iter(package_wide), None))
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
         row = unit.rows[self._lead[unit.core_index] if unit.is_pair else 0]
         going = self.running_episodes(unit)
-        own = [e for e in going if e not in self._package_wide]
+        own = [e for e in going if not self._row_episodes.is_package_wide(e, unit.rows[0])]
         worst = next((e for e in own if episode_style.is_loss(e)), own[0] if own else None)
         shares = self._states(unit) if unit.is_pair else self._account(row)
         dropped = self._dropped[unit.core_index] or "clock" in map(lowered_chart, going)

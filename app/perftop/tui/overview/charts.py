@@ -38,6 +38,7 @@ from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, Task
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.paint import FADED
 from perftop.tui.shared.places import Places, package_name
 from perftop.tui.shared.sheet import Reader, clock_of
@@ -66,7 +67,7 @@ class Charts:
         self._session, self._places, self._cores = session, places, cores
         # There are no charts of the states of more than two threads.
         self.counted = bool(session.evaluator.chosen["busy_hz"]) and places.threads <= 2
-        self._reader = Reader(session, places)
+        self._reader, self._episodes = Reader(session, places), RowEpisodes(session)
         self._plan: Plan | None = None
         self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
@@ -137,14 +138,15 @@ class Charts:
         if has_lanes and self.lanes.basis != (past.axis, choice.range_ns):
             self.lanes.read(past.axis, self._drawer.busy_shares(), choice.range_ns)
         clock = clock_of(session, choice.units, known=True)
-        moment = Moment(self._reader.read(interval), self._units, clock)
+        self._episodes.read(interval)
+        moment = Moment(self._reader.read(interval), self._units, clock, self._episodes)
         packages = [unit.package for unit in self._units]
         grouped = sum(a != b for a, b in pairwise(packages)) < len(set(packages))
         self.lines, self.rows = [], []
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
             if plan.headings and begins:
-                sign = moment.package_sign(unit.package, self._units)
+                sign = moment.package_sign(unit.package)
                 legend = self._legend(plan, clock.name, look) if i == 0 else None
                 self._add(None, [_heading_line(plan, unit.package, sign, legend)])
             unit_cpus = self._places.places[unit.core_index].cpus

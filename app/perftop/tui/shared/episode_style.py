@@ -102,11 +102,11 @@ _GAP_OF_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr":
                  "hwp": "policy", "policy": "policy", "license": "licence"}  # fmt: skip
 
 
-def gap_cause(episode: Episode) -> str:
+def gap_cause(kind: str, cause: str) -> str:
     """Returns what holds the clock below its ceiling during an episode; one of
     `charts.GAP_CAUSES`."""
-    by_cause = "power" if episode.cause.startswith("power") else "unknown"
-    return _GAP_OF_KIND.get(episode.kind) or _GAP_OF_CAUSE.get(episode.cause, by_cause)
+    by_cause = "power" if cause.startswith("power") else "unknown"
+    return _GAP_OF_KIND.get(kind) or _GAP_OF_CAUSE.get(cause, by_cause)
 
 
 # --- episodes by row

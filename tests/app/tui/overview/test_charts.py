@@ -15,6 +15,7 @@ from simulated import messages as simulated
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ
 from perftop.draw import strips, theme
+from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -23,6 +24,7 @@ from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, UnitValues, 
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
 from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader
 
@@ -188,7 +190,9 @@ def test_the_same_clocks_are_low_in_charts_and_rows(scenario: str) -> None:
         counted = bool(session.evaluator.chosen["busy_hz"])
         every = units(places, range(len(places.places)), counted=counted)
         sheet = Reader(session, places).read(interval)
-        moment = Moment(sheet, every, GHZ)
+        episodes = RowEpisodes(session)
+        episodes.read(interval)
+        moment = Moment(sheet, every, GHZ, episodes)
         for unit in every:
             output = moment.numbers(unit, chosen=False)
             assert np.array_equal(output.ceiling_hz, sheet.ceiling[unit.core_index], equal_nan=True)
@@ -196,6 +200,38 @@ def test_the_same_clocks_are_low_in_charts_and_rows(scenario: str) -> None:
             assert is_low or not sheet.is_dropped[unit.core_index]
             low.add(is_low)
     assert low == ({False, True} if "turbo" in scenario else {False})
+
+
+def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
+    """Four cores, each with one busy thread, run below their ceiling for 7.5 s."""
+    hello, messages_ = simulated("turbo-drop,cpus=8", 300)
+    session = Session(hello, History(hello))
+    session.start_accounts()
+    session_of(session, messages_)
+    places = Places(session)
+    result = Charts(session, places)
+    assert result.fit(60, 200)
+    result.read(session.take_interval(), range(4), Choice(cpu=0, window_s=30.0), "colour")
+    cell_s = 2 * result._drawer.past.axis.bin_ns / 1e9  # type: ignore[union-attr]
+    lost_s, cells_with_gaps = 0.0, 0
+    for unit in result._unit_charts:
+        gap_runs = [
+            (sign, key) for line in unit.clock for signs, key in line for sign in signs
+            if "gap-" in key
+        ]  # fmt: skip
+        levels = [theme.LEVELS.find(sign) if not key.startswith("bright/") else 8
+                  for sign, key in gap_runs]  # fmt: skip
+        eighths = sum(8 - level if "/" in key and level < 8 else level
+                      for level, (_, key) in zip(levels, gap_runs, strict=True))  # fmt: skip
+        row_hz = (unit.high_hz - unit.low_hz) / len(unit.clock)
+        lost_s += eighths / 8 * row_hz / 3.5e9 * cell_s
+        cells_with_gaps += len(gap_runs)
+    (power, *_) = report(session, session.run.start_ns).findings
+    assert power.cause == ("turbo-drop", "power-pl1")
+    assert cells_with_gaps > 30
+    tolerance_s = cells_with_gaps * row_hz / 16 / 3.5e9 * cell_s
+    assert abs(lost_s - power.lost_s) < tolerance_s
+    assert tolerance_s < power.lost_s / 10
 
 
 async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None:
