@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import ceil, floor, log10
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import cells as braille
 from perftop.draw import theme
-from perftop.draw.cells import CodePoints, codes_of, dot_rows
+from perftop.draw.cells import CodePoints, codes_of
 from perftop.draw.columns import Run
 from perftop.draw.strips import runs_of
 from perftop.draw.theme import AREA_STEPS, AREAS
@@ -292,7 +291,7 @@ AWAKE, ASLEEP, LOSING = 0, 1, 2
 """State of a column: the CPU was busy, it was mostly asleep, or an episode affects it."""
 
 
-def _cell_dots(look: Look) -> tuple[int, int]:
+def cell_dots(look: Look) -> tuple[int, int]:
     """Returns the height and the width of a cell, in dots."""
     if look == "ascii":
         return len(braille.ASCII_DOTS), 1
@@ -396,7 +395,7 @@ def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[li
 def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list[Column]:
     """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
     AWAKE or LOSING. Columns that are LOSING are red."""
-    cell_rows, cell_columns = _cell_dots(look)
+    cell_rows, cell_columns = cell_dots(look)
     values = np.nan_to_num(_drawn_columns(columns, look)[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (cell_rows * rows) + 0.5).astype(int)
     heights = np.where(values > 0, np.maximum(dots, 1), 0).tolist()
@@ -411,7 +410,7 @@ def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list
 def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
     """Returns the cells of one column of a `rate` chart, from the top. `heights`: the height of
     each column of dots, in dots."""
-    cells, (cell_rows, _) = list[Run](), _cell_dots(look)
+    cells, (cell_rows, _) = list[Run](), cell_dots(look)
     for row in reversed(range(rows)):
         parts = [min(max(height - cell_rows * row, 0), cell_rows) for height in heights]
         if look == "ascii":
@@ -427,12 +426,8 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
 
 STYLE_KEYS = ("text", "dim", "clock", *(f"{area}-{i}" for area in AREAS for i in range(AREA_STEPS)))
 """Styles that cells of a `Chart` can have."""
-_KEY_INDEX = {key: i for i, key in enumerate(STYLE_KEYS)}
-
-
-def style_index(name: str) -> int:
-    """Returns the position of a style in KEYS, for callers that colour columns."""
-    return _KEY_INDEX[name]
+KEY_INDEX = {key: i for i, key in enumerate(STYLE_KEYS)}
+"""Positions of styles in STYLE_KEYS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,7 +436,7 @@ class Chart:
 
     codes: CodePoints
     keys: Ints
-    """Styles of the cells, as positions in KEYS."""
+    """Styles of the cells, as positions in STYLE_KEYS."""
 
     def lines(self) -> list[list[Run]]:
         """Returns the chart as runs, line by line. Neighbouring cells of one style form one run."""
@@ -467,31 +462,8 @@ def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Char
     eighths_below = 8 * np.arange(lines - 1, -1, -1)[:, None]
     level = np.clip(eighths - eighths_below, 0, 8)
     grades = [[colour_step(row, lines)] for row in reversed(range(lines))]
-    colours = _KEY_INDEX[f"{name}-0"] + np.array(grades)
-    return Chart(ramp[level], np.where(level > 0, colours, _KEY_INDEX["text"]))
-
-
-def graph(
-    values: Floats, limits: Floats, keys: Ints, low: float, high: float, lines: int,
-    *, ascii_: bool = False,
-) -> Chart:  # fmt: skip
-    """Returns a chart of a stepped line and its dotted limit, with `low` at the bottom and `high`
-    at the top; values beyond these ends are drawn at the edge. `keys`: the style of each column, as
-    a position in KEYS."""
-    dots, columns = _cell_dots("ascii" if ascii_ else "colour")
-    rows = lines * dots
-    line = braille.line(np.repeat(values, columns), low, high, rows)
-    limit = braille.line(np.repeat(limits, columns), low, high, rows, joined=False)
-    limit[:, 1::2] = False
-    is_known = line.reshape(lines, dots, -1, columns).any(axis=(1, 3))
-    limit_known = limit.reshape(lines, dots, -1, columns).any(axis=(1, 3))
-    if ascii_:
-        codes = braille.ascii_codes(line)
-        codes[limit_known & ~is_known] = ord(".")
-    else:
-        codes = braille.codes(line | limit)
-    styles_below = np.where(limit_known, _KEY_INDEX["dim"], _KEY_INDEX["text"])
-    return Chart(codes, np.where(is_known, keys[None, :], styles_below))
+    colours = KEY_INDEX[f"{name}-0"] + np.array(grades)
+    return Chart(ramp[level], np.where(level > 0, colours, KEY_INDEX["text"]))
 
 
 _RULE = "│"
@@ -518,45 +490,13 @@ def with_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Colu
     return [*map(Column.of, ruled_columns)]
 
 
-# --- scales
+# --- upper ends of scales
 
 IPC_SCALE_ENDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 """Possible upper ends of a scale of instructions per cycle."""
 
 SCALE_ENDS = tuple(multiple * 10.0**power for power in range(13) for multiple in (1, 2, 5))
 """Possible upper ends of a scale for numbers of any size."""
-
-
-TICK_STEPS = (1.0, 2.0, 2.5, 5.0)
-"""Readable distances between the marks of a scale, as multiples of a power of ten."""
-
-
-def tick_step(span: float, max_steps: int) -> float:
-    """Returns the smallest readable distance between marks that divides `span` into at most
-    `max_steps` parts."""
-    min_step = span / max(1, max_steps)
-    power = 10.0 ** floor(log10(min_step))
-    return next((s * power for s in TICK_STEPS if s * power >= min_step * (1 - 1e-9)), 10 * power)
-
-
-def axis_span(
-    values: Floats, unit: float, previous_span: tuple[float, float] | None
-) -> tuple[float, float]:
-    """Returns the ends of a scale that covers all values, as multiples of `unit`. The previous ends
-    (`previous_span`) are kept while they cover all values and at most twice the range needed: a
-    scale that changes often is hard to read. A scale spans at least two units; the extra room is
-    below the values, because clocks drop."""
-    known_values = values[np.isfinite(values)]
-    if not len(known_values):
-        return previous_span or (0.0, 2 * unit)
-    high = unit * max(2, ceil(float(known_values.max()) / unit))
-    low = min(unit * floor(float(known_values.min()) / unit), high - 2 * unit)
-    if previous_span:
-        previous_low, previous_high = previous_span
-        is_covered = previous_low <= low and high <= previous_high
-        if is_covered and previous_high - previous_low <= 2 * (high - low):
-            return previous_span
-    return low, high
 
 
 def axis_top(values: Floats, ends: Sequence[float], previous_top: float | None) -> float:
@@ -568,16 +508,3 @@ def axis_top(values: Floats, ends: Sequence[float], previous_top: float | None) 
     if previous_top is not None and previous_top in ends[index : index + 2]:
         return previous_top
     return ends[index]
-
-
-def axis_marks(low: float, high: float, lines: int, max_marks: int) -> dict[int, float]:
-    """Returns the round values to print beside a scale of `lines` lines, by line: at most
-    `max_marks`, at multiples of a `tick_step`."""
-    mark_step = tick_step(high - low, max_marks)
-    first = ceil(low / mark_step - 1e-9)
-    values: dict[int, float] = {}
-    for i in range(first, floor(high / mark_step + 1e-9) + 1):
-        value = i * mark_step
-        line = int(dot_rows(np.array([value]), low, high, 4 * lines)[0]) // 4
-        values.setdefault(line, value)
-    return values

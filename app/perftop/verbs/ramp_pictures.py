@@ -11,8 +11,10 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import brief_duration, with_style
+from perftop.draw import cells as braille
 from perftop.draw import charts
-from perftop.draw.charts import rows_of
+from perftop.draw.cells import dot_rows
+from perftop.draw.charts import KEY_INDEX, Chart, rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
 LABELS = 6
@@ -61,13 +63,10 @@ def chart(
         return []
     edges, hz = columns(parts, room)
     steady_hz = ramp.steady_hz if ramp.steady_hz is not None else math.nan
-    low, high = charts.axis_span(np.append(hz, steady_hz), STEP_HZ, None)
-    graph = charts.graph(
-        hz, np.full(room, steady_hz), np.full(room, charts.style_index("clock")), low, high, height,
-        ascii_=not unicode,
-    )  # fmt: skip
+    low, high = axis_span(np.append(hz, steady_hz))
+    graph = clock_graph(hz, steady_hz, low, high, height, ascii_=not unicode)
     moments = {column(at_s): name for name, at_s in climb.moments}  # one a column: the last
-    numbers = charts.axis_marks(low, high, height, height // 2)
+    numbers = axis_marks(low, high, height, height // 2)
     lines = []
     for i, line in enumerate(rows_of(charts.with_rules(graph.columns(), moments))):
         label = f"{numbers[i] / 1e9:{LABELS - 1}.2f} " if i in numbers else " " * LABELS
@@ -86,6 +85,65 @@ def chart(
     return lines
 
 
+def clock_graph(
+    values: Floats, steady_hz: float, low: float, high: float, lines: int, *, ascii_: bool = False
+) -> Chart:
+    """Returns a chart of a stepped line and the dotted line of the steady clock, with `low` at the
+    bottom and `high` at the top; values beyond these ends are drawn at the edge."""
+    dots, cell_columns = charts.cell_dots("ascii" if ascii_ else "colour")
+    rows = lines * dots
+    line = braille.line(np.repeat(values, cell_columns), low, high, rows)
+    limits = np.full(len(values) * cell_columns, steady_hz)
+    limit = braille.line(limits, low, high, rows, joined=False)
+    limit[:, 1::2] = False
+    is_known = line.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
+    limit_known = limit.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
+    if ascii_:
+        codes = braille.ascii_codes(line)
+        codes[limit_known & ~is_known] = ord(".")
+    else:
+        codes = braille.codes(line | limit)
+    styles_below = np.where(limit_known, KEY_INDEX["dim"], KEY_INDEX["text"])
+    return Chart(codes, np.where(is_known, KEY_INDEX["clock"], styles_below))
+
+
+# --- the scale of clocks
+
+TICK_STEPS = (1.0, 2.0, 2.5, 5.0)
+"""Readable distances between the marks of a scale, as multiples of a power of ten."""
+
+
+def axis_span(hz: Floats) -> tuple[float, float]:
+    """Returns the ends of a scale that covers all clocks, as multiples of STEP_HZ. It spans at
+    least two steps; the extra room is below the values, because clocks drop."""
+    known_hz = hz[np.isfinite(hz)]
+    if not len(known_hz):
+        return 0.0, 2 * STEP_HZ
+    high = STEP_HZ * max(2, math.ceil(float(known_hz.max()) / STEP_HZ))
+    return min(STEP_HZ * math.floor(float(known_hz.min()) / STEP_HZ), high - 2 * STEP_HZ), high
+
+
+def tick_step(span: float, max_steps: int) -> float:
+    """Returns the smallest readable distance between marks that divides `span` into at most
+    `max_steps` parts."""
+    min_step = span / max(1, max_steps)
+    power = 10.0 ** math.floor(math.log10(min_step))
+    return next((s * power for s in TICK_STEPS if s * power >= min_step * (1 - 1e-9)), 10 * power)
+
+
+def axis_marks(low: float, high: float, lines: int, max_marks: int) -> dict[int, float]:
+    """Returns the round values to print beside a scale of `lines` lines, by line: at most
+    `max_marks`, at multiples of a `tick_step`."""
+    mark_step = tick_step(high - low, max_marks)
+    first = math.ceil(low / mark_step - 1e-9)
+    values: dict[int, float] = {}
+    for i in range(first, math.floor(high / mark_step + 1e-9) + 1):
+        value = i * mark_step
+        line = int(dot_rows(np.array([value]), low, high, 4 * lines)[0]) // 4
+        values.setdefault(line, value)
+    return values
+
+
 # --- SVG: each run is a thin line, the median run a thick line
 
 WIDTH, HEIGHT = 960, 420
@@ -102,7 +160,7 @@ def svg(
     the thick line."""
     hz = np.concatenate([part.smooth for parts in runs for part in parts])
     ends = [float(part.end_s[i]) for parts in runs for part, i in ((parts[0], 0), (parts[-1], -1))]
-    scale = _Scale(min(ends) / 2, max(ends), *charts.axis_span(hz, STEP_HZ, None))
+    scale = _Scale(min(ends) / 2, max(ends), *axis_span(hz))
     body = [*_grid_elements(scale), *_mark_elements(scale, ramp, ramp.climbs[shown])]
     order = [i for i in range(len(runs)) if i != shown] + [shown]
     body += [_line_elements(scale, runs[i], thick=i == shown) for i in order]
@@ -151,7 +209,7 @@ def _grid_elements(scale: _Scale) -> list[str]:
             x, name = scale.x(decade), brief_duration(decade).replace(".0", "")
             elements += [_rule_element(x, TOP_MARGIN, x, bottom, _GRID),
                       _text_element(x, bottom + 16, name, 11, "middle")]  # fmt: skip
-    step = charts.tick_step(scale.high - scale.low, 6)
+    step = tick_step(scale.high - scale.low, 6)
     for i in range(math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9) + 1):
         y = scale.y(i * step)
         elements += [

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,13 +26,6 @@ def text(chart: charts.Chart) -> list[str]:
 def styles(chart: charts.Chart, line: int) -> list[str]:
     """The style of each cell."""
     return [key for part, key in chart.lines()[line] for _ in part]
-
-
-def line_of(values: list[float], lines: int, *, limits: float = NAN, **more: bool) -> charts.Chart:
-    """A green line between 0 and 1."""
-    many = np.full(len(values), limits)
-    keys = np.full(len(values), charts.style_index("clock"))
-    return charts.graph(np.array(values), many, keys, 0.0, 1.0, lines, **more)
 
 
 # --- areas
@@ -56,12 +48,10 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
 ) -> None:
     shares = np.array(values)
     field = text(charts.area(shares, lines, "user", ascii_=ascii_))
-    graph = text(line_of(values, lines, limits=0.9, ascii_=ascii_))
-    for chart in (field, graph):
-        assert [len(line) for line in chart] == [len(values)] * lines
+    assert [len(line) for line in field] == [len(values)] * lines
     columns = ["".join(column) for column in zip(*field, strict=True)]
     assert [column.isspace() for column in columns] == np.isnan(shares).tolist()
-    assert not ascii_ or all(line.isascii() for line in field + graph)
+    assert not ascii_ or all(line.isascii() for line in field)
 
 
 @given(SHARES, LINES)
@@ -71,41 +61,7 @@ def test_adjacent_cells_of_one_style_are_one_run(values: list[float], lines: int
         assert all(a != b for a, b in pairwise(keys))
 
 
-# --- lines
-
-
-def test_a_line_is_at_the_height_of_its_value() -> None:
-    assert text(line_of([1.0, 1.0], 2)) == ["⠉⠉", "  "]
-    assert text(line_of([0.0, 0.0], 2)) == ["  ", "⣀⣀"]
-
-
-def test_steps_are_joined_but_gaps_are_not() -> None:
-    assert text(line_of([1.0, 0.0], 2)) == ["⠉⡇", " ⣇"]
-    assert text(line_of([1.0, NAN, 0.0], 2)) == ["⠉  ", "  ⣀"]
-
-
-def test_the_limit_is_dotted_and_never_has_the_colour_of_the_line() -> None:
-    chart = line_of([0.0, 0.0], 2, limits=1.0)
-    assert text(chart) == ["⠁⠁", "⣀⣀"]
-    assert (styles(chart, 0), styles(chart, 1)) == (["dim"] * 2, ["clock"] * 2)
-
-
-def test_values_beyond_the_scale_are_clipped() -> None:
-    assert text(line_of([7.0, -7.0], 2)) == text(line_of([1.0, 0.0], 2))
-
-
 # --- scales
-
-
-def test_a_scale_changes_only_when_it_must() -> None:
-    first = charts.axis_span(np.array([2.6, 3.2, NAN]), 0.25, None)
-    assert first == (2.5, 3.25)
-    assert (
-        charts.axis_span(np.array([2.9, 3.2]), 0.25, first) == first
-    )  # the remaining values still fit
-    assert charts.axis_span(np.array([2.4, 3.2]), 0.25, first) == (2.25, 3.25)
-    assert charts.axis_span(np.array([3.0, 3.1]), 0.25, (1.0, 5.0)) == (2.75, 3.25)  # far too wide
-    assert charts.axis_span(np.array([NAN]), 0.25, first) == first
 
 
 def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
@@ -115,23 +71,6 @@ def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
     assert charts.axis_top(np.array([0.015]), ends, 0.05) == 0.05  # the next larger one is kept
     assert charts.axis_top(np.array([0.015]), ends, 0.1) == 0.02
     assert charts.axis_top(np.array([9.0]), ends, None) == 1.0
-
-
-@given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4), st.integers(2, 20), st.integers(1, 8))
-def test_scales_have_a_few_round_marks(low: float, size: float, lines: int, most: int) -> None:
-    high = low + max(size, low / 100)
-    marks = charts.axis_marks(low, high, lines, most)
-    assert len(marks) <= most + 1
-    assert all(0 <= line < lines for line in marks)
-    assert all(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in marks.values())
-    assert sorted(marks.values(), reverse=True) == [marks[line] for line in sorted(marks)]
-
-
-@pytest.mark.parametrize(
-    ("span", "most", "step"), [(1.0, 5, 0.2), (0.75, 3, 0.25), (3000, 4, 1000)]
-)
-def test_steps_of_a_scale_are_round(span: float, most: int, step: float) -> None:
-    assert charts.tick_step(span, most) == pytest.approx(step)
 
 
 # --- clocks and rates as dots
