@@ -22,11 +22,10 @@ from scraping import exporter, start_prometheus
 from waiting import until_true, wait_for
 
 from perftop.base.errors import Failed
-from perftop.process import prometheus
-from perftop.process.prometheus import Server
 from perftop.session.fleet import Questions
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS
-from perftop.verbs.fleet_sources import PrometheusSource
+from perftop.verbs import fleet_sources
+from perftop.verbs.fleet_sources import PrometheusSource, Server
 
 NOW = 1_700_000_000.0
 Row = tuple[dict[str, str], list[tuple[float, float]]]
@@ -172,7 +171,7 @@ def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
 def test_invalid_or_large_responses_are_refused(
     body: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1_000_000)
     with serving(lambda *_: body) as url, pytest.raises(Failed, match=text):
         Server(url).query("up")
 

@@ -17,7 +17,7 @@ from command import argv
 from waiting import MAX_WAIT_S
 
 from perftop.base.errors import Failed
-from perftop.process import prometheus
+from perftop.verbs import fleet_sources
 
 OK = b"HTTP/1.1 200 OK\r\n"
 ENDLESS = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -82,10 +82,10 @@ DRIPS = {
 def test_a_server_that_sends_slowly_has_one_deadline(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus, "MAX_S", 0.6)
+    monkeypatch.setattr(fleet_sources, "MAX_S", 0.6)
     began = time.monotonic()
     with server(DRIPS[what], 0.05) as url, pytest.raises(Failed, match="took longer"):
-        prometheus.Server(url).query("up")
+        fleet_sources.Server(url).query("up")
     assert time.monotonic() - began < 40  # without the deadline it takes 50 s
 
 
@@ -100,9 +100,9 @@ FLOODS = {
 
 @pytest.mark.parametrize("what", FLOODS)
 def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1 << 20)
     with server(FLOODS[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
-        (request := prometheus.Server(url)).query("up")
+        (request := fleet_sources.Server(url)).query("up")
     assert request.bytes < 2 << 20
 
 
@@ -110,14 +110,14 @@ def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) 
 def test_redirects_do_not_lead_to_files_or_loop(where: str) -> None:
     answer = b"HTTP/1.1 302 F\r\nContent-Length: 0\r\nLocation: " + where.encode() + b"\r\n\r\n"
     with server([answer]) as url, pytest.raises(Failed, match="server"):
-        prometheus.Server(url).query("up")
+        fleet_sources.Server(url).query("up")
 
 
 def test_compressed_responses_are_not_decompressed() -> None:
     bomb = gzip.compress(b" " * (8 << 20))
     answer = OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb
     with server([answer]) as url, pytest.raises(Failed, match="no JSON"):
-        prometheus.Server(url).query("up")
+        fleet_sources.Server(url).query("up")
 
 
 def test_a_signal_ends_a_fleet_with_a_slow_server() -> None:
@@ -130,7 +130,7 @@ def test_a_signal_ends_a_fleet_with_a_slow_server() -> None:
             assert request.wait(MAX_WAIT_S)
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
-            _, text = process.communicate(timeout=prometheus.MAX_S / 2)
+            _, text = process.communicate(timeout=fleet_sources.MAX_S / 2)
         finally:
             process.kill()
     assert (process.returncode, text) == (128 + signal.SIGTERM, b"")
