@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple, TextIO, get_args
 from unicodedata import category
 
 
@@ -224,6 +224,11 @@ def clock_ghz(hz: float) -> str:
     return f"{hz / 1e9:.2f}" if math.isfinite(hz) else MISSING
 
 
+Units = Literal["GHz", "MHz", "base"]
+UNITS: tuple[Units, ...] = get_args(Units)
+"""Units of clocks; `base`: multiples of the base clock."""
+
+
 class ClockUnit(NamedTuple):
     """Unit in which clocks are shown, as selected by the user."""
 
@@ -233,8 +238,8 @@ class ClockUnit(NamedTuple):
 
 
 def clock_unit(units: str, base_hz: float) -> ClockUnit:
-    """Returns the unit of this name: GHz, MHz or base. If the base clock is unknown (NaN),
-    multiples of it are NaN."""
+    """Returns the unit of this name. If the base clock is unknown (NaN), multiples of it are
+    NaN."""
     if units == "MHz":
         return ClockUnit("MHz", 1e-6, 0)
     if units == "base":

@@ -19,10 +19,9 @@ from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.files import make_directory, open_to_write, user_directory
-from perftop.base.text import did_you_mean
+from perftop.base.text import UNITS, Units, did_you_mean
 from perftop.process.signals import Exits
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import UNITS, Units
 
 THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
 _ENTRIES = ("theme", "units", "columns", "keys")

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.dom import DOMNode
 
-from perftop.base.text import clock_time, duration
+from perftop.base.text import UNITS, clock_time, duration
 from perftop.draw.columns import fit
 from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import Printout
@@ -26,7 +26,7 @@ from perftop.tui.frame.header import Status
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, NOTE_TEXTS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
-from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
+from perftop.tui.shared.choice import WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.sheet import heat_fields, order_name
 

@@ -28,7 +28,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from perftop.base.text import MISSING, ClockUnit, clock_unit, to_ascii
+from perftop.base.text import MISSING, UNITS, ClockUnit, clock_unit, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, FALLING, RISING, Run
 from perftop.draw.strips import safe_cells, width
@@ -39,10 +39,9 @@ from perftop.session.session import Session
 from perftop.session.values import CpuColumns, missing_text
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
-from perftop.tui.shared.choice import UNITS, Choice
+from perftop.tui.shared.choice import ORDERS, Choice
 from perftop.tui.shared.keys import KEYS, bindings, caption
 from perftop.tui.shared.paint import ink_of
-from perftop.tui.shared.places import ORDERS
 from perftop.tui.shared.sheet import heat_fields
 
 if TYPE_CHECKING:

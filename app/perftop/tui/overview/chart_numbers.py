@@ -20,13 +20,13 @@ from perftop.session.session import Session
 from perftop.session.values import suspect_rows
 from perftop.tui.panels.tables import ranking
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.choice import Places
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
     RowEpisodes,
     find_losing_cpu,
     lowered_number,
 )
-from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Sheet
 
 _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}

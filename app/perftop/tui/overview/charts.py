@@ -37,10 +37,9 @@ from perftop.tui.overview.chart_numbers import (
 from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choice, Places, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.paint import FADED
-from perftop.tui.shared.places import Places, package_name
 from perftop.tui.shared.sheet import Reader, clock_of
 from perftop.tui.shared.time_axis import Axis, Tick
 from perftop.tui.shared.verdict import is_past

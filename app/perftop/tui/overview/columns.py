@@ -20,8 +20,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared.choice import Place, Places, index_ranges
 from perftop.tui.shared.episode_style import RowEpisode
-from perftop.tui.shared.places import Place, Places, index_ranges
 from perftop.tui.shared.sheet import BUSIEST_CPU
 from perftop.tui.shared.time_axis import REDRAW_NS, TICK_SIGN, Axis, BinValues
 

@@ -44,9 +44,8 @@ from perftop.tui.panels.panels import (
     what_happened,
 )
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choice, Place
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import arranged_rows, busiest_rows, clock_of, core_values
 from perftop.tui.shared.verdict import is_past
 

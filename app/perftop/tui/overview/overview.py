@@ -27,9 +27,9 @@ from perftop.tui.overview.columns import (
 from perftop.tui.overview.rows import Grid, row_lines, selected_line
 from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PanelRow
 from perftop.tui.shared.canvas import Cursor
+from perftop.tui.shared.choice import PlaceLine, Places
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.sheet import Reader, arranged_rows, clock_of
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})

@@ -16,8 +16,8 @@ from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
 from perftop.session.interval import Tasks
 from perftop.tui.overview.columns import SLOT_COLUMNS, RowHistories
+from perftop.tui.shared.choice import Places
 from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes
-from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import BUSIEST_CPU, MAX_IDLE_UTIL, Sheet, VisibleRows
 
 WorstThread = Mapping[int, RowEpisode]

@@ -34,9 +34,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choice, Places
 from perftop.tui.shared.episode_style import CPU_KINDS, RowEpisode, RowEpisodes
-from perftop.tui.shared.places import Places
 from perftop.tui.shared.verdict import Verdict, verdict_at
 
 MAX_CPU_COLUMNS = 4

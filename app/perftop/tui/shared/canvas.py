@@ -30,10 +30,9 @@ from perftop.draw.strips import BLANK, Line, safe_cells, text, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.choice import Choice, Sorting
+from perftop.tui.shared.choice import ORDERS, Choice, Places, Sorting
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import Ink, ink_of, ready_strip, repaint
-from perftop.tui.shared.places import ORDERS, Places
 
 if TYPE_CHECKING:
     from perftop.draw.charts import Look

@@ -23,7 +23,7 @@ from perftop.output.evidence import evidence_text
 from perftop.output.sentences import MAX_SENTENCE, Part, cause_name, sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.places import Places
+from perftop.tui.shared.choice import Places
 
 _RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 _MAX_SENTENCES = 256

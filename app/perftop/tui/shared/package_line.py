@@ -22,8 +22,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.choice import Places, package_name
 from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
-from perftop.tui.shared.places import Places, package_name
 from perftop.tui.shared.sheet import package_values
 
 MIN_BAR = 16

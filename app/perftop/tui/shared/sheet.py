@@ -27,9 +27,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key, suspect_rows
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import ORDERS, Choice, Places
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
-from perftop.tui.shared.places import ORDERS, Places
 
 MAX_IDLE_UTIL = 0.05
 """Busy share below which a row is dim; the share is that of the row's busiest CPU."""

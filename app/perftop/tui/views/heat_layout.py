@@ -16,8 +16,8 @@ from perftop.draw.strips import join_cells
 from perftop.model.numbers import Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.shared.choice import Places
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
-from perftop.tui.shared.places import Places
 
 # --- The position of every core in the heat map, for a width and a height. Measured values have no
 # influence, so that nothing moves when values change.

@@ -31,11 +31,10 @@ from perftop.tui.panels.panels import PaneledView, selected_core
 from perftop.tui.panels.tables import Loser, losers, worst_cores
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine, Target
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choice, Place, Places
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.places import Place, Places
 from perftop.tui.shared.sheet import (
     Scale,
     busiest_rows,

@@ -31,7 +31,7 @@ from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.places import Place, PlaceLine, Places, index_ranges, package_name
+from perftop.tui.shared.choice import Place, PlaceLine, Places, index_ranges, package_name
 from perftop.tui.shared.sheet import (
     Scale,
     arranged_rows,

@@ -23,9 +23,8 @@ from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, UnitValues, title_runs, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
 from perftop.tui.overview.columns import RowHistories, history_axis
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choice, Places
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader
 
 

@@ -8,7 +8,7 @@ from playing import Run, running_app
 
 from perfprobe.wire import Cpu
 from perftop.tui.overview.overview import Arrangement, Fold, arrange
-from perftop.tui.shared.places import Places
+from perftop.tui.shared.choice import Places
 
 
 def machine(packages: int = 3, cores: int = 10) -> Machine:

@@ -17,9 +17,9 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
 from perftop.tui.overview.rows import Grid, _loser_and_taker, row_lines, selected_line
+from perftop.tui.shared.choice import Places
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader
 
 

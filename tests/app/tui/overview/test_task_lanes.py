@@ -11,7 +11,7 @@ from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import units
 from perftop.tui.overview.task_lanes import TaskLanes
-from perftop.tui.shared.places import Places
+from perftop.tui.shared.choice import Places
 from perftop.tui.shared.time_axis import Axis
 
 S = 1_000_000_000

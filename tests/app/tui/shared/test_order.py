@@ -15,10 +15,9 @@ from perftop.draw.strips import text
 from perftop.model.kinds import Episode
 from perftop.session.selection import parse
 from perftop.tui.overview import columns
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choice, Places
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, arranged_rows
 
 

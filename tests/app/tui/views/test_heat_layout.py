@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import cells, strips, theme
 from perftop.draw.cells import OFF, UNKNOWN
-from perftop.tui.shared.places import Places
+from perftop.tui.shared.choice import Places
 from perftop.tui.views import heat_layout
 from perftop.tui.views.heat_layout import Group, Ring
 

@@ -14,7 +14,7 @@ from time_view import View, many_cores, two_cores, viewing
 from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.places import Place
+from perftop.tui.shared.choice import Place
 from perftop.tui.views import timeline
 
 S = 1_000_000_000
