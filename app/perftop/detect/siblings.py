@@ -186,7 +186,7 @@ class Siblings:
         """Returns what is learned from some samples."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.together & (learned[1:, CYCLES_ROW] > 0)
-        changes = self._history.compare(work.alone, work.together, work.ipc)
+        changes = self._history.compare(work.alone, work.together, work.ipc, work.overlap)
         return _Outlook(learned, work.alone, run_s, together, changes)
 
     def _learn(self, outlook: _Outlook, time_ns: Ints) -> None:
@@ -293,6 +293,10 @@ class Siblings:
 MAX_MIXED_SAMPLES = 2
 """Maximum number of samples between two compared samples: in these, the sibling ran for a part of
 the time."""
+MAX_OVERLAP_STEP = 0.1
+"""Maximum difference between the shares of time in which the sibling ran in two samples, for a
+change of the IPC between them to be the program's own. A sibling that starts or stops within a
+sample changes the IPC in two steps, and only one of them is counted as its start or stop."""
 MAX_CHANCE = 0.001
 """Maximum probability that the program's own changes explain the ones with the sibling. A program
 beside a sibling that starts or stops every 10 s is tested 360 times an hour."""
@@ -304,7 +308,7 @@ MIN_REPEATS = 6
 stopped three times."""
 EDGES, FITS, SAMES, CHANGES = range(4)
 """Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose with it; the
-sibling neither started nor stopped; of these, the IPC fell or rose."""
+sibling ran as much as before; of these, the IPC fell or rose."""
 
 
 class SiblingChanges(NamedTuple):
@@ -314,6 +318,7 @@ class SiblingChanges(NamedTuple):
     """(1 + samples, 4, CPUs): `SiblingHistory.counts` before the first sample and after each."""
     ipc: Floats
     together: Bools
+    overlap: Floats
     last: Ints
     """Number of the last compared sample, from 1; 0 and less: before these samples."""
 
@@ -327,6 +332,7 @@ class SiblingHistory:
         self.counts: Ints = np.zeros((4, cpus), np.int64)
         self._ipc: Floats = np.full(cpus, np.nan)
         self._together: Bools = np.zeros(cpus, bool)
+        self._overlap: Floats = np.zeros(cpus)
         self._last: Ints = np.zeros(cpus, np.int64)
 
     def forget(self, cpus: list[int]) -> None:
@@ -334,14 +340,18 @@ class SiblingHistory:
         self.counts[:, cpus] = 0
         self._ipc[cpus] = np.nan
 
-    def compare(self, alone: Bools, together: Bools, ipc: Floats) -> SiblingChanges:
-        """Returns the comparisons of some samples, for `take`; arrays are (samples, CPUs)."""
+    def compare(
+        self, alone: Bools, together: Bools, ipc: Floats, overlap: Floats
+    ) -> SiblingChanges:
+        """Returns the comparisons of some samples, for `take_changes`; arrays are (samples, CPUs).
+        `overlap`: share of the running time in which the sibling ran."""
         compared = (alone | together) & (ipc > 0)
         number = np.arange(1, len(ipc) + 1)[:, None]
         after = SiblingChanges(
             np.zeros((len(ipc) + 1, *self.counts.shape), np.int64),
             latest_known(self._ipc, ipc, compared),
             latest_known(self._together, together, compared),
+            latest_known(self._overlap, overlap, compared),
             latest_known(self._last, np.broadcast_to(number, ipc.shape), compared),
         )
         before, started = after.ipc[:-1], together & ~after.together[:-1]
@@ -349,8 +359,9 @@ class SiblingHistory:
         with np.errstate(invalid="ignore"):
             fell, rose = ipc <= (1 - self._least) * before, before <= (1 - self._least) * ipc
             compared &= before > 0
+            steady = np.abs(overlap - after.overlap[:-1]) <= MAX_OVERLAP_STEP
         edge = compared & (together != after.together[:-1]) & (mixed <= MAX_MIXED_SAMPLES)
-        same = compared & (together == after.together[:-1]) & (mixed == 0)
+        same = compared & (together == after.together[:-1]) & (mixed == 0) & steady
         fits = np.where(started, fell, rose)
         found = np.stack([edge, edge & fits, same, same & (fell | rose)], axis=1)
         after.counts[0] = self.counts
@@ -362,6 +373,7 @@ class SiblingHistory:
         """Uses the first `count` of the samples that were compared."""
         self.counts = changes.counts[count].copy()
         self._ipc, self._together = changes.ipc[count].copy(), changes.together[count].copy()
+        self._overlap = changes.overlap[count].copy()
         self._last = changes.last[count] - count
 
     def ipc_follows(self) -> Bools:

@@ -112,6 +112,20 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     ]  # fmt: skip
 
 
+def test_a_sibling_that_starts_within_a_sample_is_blamed() -> None:
+    """It changes the IPC in two steps of more than a tenth."""
+    play = Play()
+    play.does(**ALONE)
+    play.run(41, tasks={"0": LMP})
+    play.does(c0=CpuLoad(1.0, ipc=1.7), c2=CpuLoad(0.6, ipc=0.4))
+    play.run(1)
+    play.does(**TOGETHER)
+    play.run(30, tasks={"0": LMP, "2": STREAM})
+    (result,) = play.running
+    assert (result.cause, result.cpus) == ("sibling", [0])
+    assert result.evidence["changes_with_sibling"] == OutOf(1, 1)
+
+
 def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
     """The sibling runs all the time; the program slows down halfway."""
     play = Play()
