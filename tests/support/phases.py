@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import made
 import numpy as np
@@ -15,6 +15,7 @@ from perftop.session.session import Session
 SECOND = round(1e9 / made.SAMPLE_NS)
 """Number of samples in a second."""
 REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
+SIBLING_LOAD = CpuLoad(1.0, ipc=0.5)
 PROGRAM, SIBLING = [4000, "program", 0.95], [4001, "sibling", 0.95]
 
 
@@ -38,8 +39,10 @@ def episodes(what: Phases, seconds: int) -> list[Episode]:
     rng = np.random.default_rng(what.seed)
     count = seconds * SECOND
     speed = _levels(rng, count, what.phase_s, 1 + what.depth * rng.uniform(-1, 1, count))
-    works = _levels(rng, count, what.spell_s, (np.arange(count) + rng.integers(2)) % 2) > 0
-    speed *= np.where(works, 1 - what.loss, 1.0) * (1 + what.noise * rng.standard_normal(count))
+    works = _levels(rng, count, what.spell_s, (np.arange(count) + rng.integers(2)) % 2)
+    changes = np.flatnonzero(np.diff(works))  # the sibling starts and stops within these samples
+    works[changes] = rng.uniform(size=len(changes))
+    speed *= (1 - what.loss * works) * (1 + what.noise * rng.standard_normal(count))
     machine = Machine(cores=1)
     session, cursor, result = Session(machine.hello), 0, list[Episode]()
     for first in range(0, count, 256):
@@ -47,7 +50,7 @@ def episodes(what: Phases, seconds: int) -> list[Episode]:
         for seq in range(first, min(count, first + 256)):
             machine.does = {
                 0: CpuLoad(1.0, ipc=1.5 * float(speed[seq])),
-                1: CpuLoad(1.0, ipc=0.5) if works[seq] else REST,
+                1: replace(SIBLING_LOAD, util=float(works[seq])) if works[seq] else REST,
             }
             tasks = {"0": PROGRAM} | ({"1": SIBLING} if works[seq] else {})
             records = {} if seq % SECOND else {"tasks": tasks}
