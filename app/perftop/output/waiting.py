@@ -128,8 +128,13 @@ def waiting_loss(
     `whole` as in `report`; `over`: use the past tense."""
     times, span_s = totals.times, totals.elapsed_s
     everywhere_tasks = _without_quotas(times, times.tasks)
+    threads = _without_quotas(times, times.threads)
+    by_cause, waited_s = totals.losses.by_cause, sum(one.wait_s for one in threads.values())
+    if any(kind == "interrupt" for kind, _ in by_cause) and waited_s > 0:
+        part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
+        threads = {key: _with_wait(one, part * one.wait_s) for key, one in threads.items()}
     tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != UNKNOWN_CPU}
-    waiters = _find_waiters(session, job, times, tasks)
+    waiters = _find_waiters(session, job, threads, tasks)
     if waiters is None:
         return None
     reason = _find_reason(session, waiters, tasks, everywhere_tasks, whole, span_s)
@@ -181,11 +186,11 @@ def waiting_loss(
 
 
 def _find_waiters(
-    session: Session, job: str | None, times: RunTimes, tasks: Tasks
+    session: Session, job: str | None, threads: Mapping[Any, TaskTimes], tasks: Tasks
 ) -> _Waiters | None:
     """Returns the watched job, or the group of tasks that waited most; None if none waited."""
-    members: Mapping[Any, TaskTimes] = _without_quotas(times, times.threads)
-    name, what, pids = job or "", "thread", {pid for pid, _ in times.threads}
+    members = threads
+    name, what, pids = job or "", "thread", {pid for pid, _ in threads}
     if job is None:
         kin = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
         waits: dict[tuple[str, ...], float] = {}
@@ -379,12 +384,16 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
     rest = dict(times)
     for throttled in run_times.throttled(times):
         for key in throttled.keys:
-            task = times[key]
-            kept = task.wanted_s - task.wait_s * throttled.share
-            by_cpu = {cpu: s * kept / task.wanted_s for cpu, s in task.by_cpu.items()}
-            wait_s = task.wait_s * (1 - throttled.share)
-            rest[key] = replace(task, wait_s=wait_s, by_cpu=by_cpu, longest_s=0.0)
+            rest[key] = _with_wait(times[key], times[key].wait_s * (1 - throttled.share))
+            rest[key].longest_s = 0.0
     return rest
+
+
+def _with_wait(task: TaskTimes, wait_s: float) -> TaskTimes:
+    """Returns the times of a task that waited for less time."""
+    part = (task.run_s + wait_s) / task.wanted_s if task.wanted_s > 0 else 0.0
+    by_cpu = {cpu: seconds * part for cpu, seconds in task.by_cpu.items()}
+    return replace(task, wait_s=wait_s, by_cpu=by_cpu)
 
 
 def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:

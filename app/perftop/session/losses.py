@@ -112,6 +112,19 @@ class LossSums(NamedTuple):
         by_cause = {**self.by_cause, QUOTA_CAUSE: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
+    def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
+        """Returns the sums with the part of the waiting attributed to interrupts that came while
+        other tasks ran, for the share of the time in which tasks of the CPU were ready. `taken_s`:
+        the whole time of interrupts, by CPU."""
+        by_cause = dict(self.by_cause)
+        ready = np.minimum(1.0, (self.wanted_s + self.waited_s) / max(elapsed_s, 1e-9))
+        for cause, whole_s in taken_s.items():
+            counted_s = by_cause.get(cause, np.zeros(len(whole_s)))
+            left_s = by_cause.get(WAIT_CAUSE, np.zeros(len(whole_s)))
+            part_s = np.minimum(np.maximum(whole_s * ready - counted_s, 0.0), left_s)
+            by_cause |= {cause: counted_s + part_s, WAIT_CAUSE: left_s - part_s}
+        return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
+
     def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
         """Returns the sums with the time for which tasks were stopped, which they wanted, too."""
         if not stopped_s.any():

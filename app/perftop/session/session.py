@@ -15,7 +15,7 @@ from itertools import islice
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools
+from perftop.base.arrays import Bools, Floats
 from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
@@ -437,17 +437,22 @@ class Session:
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         times = self.run_times
         sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
+        blocked_s, start_ns, now_ns = times.blocked_by_cpu(), self.run.start_ns, self.now_ns
+        interrupts_s: dict[Cause, Floats] = {}
+        stalled_s: dict[Cause, float] = {}
+        if blocked_s.any() or any(kind == "interrupt" for kind, _ in sums.by_cause):
+            for episode in self.episodes(start_ns, now_ns):
+                cause, taken_s = (episode.kind, episode.cause), np.zeros(len(self.position))
+                if episode.kind == "interrupt":
+                    seconds = episode.lost_share * episode.span_s(start_ns, now_ns)
+                    taken_s[self.position[episode.cpus[0]]] = seconds
+                    interrupts_s[cause] = interrupts_s.get(cause, 0.0) + taken_s
+                elif episode.kind == "memory-stall":
+                    stalled_s[cause] = stalled_s.get(cause, 0.0) + episode.lost_s(now_ns)
+        sums = sums.with_interrupts(interrupts_s, (now_ns - start_ns) / 1e9)
         sums = sums.with_stops(times.stopped_by_cpu())
         split_s = times.split_locks_by_cpu(self.hints.split_lockers())
         sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
-        blocked_s = times.blocked_by_cpu()
-        if not blocked_s.any():
-            return sums
-        stalled_s: dict[Cause, float] = {}
-        for episode in self.episodes(self.run.start_ns, self.now_ns):
-            if episode.kind == "memory-stall":
-                cause = episode.kind, episode.cause
-                stalled_s[cause] = stalled_s.get(cause, 0.0) + episode.lost_s(self.now_ns)
         return sums.with_blocked(stalled_s, blocked_s)
 
     # --- episodes

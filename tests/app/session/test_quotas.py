@@ -94,6 +94,29 @@ def test_the_remaining_wait_is_due_to_the_scheduler() -> None:
     assert sums.with_quotas(zeros) is sums
 
 
+SOFTIRQ = "interrupt", "softirq"
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "waited_s", "taken_s", "by_interrupts_s"),
+    [
+        (2.0, 7.0, 6.0, 4.4),  # ready 9 of 10 s: 5.4 of 6 s, of which 1 s hit the task as it ran
+        (2.0, 0.5, 6.0, 0.5),
+        (2.0, 7.0, 0.5, 0.0),
+    ],
+)
+def test_the_waiting_beside_interrupts_is_due_to_them(
+    ran_s: float, waited_s: float, taken_s: float, by_interrupts_s: float
+) -> None:
+    by_cause = {WAIT_CAUSE: np.array([waited_s]), SOFTIRQ: np.array([1.0])}
+    sums = LossSums(np.array([ran_s]), np.array([waited_s]), by_cause)
+    split = sums.with_interrupts({SOFTIRQ: np.array([taken_s])}, 10.0)
+    waits = split.by_cause.get(WAIT_CAUSE, np.zeros(1))
+    assert waits == pytest.approx([waited_s - by_interrupts_s])
+    assert split.by_cause[SOFTIRQ] == pytest.approx([1.0 + by_interrupts_s])
+    assert split.lost_ratio == pytest.approx(sums.lost_ratio)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
