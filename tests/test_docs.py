@@ -19,7 +19,7 @@ from shown import TEXTS, shown_texts
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
-from perftop.cli import GENERAL, split, with_verb
+from perftop.cli import GENERAL, add_default_verb, split
 from perftop.docs import page
 from perftop.model.numbers import METRICS
 
@@ -69,7 +69,7 @@ def test_every_command_is_understood(name: str) -> None:
     for line in examples.lines(examples.documents()[name]):
         program, *typed = shlex.split(re.split(r" [|>] (?!.*')", line)[0])
         given, command = split(typed)
-        words = with_verb(given, command, screen=True)
+        words = add_default_verb(given, command, screen=True)
         if program != "perftop" or words[0] in GENERAL or words == ["VERB", "--help"]:
             continue
         cli._parse_arguments(words, command)

@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     if sys.stdout is None:
         print_error("stdout is closed: nothing can be written")
         return 1
-    arguments = with_verb(given, command, screen=options.is_at_terminal())
+    arguments = add_default_verb(given, command, screen=options.is_at_terminal())
     try:
         args = _parse_arguments(translate_habits(arguments), command)
         if command is None and arguments[0] == "stat" and arguments != given:
@@ -147,7 +147,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:
+def add_default_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:
     """Returns the arguments with a default verb if none is given: the screen on a terminal, or text
     for a pipe or a file."""
     first = arguments[0].partition("=")[0] if arguments else "-"

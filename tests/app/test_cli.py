@@ -146,7 +146,7 @@ def test_json_can_be_piped_while_the_command_writes_to_stdout() -> None:
 def test_arguments_select_the_verb(
     given: list[str], command: list[str] | None, screen: bool, meant: list[str]
 ) -> None:
-    assert cli.with_verb(given, command, screen=screen) == meant
+    assert cli.add_default_verb(given, command, screen=screen) == meant
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def cannot_write(name: object, error: OSError) -> Failed:
     return cannot(f"write {name}", error)
 
 
-def failure_of(error: OSError, output: str = "stdout") -> Failed:
+def output_failure(error: OSError, output: str = "stdout") -> Failed:
     """Returns the failure for an unexpected error. It names the file that the error is about; for a
     failed write, which has no file name, it names the output."""
     if error.filename is None and error.errno in {errno.EPERM, errno.ENOSYS}:
@@ -53,7 +53,7 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
     if isinstance(error, Failed):
         return error
     if isinstance(error, OSError):
-        return failure_of(error, output)
+        return output_failure(error, output)
     if isinstance(error, MemoryError):
         return Failed("not enough memory; if it is limited: ulimit -v unlimited")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):

@@ -140,7 +140,7 @@ class NeighbourLosses:
             enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
             if not (enough and np.asarray(share.totals.sums)[0] >= self._min_spreads):
                 continue
-            loss = self._loss_of(at)
+            loss = self._neighbour_loss(at)
             if at not in loss.members:
                 loss.members.append(at)
             loss.episode.cpus = sorted({*loss.episode.cpus, *names[at]})
@@ -161,7 +161,7 @@ class NeighbourLosses:
         )
         return lost, weight
 
-    def _loss_of(self, at: int) -> NeighbourLoss:
+    def _neighbour_loss(self, at: int) -> NeighbourLoss:
         """Returns the episode that started together with this position's loss, or that already
         included the position; otherwise a new episode."""
         share = self.shares[at]

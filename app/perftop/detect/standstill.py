@@ -281,7 +281,7 @@ class Halts:
         with np.errstate(divide="ignore", invalid="ignore"):
             beyond = np.maximum((lost_s - idle_s - read_s - steal_s) / span_s, 0.0)
         times, cores = (since_ns, data.time_ns), data.cores
-        group = np.append(cores.group, -1)[cores.of_cpu]
+        group = np.append(cores.group, -1)[cores.core_by_cpu]
         ended = self._halts.step(beyond, span_s, group, self._names, *times, more)
         for halt in self._halts.running:
             _describe(halt)

@@ -149,7 +149,7 @@ class _CorePast(NamedTuple):
 
 def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
     """Returns a mask of the cores whose counts were scaled up in the span."""
-    scaled = np.broadcast_to(counters.is_estimated(delta, "cycles"), len(cores.of_cpu))
+    scaled = np.broadcast_to(counters.is_estimated(delta, "cycles"), len(cores.core_by_cpu))
     return np.asarray(cores.max_of_threads(scaled.astype(float)) > 0)
 
 

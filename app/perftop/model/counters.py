@@ -352,14 +352,14 @@ class Cores:
         row_of = {tuple(core): row for row, core in enumerate(hello.cores)}
         self.block_row: Ints = np.array([row_of.get(tuple(core), -1) for core in lists], int)
         """Row of the core in blocks of core scope; -1 if hello does not list this core."""
-        self.of_cpu: Ints = np.full(len(hello.topology), -1)
+        self.core_by_cpu: Ints = np.full(len(hello.topology), -1)
         """Position of the core, by position of the CPU; -1 if the CPU is in no core."""
         self.alone: Bools = np.ones(len(hello.topology), bool)
         """Whether the CPU is the only thread of its core, by position of the CPU."""
         for i, row in enumerate(rows):
-            self.of_cpu[row], self.alone[row] = i, len(row) == 1
+            self.core_by_cpu[row], self.alone[row] = i, len(row) == 1
         self._equal_threads = bool((self.rows >= 0).all())
-        self._has_all_cpus = bool((self.of_cpu >= 0).all())
+        self._has_all_cpus = bool((self.core_by_cpu >= 0).all())
         """Whether every CPU belongs to a core."""
 
     def threads(self, values: Floats, fill: float) -> Floats:
@@ -370,7 +370,7 @@ class Cores:
     def by_cpu(self, values: Floats) -> Floats:
         """Returns values by core as values by CPU; NaN for a CPU in no core."""
         padded = values if self._has_all_cpus else with_extra_column(values, np.nan)
-        return np.asarray(padded.take(self.of_cpu, axis=-1))
+        return np.asarray(padded.take(self.core_by_cpu, axis=-1))
 
     def total(self, values: Floats) -> Floats:
         """Returns the sum over the threads of each core; unknown values count as 0."""

@@ -232,7 +232,7 @@ class MachineTotals:
                 numbers[name] = min(1.0, max(0.0, value)) if is_share else value
         return numbers
 
-    def by_package(self, rates: Rates) -> dict[str, Floats]:
+    def package_values(self, rates: Rates) -> dict[str, Floats]:
         """Returns the numbers of PACKAGE_NAMES, by package in the order of hello."""
         own_names = [name for name in PACKAGE_NAMES if name != OF_BEST_NAME]
         numbers = {
@@ -245,7 +245,7 @@ class MachineTotals:
             numbers[OF_BEST_NAME] = self._best_traffic.share(read_bytes + written_bytes)
         return numbers
 
-    def by_core(self, rates: Rates, rows: Ints) -> Floats:
+    def core_power_w(self, rates: Rates, rows: Ints) -> Floats:
         """Returns the power of each core in W; NaN where unknown. `rows`: row of each core in
         blocks of core scope; -1 for a core without a row."""
         watts = rates.get(CORE_ENERGY)
@@ -253,7 +253,7 @@ class MachineTotals:
             return np.full(len(rows), np.nan)
         return np.asarray(np.append(watts, np.nan)[rows])
 
-    def by_l3(self, rates: Rates, util: Floats) -> dict[str, Floats]:
+    def l3_values(self, rates: Rates, util: Floats) -> dict[str, Floats]:
         """Returns the traffic and the occupancy of each L3, by position of the CPU in whose row it
         is counted. Zero traffic while a CPU is busy counts as unknown, because some monitors are
         known to be dead."""

@@ -362,7 +362,7 @@ class SampleReader:
         for sample in doubted.tolist():
             suspect = delta.doubts[sample][:, indexes].any(axis=1)
             hit = self.cores.threads(suspect.astype(float), 0.0).any(axis=1)
-            with_siblings = suspect | np.append(hit, False)[self.cores.of_cpu]
+            with_siblings = suspect | np.append(hit, False)[self.cores.core_by_cpu]
             self.counters.drop_cpus(whole[sample], np.flatnonzero(with_siblings))
         return whole
 

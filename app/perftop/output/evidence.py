@@ -14,7 +14,7 @@ def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
     unchanged."""
     line = {}
     for key, value in evidence.items():
-        name, shown = _WORDED.get(key, (key, None))
+        name, shown = _WORDINGS.get(key, (key, None))
         line[name] = value if shown is None else shown(value)
     return line
 
@@ -107,7 +107,7 @@ def _groups_text(took: Iterable[GroupTraffic]) -> str:
 
 _PCU = _share("the power control unit's cycles", "in ")
 _COUNTED_BY_KERNEL = _constant("counted by the kernel")
-_WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
+_WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "cap": ("capped by", lambda cap: f"{cap.name}, {cap.hz / 1e9:.2f} GHz"),
     "simd": ("SIMD", lambda simd: f"level {simd.number} in {whole_percent(simd.share)} of cycles"),
     "limit_reasons": ("limit reason", _reasons_text),

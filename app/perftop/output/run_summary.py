@@ -250,12 +250,17 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
         if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in OWN_PROGRAMS:
             run_s_by_cpu.setdefault((pid, comm), {})[cpu] = times.run_s
     run_s = {who: sum(by_cpu.values()) for who, by_cpu in run_s_by_cpu.items()}
-    most: Line | None = None
+    busiest_task: Line | None = None
     if run_s:
         busiest = pid, comm = max(run_s, key=lambda who: run_s[who])
         cpus = sorted(run_s_by_cpu[busiest])
-        most = {"pid": pid, "comm": comm, "ran_s": json_number(run_s[busiest]), "cpus": cpus}
-    return {"cpus": json_number(sum(run_s.values()) / seen_s), "most": most}
+        busiest_task = {
+            "pid": pid,
+            "comm": comm,
+            "ran_s": json_number(run_s[busiest]),
+            "cpus": cpus,
+        }
+    return {"cpus": json_number(sum(run_s.values()) / seen_s), "most": busiest_task}
 
 
 def _job_line(

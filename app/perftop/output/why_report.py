@@ -270,7 +270,7 @@ def _finding(
     )
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
     finding = Finding(
-        cause, sums.share(cause), float(lost_s.sum()), words, _blamed(cause, worst), cpus,
+        cause, sums.share(cause), float(lost_s.sum()), words, _blamed_name(cause, worst), cpus,
         _active_s(alike, now_ns, span_ns), running,
         confidence(*cause) if worst is None else worst.confidence, evidence_pieces(cause[1], shown),
         remedy(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
@@ -363,7 +363,7 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     )  # fmt: skip
 
 
-def _blamed(cause: Cause, worst: Episode | None) -> str:
+def _blamed_name(cause: Cause, worst: Episode | None) -> str:
     kind, name = cause
     if worst is not None and (who := culprits(worst)):
         return who[0].comm
@@ -590,5 +590,5 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
     if not rows:
         return ""
     clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
-    active = len({int(cores.of_cpu[row]) for row in rows})
+    active = len({int(cores.core_by_cpu[row]) for row in rows})
     return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"

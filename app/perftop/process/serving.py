@@ -202,7 +202,7 @@ class Readers:
         if len(self) >= MAX_READERS:
             return False
         peer.shutdown(socket.SHUT_RD)  # ignore anything that it sends
-        outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encoded)
+        outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encode_once)
         self._outboxes[peer] = outbox
         if self._hello is not None:
             outbox.put(self._current_hello(self._hello))
@@ -250,7 +250,7 @@ class Readers:
         for peer in list(self._outboxes):
             self._forget(peer)
 
-    def _encoded(self, message: wire.Message) -> bytes:
+    def _encode_once(self, message: wire.Message) -> bytes:
         if self._last is None or self._last[0] is not message:
             self._last = message, wire.encode(message)
         return self._last[1]

@@ -16,7 +16,7 @@ from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process.launch import SOCKET_SCHEME, START_FILE_FIX, BrokenLink, Feed, start_probe
 from perftop.process.link import Link, StreamJoiner, waits_s
-from perftop.process.signals import in_thread
+from perftop.process.signals import run_in_thread
 
 READ_BYTES = 1 << 18
 MAX_PAUSED_BYTES = 1 << 15
@@ -113,7 +113,7 @@ class ProbeStream:
             if self._rest_s and len(data) < MAX_PAUSED_BYTES:
                 await self._rest()
         if not decoder.ended:
-            failed = await in_thread(partial(self._probe.end_failure, decoder.cut))
+            failed = await run_in_thread(partial(self._probe.end_failure, decoder.cut))
             self._probe.failure_raised = True  # not reached if cancelled
             raise failed
 
@@ -172,7 +172,7 @@ class ProbeStream:
         """Ends the probe. Raises Failed if registers were not restored, or with the earlier failure
         `first`."""
         self.disconnect()
-        last = await in_thread(self._probe.end)
+        last = await run_in_thread(self._probe.end)
         if last is not None:
             self._probe.failure_raised = True
         if first is not None and last is not None:
@@ -291,7 +291,7 @@ class LinkedStream:
     async def _reconnect(self) -> None:
         """Waits and starts a new connection, until one succeeds."""
         while True:
-            await in_thread(self._probe.end)
+            await run_in_thread(self._probe.end)
             await asyncio.sleep(self.link.wait_s())
             try:
                 self._probe.start()

@@ -76,7 +76,7 @@ class Playback:
         self._begin_ns = first[-1].time_ns if first else recording.hello.raw_ns
         self._messages = chain(first, messages)
         starts_inside = first and time_ns > recording.first_ns
-        hello = _hello_as_of(recording.hello, first[-1]) if starts_inside else recording.hello
+        hello = _hello_at(recording.hello, first[-1]) if starts_inside else recording.hello
         self.session = Session(hello, History(hello, room), summarises=False)
         self.session.log.recording = found
         self._next_message = next(self._messages, None)
@@ -122,7 +122,7 @@ class Playback:
                 return
 
 
-def _hello_as_of(hello: wire.Hello, message: TimedMessage) -> wire.Hello:
+def _hello_at(hello: wire.Hello, message: TimedMessage) -> wire.Hello:
     """Returns the hello as it would have been at this frame, since earlier notes may have changed
     which CPUs are online."""
     blocks = message.blocks if isinstance(message, wire.Frame) else {}

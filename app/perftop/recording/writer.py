@@ -240,7 +240,7 @@ class ScreenRecorder:
         else:
             thread.put(None)
 
-    def news(self, now_s: float) -> tuple[str | None, str]:
+    def status(self, now_s: float) -> tuple[str | None, str]:
         """Returns the size of the recording as text (None: there is no recording), and a notice,
         for the status line."""
         thread = self._thread

@@ -64,12 +64,12 @@ class EpisodeLog:
     def ended(self) -> list[Episode]:
         """Ended episodes, newest last: the last MAX_ENDED of a live stream, or all of a
         recording."""
-        return self._ended if self.recording is None else self.recording.with_ended(self._ended)
+        return self._ended if self.recording is None else self.recording.all_ended(self._ended)
 
     @property
     def marks(self) -> list[Episode]:
         """Marks: named moments, which have no CPUs and no duration."""
-        return self._marks if self.recording is None else self.recording.with_marks(self._marks)
+        return self._marks if self.recording is None else self.recording.all_marks(self._marks)
 
     def between(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Episodes that started by `until_ns` and did not end before `since_ns`; running episodes
@@ -155,7 +155,7 @@ class RecordingEpisodes:
         starts, ends = self._spans
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
-    def with_ended(self, detected: list[Episode]) -> list[Episode]:
+    def all_ended(self, detected: list[Episode]) -> list[Episode]:
         """Returns all ended episodes: those found by the pass, and those in `detected`, which a
         session has detected, that the pass has not found yet."""
         if self.is_complete:
@@ -166,7 +166,7 @@ class RecordingEpisodes:
             self._merged = state, sorted(episodes, key=lambda e: e.end_ns or 0)
         return self._merged[1]
 
-    def with_marks(self, detected: list[Episode]) -> list[Episode]:
+    def all_marks(self, detected: list[Episode]) -> list[Episode]:
         """Returns all marks, oldest first."""
         if self.is_complete:
             return self.marks

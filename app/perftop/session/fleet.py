@@ -43,7 +43,7 @@ class SharedEpisode:
     end: float | None
     depth: float | None
     """The greatest depth of the episodes."""
-    least: float | None
+    min_depth: float | None
     """The smallest depth of the episodes."""
     lost: float
     """Sum of the lost shares of the machines whose main cause this is."""
@@ -70,7 +70,7 @@ class Fleet:
         return [machine for machine in self.machines.values() if machine.answers]
 
     @property
-    def silent(self) -> list[Machine]:
+    def silent_machines(self) -> list[Machine]:
         return [machine for machine in self.machines.values() if not machine.answers]
 
     def totals(self) -> Numbers:

@@ -230,7 +230,7 @@ class History:
         all_rows = row_list == self._rows
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            top_and_bottom = chunk.trail.of_metrics(places, samples)
+            top_and_bottom = chunk.trail.metric_terms(places, samples)
             return (top_and_bottom if all_rows else top_and_bottom[..., row_list]).transpose(
                 2, 0, 1, 3
             )
@@ -276,7 +276,7 @@ class History:
         """(bins, cores, 5): the four columns of `states`, followed by the turbo ceiling in Hz."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            core_sums = chunk.trail.of_cores(cores, samples)
+            core_sums = chunk.trail.core_terms(cores, samples)
             hz = core_sums[:, :, CEILING_ROW:]
             moments = chunk.moments()[samples.start : samples.stop + 1]
             weight = np.where(hz > 0, np.diff(moments)[:, None, None], 0).astype(np.float32)
@@ -294,7 +294,7 @@ class History:
         """(bins, rows) each: by how much counters advanced, and in how many ticks."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            return chunk.trail.of_counters(rows, samples)
+            return chunk.trail.counter_terms(rows, samples)
 
         sums = self._sums(edges_ns, (2, count), part)
         return sums[:, 0], sums[:, 1]

@@ -91,18 +91,18 @@ class Trail:
         """Raw ns of the end of each sample."""
         return self._ends[: self.count]
 
-    def of_metrics(self, metrics: Sequence[int], samples: slice) -> Singles:
+    def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
         """Numerators and denominators, (2, metrics, samples, CPUs), of the metrics at these
         positions in the trail."""
         self.settle()
         return self._parts[:, metrics, samples]
 
-    def of_counters(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
+    def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
         """(samples, 2, rows): by how much rows of counters advanced, and in how many ticks."""
         self.settle()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
-    def of_cores(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
+    def core_terms(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
         """(samples, cores, CEILING_ROW + 1): the values of cores given as lists of CPUs."""
         self.settle()
         return self._cores[samples, self.cores.positions_of(cores)]

@@ -109,7 +109,7 @@ def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
     cores has changed since."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
-        return np.full(len(cores.of_cpu), nan)
+        return np.full(len(cores.core_by_cpu), nan)
     return cores.by_cpu(by_core)
 
 
@@ -138,7 +138,7 @@ def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
     indexes = [i for i, name in enumerate(interval.keys) if name in needed_keys]
     mask = np.asarray(interval.doubts[:, indexes].any(axis=1), bool)
     if key in STATES and mask.any():
-        of_cpu = session.reader.cores.of_cpu
+        of_cpu = session.reader.cores.core_by_cpu
         return np.asarray(np.isin(of_cpu, of_cpu[mask]) & (of_cpu >= 0))
     return mask
 
@@ -149,7 +149,7 @@ class CpuColumns:
     def __init__(self, session: Session) -> None:
         self._session = session
         cores = session.reader.cores
-        positions = zip(session.topology, cores.of_cpu.tolist(), strict=True)
+        positions = zip(session.topology, cores.core_by_cpu.tolist(), strict=True)
         self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
         """For each CPU the first CPU of its core; the CPU itself if its core is unknown."""
         self.by_key = columns_by_key(session)
@@ -182,7 +182,7 @@ class CpuColumns:
             return cpu_values(self._session, interval, key)
         return displayed_values(column, self._session, interval)
 
-    def arranged(
+    def sorted_rows(
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """Returns the rows sorted by a column: the highest value first, names from a to z, unknown
@@ -335,7 +335,7 @@ class Reasons:
         self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
         """Results of `for_good`, which a table needs for each empty cell."""
 
-    def lasting(self, key: str, cpu: int | None = None) -> wire.Missing | None:
+    def lasting_reason(self, key: str, cpu: int | None = None) -> wire.Missing | None:
         """Returns the reason that holds for the whole stream, of this CPU; None: of all CPUs."""
         if (key, cpu) not in self._reason_cache:
             reasons = (
@@ -344,21 +344,21 @@ class Reasons:
             self._reason_cache[key, cpu] = next(reasons, None)
         return self._reason_cache[key, cpu]
 
-    def of_machine(self, key: str) -> str:
-        return _reason_text(self.lasting(key)) or UNREAD_REASON
+    def machine_reason(self, key: str) -> str:
+        return _reason_text(self.lasting_reason(key)) or UNREAD_REASON
 
-    def of_l3(self, name: str) -> str:
+    def l3_reason(self, name: str) -> str:
         """Returns why a number of L3s is missing, given its name in a line of JSON."""
         counter = machine_totals.L3_COUNTERS[name]
         if counter in self._session.counters.columns:
             return UNREAD_REASON
         reasons = (
-            _reason_text(self.lasting(key))
+            _reason_text(self.lasting_reason(key))
             for key in (counter, *machine_totals.L3_COUNTERS.values())
         )
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
-    def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
+    def cpu_reason(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
         """Returns why a metric or another number of a CPU is missing; `count`: the counter
         itself."""
         if not interval.online[row]:
@@ -369,16 +369,16 @@ class Reasons:
             if self._session.evaluator.has_metric(key, row):
                 return why_absent(self._session, interval, row, key)
             needed_keys = (need for variant in metric.variants for need in variant.needs)
-            texts = (_reason_text(self.lasting(name, cpu)) for name in (key, *needed_keys))
+            texts = (_reason_text(self.lasting_reason(name, cpu)) for name in (key, *needed_keys))
             return next((text for text in texts if text), "not counted on this CPU")
-        for_good = _reason_text(self.lasting(key, cpu))
+        for_good = _reason_text(self.lasting_reason(key, cpu))
         return for_good or why_absent(self._session, interval, row, key)
 
-    def of_states(self, interval: Interval, row: int) -> str:
+    def states_reason(self, interval: Interval, row: int) -> str:
         """Returns why the SMT states of the CPU's core are missing."""
         if not interval.online[row]:
             return CPU_OFF_REASON
-        core = int(self._session.reader.cores.of_cpu[row])
+        core = int(self._session.reader.cores.core_by_cpu[row])
         method = interval.split.method[core] if core >= 0 else None
         if method is None:
             return "its core is not known"
@@ -390,7 +390,7 @@ class Reasons:
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
         """Returns why a value is missing, in a few words; `bounds`: only bounds of the core's
         states are known."""
-        if (missing := self.lasting(key, self._session.topology[row].cpu)) is not None:
+        if (missing := self.lasting_reason(key, self._session.topology[row].cpu)) is not None:
             return missing.why
         metric = self._session.evaluator.metrics.get(key)
         if metric is None:

@@ -317,7 +317,7 @@ class LiveSource(StreamSource):
         silent_s = now_s - self._last_s
         limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
         is_hanging = status.failed is None and silent_s > limit_s
-        recording, news_text = self._recorder.news(now_s) if self._recorder else (None, "")
+        recording, news_text = self._recorder.status(now_s) if self._recorder else (None, "")
         link = self._link()
         return replace(
             status, silent_s=silent_s if is_hanging else None, recording=recording,

@@ -24,7 +24,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe_text, time_of_day
 from perftop.process import launch
 from perftop.process.link import ByteRate
-from perftop.process.signals import in_thread
+from perftop.process.signals import run_in_thread
 from perftop.process.streams import Member, listen, open_connection
 from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import (
@@ -160,7 +160,7 @@ class PrometheusSource:
             self._wake.clear()
             began_s, bytes_before = self._clock(), self._server.bytes
             try:
-                await in_thread(partial(self._ask, self._back_s), delays_exit=False)
+                await run_in_thread(partial(self._ask, self._back_s), delays_exit=False)
                 self.problem = ""
             except Failed as failed:
                 if not self.fleet.machines and not self._back_s:

@@ -23,7 +23,7 @@ from perftop.base.errors import (
     Failed,
     discard_writes,
     expected_failure,
-    failure_of,
+    output_failure,
     print_error,
 )
 from perftop.base.text import player_time, running_time
@@ -88,7 +88,7 @@ class MeasuredWork(Follower):
     @property
     def status(self) -> int:
         """Exit status of the command; 0 without a command."""
-        return _status_of(self)
+        return _command_status(self)
 
     @property
     def is_measured(self) -> bool:
@@ -123,8 +123,8 @@ async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
     """
     (failed,), caught_signals = await _run_side_by_side([(work, argv)], max_s)
     if failed is not None:
-        raise Failed(str(failed), _status_of(work) or failed.status)
-    return _status_of(work) or caught_signals
+        raise Failed(str(failed), _command_status(work) or failed.status)
+    return _command_status(work) or caught_signals
 
 
 async def run_works(
@@ -133,7 +133,7 @@ async def run_works(
     """Runs several pieces of work concurrently, each on its own stream; a failure does not stop the
     others. Returns a status as `run_work` does, and for each piece its failure or None."""
     failed, caught_signals = await _run_side_by_side(works, max_s)
-    return _status_of(works[0][0]) or caught_signals, failed
+    return _command_status(works[0][0]) or caught_signals, failed
 
 
 async def _run_side_by_side(
@@ -202,7 +202,7 @@ async def _run_one(
             bracket.leave_start()
 
 
-def _status_of(work: Work) -> int:
+def _command_status(work: Work) -> int:
     run = None if work.bracket is None else work.bracket.run
     return 0 if run is None else run.status
 
@@ -296,7 +296,7 @@ def destination(
         discard_writes(output.fileno())
     except OSError as error:
         name = path or ("stdout" if args.command is None else "stderr")
-        failed = failure_of(error, str(name))
+        failed = output_failure(error, str(name))
         raise Failed(str(failed), status() or failed.status) from None
 
 

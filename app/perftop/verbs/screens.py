@@ -318,7 +318,7 @@ async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
 
     deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
     while not feeding.done():
-        connecting = [m for m in source.fleet.silent if m.why == "connecting"]
+        connecting = [m for m in source.fleet.silent_machines if m.why == "connecting"]
         is_late = asyncio.get_running_loop().time() >= deadline_s
         if source.fleet.machines and (is_late or not connecting):
             return

@@ -49,14 +49,14 @@ def run(args: argparse.Namespace) -> int:
     _, sample_ns = options.interval_and_sample(args)
     argv = options.stream_command(args, sample_ns, sample_ns)
     group = None if args.group is None else serving.group_id(args.group)
-    with listening_socket_of(args.socket, group) as listener:
+    with open_listening_socket(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
             print_error(f"to read it: perftop attach unix:{listener.getsockname()}")
         run_loop(serve, listener, argv, group)
     return 0
 
 
-def listening_socket_of(
+def open_listening_socket(
     path: Path | None, group: int | None
 ) -> contextlib.AbstractContextManager[socket.socket]:
     """Returns the listening socket: the one passed by systemd, else one at `path`. Raises

@@ -81,7 +81,7 @@ def test_dies_of_a_package_are_added_and_memory_power_is_separate() -> None:
         frames.append(Frame(seq, seq * 100_000_000, {block.name: rows}))
     delta = counters.steps(frames)[1]
     totals = MachineTotals(counters, BestTraffic(counters))
-    result = totals.by_package(totals.rates(delta))
+    result = totals.package_values(totals.rates(delta))
     assert result["power_dram_w"].tolist() == pytest.approx([12.0])
 
 

@@ -95,7 +95,7 @@ def test_traffic_of_all_controllers_is_added() -> None:
     counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
     delta = counters.steps(frames)[1:]
     totals = MachineTotals(counters, BestTraffic(counters))
-    result = totals.by_package(totals.rates(delta[0]))
+    result = totals.package_values(totals.rates(delta[0]))
     read, write = (float(result[name][0]) for name in MEMORY_COUNTERS)
     assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
     assert write == pytest.approx(10_000 * 64 * 10)
@@ -135,11 +135,11 @@ def test_an_l3_without_counts_and_a_busy_cpu_is_unknown() -> None:
     delta = counters.steps(frames)[1]
     totals = MachineTotals(counters, BestTraffic(counters))
     util = np.array([0.1, 0.1, 1.0, 1.0])
-    idle = totals.by_l3(totals.rates(delta), util)["memory_bytes_per_s"]
+    idle = totals.l3_values(totals.rates(delta), util)["memory_bytes_per_s"]
     assert idle[[0, 2]].tolist() == pytest.approx([0.0, 20e6])
     assert np.isnan(idle[[1, 3]]).all()
     util[1] = 0.9
-    works = totals.by_l3(totals.rates(delta), util)["memory_bytes_per_s"]
+    works = totals.l3_values(totals.rates(delta), util)["memory_bytes_per_s"]
     assert isnan(works[0])
     assert works[2] == pytest.approx(20e6)
 

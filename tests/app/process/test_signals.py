@@ -207,10 +207,10 @@ async def test_work_runs_in_the_main_thread_if_threads_are_unavailable(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert await signals.in_thread(threading.current_thread) is threading.main_thread()
+    assert await signals.run_in_thread(threading.current_thread) is threading.main_thread()
 
 
 async def test_an_exception_of_a_thread_is_raised_in_the_caller() -> None:
-    assert await signals.in_thread(threading.current_thread) is not threading.main_thread()
+    assert await signals.run_in_thread(threading.current_thread) is not threading.main_thread()
     with pytest.raises(ZeroDivisionError):
-        await signals.in_thread(lambda: 1 // 0)
+        await signals.run_in_thread(lambda: 1 // 0)

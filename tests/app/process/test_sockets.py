@@ -102,9 +102,9 @@ made.bind({address!r})
 os.dup2(made.fileno(), 3)
 os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"] = str(os.getpid() + {other}), "{count}"
 from perftop.base.errors import Failed
-from perftop.verbs.serve import listening_socket_of
+from perftop.verbs.serve import open_listening_socket
 try:
-    with listening_socket_of(None, None) as found:
+    with open_listening_socket(None, None) as found:
         print(found.fileno(), found.get_inheritable(), "LISTEN_FDS" in os.environ)
 except Failed as failed:
     print(failed)

@@ -51,8 +51,8 @@ class Played:
 
     def ended(self) -> str:
         """The message at the end."""
-        wait_for(lambda: self.recorder.news(0.0)[0] is None, "the thread has ended")
-        return self.recorder.news(0.0)[1]
+        wait_for(lambda: self.recorder.status(0.0)[0] is None, "the thread has ended")
+        return self.recorder.status(0.0)[1]
 
 
 def only(directory: Path) -> Path:
@@ -69,7 +69,7 @@ def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
     played = Played()
     played.frames(0, 120)
     played.recorder.turn(0.0)
-    assert played.recorder.news(0.0)[1] == f"recording to {only_soon(here)}"
+    assert played.recorder.status(0.0)[1] == f"recording to {only_soon(here)}"
     played.frames(120, 130)
     played.recorder.turn(0.0)
     message = played.ended()
@@ -143,13 +143,15 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
     played = Played()
     played.frames(0, 20)
     played.recorder.turn(0.0)
-    wait_for(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
+    wait_for(
+        lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
+    )
     played.frames(20, 25)
     safe = (
         f"0.6 s, 7 frames, {writer.size_text(only(here).stat().st_size)} are safe in {only(here)}"
     )
-    assert played.recorder.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
-    assert played.recorder.news(11.0) == ("", "")
+    assert played.recorder.status(5.0) == ("", f"cannot go on recording: broken; {safe}")
+    assert played.recorder.status(11.0) == ("", "")
     assert plain(read_messages(only(here), ended=False)) == plain(played.told[:7])
     monkeypatch.undo()
 
@@ -170,9 +172,12 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     played.frames(0, 5)
     played.recorder.turn(0.0)
     played.frames(5, 15)
-    assert played.recorder.news(0.0)[0] == "0 kB"
+    assert played.recorder.status(0.0)[0] == "0 kB"
     played.frames(15, 17)
-    assert played.recorder.news(0.0) == ("", "recording has stopped: the disk accepts no more data")
+    assert played.recorder.status(0.0) == (
+        "",
+        "recording has stopped: the disk accepts no more data",
+    )
     assert "the disk does not answer" in played.recorder.end()
     answers.set()
 
@@ -182,8 +187,10 @@ def test_a_missing_directory_is_reported(here: Path) -> None:
     played.frames(0, 5)
     here.rmdir()
     played.recorder.turn(0.0)
-    wait_for(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
-    assert played.recorder.news(0.0)[1].startswith("cannot record to h-2023")
+    wait_for(
+        lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
+    )
+    assert played.recorder.status(0.0)[1].startswith("cannot record to h-2023")
     here.mkdir()  # pytest removes it
 
 

@@ -54,7 +54,7 @@ def test_metrics_of_cores_and_packages_are_values_of_their_cpus(
 ) -> None:
     session, interval = busy_machine
     core, package = (
-        session.reader.cores.of_cpu,
+        session.reader.cores.core_by_cpu,
         np.array([row.package for row in session.topology], int),
     )
     split = interval.split

@@ -23,7 +23,7 @@ from perftop.process.launch import probe_command
 from perftop.process.serving import MAX_READERS, Readers
 from perftop.recording import file
 from perftop.verbs import serve
-from perftop.verbs.serve import listening_socket_of
+from perftop.verbs.serve import open_listening_socket
 
 HELLO = made.hello([made.REF])
 LISTENS = "00010000"  # flags in /proc/net/unix
@@ -237,7 +237,7 @@ def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.Mon
         return bool(starts) and others.issuperset(children(os.getpid()))
 
     async def play() -> None:
-        with listening_socket_of(path, None) as listener:
+        with open_listening_socket(path, None) as listener:
             serving = asyncio.ensure_future(serve.serve(listener, argv, None))
             await until_true(rests, "the probe rests")
             for turn in (2, 3):
@@ -275,7 +275,7 @@ def test_a_reader_that_connects_while_the_probe_ends_gets_one_hello(
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
     async def play() -> None:
-        with listening_socket_of(path, None) as listener:
+        with open_listening_socket(path, None) as listener:
             serving = asyncio.ensure_future(serve.serve(listener, argv, None))
             await until_true(lambda: connections, "the probe ends")
             ((reader, writer),) = connections

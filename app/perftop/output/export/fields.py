@@ -54,10 +54,10 @@ class IntervalRows:
         self._places: dict[str, Floats] = {}
         self._snapshot: TaskSnapshot | None = None
 
-    def of(self, interval: Interval) -> IntervalRows:
-        """Returns these rows in an interval."""
+    def set_interval(self, interval: Interval) -> IntervalRows:
+        """Sets the interval, and returns these rows."""
         self.interval = interval
-        self.cores: Ints = self.session.reader.cores.of_cpu[self._index]
+        self.cores: Ints = self.session.reader.cores.core_by_cpu[self._index]
         """Position of the core of each row; -1 if unknown."""
         return self
 
@@ -73,18 +73,18 @@ class IntervalRows:
             return np.asarray(with_extra_column(rates, np.nan)[self._packages])
         if number.scope == "l3" and not np.isfinite(interval.caches.get(L3[key], UNKNOWN)).any():
             return UNKNOWN
-        return self.of_cpu(cpu_values(self.session, interval, key))
+        return self.cpu_column(cpu_values(self.session, interval, key))
 
     def machine_column(self, value: float) -> Floats:
         """Returns the column of a value of the whole machine."""
         return np.array([value], float) if math.isfinite(value) else UNKNOWN
 
-    def of_cpu(self, values: Floats | None) -> Floats:
+    def cpu_column(self, values: Floats | None) -> Floats:
         if values is None or self._has_all:
             return UNKNOWN if values is None else values
         return np.asarray(values.take(self._index))
 
-    def of_core(self, values: Floats) -> Floats:
+    def core_column(self, values: Floats) -> Floats:
         return np.asarray(with_extra_column(values, np.nan)[self.cores])
 
     def is_doubted(self) -> list[bool]:
@@ -205,7 +205,7 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
         is_bounded = split.method_codes == BOUNDS
         if not np.count_nonzero(is_bounded):
             return UNKNOWN
-        return rows.of_core(np.where(is_bounded, getattr(split, end)[:, i], np.nan))
+        return rows.core_column(np.where(is_bounded, getattr(split, end)[:, i], np.nan))
 
     for i, state in enumerate(STATES):
         yield Field(
@@ -217,7 +217,7 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
 def _count(key: str) -> Field:
     text = f"How far the counter {key} moved, in samples that can be trusted."
     return Field(
-        f"{key}_count", text, lambda now: now.of_cpu(now.interval.counts.get(key)), key, "count"
+        f"{key}_count", text, lambda now: now.cpu_column(now.interval.counts.get(key)), key, "count"
     )
 
 
@@ -232,7 +232,7 @@ MEASURES = (
                   "turbo_ceiling_high_hz", "core_power_w")),
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
-          lambda now: now.of_cpu(now.interval.counted), "counted", explained=False),
+          lambda now: now.cpu_column(now.interval.counted), "counted", explained=False),
     *(_field_of(NUMBERS[key])
       for key in (*machine_totals.COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
     Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
@@ -258,7 +258,7 @@ def _of_event(session: Session, key: str) -> tuple[Field, ...]:
                 help=f"Events {name} per thousand instructions."),
         _count(key),
         Field(f"{key}_counted_ratio", f"Share of the time for which {name} was counted.",
-              lambda rows: rows.of_cpu(rows.interval.shares.get(key)), key, explained=False),
+              lambda rows: rows.cpu_column(rows.interval.shares.get(key)), key, explained=False),
     )  # fmt: skip
 
 

@@ -263,7 +263,7 @@ class ExportTable:
 
     def columns(self, interval: Interval) -> list[Column]:
         """Returns the columns in the order of `fields`, for the CPUs shown."""
-        rows = self._rows.of(interval)
+        rows = self._rows.set_interval(interval)
         if self._cores is not self._session.reader.cores:
             self._cores, self._kept_whys, self._state = self._session.reader.cores, {}, b""
         self._columns = []
@@ -304,7 +304,8 @@ class ExportTable:
         """Returns, by position of the CPU, its state and those of the CPUs of its core."""
         cores = self._session.reader.cores
         padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
-        siblings = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])[cores.of_cpu]
+        padded_rows = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])
+        siblings = padded_rows[cores.core_by_cpu]
         return np.concatenate([states, padded[siblings].reshape(len(states), -1)], axis=1)
 
     def _is_missing(self, rows: IntervalRows) -> Bools:
@@ -337,14 +338,14 @@ class ExportTable:
     def _reason(self, field: Field, rows: IntervalRows, row: int) -> str:
         """Returns why a value is missing."""
         if field.scope in {"machine", "package"}:
-            return self._reasons.of_machine(field.key.removeprefix("package_"))
+            return self._reasons.machine_reason(field.key.removeprefix("package_"))
         if field.scope == "l3":
-            return self._reasons.of_l3(field.key.removeprefix("l3_"))
+            return self._reasons.l3_reason(field.key.removeprefix("l3_"))
         if field.key in {"smt", "smt_method", "active_threads"}:
-            return self._reasons.of_states(rows.interval, row)
+            return self._reasons.states_reason(rows.interval, row)
         # hello has one reason for all three ceilings
         key = "turbo_ceiling_hz" if field.key.startswith("turbo_ceiling") else field.key
-        return self._reasons.of_cpu(key, rows.interval, row, count=field.kind == "count")
+        return self._reasons.cpu_reason(key, rows.interval, row, count=field.kind == "count")
 
 
 def _constant(name: str, text: str) -> Field:
@@ -360,7 +361,7 @@ def _states(session: Session, interval: Interval) -> Codes:
     shares = [] if interval.counted is None else [interval.counted]
     for share in (*shares, *interval.shares.values()):
         parts += [share < MIN_COUNTED_SHARE, share == 0, np.isnan(share)]
-    how = np.append(interval.split.method_codes, 0)[session.reader.cores.of_cpu]
+    how = np.append(interval.split.method_codes, 0)[session.reader.cores.core_by_cpu]
     return np.column_stack([*parts, how, interval.doubts]).astype(np.uint8)
 
 

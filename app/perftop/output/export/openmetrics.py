@@ -107,7 +107,7 @@ class OpenMetrics(ExportFormat):
         self._times: list[float] = []
 
     def interval(self, interval: Interval) -> None:
-        rows = self._rows.of(interval)
+        rows = self._rows.set_interval(interval)
         values = np.empty(self._counts.shape)
         for i, field in enumerate(self._fields):
             values[i] = field.values(rows)
@@ -144,7 +144,7 @@ class OpenMetrics(ExportFormat):
         self._samples(f"{heading.sample}{info}", np.ones(len(self._times)))
         places = {
             "machine": [labels(host=hello.host)],
-            "cpu": [labels(**_of_cpu(session, row)) for row in session.shown],
+            "cpu": [labels(**_cpu_labels(session, row)) for row in session.shown],
             "core": self._core_labels(),
             **{scope: [labels(host=hello.host, **{scope: owner}) for owner in self._owners(scope)]
                for scope in ("package", "l3")},
@@ -161,7 +161,7 @@ class OpenMetrics(ExportFormat):
     def _owners(self, scope: str) -> list[int | None]:
         """Returns the core, package or L3 of each row."""
         if scope == "core":
-            return [*self._session.reader.cores.of_cpu[self._session.shown].tolist()]
+            return [*self._session.reader.cores.core_by_cpu[self._session.shown].tolist()]
         return [getattr(self._session.topology[row], scope) for row in self._session.shown]
 
     def _core_labels(self) -> list[str]:
@@ -174,7 +174,7 @@ class OpenMetrics(ExportFormat):
             cpus = [session.topology[row].cpu]
             if is_first and core is not None and core >= 0:
                 cpus = cores.lists[core]
-            of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
+            of_core = {key: text for key, text in _cpu_labels(session, row).items() if key != "cpu"}
             places.append(labels(**of_core, cpus=ranges(cpus)))
         return places
 
@@ -210,7 +210,7 @@ def _is_first_of_owner(owners: Sequence[object]) -> Bools:
     return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 
 
-def _of_cpu(session: Session, row: int) -> dict[str, object]:
+def _cpu_labels(session: Session, row: int) -> dict[str, object]:
     place = session.topology[row]
     host = session.hello.host
     names = {"host": host, "cpu": place.cpu, "core": place.core, "package": place.package}

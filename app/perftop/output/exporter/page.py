@@ -268,12 +268,14 @@ class Page:
         session, sums, hello = self._session, self._sums, self._session.hello
         yield series_of(INFO, [(self._info, 1.0)])
         yield self._states()
-        yield self._of_cpus(CPU, "mode", list(TIME_MODES), sums.seconds, sums.known_seconds)
+        yield self._cpu_family(CPU, "mode", list(TIME_MODES), sums.seconds, sums.known_seconds)
         for heading, rings in PRIVILEGE_RINGS.items():
             rows = [COUNT_KEYS.index(key) for key in rings]
             names = list(rings.values())
-            yield self._of_cpus(heading, "ring", names, sums.counts[rows], sums.known_counts[rows])
-        yield from self._of_episodes()
+            yield self._cpu_family(
+                heading, "ring", names, sums.counts[rows], sums.known_counts[rows]
+            )
+        yield from self._episode_families()
         owners = self._owner_time.seconds.items()
         yield series_of(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))
         ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
@@ -311,7 +313,7 @@ class Page:
         rows = zip(self._sums.package.tolist(), self._session.hello.topology, strict=True)
         return [{**self._packages[package], "cpu": row.cpu} for package, row in rows]
 
-    def _of_cpus(
+    def _cpu_family(
         self, heading: Heading, label: str, names: Sequence[str], sums: Floats, is_known: Bools
     ) -> Family:
         """Returns a family of sums by package or by CPU. `sums`: array of shape (names, CPUs)."""
@@ -357,7 +359,7 @@ class Page:
         packages = [self._packages[cores.package[core]] for core in cores_shown]
         return [{**place, "core": name} for place, name in zip(packages, names, strict=True)]
 
-    def _of_episodes(self) -> Iterator[Family]:
+    def _episode_families(self) -> Iterator[Family]:
         sums, packages = self._episodes, self._packages
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]

@@ -64,8 +64,8 @@ def header(state: FleetState) -> Line:
     the time."""
     fleet = state.fleet
     machine_count = len(fleet.machines)
-    connecting = sum(m.why == "connecting" for m in fleet.silent)
-    silent_count = len(fleet.silent) - connecting
+    connecting = sum(m.why == "connecting" for m in fleet.silent_machines)
+    silent_count = len(fleet.silent_machines) - connecting
     left_runs: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
                        (f"{machine_count} machine{'s' * (machine_count != 1)} ", "text"),
                        (state.origin, "dim"),
@@ -97,7 +97,7 @@ def totals(state: FleetState) -> Line:
 def alerts(state: FleetState, max_lines: int) -> list[Line]:
     """Returns at most `max_lines` lines with the worst episodes, each as a sentence. The other
     episodes are listed with their signs in the last line."""
-    silent_machines = [m for m in state.fleet.silent if m.why != "connecting"]
+    silent_machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
     causes = [_cause(state, episode) for episode in state.running if episode.kind != "suspect"]
     is_shared = any(len(episode.machines) > 1 for episode in state.running[: len(causes)])
     first = 1 if is_shared or not silent_machines else 0

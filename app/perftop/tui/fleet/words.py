@@ -255,7 +255,7 @@ def place_text(episode: SharedEpisode, count: int) -> str:
 def depth_text(episode: SharedEpisode) -> str:
     """Returns how much an episode costs, with its unit; for several machines, the range from the
     lowest to the highest. Returns '' if it is unknown."""
-    low, high = episode.least, episode.depth
+    low, high = episode.min_depth, episode.depth
     if high is None or low is None or high <= 0:
         return ""
     depth_unit = KINDS.get(episode.kind, UNKNOWN_KIND).depth

@@ -271,7 +271,7 @@ class RowEpisodes:
             share = session.neighbours.share(episode, session.topology[row_episode.row].cpu)
             return episode.depth if share is None else share
         if kind_of(episode).depth == "hz":
-            core = session.reader.cores.of_cpu[row_episode.row]
+            core = session.reader.cores.core_by_cpu[row_episode.row]
             ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth

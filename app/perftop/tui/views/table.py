@@ -249,7 +249,7 @@ class Table(PaneledView, Cursor):
         rows: list[int] = self._rows.tolist()
         number = next((number for number in self._known_columns if number.key == order), None)
         if number is not None:
-            sort = self._tabular.arranged
+            sort = self._tabular.sorted_rows
             return [*sort(self._rows, number, self.interval, self._clock, reverse=reverse).tolist()]
         if order == "CPU number":
             rows.sort(key=lambda row: self.session.topology[row].cpu)

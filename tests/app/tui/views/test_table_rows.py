@@ -144,7 +144,7 @@ def test_rows_of_equal_values_do_not_move() -> None:
         Machine(does={3: CpuLoad(0.50049), 5: CpuLoad(0.50031), 1: CpuLoad(0.7)})
     )
     of = columns.CpuColumns(session)
-    rows = of.arranged(
+    rows = of.sorted_rows(
         np.arange(8), columns.COLUMNS_BY_KEY["util"], interval, GHZ, reverse=False
     ).tolist()
     assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
