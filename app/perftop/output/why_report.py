@@ -67,6 +67,9 @@ MAX_STILL_ACTIVE_NS = 1_000_000_000
 """A cause that was last active less than this time in ns before the end counts as still active."""
 MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
+MAX_CORE_SHARE = 0.5
+"""Sum of the shares of a core's tasks below which a task can move to it without a new loss to a
+sibling."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
 MAX_OWNER = 40
@@ -378,6 +381,12 @@ def _blamed_name(cause: Cause, worst: Episode | None) -> str:
     return as_clause(cause_of("license").subject if kind == "license" else cause_subject(known))
 
 
+def _has_room(session: Session, core: Sequence[int]) -> bool:
+    """Whether the tasks of a core leave room for another one, as last recorded."""
+    activities = [a for cpu in core for a in session.snapshot.activity_on(str(cpu))]
+    return sum(activity.task.share for activity in activities) < MAX_CORE_SHARE
+
+
 def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
     """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
     costliest episode of the cause."""
@@ -393,10 +402,12 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
                 return remedy
     who = culprits(worst) if worst is not None else []
     if who and cause[1] == "sibling":
-        cores = [core for core in session.cores if not set(cpus).isdisjoint(core)]
-        taken = {cpu for core in cores for cpu in core}
-        free = [row.cpu for row in session.topology if row.online and row.cpu not in taken]
-        return f"taskset -acp {ranges(free)} {who[0].pid}" if free else ""
+        others = [core for core in session.cores if {*cpus}.isdisjoint(core)]
+        online = {row.cpu for row in session.topology if row.online}
+        if not any(_has_room(session, core) for core in others if not online.isdisjoint(core)):
+            return f"run {who[0].comm}[{who[0].pid}] at another time: no other core has room"
+        free = online.intersection(cpu for core in others for cpu in core)
+        return f"taskset -acp {ranges(free)} {who[0].pid}"
     if who and cause[1] in {"memory", "cache"}:
         place = "package" if cause[1] == "memory" else "L3"
         return f"run {who[0].comm}[{who[0].pid}] at another time or on another {place}"

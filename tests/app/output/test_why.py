@@ -88,6 +88,15 @@ def test_the_scripted_cause_is_first(
     assert result.findings[0].culprit in first
 
 
+@pytest.mark.parametrize(
+    ("scenario", "hint"), [("neighbour", "taskset -acp "), ("demo", "run stream[")]
+)
+def test_a_sibling_is_moved_only_if_another_core_has_room(scenario: str, hint: str) -> None:
+    """In the demo, all cores run the job."""
+    _, result = session_and_report(scenario)
+    assert result.findings[0].hint.startswith(hint)
+
+
 @pytest.mark.parametrize("scenario", cases_by_day(HEALTHY, HEALTHY_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     session, result = session_and_report(scenario)
