@@ -200,9 +200,13 @@ class Probe:
             with suppress(PermissionError):  # it runs as root; its closed stdin ends it
                 process.kill()
                 process.wait()
-        restored = process.returncode in {0, INTERRUPTED_STATUS}
-        bad = self._programs and not restored and not self.failure_raised
-        return self._failure() if bad else None
+        code = process.returncode
+        if not self._programs or self.failure_raised or code in {0, INTERRUPTED_STATUS}:
+            return None
+        self._reader.join(STDERR_S)
+        # A failure to restore has a message; a wrong counter is in the answer, which nobody read.
+        killed = code < 0 or code > 128
+        return self._failure() if killed or self._stderr.strip() else None
 
     def _failure(self, tail: str = "") -> Failed:
         self._reader.join(STDERR_S)
