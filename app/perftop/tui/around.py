@@ -181,7 +181,7 @@ class Around(LiveSource):
         monitor = self.monitor
         if monitor is None:  # the main screen is not mounted yet
             self._print_later()
-        elif self._unseen_output:
+        elif self._unseen_output and not self.app._exit:  # noqa: SLF001 - nobody sees it any more
             self._unseen_output = b""
             self._printout.settle()
             await monitor.show_output(self._printout, self.tty.resize)

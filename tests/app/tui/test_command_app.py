@@ -239,6 +239,7 @@ async def test_no_output_is_lost_when_the_screen_closes(
         await run.finish_command()
         run.source._on_output(b"not shown any more\n")
         run.app.exit()
+        await run.source._show_output()  # the timer of the pane ends late
         assert run.source.tty._following is None
     assert capfd.readouterr().out == "not shown any more\n"
 
