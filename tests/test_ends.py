@@ -15,23 +15,24 @@ from waiting import MAX_WAIT_S, wait_for
 from perftop.verbs.options import fast_imports
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    """A `stat` that has printed an interval. Its pipes have no buffers here, from which
+    `communicate` would not read."""
     process = subprocess.Popen(
         command.argv("stat", "--json", "-i", "100ms", *arguments),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     assert process.stdout is not None
-    for line in process.stdout:
-        if '"interval"' in line:
+    while line := process.stdout.readline():
+        if b'"interval"' in line:
             return process
     raise AssertionError(process.communicate()[1])
 
 
-def probe_of(process: subprocess.Popen[str]) -> int:
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return int(children.read_text(encoding="ascii").split()[0])
+def rest_of(process: subprocess.Popen[bytes]) -> tuple[list[command.Line], str]:
+    """The lines that the process still prints, and its messages."""
+    out, err = process.communicate(timeout=MAX_WAIT_S)
+    return command.lines(out.decode()), err.decode()
 
 
 def gone(pid: int) -> bool:
@@ -48,21 +49,21 @@ def wait_gone(pid: int) -> None:
 
 def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
     process = start("--source", "sim")
-    probe = probe_of(process)
+    (probe,) = command.children(process.pid)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=MAX_WAIT_S)
+    lines, err = rest_of(process)
     assert process.returncode == 130
-    assert command.lines(out)[-1]["type"] == "summary"
+    assert lines[-1]["type"] == "summary"
     assert err == ""
     wait_gone(probe)
 
 
 def test_a_killed_probe_is_reported_after_the_summary() -> None:
     process = start("--source", "sim")
-    os.kill(probe_of(process), signal.SIGKILL)
-    out, err = process.communicate(timeout=MAX_WAIT_S)
+    os.kill(*command.children(process.pid), signal.SIGKILL)
+    lines, err = rest_of(process)
     assert process.returncode == 1
-    assert command.lines(out)[-1]["type"] == "summary"
+    assert lines[-1]["type"] == "summary"
     assert re.fullmatch(r"perftop: the probe ended by signal 9 without an error message.*\n", err)
 
 
@@ -95,7 +96,7 @@ def test_an_interrupt_during_an_import_arrives_after_it() -> None:
 
 def test_the_probe_ends_when_perftop_is_killed() -> None:
     process = start("--source", "os")
-    probe = probe_of(process)
+    (probe,) = command.children(process.pid)
     process.kill()
     process.communicate(timeout=MAX_WAIT_S)
     wait_gone(probe)
@@ -103,12 +104,12 @@ def test_the_probe_ends_when_perftop_is_killed() -> None:
 
 def test_a_closed_pipe_is_a_normal_end() -> None:
     process = start("--source", "sim")
-    probe = probe_of(process)
+    (probe,) = command.children(process.pid)
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(timeout=MAX_WAIT_S) == 0
     assert process.stderr is not None
-    assert process.stderr.read() == ""
+    assert process.stderr.read() == b""
     process.stderr.close()
     wait_gone(probe)
 

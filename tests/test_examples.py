@@ -29,7 +29,7 @@ from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.stream import StreamSource
 
 SLOW = (
-    r"ramp|timers|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
+    r"ramp|timers|wake|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
     r"|serve|exporter(?! --print)"
 )
 """Examples that run at night: slow ones, those that tests/test_docs.py runs, and those that are

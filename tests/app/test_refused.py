@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 import refusing
 from command import argv
+from nights import cases_by_day
 from waiting import MAX_WAIT_S
 
 SIM = "--source", "sim:smt-mix,cpus=2"
@@ -22,8 +24,13 @@ def refused(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
 
 
-@pytest.mark.parametrize("call", ["getrusage", "pidfd_open"])
-@pytest.mark.parametrize("verb", ["stat", "why"])
+@pytest.mark.parametrize(
+    ("call", "verb"),
+    cases_by_day(
+        [*product(("getrusage", "pidfd_open"), ("stat", "why"))],
+        [("getrusage", "why"), ("pidfd_open", "stat")],
+    ),
+)
 def test_the_status_of_a_command_is_kept_without_optional_system_calls(
     call: str, verb: str
 ) -> None:
@@ -31,21 +38,25 @@ def test_the_status_of_a_command_is_kept_without_optional_system_calls(
     assert (result.returncode, "Traceback" in result.stderr) == (7, False)
 
 
+REFUSALS = [
+    ("sendto=EPERM", 3, "cannot wait for events: Operation not permitted"),
+    ("recvfrom=ENOSYS", 3, "cannot wait for events: Function not implemented"),
+    ("socketpair=EPERM", 3, "cannot wait for events: Operation not permitted"),
+    ("epoll_ctl=EPERM", 3, "cannot wait for events: Operation not permitted"),
+    ("epoll_wait=EPERM", 3, "cannot wait for events: Operation not permitted"),
+    ("poll=ENOSYS", 3, "cannot wait for events: Function not implemented"),
+    ("rt_sigaction=EPERM", 1, "a system call is refused"),
+    ("uname=EPERM", 1, "a system call is refused"),
+    ("clone=EPERM", 126, "cannot start sh: Operation not permitted"),
+    ("AS=80000000", 3, "the limit of memory, 80 MB, is too low"),
+    ("NPROC=1", 126, "cannot start sh: Resource temporarily unavailable; see ulimit -u"),
+]
+BY_DAY = ("sendto=EPERM", "epoll_wait=EPERM", "rt_sigaction=EPERM", "clone=EPERM", "AS=80000000")
+
+
 @pytest.mark.parametrize(
     ("trouble", "status", "said"),
-    [
-        ("sendto=EPERM", 3, "cannot wait for events: Operation not permitted"),
-        ("recvfrom=ENOSYS", 3, "cannot wait for events: Function not implemented"),
-        ("socketpair=EPERM", 3, "cannot wait for events: Operation not permitted"),
-        ("epoll_ctl=EPERM", 3, "cannot wait for events: Operation not permitted"),
-        ("epoll_wait=EPERM", 3, "cannot wait for events: Operation not permitted"),
-        ("poll=ENOSYS", 3, "cannot wait for events: Function not implemented"),
-        ("rt_sigaction=EPERM", 1, "a system call is refused"),
-        ("uname=EPERM", 1, "a system call is refused"),
-        ("clone=EPERM", 126, "cannot start sh: Operation not permitted"),
-        ("AS=80000000", 3, "the limit of memory, 80 MB, is too low"),
-        ("NPROC=1", 126, "cannot start sh: Resource temporarily unavailable; see ulimit -u"),
-    ],
+    cases_by_day(REFUSALS, [case for case in REFUSALS if case[0] in BY_DAY]),
 )
 def test_refused_calls_are_reported_with_one_message(trouble: str, status: int, said: str) -> None:
     result = refused(trouble, "stat", *SIM, *COMMAND)

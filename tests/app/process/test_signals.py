@@ -13,11 +13,13 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 from command import started_process
+from nights import cases_by_day
 from waiting import wait_for
 
 from perftop.process import signals
@@ -63,6 +65,7 @@ class Work:
 
 status = asyncio.run(headless.run_work(Work(), PROBE))
 """
+BLOCKS = {"shown": SHOWN, "unseen": UNSEEN}
 END = """
 sys.settrace(None)
 sys.exit(42 if lines < at else status)
@@ -84,14 +87,19 @@ def _run(directory: Path, block: str, at: int, number: int) -> int:
 
 
 @pytest.mark.parametrize(("first", "stride"), LINES)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("block", [SHOWN, UNSEEN], ids=["shown", "unseen"])
+@pytest.mark.parametrize(
+    ("block", "number"),
+    cases_by_day(
+        [*product(BLOCKS, (signal.SIGINT, signal.SIGTERM))],
+        [("shown", signal.SIGINT), ("unseen", signal.SIGTERM)],
+    ),
+)
 def test_a_signal_at_any_line_leaves_no_probe_running(
     tmp_path: Path, block: str, number: int, first: int, stride: int
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as set by a shell
     at, bad, statuses = first, [], set()
-    while (status := _run(tmp_path / str(at), block, at, number)) != PAST:
+    while (status := _run(tmp_path / str(at), BLOCKS[block], at, number)) != PAST:
         statuses.add(status)
         # Python ends by the signal itself after an uncaught KeyboardInterrupt.
         killed = status == -number and number != signal.SIGINT
@@ -183,7 +191,7 @@ def test_unread_output_is_dropped_after_a_request_to_end(
     assert capsys.readouterr().err == "perftop: nobody reads the output: the rest of it is lost\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", cases_by_day([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_stat_ends_with_unread_output(number: signal.Signals) -> None:
     more = ("--source", "sim:smt-mix,cpus=64", "-i", "20ms", "--sample", "20ms")
     with started_process("stat", "--json", *more, heard=True) as process:

@@ -185,8 +185,7 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     "forty short ones": lambda: START + 40 * deflated(note(b"\xdc\x7f\xff" * 1000 + bytes(900))),
     "a claim of a prefix": lambda: START + foreign(b"\x81\xa1x\xdd\x7f\xff\xff\xff"),
 }
-DAILY = ("forty of them", "frame of millions", "nested maps", "hello of millions",
-         "claims in claims", "a claim of a prefix")  # fmt: skip
+DAILY = ("forty of them", "nested maps", "claims in claims", "a claim of a prefix")
 
 
 EXPORT = """

@@ -197,7 +197,7 @@ def test_a_disk_that_fills_up_is_reported(small: Path) -> None:
     assert len(frames(result)) > 50
 
 
-@pytest.mark.parametrize("what", ["file", "directory"])
+@pytest.mark.parametrize("what", cases_by_day(["file", "directory"], ["directory"]))
 def test_a_removed_recording_is_reported(tmp_path: Path, what: str) -> None:
     path = tmp_path / "below" / "a"
     path.parent.mkdir()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nights import nightly_case
 from waiting import MAX_WAIT_S
 
 from perftop.base.errors import Failed
@@ -36,7 +37,7 @@ def test_a_recorded_command_marks_its_own_phases(tmp_path: Path) -> None:
     assert heads.split()[-4:] == ["build", "the", "link", "whole"]
 
 
-@pytest.mark.parametrize("verb", [["stat", "--brief"], ["why"]], ids=["stat", "why"])
+@pytest.mark.parametrize("verb", [["stat", "--brief"], nightly_case(["why"])], ids=["stat", "why"])
 def test_a_measured_command_marks_its_own_phases(verb: list[str]) -> None:
     # A single long process, since processes that end between two scans of tasks are missed.
     script = (

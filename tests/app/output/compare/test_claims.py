@@ -71,7 +71,7 @@ def rarely_slow(mean: float) -> Draw:
 # --- no difference
 
 
-@pytest.mark.parametrize("runs", cases_by_day([3, 6, 12], [3, 6]))
+@pytest.mark.parametrize("runs", cases_by_day([3, 6, 12], [3]))
 @pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
 def test_noise_is_reported_as_a_difference_in_at_most_1_of_20_tables(runs: int, same: Draw) -> None:
     result = tables(300, runs, same, same, MANY[:5])

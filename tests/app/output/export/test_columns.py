@@ -14,6 +14,7 @@ import pytest
 from disturbances import with_disturbances
 from hypothesis import given
 from hypothesis import strategies as st
+from nights import cases_by_day
 from simulated import SAMPLE_NS, messages
 
 from perfprobe import wire
@@ -98,7 +99,7 @@ def taken(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval
             yield session.take_interval()
 
 
-@pytest.mark.parametrize("scenario", ["hotplug", "smt-mix", "hybrid"])
+@pytest.mark.parametrize("scenario", cases_by_day(["hotplug", "smt-mix", "hybrid"], ["hotplug"]))
 def test_the_cache_does_not_change_the_output(scenario: str) -> None:
     hello, frames = messages(f"sim:{scenario},cpus=8", 90)
     session = Session(hello)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
+from itertools import product
 from math import nan
 
 import fleets
 import pytest
+from nights import cases_by_day
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -80,9 +82,14 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     assert top[0][0][0].strip() == "2.0"
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("fleet", [small, middle, many])
-async def test_all_views_fit_all_sizes(size: tuple[int, int], fleet: Callable[[], Fleet]) -> None:
+@pytest.mark.parametrize(
+    ("fleet", "size"),
+    cases_by_day(
+        [*product((small, middle, many), SIZES)],
+        [(small, SIZES[0]), (middle, SIZES[1]), (many, SIZES[2]), (small, SIZES[3])],
+    ),
+)
+async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[int, int]) -> None:
     """No line is wider than the screen, and no view is empty."""
 
     async with opened(fleet(), size) as (source, pilot):

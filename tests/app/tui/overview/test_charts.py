@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, guest, tasks
 from hypothesis import given
 from hypothesis import strategies as st
+from nights import cases_by_day
 from painted import messages
 from played import session_of
 from playing import running_app
@@ -166,10 +169,17 @@ def test_a_short_history_fills_half_of_a_chart() -> None:
         assert np.isfinite(past.series("util")[0, -past.axis.known_columns :]).all()
 
 
-@pytest.mark.parametrize(("width", "height"), [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)])
-@pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, None])
-def test_lines_are_no_wider_than_the_screen(width: int, height: int, cores: int | None) -> None:
-    """None: a guest without counters."""
+SIZES = [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)]
+CORES = [1, 2, 4, 8, 16, None]
+"""None: a guest without counters."""
+
+
+@pytest.mark.parametrize(
+    ("size", "cores"),
+    cases_by_day([*product(SIZES, CORES)], [*zip(2 * SIZES, 2 * CORES, strict=False)]),
+)
+def test_lines_are_no_wider_than_the_screen(size: tuple[int, int], cores: int | None) -> None:
+    width, height = size
     machine = guest({0: CpuLoad(0.5, steal=0.2)}) if cores is None else Machine(cores=cores)
     result = charts(machine, width, height)
     if result is None:
