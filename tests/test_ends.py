@@ -60,7 +60,8 @@ def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
 
 def test_a_killed_probe_is_reported_after_the_summary() -> None:
     process = start("--source", "sim")
-    os.kill(*command.children(process.pid), signal.SIGKILL)
+    (probe,) = command.children(process.pid)
+    os.kill(probe, signal.SIGKILL)
     lines, err = rest_of(process)
     assert process.returncode == 1
     assert lines[-1]["type"] == "summary"
