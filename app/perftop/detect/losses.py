@@ -227,7 +227,8 @@ class UndisturbedPrograms:
         their ratio, and further sums of the caller."""
         self.lost: Floats = np.zeros((lost, len(names)))
         """Sums of the running losses."""
-        self.tasks: list[tuple[int, str] | None] = [None] * len(names)
+        self.top_tasks: Ints = np.zeros(len(names), np.int64)
+        """The program on each CPU, as in `RunningTasks`."""
         self.proven: Bools = np.zeros(len(names), bool)
         """Whether the loss affects the program that was measured undisturbed."""
 
@@ -259,31 +260,24 @@ class UndisturbedPrograms:
         self.lost[:, fresh], self.proven[fresh] = 0.0, False
         self.lost[:, losing] += np.array(parts)[:, losing]
 
-    def has_other_program(self, busy: Bools, running: RunningTasks) -> bool:
-        """Returns whether another program than before runs on one of these CPUs."""
-        rows = np.flatnonzero(busy).tolist()
-        tasks = running.top_tasks([self._names[at][0] for at in rows])
-        return tasks != [self.tasks[at] for at in rows]
+    def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
+        """Returns whether another program than before runs on one of these CPUs. `top_tasks`: those
+        of a record, as in `RunningTasks`."""
+        return bool(np.count_nonzero((top_tasks != self.top_tasks) & busy))
 
-    def note_programs(self, busy: Bools) -> list[int]:
+    def note_programs(self, busy: Bools) -> Ints:
         """Uses a new record of the tasks on these CPUs. Returns the positions where the program has
         changed; what was learned there is discarded."""
-        changed = list[int]()
-        if self._losses.is_quiet and not self.has_other_program(
-            busy, self._running
-        ):  # the usual case
-            return changed
-        rows = np.flatnonzero(busy).tolist()
-        cpus = [self._names[at][0] for at in rows]
-        tasks = self._running.top_tasks(cpus)
-        for at, cpu, task in zip(rows, cpus, tasks, strict=True):
-            if task != self.tasks[at]:
-                self.tasks[at] = task
-                self.learned[:, at] = 0.0
-                changed.append(at)
-            elif self._losses.may_lose[at] and not self._losses.is_in_episode[at]:
+        is_new = (self._running.top_tasks != self.top_tasks) & busy
+        changed = np.flatnonzero(is_new)
+        if len(changed):
+            self.top_tasks = np.where(is_new, self._running.top_tasks, self.top_tasks)
+            self.learned[:, changed] = 0.0
+        if not self._losses.is_quiet:
+            unproven = self._losses.may_lose & ~self._losses.is_in_episode & busy & ~is_new
+            for at in np.flatnonzero(unproven).tolist():
                 start_ns = self._losses.shares[at].start_ns
-                first_tasks = self._running.tasks_on(cpu)[:1]
+                first_tasks = self._running.tasks_on(self._names[at][0])[:1]
                 self.proven[at] |= were_present(self._running, first_tasks, start_ns)
         return changed
 

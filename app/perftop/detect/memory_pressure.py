@@ -117,8 +117,8 @@ class Memory:
         self._inside: Bools = groups >= 0
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
-        self._tasks: list[tuple[int, str] | None] = []
-        """The task that ran most on each CPU, by position, in the last record ..."""
+        self._top_tasks: Ints = np.zeros(len(groups), np.int64)
+        """The task that ran most on each CPU in the last record, as in `RunningTasks` ..."""
         self._now: list[set[tuple[int, str]]] = [set() for _ in self._members]
         """... and the tasks of each package."""
         self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
@@ -317,12 +317,12 @@ class Memory:
             self._programs.add_losses(losing, *parts)
         return over
 
-    def has_other_program(self, busy: Bools, running: RunningTasks) -> bool:
-        """Returns whether `identify` would find a change in this record."""
+    def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
+        """Returns whether `note_programs` would find a change in a record with these tasks."""
         return (
             self.known
             and bool(np.count_nonzero(busy))
-            and running.top_tasks([cpu for (cpu,) in self._names]) != self._tasks
+            and bool(np.count_nonzero(top_tasks != self._top_tasks))
         )
 
     def note_programs(self, busy: Bools, time_ns: int) -> None:
@@ -330,14 +330,14 @@ class Memory:
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
         if self._running.time_ns != time_ns or not self.known or not is_busy:
             return
-        tasks = self._running.top_tasks([cpu for (cpu,) in self._names])
-        if tasks != self._tasks:
-            self._tasks = tasks
+        if np.count_nonzero(self._running.top_tasks != self._top_tasks):
+            self._top_tasks, snapshot = self._running.top_tasks, self._running.snapshot
+            tasks = snapshot.top_task_keys(cpu for (cpu,) in self._names)
             names = dict.fromkeys([task[1] for task in tasks if task])
             numbers = {name: number for number, name in enumerate(names, 1)}
             programs = [numbers[task[1]] if task else 0 for task in tasks]
             self._set_programs(np.array(programs, np.int64))
-            self._now = [{task for task in self._running.top_tasks(cpus) if task}
+            self._now = [{task for task in snapshot.top_task_keys(cpus) if task}
                          for cpus in self._members]  # fmt: skip
         self._programs.note_programs(busy)
         losing = {*self._package[self.losses.may_lose].tolist()}
@@ -362,7 +362,8 @@ class Memory:
     def _suspects(self, loss: NeighbourLoss, own: set[int]) -> list[tuple[Task, int]]:
         """Returns the tasks of other programs that have started on the package since it was quiet,
         the busiest first."""
-        names = {task[1] for task in self._running.top_tasks(loss.episode.cpus) if task}
+        tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
+        names = {task[1] for task in tasks if task}
         suspects = [
             (task, cpu)
             for cpu in self._members[loss.group]

@@ -27,7 +27,7 @@ from perftop.model.delta import Doubt
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import L3Groups
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_AHEAD, MAX_AHEAD = 16, 256
@@ -253,7 +253,8 @@ class Neighbours:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
         hello = reader.hello
         self.is_available = True
-        self.watched_job, self.running_tasks = WatchedJob(hello.watch), RunningTasks()
+        self.watched_job = WatchedJob(hello.watch)
+        self.running_tasks = RunningTasks([row.cpu for row in hello.topology])
         self._position = reader.position
         groups = packages(hello)
         self.siblings = Siblings(reader, episodes, self.running_tasks, groups)
@@ -281,9 +282,8 @@ class Neighbours:
             due = self._learn(batch, first, end)
             for at in with_records:
                 if first <= at < due:
-                    time_ns = int(batch.time_ns[at])
-                    self._take_records(batch.frames[at].records, time_ns)
-                    busy = batch.cached(busy_cpus)[at]
+                    self._take_records(batch, at)
+                    time_ns, busy = int(batch.time_ns[at]), batch.cached(busy_cpus)[at]
                     self.siblings.note_programs(busy, time_ns)
                     self.memory.note_programs(busy, time_ns)
             first = due
@@ -294,13 +294,17 @@ class Neighbours:
     def _shows_change(self, batch: SampleBatch, at: int) -> bool:
         """Returns whether the records of a sample show another program on a busy CPU than
         before."""
-        running = RunningTasks()
-        if not running.take(batch.frames[at].records, int(batch.time_ns[at])):
+        if (tasks := batch.cached(self._top_tasks).get(at)) is None:
             return False
         busy = batch.cached(busy_cpus)[at]
-        return self.siblings.has_other_program(busy, running) or self.memory.has_other_program(
-            busy, running
+        return self.siblings.has_other_program(busy, tasks) or self.memory.has_other_program(
+            busy, tasks
         )
+
+    def _top_tasks(self, batch: SampleBatch) -> dict[int, Ints]:
+        """Returns `RunningTasks.top_tasks` for the samples with a record of tasks, by index."""
+        snapshots = batch.cached(task_snapshots)
+        return {at: self.running_tasks.top_tasks_of(tasks) for at, tasks in snapshots.items()}
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
         """Learns from these samples, up to the first one in which a loss may start. Returns its
@@ -313,14 +317,16 @@ class Neighbours:
         self.siblings.take_outlook(outlook, batch.time_ns[first:due])
         return due
 
-    def _take_records(self, records: Mapping[str, object], time_ns: int) -> None:
-        self.running_tasks.take(records, time_ns)
+    def _take_records(self, batch: SampleBatch, at: int) -> None:
+        records, time_ns = batch.frames[at].records, int(batch.time_ns[at])
+        if (snapshot := batch.cached(task_snapshots).get(at)) is not None:
+            self.running_tasks.take(snapshot, batch.cached(self._top_tasks)[at], time_ns)
         self.watched_job.take(records, time_ns)
         self.l3_groups.take(records, time_ns)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        self._take_records(data.records, data.time_ns)
+        self._take_records(data.sample.batch, data.sample.index)
         own = None
         if self.watched_job.name is not None:
             own = self.watched_job.pids()

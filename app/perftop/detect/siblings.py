@@ -153,9 +153,9 @@ class Siblings:
         self.note_programs(busy, data.time_ns)
         return over
 
-    def has_other_program(self, busy: Bools, running: RunningTasks) -> bool:
-        """Returns whether `identify` would find a change in this record."""
-        return bool(len(self._pairs)) and self._programs.has_other_program(busy, running)
+    def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
+        """Returns whether `note_programs` would find a change in a record with these tasks."""
+        return bool(len(self._pairs)) and self._programs.has_other_program(busy, top_tasks)
 
     def note_programs(self, busy: Bools, time_ns: int) -> None:
         """Uses the record of the tasks at that time, if there is one, after the sample with it."""
@@ -201,7 +201,7 @@ class Siblings:
     def ipc_alone(self, row: int) -> float:
         """Returns the IPC of the program on the CPU at position `row` while its sibling was idle;
         NaN if the sibling was never idle, or if another task, or none, runs there now."""
-        if self._running.top_tasks(self._names[row]) != [self._programs.tasks[row]]:
+        if self._running.top_tasks[row] != self._programs.top_tasks[row]:
             return nan
         instructions, cycles = self._programs.learned[:2, row].tolist()
         return float(instructions / cycles) if cycles > 0 else nan
@@ -255,7 +255,7 @@ class Siblings:
         sums = self._programs.lost[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
-        known = all(self._programs.tasks[at] is not None for at in members)
+        known = bool(self._programs.top_tasks[members].all())
         weakest = min(members, key=lambda at: int(self._history.counts[FITS, at]))
         fits, edges = self._history.counts[[FITS, EDGES], weakest].tolist()
         follows = fits >= MIN_REPEATS and bool(self._history.ipc_follows()[members].all())

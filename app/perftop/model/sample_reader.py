@@ -32,6 +32,7 @@ from perftop.model.evaluation import (
 from perftop.model.gates import Gates, SiblingGates
 from perftop.model.machine_totals import MachineTotals
 from perftop.model.smt import Split, Splitter, core_lists
+from perftop.model.tasks import TaskSnapshot
 from perftop.model.turbo import Ceilings, Turbo
 
 Array = TypeVar("Array", Floats, Ints)
@@ -97,6 +98,15 @@ class SampleBatch:
             value = self._computed[make] = make(self)
         result: T = value
         return result
+
+
+def task_snapshots(batch: SampleBatch) -> dict[int, TaskSnapshot]:
+    """Returns the records of the tasks in the samples that have one, by index of the sample."""
+    snapshots = (
+        (index, TaskSnapshot.from_records(batch.frames[index].records))
+        for index in batch.cached(_with_records)
+    )
+    return {index: snapshot for index, snapshot in snapshots if snapshot is not None}
 
 
 def _with_records(batch: SampleBatch) -> list[int]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from perftop.base.arrays import Ints
 from perftop.base.text import safe_text
 
 # --- tasks and the watched job
@@ -42,19 +45,18 @@ def task(record: object) -> Task | None:
     """Returns the task in a wire record of PID, name and share; None if the record is not valid."""
     match record:
         case [int() as pid, str() as name, float() | int() as share, *_] if 0 <= pid < 1 << 32:
-            is_share = 0.0 <= share <= 1.0  # nearly always: min() and max() would take longer
-            limited_share = float(share) if is_share else min(1.0, max(0.0, float(share)))
-            return Task(pid, safe_name(name), limited_share)
+            if not 0.0 <= share <= 1.0:
+                share = min(1.0, max(0.0, share))  # also of NaN
+            return Task(pid, safe_name(name), float(share))
     return None
 
 
 def safe_name(name: str) -> str:
     """Returns a task's name, made safe and short, because a task's name may contain a control
     sequence."""
-    shortened = name[:MAX_NAME_LENGTH]
-    if shortened.isprintable():
-        return shortened
-    return "".join(c if c.isprintable() else "?" for c in shortened)
+    if len(name) > MAX_NAME_LENGTH:
+        name = name[:MAX_NAME_LENGTH]
+    return name if name.isprintable() else "".join(c if c.isprintable() else "?" for c in name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,18 @@ class TaskSnapshot:
         """Returns the task that ran most on this CPU; None if it is unknown."""
         return next((ran for record in self._records(cpu) if (ran := task(record))), None)
 
+    def top_task_keys(self, cpus: Iterable[int]) -> list[tuple[int, str] | None]:
+        """Returns the PID and name of the task that ran most on each of these CPUs; None where
+        unknown. The name is not made safe, so use it only for comparison."""
+        keys: list[tuple[int, str] | None] = []
+        for record in map(self.tasks.get, map(str, cpus)):
+            match record:
+                case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
+                    keys.append((pid, name))
+                case _:
+                    keys.append(None)
+        return keys
+
     def activity_on(self, cpu: str) -> list[TaskActivity]:
         """Returns the tasks that ran most on this CPU, with their waits and switches."""
         activities = self._activity_by_cpu.get(cpu)
@@ -159,40 +173,27 @@ def _number(value: object, max_value: float) -> float:
 class RunningTasks:
     """The latest record of the tasks on each CPU, and the time that it covers."""
 
-    def __init__(self) -> None:
-        self._snapshot = TaskSnapshot()
-        self._top_tasks: dict[int, tuple[int, str] | None] = {}
-        """Cached results of `firsts` for this record, by CPU."""
+    def __init__(self, cpus: Sequence[int]) -> None:
+        self._cpus = cpus
+        self.snapshot = TaskSnapshot()
+        self.top_tasks: Ints = np.zeros(len(cpus), np.int64)
+        """The result of `top_tasks_of` for this record."""
         self.since_ns = self.time_ns = 0
         """Raw times between which the tasks ran; both are 0 before the first record."""
 
-    def take(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Reads the records of a frame. Returns whether there is a record of tasks."""
-        snapshot = TaskSnapshot.from_records(records)
-        if snapshot is None:
-            return False
-        self._snapshot, self._top_tasks = snapshot, {}
-        self.since_ns, self.time_ns = self.time_ns, time_ns
-        return True
+    def top_tasks_of(self, snapshot: TaskSnapshot) -> Ints:
+        """Returns, by position of the CPU, a number for the PID and name of the task that ran most;
+        0 where unknown."""
+        keys = snapshot.top_task_keys(self._cpus)
+        return np.array([0 if key is None else hash(key) for key in keys], np.int64)
 
-    def top_tasks(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
-        """Returns the PID and name of the task that ran most on each of these CPUs; None where
-        unknown. The name is not made safe, so use it only for comparison."""
-        firsts = self._top_tasks
-        new_cpus = [cpu for cpu in cpus if cpu not in firsts]
-        for cpu, record in zip(
-            new_cpus, map(self._snapshot.tasks.get, map(str, new_cpus)), strict=True
-        ):
-            match record:
-                case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
-                    firsts[cpu] = pid, name
-                case _:
-                    firsts[cpu] = None
-        return [firsts[cpu] for cpu in cpus]
+    def take(self, snapshot: TaskSnapshot, top_tasks: Ints, time_ns: int) -> None:
+        self.snapshot, self.top_tasks = snapshot, top_tasks
+        self.since_ns, self.time_ns = self.time_ns, time_ns
 
     def tasks_on(self, cpu: int) -> list[Task]:
         """Returns the tasks that ran most on this CPU, in descending order."""
-        return self._snapshot.tasks_on(str(cpu))
+        return self.snapshot.tasks_on(str(cpu))
 
 
 STOP_REASONS = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}

@@ -21,7 +21,7 @@ from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
 from perftop.model.differences import asleep_ns
 from perftop.model.kinds import Episode
-from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
 from perftop.model.smt import Calibration, core_lists
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
@@ -45,7 +45,7 @@ from perftop.session.task_times import BusyCpus, RunTimes
 MAX_BATCH = 256
 """Maximum number of frames read ahead and computed at once. More would need memory and gain
 little."""
-MAX_BATCH_BYTES = 3 << 17
+MAX_BATCH_BYTES = 1 << 19
 """Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
 sixty arrays of this size exist at a time."""
 MIN_BATCH = 16
@@ -200,7 +200,7 @@ class Session:
         """Takes the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
         self.lost, self.late_samples = frame.lost, frame.late
-        self._take_records(frame)
+        self._take_records(frame, TaskSnapshot.from_records(frame.records))
         self._detection.quotas.take(frame.records, frame.time_ns)
         self._notice_suspension(frame)
         if self.history is not None:
@@ -240,9 +240,11 @@ class Session:
             if self.accounts and "tasks" in frame.records:
                 self._add_busy(batch, begin, index)
                 begin = index
-            if self._take_records(frame) and self.accounts:
+            snapshot = batch.cached(task_snapshots).get(index)
+            self._take_records(frame, snapshot)
+            if snapshot is not None and self.accounts:
                 since_ns, until_ns = self.run.start_ns, frame.time_ns
-                ran_s, waited_s = self.run_times.add_snapshot(self.snapshot, since_ns, until_ns)
+                ran_s, waited_s = self.run_times.add_snapshot(snapshot, since_ns, until_ns)
                 if self.neighbours.watched_job.name is None:
                     self._losses.add_wait(waited_s, ran_s)
             self._notice_suspension(frame)
@@ -256,10 +258,10 @@ class Session:
             self._add_losses(batch, first, last)
         return last
 
-    def _take_records(self, frame: wire.Frame) -> bool:
-        """Takes the records of tasks and processes in a frame, which are untrusted. Returns whether
-        there is a new snapshot of the tasks."""
-        if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
+    def _take_records(self, frame: wire.Frame, snapshot: TaskSnapshot | None) -> None:
+        """Takes the records of tasks and processes in a frame, which are untrusted. `snapshot`: the
+        tasks in it."""
+        if snapshot is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, detail in details.items():
@@ -269,7 +271,6 @@ class Session:
             for pid in list(self.details)[:-MAX_PROCESSES]:
                 del self.details[pid]
         self.hints.take(frame.records)
-        return snapshot is not None
 
     def _notice_suspension(self, frame: wire.Frame) -> None:
         """Adds a mark if the machine was suspended since the stream began."""

@@ -29,8 +29,9 @@ MAX_ELEMENTS = 1 << 15
 MAX_HELLO = 1 << 19
 """Maximum number of elements of a hello; 8192 CPUs need half of it. An element takes up to 120
 bytes of memory."""
-MAX_SHORT = 1 << 12
-"""Messages of at most this many bytes are not counted: an element takes at least one byte."""
+MAX_UNCOUNTED_ARRAY = 1 << 12
+"""Maximum number of elements of one array in a message whose elements are not counted. msgpack
+makes a list when it reads the list's length, at up to 1024 levels of nesting: 32 MB."""
 MAX_TEXT = 1 << 22
 """Maximum number of bytes of all texts of a message. In memory a text may be four times as long,
 because one wide character makes all of its characters take four bytes."""
@@ -44,17 +45,22 @@ def max_elements(cpus: int) -> int:
 
 def unpack(data: bytes, most: int) -> Any:
     """Unpacks one object. Raises WireError if the bytes are not msgpack, or if the object has more
-    than `most` elements, which are counted before any is made."""
+    than `most` elements. They are counted before any is made, unless the bytes are too few for
+    more: an element takes at least one byte."""
     try:
-        if len(data) > MAX_SHORT:
-            _check_count(data, most)
-        # msgpack allocates a list when it reads the list's length, at each level of nesting.
-        most_each = min(MAX_ELEMENTS, len(data))
-        return msgpack.unpackb(data, max_array_len=most_each, max_map_len=most_each, max_ext_len=0)
+        if len(data) <= most:
+            with contextlib.suppress(ValueError):  # damage, or a longer array
+                return _unpack(data, min(MAX_UNCOUNTED_ARRAY, len(data)))
+        _check_count(data, most)
+        return _unpack(data, min(MAX_ELEMENTS, len(data)))
     except WireError:
         raise
     except Exception:  # noqa: BLE001 - bytes from outside may fail in any way
         raise WireError("a damaged message (its bytes are not msgpack)") from None
+
+
+def _unpack(data: bytes, max_length: int) -> Any:
+    return msgpack.unpackb(data, max_array_len=max_length, max_map_len=max_length, max_ext_len=0)
 
 
 def first_fields(data: bytes, start: int) -> dict[str, object]:

@@ -103,12 +103,16 @@ def test_the_number_of_threads_is_limited() -> None:
 
 
 def test_other_tasks_on_a_cpu_are_counted_or_known_to_exist() -> None:
-    running_tasks = RunningTasks()
-    assert not running_tasks.take({"pressure": 1}, 5)
+    running_tasks = RunningTasks([0, 1, 2])
+    assert TaskSnapshot.from_records({"pressure": 1}) is None
     tasks = {"0": [7, "make", 0.9], "1": [8, "sh", 0.5]}
     many = [[n, "y", 0.0] for n in range(100)]
     others = {"0": [[7, "make", 0.6], [9, "cc1", 0.3], "x", *many]}
-    assert running_tasks.take({"tasks": tasks, "others": others}, SECOND)
+    snapshot = TaskSnapshot.from_records({"tasks": tasks, "others": others})
+    assert snapshot is not None
+    top_tasks = running_tasks.top_tasks_of(snapshot)
+    assert (top_tasks != 0).tolist() == [True, True, False]
+    running_tasks.take(snapshot, top_tasks, SECOND)
     assert [str(one) for one in running_tasks.tasks_on(0)[:2]] == ["make (7)", "cc1 (9)"]
     assert len(running_tasks.tasks_on(0)) == 63, "as many as are kept, without the malformed one"
     assert [str(one) for one in running_tasks.tasks_on(1)] == ["sh (8)"]
