@@ -43,11 +43,16 @@ class Task(NamedTuple):
 
 def task(record: object) -> Task | None:
     """Returns the task in a wire record of PID, name and share; None if the record is not valid."""
+    fields = _task_fields(record)
+    return None if fields is None else Task(*fields)
+
+
+def _task_fields(record: object) -> tuple[int, str, float] | None:
     match record:
         case [int() as pid, str() as name, float() | int() as share, *_] if 0 <= pid < 1 << 32:
-            if not 0.0 <= share <= 1.0:
-                share = min(1.0, max(0.0, share))  # also of NaN
-            return Task(pid, safe_name(name), float(share))
+            if not (type(share) is float and 0.0 <= share <= 1.0):
+                share = min(1.0, max(0.0, float(share)))
+            return pid, safe_name(name), share
     return None
 
 
@@ -129,13 +134,29 @@ class TaskSnapshot:
         """Returns the tasks that ran most on this CPU, with their waits and switches."""
         activities = self._activity_by_cpu.get(cpu)
         if activities is None:
-            waits = self.waits.get(cpu) if self.waits else None
-            wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
-            activities = self._activity_by_cpu[cpu] = []
-            for record, wait in zip_longest(self._records(cpu), wait_records):
-                if (ran := task(record)) is not None:
-                    activities.append(TaskActivity(ran, *_wait_fields(wait)))
+            activities = self._activity_by_cpu[cpu] = [
+                TaskActivity(Task(*task), wait, switches)
+                for *task, wait, switches in self.activity_rows(cpu)
+            ]
         return activities
+
+    def activity_rows(self, cpu: str) -> list[tuple[int, str, float, float, float]]:
+        """Returns the tasks of `activity_on` as plain rows: PID, name, share, wait and switches.
+        One is made for each task and record, and named tuples take twice as long to make."""
+        records, waits = self._records(cpu), self.waits.get(cpu) if self.waits else None
+        wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
+        rows = []
+        for record, wait_record in zip_longest(records, wait_records):
+            if (fields := _task_fields(record)) is not None:
+                wait = switches = nan
+                if type(wait_record) is list and len(wait_record) > 1:
+                    wait, switches = wait_record[:2]
+                    if not (type(wait) is float and 0.0 <= wait <= 1.0):
+                        wait = _number(wait, 1.0)
+                    if not (type(switches) is float and 0.0 <= switches < inf):
+                        switches = _number(switches, inf)
+                rows.append((*fields, wait, switches))
+        return rows
 
     def _records(self, cpu: str) -> list[object]:
         records = self.top_tasks.get(cpu)
@@ -154,20 +175,11 @@ class TaskActivity(NamedTuple):
     """Number of times per second that the task gave up or lost its CPU."""
 
 
-def _wait_fields(record: object) -> tuple[float, float]:
-    match record:
-        case [wait, switches, *_]:
-            return _number(wait, 1.0), _number(switches, inf)
-    return nan, nan
-
-
 def _number(value: object, max_value: float) -> float:
     """Returns a number limited to `max_value`; NaN if the value is not finite or negative."""
-    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, int | float)):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         return nan
-    if not 0 <= value < inf:
-        return nan
-    return float(value) if value <= max_value else max_value
+    return min(float(value), max_value)
 
 
 class RunningTasks:

@@ -22,7 +22,6 @@ from perftop.model.tasks import (
     STOP_REASONS,
     Quota,
     Quotas,
-    TaskActivity,
     TaskSnapshot,
     Thread,
     WatchedJob,
@@ -340,10 +339,10 @@ class RunTimes:
         is_waiting = False
         tasks = self.tasks
         for cpu, index in self._position.items():
-            activities = snapshot.activity_on(str(cpu))
-            if len(activities) >= MIN_TASKS_SENT and _may_hide_waits(activities):
+            rows = snapshot.activity_rows(str(cpu))
+            if len(rows) >= MIN_TASKS_SENT and _may_hide_waits(rows):
                 self.full_s[cpu] = self.full_s.get(cpu, 0.0) + span_s
-            for (pid, comm, share), wait, switches in activities:
+            for pid, comm, share, wait, switches in rows:
                 is_known = not isnan(wait)
                 known_waits += is_known
                 unknown_waits += not is_known
@@ -500,11 +499,11 @@ def _times_since(
     return {key: task for key, task in later.items() if task.wanted_s > 0 or task.elapsed_s > 0}
 
 
-def _may_hide_waits(activities: Sequence[TaskActivity]) -> bool:
+def _may_hide_waits(rows: Sequence[tuple[int, str, float, float, float]]) -> bool:
     """Returns whether tasks waited on a CPU of which a snapshot reports as many tasks as it can,
-    and whether others ran there for a noticeable share of its time."""
-    seen_share = sum(activity.task.share for activity in activities)
-    return seen_share < MIN_SEEN_SHARE and any(one.wait >= MIN_WAIT for one in activities)
+    and whether others ran there for a noticeable share of its time. `rows`: `activity_rows`."""
+    seen_share = sum(share for _, _, share, _, _ in rows)
+    return seen_share < MIN_SEEN_SHARE and any(wait >= MIN_WAIT for _, _, _, wait, _ in rows)
 
 
 def _drop_oldest(entries: dict[Any, Any], max_entries: int) -> None:
