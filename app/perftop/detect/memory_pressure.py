@@ -332,7 +332,7 @@ class Memory:
             return
         if np.count_nonzero(self._running.top_tasks != self._top_tasks):
             self._top_tasks, snapshot = self._running.top_tasks, self._running.snapshot
-            tasks = snapshot.top_task_keys(cpu for (cpu,) in self._names)
+            tasks = snapshot.top_task_keys([cpu for (cpu,) in self._names])
             names = dict.fromkeys([task[1] for task in tasks if task])
             numbers = {name: number for number, name in enumerate(names, 1)}
             programs = [numbers[task[1]] if task else 0 for task in tasks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import inf, isfinite, nan
@@ -118,16 +118,14 @@ class TaskSnapshot:
         """Returns the task that ran most on this CPU; None if it is unknown."""
         return next((ran for record in self._records(cpu) if (ran := task(record))), None)
 
-    def top_task_keys(self, cpus: Iterable[int]) -> list[tuple[int, str] | None]:
+    def top_task_keys(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Returns the PID and name of the task that ran most on each of these CPUs; None where
         unknown. The name is not made safe, so use it only for comparison."""
-        keys: list[tuple[int, str] | None] = []
-        for record in map(self.tasks.get, map(str, cpus)):
+        keys: list[tuple[int, str] | None] = [None] * len(cpus)
+        for index, record in enumerate(map(self.tasks.get, map(str, cpus))):
             match record:
                 case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
-                    keys.append((pid, name))
-                case _:
-                    keys.append(None)
+                    keys[index] = pid, name
         return keys
 
     def activity_on(self, cpu: str) -> list[TaskActivity]:
@@ -196,8 +194,8 @@ class RunningTasks:
     def top_tasks_of(self, snapshot: TaskSnapshot) -> Ints:
         """Returns, by position of the CPU, a number for the PID and name of the task that ran most;
         0 where unknown."""
-        keys = snapshot.top_task_keys(self._cpus)
-        return np.array([0 if key is None else hash(key) for key in keys], np.int64)
+        keys = [key or 0 for key in snapshot.top_task_keys(self._cpus)]
+        return np.array([*map(hash, keys)], np.int64)
 
     def take(self, snapshot: TaskSnapshot, top_tasks: Ints, time_ns: int) -> None:
         self.snapshot, self.top_tasks = snapshot, top_tasks

@@ -314,7 +314,7 @@ def with_events(
 _MAX_SAFE_DISTANCE = 0.4999
 """Distance in units from the nearest whole number, above which rounding may go wrong: nearly half a
 unit."""
-_MIN_EXPONENT, _MAX_EXPONENT = -16, 14
+_MIN_EXPONENT, _MAX_EXPONENT = -16, 11
 """Powers of ten of the first digit of numbers whose product with a power of ten is precise
 enough."""
 _EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
@@ -355,8 +355,9 @@ _DECIMAL_TABLES = (
 
 def _write_whole(cells: np.ndarray, values: Floats) -> None:
     rest, above = values.astype(np.int64), np.zeros(len(values), np.int64)
-    for index, table in enumerate(_WHOLE_TABLES):
-        digits = rest // 10 ** (12 - 4 * index)
+    columns = cells.shape[1]
+    for index, table in enumerate(_WHOLE_TABLES[-columns:]):
+        digits = rest // 10 ** (4 * (columns - 1 - index))
         cells[:, index] = table.take(digits - 10_000 * above + 10_000 * (above == 0))
         above = digits
 
@@ -383,12 +384,12 @@ def number_cells(values: Floats) -> Codes:
     units_of_one = _UNITS_OF_ONE.take(exponent)
     whole = np.floor(units / units_of_one)
     decimals = (units - whole * units_of_one) * _DECIMALS_OF_UNIT.take(exponent)
-    cells = np.zeros((len(values), 10), np.uint32)
-    cells[:, 0], cells[:, 5] = np.where(values < 0, ord("-"), 0), ord(".")
-    _write_whole(cells[:, 1:5], whole * _ONES_OF_UNIT.take(exponent))
-    _write_decimals(cells[:, 6:9], decimals)
-    cells[:, 9] = _PRINTED_EXPONENTS.take(exponent)
-    cells[(cells[:, 9] != 0) & (decimals == 0), 5:7] = 0
+    cells = np.zeros((len(values), 9), np.uint32)
+    cells[:, 0], cells[:, 4] = np.where(values < 0, ord("-"), 0), ord(".")
+    _write_whole(cells[:, 1:4], whole * _ONES_OF_UNIT.take(exponent))
+    _write_decimals(cells[:, 5:8], decimals)
+    cells[:, 8] = _PRINTED_EXPONENTS.take(exponent)
+    cells[(cells[:, 8] != 0) & (decimals == 0), 4:6] = 0
     cells[~is_finite] = 0
     result = cells.view(np.uint8)
     for index in np.flatnonzero(is_finite & ~is_plain & (values != 0)).tolist():

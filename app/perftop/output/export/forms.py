@@ -383,7 +383,7 @@ class Delimited(ExportFormat):
         self._out, self._table = out, ExportTable(session, measures)
         self._whys: Sequence[str] = ()
         """The values of `why` in the previous interval."""
-        fields = self._table.fields
+        fields = self._table.fields[:-1]  # `why` has no place: it would be long and nearly empty
         self._contents: list[bytes | Sequence[str | None]] = [b""] * len(fields)
         """The columns of the previous interval, numbers as bytes, ..."""
         self._cells = [text_cells([""])] * len(fields)
@@ -392,15 +392,15 @@ class Delimited(ExportFormat):
         """Start and end of the cells of each column in a line, without the comma."""
         self._rows, self._bytes = len(session.shown), bytearray()
         """The number of lines and their bytes, with the room that the widest cells took."""
-        out.write(f"{','.join(_cell(field.name) for field in fields)}\n".encode())
+        names = (field.name for field in self._table.fields)
+        out.write(f"{','.join(map(_cell, names))}\n".encode())
 
     def interval(self, interval: Interval) -> None:
-        columns, cells = self._table.columns(interval), self._cells
-        columns[-1] = self._changed_reasons(cast("Sequence[str]", columns[-1]))
+        (*columns, whys), cells = self._table.columns(interval), self._cells
         # Numbers of one kind are formatted together.
         new_numbers: dict[Callable[[Floats], Codes], dict[int, Floats]] = {}
         new_columns: list[int] = []
-        for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=True)):
+        for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=False)):
             content = column.tobytes() if isinstance(column, np.ndarray) else column
             if content == self._contents[index]:
                 continue
@@ -420,7 +420,13 @@ class Delimited(ExportFormat):
                 cells[index] = part[:, part[0] != 0] if len(part) == 1 else part
                 first += len(values)
         self._place_cells(new_columns)
-        self._out.write(self._bytes.translate(None, b"\0"))
+        if not any(changed_whys := self._changed_reasons(cast("Sequence[str]", whys))):
+            self._out.write(self._bytes.translate(None, b"\0"))
+            return
+        width = len(self._bytes) // self._rows
+        for start, why in zip(range(0, len(self._bytes), width), changed_whys, strict=True):
+            line = self._bytes[start : start + width - 1].translate(None, b"\0")
+            self._out.write(line + f"{_cell(why)}\n".encode())
 
     def _place_cells(self, new_columns: Sequence[int]) -> None:
         """Puts the cells of these columns into the lines. All columns have new places if a cell is
@@ -432,7 +438,7 @@ class Delimited(ExportFormat):
             widths = [*map(max, widths, rooms)]
             ends = [*accumulate(width + 1 for width in widths)]
             self._places = [(e - 1 - width, e - 1) for e, width in zip(ends, widths, strict=True)]
-            self._bytes, new_columns = bytearray(self._rows * ends[-1]), range(len(ends))
+            self._bytes, new_columns = bytearray(self._rows * (ends[-1] + 1)), range(len(ends))
         lines = np.frombuffer(self._bytes, np.uint8).reshape(self._rows, -1)
         if is_new:
             lines[:, [end for _, end in self._places]], lines[:, -1] = ord(","), ord("\n")
