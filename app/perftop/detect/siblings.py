@@ -335,7 +335,7 @@ class SiblingHistory:
         self._overlap: Floats = np.zeros(cpus)
         self._last: Ints = np.zeros(cpus, np.int64)
 
-    def forget(self, cpus: list[int]) -> None:
+    def forget(self, cpus: Ints) -> None:
         """Resets the counts of these CPUs, because another program runs there now."""
         self.counts[:, cpus] = 0
         self._ipc[cpus] = np.nan

@@ -133,8 +133,8 @@ class TaskSnapshot:
         activities = self._activity_by_cpu.get(cpu)
         if activities is None:
             activities = self._activity_by_cpu[cpu] = [
-                TaskActivity(Task(*task), wait, switches)
-                for *task, wait, switches in self.activity_rows(cpu)
+                TaskActivity(Task(pid, comm, share), wait, switches)
+                for pid, comm, share, wait, switches in self.activity_rows(cpu)
             ]
         return activities
 
