@@ -18,7 +18,7 @@ from perftop.recording.file import Recording
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
-from perftop.tui.frame.bottom import KeyLine
+from perftop.tui.frame.bottom import KeyLine, MissingLine
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.overview import Overview
@@ -59,7 +59,9 @@ class Run:
     def text(self) -> list[str]:
         """The lines of the overview."""
         screen = self.monitor
-        parts = (screen.query_one(Top), self.grid, screen.query_one(KeyLine))
+        missing = screen.query_one(MissingLine)
+        below = [missing] if missing.display else []
+        parts = (screen.query_one(Top), self.grid, *below, screen.query_one(KeyLine))
         return [w.render_line(y).text.rstrip() for w in parts for y in range(w.size.height)]
 
     def has(self, text: str) -> bool:

@@ -96,7 +96,7 @@ def test_a_host_name_is_printed_without_control_characters(
 
 BACKGROUND = """
 import os, signal
-from perftop.tui import first_picture
+from perftop.tui import config
 
 signal.signal(signal.SIGTTOU, signal.SIG_DFL)
 child = os.fork()
@@ -143,13 +143,24 @@ def test_no_hint_is_shown_without_a_state_directory(
     assert not config.is_first_start()
 
 
-async def test_hints_disappear_with_their_keys_and_have_no_other_effect() -> None:
-    async with running_app(Machine()) as plain, running_app(Machine(), tour=True) as run:
+@pytest.mark.parametrize(("size", "rows"), [((80, 24), 1), ((120, 30), 1), ((160, 50), 3)])
+async def test_notes_are_in_blank_rows_and_have_no_other_effect(
+    size: tuple[int, int], rows: int
+) -> None:
+    """One at a time on small screens; all at once, each joined to its subject, on others."""
+    async with running_app(Machine(), size=size) as plain, running_app(
+        Machine(), size=size, tour=True
+    ) as run:  # fmt: skip
         for each in (plain, run):
             await each.intervals(20)
         assert run.has("1 of 3  This is the verdict")
-        pairs = zip(run.text(), plain.text(), strict=True)
-        assert sum(mine != other for mine, other in pairs) == 1
+        pairs = [*zip(run.text(), plain.text(), strict=True)]
+        notes = [(mine, other) for mine, other in pairs if mine != other]
+        assert [other.strip() for _, other in notes] == [""] * rows
+        lines = run.text()
+        for mine, _ in notes[1:]:
+            x, below = mine.index("╭"), lines[lines.index(mine) + 1]
+            assert below[x:].startswith(("what happened", "3 time"))
         await run.pilot.press("w", "escape")
         await run.sees("2 of 3")
         await run.pilot.press("n")
@@ -158,9 +169,13 @@ async def test_hints_disappear_with_their_keys_and_have_no_other_effect() -> Non
         assert not run.has("of 3  ")
 
 
-async def test_esc_ends_all_hints() -> None:
-    async with running_app(Machine(), tour=True) as run:
+async def test_notes_end_in_any_order_and_esc_ends_all() -> None:
+    async with running_app(Machine(), size=(160, 50), tour=True) as run:
         await run.sees("1 of 3")
+        await run.pilot.press("3", "1")
+        assert run.has("1 of 3")
+        assert run.has("2 of 3")
+        assert not run.has("3 of 3")
         await run.pilot.press("escape")
         assert not run.has("of 3  ")
 

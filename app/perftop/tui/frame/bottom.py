@@ -25,7 +25,8 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, safe_cells, width
 from perftop.session.values import SOUGHT_NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
-from perftop.tui.shared.canvas import PageWidget
+from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_rows, note_line
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import KEYS, TURN_ORDER, bindings
 
 if TYPE_CHECKING:
@@ -203,6 +204,10 @@ class MissingLine(PageWidget):
     _text_line = 0
     """Index of the line of the widget that has the text; the other lines are blank."""
 
+    def __init__(self, choice: Choice, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, ascii_=choice.ascii)
+        self._choice = choice
+
     def on_mount(self) -> None:
         self.lay_out()
 
@@ -223,8 +228,17 @@ class MissingLine(PageWidget):
         self.styles.height = lines
         self.redraw()
 
-    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - laid out before
-        return [*[BLANK] * self._text_line, ([*self._runs], "calm")]
+    def page(self, width: int, height: int) -> list[Line]:
+        lines = [*[BLANK] * self._text_line, ([*self._runs], "calm")]
+        is_due = LAST_NOTE in self._choice.notes and self._session is not None
+        if is_due and has_rows(self.screen.size):
+            captions, names = self._choice.captions, TURN_ORDER[: TURN_ORDER.index("time")]
+            x = 1 + sum(len(f"{captions[name]} {_LABELS[name]}") + GAP for name in names)
+            lines = [
+                *lines[: height - 1],
+                note_line(self._choice, LAST_NOTE, x, width, is_above=True),
+            ]
+        return lines
 
 
 def missing_runs(session: Session, size: int) -> list[Run]:

@@ -23,9 +23,9 @@ from perftop.session.session import Session
 from perftop.tui.frame.bottom import KeyLine, MissingLine
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.header import Status
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, NOTE_TEXTS, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
 from perftop.tui.shared import keys
-from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.canvas import NOTES, Canvas
 from perftop.tui.shared.choice import WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.sheet import heat_fields, order_name
@@ -134,11 +134,10 @@ class Monitor(DirectScreen):
         """The remedy that was shown last, which the next press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
         """Raw time at which the user has started a range; None if there is none."""
-        self._captions = keys.captions(keymap)
-        """Displayed names of keys, by id."""
-        self._top = Top(self._captions, ascii_=choice.ascii, id="top")
-        self._top.note = 0 if tour else None
-        self._missing = MissingLine(ascii_=choice.ascii, id="missing")
+        choice.captions = self._captions = keys.captions(keymap)
+        choice.notes = [*range(len(NOTES))] if tour else []
+        self._top = Top(choice, id="top")
+        self._missing = MissingLine(choice, id="missing")
         self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
 
     def compose(self) -> ComposeResult:
@@ -275,17 +274,20 @@ class Monitor(DirectScreen):
         )
         await self.app.run_action(key.action, node)
 
-    def _note_key(self, key: str) -> None:
-        """Shows the next note for a new user if the shown note is about this key."""
-        note = self._top.note
-        if note is not None and NOTE_TEXTS[note][0] == key:
-            self._top.note = note + 1 if note + 1 < len(NOTE_TEXTS) else None
+    def _end_notes(self, key: str = "") -> None:
+        """Ends the note for a new user that is about this key; '': all notes."""
+        notes = self.choice.notes
+        left = [note for note in notes if key and NOTES[note][0] != key]
+        if left != notes:
+            self.choice.notes = left
             self._show_machine()
+            self._missing.redraw()
+            self._show_view()
 
     # --- views
 
     async def action_view(self, name: str) -> None:
-        self._note_key(name)
+        self._end_notes(name)
         if self.output is not None and self.output.extent == "whole":  # the output hides the view
             self._extend_output("small")
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
@@ -321,9 +323,8 @@ class Monitor(DirectScreen):
             self.view.select(message.episode)
 
     async def action_back(self) -> None:
-        if self._top.note is not None:
-            self._top.note = None
-            self._show_machine()
+        if self.choice.notes:
+            self._end_notes()
         elif self.view.id == "core":
             await self.action_view(self._previous)
         elif self.choice.filter is not None:
@@ -349,7 +350,7 @@ class Monitor(DirectScreen):
         """Shows the whole report of which the verdict is the first line."""
         from perftop.tui.frame.overlays import Why
 
-        self._note_key("report")
+        self._end_notes("report")
         session, verdict = self.last.session, self._top.verdict
         if session is None or verdict is None or verdict.report is None:
             self._controls.say("no verdict yet")
@@ -483,7 +484,7 @@ class Monitor(DirectScreen):
     def action_episode(self, by: int) -> None:
         """Goes to the next (`by` = 1) or previous (-1) episode. On the page of a core, only
         episodes on that core count; in other views, only episodes on CPUs that match the filter."""
-        self._note_key("next_episode")
+        self._end_notes("next_episode")
         session, choice = self.last.session, self.choice
         if session is None:
             return

@@ -4,7 +4,7 @@ machine's numbers, and its SMT states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from textual import events
@@ -12,13 +12,14 @@ from textual import events
 from perftop.base import files
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, join_with_gaps, merge_runs, safe_cells, spread, width
+from perftop.draw.strips import Line, join_with_gaps, safe_cells
 from perftop.output import sentences
 from perftop.output.sentences import group_episodes
 from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import PageWidget
+from perftop.tui.shared.canvas import PageWidget, has_rows, note_line
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.verdict import Verdict, loss_line, verdict_at, verdict_line
 
 if TYPE_CHECKING:
@@ -60,26 +61,14 @@ def top_plan(
     return "header", "alert", "numbers", *under
 
 
-NOTE_TEXTS = (
-    ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
-    ("next_episode", "What happened is listed below. ", " goes to the next event"),
-    ("time", "Last: ", " shows when it was; a click in a chart stops there"),
-)
-"""Notes for a new user, which are shown in turn in the blank row below the verdict: the id of the
-key that goes on to the next, and the words before and after its name."""
-
-
 class Top(PageWidget):
-    def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
-        """`captions`: displayed names of keys, by id."""
-        super().__init__(id=id, ascii_=ascii_)
-        self._captions = captions
+    def __init__(self, choice: Choice, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, ascii_=choice.ascii)
+        self._choice, self._captions = choice, choice.captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._loss: tuple[object, Line] | None = None
         """The second row of the verdict, after the values from which it was made."""
-        self.note: int | None = None
-        """Index of the shown note for a new user; None if there is none."""
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._status = Status(0)
@@ -99,8 +88,9 @@ class Top(PageWidget):
         self.verdict = verdict
         alert = alert_line(session, interval, status, width, verdict)
         tiled = session is not None and machine.shows_tiles(session)
+        screen = self.screen.size
         self._plan = top_plan(
-            self.screen.size.height, width, has_tiles=tiled,
+            screen.height, width, has_tiles=tiled,
             has_states=session is None or machine.has_states(session),
             has_alert=bool(alert[0]) or interval is None,
         )  # fmt: skip
@@ -150,20 +140,10 @@ class Top(PageWidget):
         history = iter(past)
         page = [(next(history), usual) if name == "history" else lines[name] for name in self._plan]
         blank_rows = [y for y, name in enumerate(self._plan) if not name and y > 1]
-        if self.note is not None and interval is not None and blank_rows:
-            page[blank_rows[0]] = self._note_line(self.note, width), "chosen"
+        notes = [note for note in self._choice.notes[:1] if not note or not has_rows(screen)]
+        if notes and interval is not None and blank_rows:
+            page[blank_rows[0]] = note_line(self._choice, notes[0], 2, width, is_above=False)
         return page
-
-    def _note_line(self, number: int, size: int) -> list[Run]:
-        """Returns a note for a new user, with its subject above it."""
-        key, before, after = NOTE_TEXTS[number]
-        count = f"{number + 1} of {len(NOTE_TEXTS)}  "
-        runs: list[Run] = [("  ╰─ ", "key"), (count, "key"), (before, "bright"),
-                           (self._captions[key], "key"), (after, "text")]  # fmt: skip
-        end = f"{self._captions['back']}: no tour "
-        if width(runs) + len(end) + 2 <= size:
-            return spread(runs, [(end, "dim")], size)
-        return merge_runs(runs, size)
 
     async def on_click(self, event: events.Click) -> None:
         """Shows all episodes after a click on the alert line, and the report after a click on the

@@ -201,8 +201,8 @@ class Overview(ChartedView, Cursor):
         charts.read(self.interval, order, self.choice, self.look)
         self.count, self.heads = len(charts.lines), []
         width, height = self._room.width, self._room.height - self.count
-        self.feet = [([], "calm")] if height > charts.panel_height else []
-        height -= len(self.feet)
+        gap = int(height > charts.panel_height)
+        height -= gap
         three: tuple[Kind, ...] = ("selected", "who", "happened")
         if charts.counted and width >= MIN_COUNTED_WIDTH_OF_THREE:
             row = PanelRow(three, (44, 44, 62), width, height)
@@ -211,7 +211,7 @@ class Overview(ChartedView, Cursor):
         else:
             shares = (60, 37) if width >= MIN_COUNTED_WIDTH_OF_THREE else (37, 38)
             row = PanelRow(("who", "happened"), shares, width, height)
-        self.feet += self.panel_lines(row)
+        self.feet = self.panel_lines(row, gap)
 
     # --- rows
 

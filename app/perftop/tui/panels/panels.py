@@ -41,7 +41,14 @@ from perftop.session.values import cpu_values, suspect_rows
 from perftop.tui.panels import tables
 from perftop.tui.panels.tables import INDENT, comparison_lines, losing_cores
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import Canvas, PanelLine, Target
+from perftop.tui.shared.canvas import (
+    HAPPENED_NOTE,
+    Canvas,
+    PanelLine,
+    Target,
+    has_rows,
+    note_line,
+)
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
@@ -528,6 +535,10 @@ class PanelRow:
             x += size + GAP
         return [[*line, (" " * MARGIN, "text")] for line in lines]
 
+    def start(self, kind: Kind) -> int:
+        """Returns the first column of a panel, as last drawn."""
+        return self._targets[self.kinds.index(kind)][0].start
+
     def target(self, x: int, y: int) -> Target:
         """Returns the target at column `x` of line `y`; None if there is none."""
         if 0 <= y < self.height:
@@ -566,18 +577,25 @@ class PaneledView(Canvas):
         every: tuple[Kind, ...] = (first, "happened", "selected")
         count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
         kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
-        return [BLANK] * gap + self.panel_lines(
-            PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height)
-        )
+        return self.panel_lines(PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height), gap)
 
-    def panel_lines(self, row: PanelRow) -> list[Line]:
-        """Returns the lines of these panels. Clicks are looked up in these panels from now on."""
+    def panel_lines(self, row: PanelRow, gap: int = 0) -> list[Line]:
+        """Returns the lines of these panels below `gap` blank lines, the last of which may have a
+        note. Clicks are looked up in these panels from now on."""
         if self.choice.is_comparing:
             row.kinds = tuple(a_against_b if k in {"who", "losses"} else k for k in row.kinds)
         if self._drawn is not None:
             row.texts = self._drawn.texts
         self._drawn = row
-        return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]
+        lines: list[Line] = [
+            (line, "calm") for line in row.lines(self.session, self.interval, self.choice)
+        ]
+        gap_lines = [BLANK] * gap
+        is_due = HAPPENED_NOTE in self.choice.notes and "happened" in row.kinds
+        if gap and is_due and has_rows(self.screen.size):
+            x, width = row.start("happened"), self.width
+            gap_lines[-1] = note_line(self.choice, HAPPENED_NOTE, x, width, is_above=True)
+        return [*gap_lines, *lines]
 
     def target(self, x: int, y: int) -> Target:
         row = self._drawn

@@ -26,7 +26,7 @@ from textual.widget import Widget
 
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, safe_cells, text, width
+from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, text, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -42,6 +42,41 @@ Target = Episode | int | None
 """The episode that a click opens, or the number of the CPU that it selects; None: nothing."""
 PanelLine = tuple[list[Run], Target]
 """A line of a panel, and the target of a click on it."""
+
+
+NOTES = (
+    ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
+    ("next_episode", "What happened is listed below. ", " goes to the next event"),
+    ("time", "Last: ", " shows when it was; a click in a chart stops there"),
+)
+"""Notes for a new user: the id of the key that ends the note, and the words before and after its
+name."""
+HAPPENED_NOTE, LAST_NOTE = 1, 2
+MIN_SIZE_FOR_NOTES = Size(100, 50)
+"""Minimum size of a screen on which each note has a blank row beside its subject; on smaller ones
+notes are shown one at a time, in the row of the first."""
+
+
+def has_rows(screen: Size) -> bool:
+    least = MIN_SIZE_FOR_NOTES
+    return screen.width >= least.width and screen.height >= least.height
+
+
+def note_line(choice: Choice, note: int, x: int, size: int, *, is_above: bool) -> Line:
+    """Returns a note in `size` cells, joined to its subject, which is at cell `x` of the next line
+    or, unless `is_above`, of the line before. The first note that is left is marked."""
+    key, before, after = NOTES[note]
+    is_first = note == choice.notes[0]
+    runs: list[Run] = [
+        (" " * x, "text"), ("╭─ " if is_above else "╰─ ", "key" if is_first else "dim"),
+        (f"{note + 1} of {len(NOTES)}  ", "key" if is_first else "dim"),
+        (before, "bright" if is_first else "dim"), (choice.captions[key], "key"),
+        (after, "text" if is_first else "dim"),
+    ]  # fmt: skip
+    end = f"{choice.captions['back']}: no tour "
+    if is_first and width(runs) + len(end) + 2 <= size:
+        runs = spread(runs, [(end, "dim")], size)
+    return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
 class AbstractMeta(_MessagePumpMeta, ABCMeta):

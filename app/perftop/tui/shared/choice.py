@@ -4,8 +4,9 @@ same in every view; and the rows of views, which follow from the topology and th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from perftop.base.arrays import Ints
 from perftop.base.text import Units
 from perftop.session.selection import Filter, parse
 from perftop.session.session import Session
+from perftop.tui.shared.keys import captions
 
 if TYPE_CHECKING:
     from perftop.session.interval import Interval
@@ -56,6 +58,10 @@ class Choice(Sorting):
     """Raw times of the start and the end of the selected range; None if there is none."""
     held: tuple[Interval, Verdict | None] | None = None
     """The numbers of the range B, which was held, and the verdict on it; None if there is none."""
+    notes: list[int] = field(default_factory=list)
+    """The notes for a new user that are left, as indices of `canvas.NOTES`."""
+    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+    """Displayed names of keys, by id."""
     stale: bool = False
     """Whether the stream has ended, so that the shown numbers are its last numbers."""
     ascii: bool = False
