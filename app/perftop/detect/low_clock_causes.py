@@ -78,7 +78,7 @@ class Clue(NamedTuple):
     cause: str
     key: str
     part: str = ""
-    least: float = MIN_ACTIVE_SHARE  # 0: one event is enough; events rank after all shares
+    min_share: float = MIN_ACTIVE_SHARE  # 0: one event is enough; events rank after all shares
 
 
 PLR = {
@@ -110,8 +110,8 @@ CLUES = (
     Clue("policy", "pcu_os"),
     *(Clue(cause, key, part) for key in HSMP_COUNTERS for part, cause in HSMP.items()),
     *(Clue(cause, "plr_reasons", part, 0.0) for part, cause in PLR.items()),
-    *(Clue(POWER, f"{scope}_power_limits", least=0.0) for scope in ("package", "core")),
-    *(Clue("thermal", f"{scope}_{what}", least=0.0)
+    *(Clue(POWER, f"{scope}_power_limits", min_share=0.0) for scope in ("package", "core")),
+    *(Clue("thermal", f"{scope}_{what}", min_share=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
 """Clues for the cause. Of several that are seen equally often, the first one counts."""
@@ -143,7 +143,7 @@ class DropCase(NamedTuple):
     guest: bool
     governor: str = ""
     """The governor of all CPUs that choose their clock without hardware P-states; '' if unknown."""
-    scaled: bool = False
+    is_scaled: bool = False
     """Whether counts of the cores were scaled up, because their events took turns."""
 
 
@@ -163,15 +163,15 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     if case.cap:
         yield _verdict("policy")
 
-    def at_limit(key: str) -> bool:
+    def is_at_limit(key: str) -> bool:
         return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
 
-    power_limit = _verdict(LIMITS[at_limit("power_limit2_w")], counted=False)
+    power_limit = _verdict(LIMITS[is_at_limit("power_limit2_w")], counted=False)
     # The limit that was seen most often. For power: the clue that shows which power limit it is.
     shares = [(clue, mean(clue.key, clue.part)) for clue in CLUES]
-    seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
-    seen.sort(key=lambda pair: -pair[1] if pair[0].least else 0.0)
-    if not at_limit("power_limit_w"):
+    seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.min_share]
+    seen.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
+    if not is_at_limit("power_limit_w"):
         seen = [pair for pair in seen if pair[0].part != AMBIGUOUS] or seen
     elif any(clue.part == AMBIGUOUS for clue, _ in seen):
         seen = [(Clue(LIMITS[0], clue.key) if clue.part == AMBIGUOUS else clue, share)
@@ -184,12 +184,12 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         yield _verdict(limits[0].cause, counted=limits[0].key != "plr_reasons")
     # Wide code also draws more power, so a limit that was measured goes before its license.
     if sum(share for key in WIDE_SIMD_COUNTERS if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
-        yield _verdict("license", counted=not case.scaled)
+        yield _verdict("license", counted=not case.is_scaled)
     if some_power_limit and not limits:
         yield power_limit
     # Power is at its limit, or throttled time was counted, which some models count only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
-    if at_limit("power_limit_w") or at_limit("power_limit2_w") or throttled:
+    if is_at_limit("power_limit_w") or is_at_limit("power_limit2_w") or throttled:
         yield power_limit
     # An energy preference counts only if limit reasons are polled and none was found.
     saving = mean("hwp_epp") >= MIN_SAVING_EPP and facts.polls("limit_reasons") > 0
@@ -362,10 +362,10 @@ class Facts:
             return []
         counter, first = entry.column.counter, entry.offset
         counts = self._sums[first + 1 : first + counter.columns]
-        least = max(1.0, share * self._sums[first])
+        min_polls = max(1.0, share * self._sums[first])
         named = zip_longest(counter.parts[: len(counts)], counts)
         bits = (Bit(number, part, count) for number, (part, count) in enumerate(named))
-        return [bit for bit in bits if bit.times >= least]
+        return [bit for bit in bits if bit.times >= min_polls]
 
     @property
     def watts(self) -> float:

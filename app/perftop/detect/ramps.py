@@ -64,8 +64,8 @@ class Clocks:
 class _Wakes(NamedTuple):
     """Cores that wake up in some samples, as masks (samples, cores)."""
 
-    woke: Bools
-    unseen: Bools
+    has_woken: Bools
+    was_unseen: Bools
     """Whether the core was not read for too long."""
     apart_ns: Floats
     """Time in ns since the core was last read."""
@@ -115,7 +115,7 @@ class Ramps:
             return first
         part = slice(first, last)
         wakes = self._wakes(batch.cached(util)[part], batch.time_ns[part])
-        count = first_true(wakes.woke)
+        count = first_true(wakes.has_woken)
         self._known_ns, self._awake_ns = wakes.known_ns[count], wakes.awake_ns[count]
         return first + count
 
@@ -139,7 +139,7 @@ class Ramps:
             return []
         known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
         wakes = self._wakes(now.util[None], np.array([time_ns]))
-        woke, unseen, apart_ns = wakes.woke[0], wakes.unseen[0], wakes.apart_ns[0]
+        woke, unseen, apart_ns = wakes.has_woken[0], wakes.was_unseen[0], wakes.apart_ns[0]
         self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
         if not (self._hz or woke.any()):
             return []
@@ -277,7 +277,7 @@ class Climb:
     (samples, cores)."""
 
     cores: Ints
-    woke: Ints
+    wake_samples: Ints
     """Index of the sample in which each core woke."""
     begin: int
     """Index of the sample since which all clocks have been steady."""
@@ -297,7 +297,7 @@ class Climb:
 
     def ramps(self) -> list[Ramp]:
         """Returns the ramps of the cores whose clock climbed."""
-        hz, woke, number = self.hz, self.woke, np.arange(len(self.hz))[:, None]
+        hz, woke, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.begin :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # The first sample since which the clock has been steady.

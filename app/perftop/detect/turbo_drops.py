@@ -104,7 +104,7 @@ class _DropSample:
     cap_hz: Floats
     cap: Ints  # index in kinds.CLOCK_CAPS
     sums: Floats
-    scaled: Bools
+    is_scaled: Bools
     """Cores whose counts were scaled up, because their events took turns."""
     since_ns: int
     time_ns: int
@@ -123,7 +123,7 @@ class _Drop(ShareEpisode):
     is_whole: bool  # cores of the group that wake up join the drop
     facts: Floats
     """Sums of the counters that may show the cause, over all samples that showed the drop."""
-    scaled: bool = False
+    is_scaled: bool = False
     """Whether counts of its cores were scaled up."""
     paused_ns: int = 0
     """Total length in ns of the pauses after which the drop appeared again."""
@@ -296,8 +296,8 @@ class Drops:
                 return []
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
         over = self._drops.close(self._follow(sample))
-        least = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
-        deep = sample.is_missing(least) | (low & (self._mean_share < 1 - DROP_START))
+        min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
+        deep = sample.is_missing(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
         deep &= sample.is_missing(DROP_START) & ~self._has_drop()
         for key in distinct(sample.key[deep]):
             self._begin(key, sample, deep)
@@ -361,9 +361,9 @@ class Drops:
             else None
         )
         guest = self._reader.hello.virtualisation is not None
-        drop.scaled |= bool((sample.scaled & cores).any())
+        drop.is_scaled |= bool((sample.is_scaled & cores).any())
         governor = self._reader.hello.settings.get("governor", "")
-        case = DropCase(Facts(self._tally, drop.facts), cap, guest, governor, drop.scaled)
+        case = DropCase(Facts(self._tally, drop.facts), cap, guest, governor, drop.is_scaled)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)

@@ -159,9 +159,9 @@ class JobWaits:
 class _Clock:
     """The job's clock in one package, and the cores that work there."""
 
-    own: int
+    own_cores: int
     """Number of cores on which the job works ..."""
-    others: int
+    other_cores: int
     """... and of cores on which others work."""
     hz: float
     ceiling_hz: float
@@ -197,7 +197,7 @@ class TurboBudget:
         for p, now in enumerate(clocks):
             if now is not None:
                 best = self._learn(p, now)
-                crowded = now.others > best.others
+                crowded = now.other_cores > best.other_cores
                 shares[p] = max(0.0, 1 - now.hz / best.hz) if crowded else 0.0
                 weights[p] = (data.time_ns - data.since_ns) / 1e9
                 may_begin[p] = crowded and bool(
@@ -231,10 +231,10 @@ class TurboBudget:
         """Returns the job's clock before others started to work. It is learned again when the job
         itself uses more cores."""
         best = self._best.get(package)
-        if best is None or now.own > best.own or now.others < best.others:
+        if best is None or now.own_cores > best.own_cores or now.other_cores < best.other_cores:
             best = self._best[package] = now
-        elif now.others == best.others:
-            best.own = now.own
+        elif now.other_cores == best.other_cores:
+            best.own_cores = now.own_cores
             best.hz += NEWEST_WEIGHT * (now.hz - best.hz)
             best.ceiling_hz = now.ceiling_hz
         return best
@@ -249,7 +249,8 @@ class TurboBudget:
     def _describe(self, episode: Episode, package: int, now: _Clock, own: set[int]) -> None:
         best, drop = self._best[package], self._power_drop(package)
         episode.evidence |= {
-            "active_cores": now.own + now.others, "active_cores_before": best.own + best.others,
+            "active_cores": now.own_cores + now.other_cores,
+            "active_cores_before": best.own_cores + best.other_cores,
             "busy_hz": round(now.hz), "before_hz": round(best.hz),
         }  # fmt: skip
         if np.isfinite(now.ceiling_hz) and np.isfinite(best.ceiling_hz):

@@ -139,7 +139,7 @@ class Evaluator:
 
     def needed_counters(self, key: str) -> set[str]:
         """Returns the counters that the metric uses on any CPU of this stream."""
-        keys = self.metrics[key].made_of or (key,)
+        keys = self.metrics[key].source_metrics or (key,)
         variants = (variant for part in keys for variant, _ in self.chosen[part])
         return {need for variant in variants for need in variant.needs}
 

@@ -234,7 +234,7 @@ class SiblingCounts:
 
     rows: Ints
     """(threads, cores): positions of the CPUs."""
-    uneven: Bools
+    is_uneven: Bools
     """(samples, cores): whether the siblings were read over different spans, or counts of them are
     estimates, so that their counts cannot be compared."""
     r: Floats
@@ -278,8 +278,8 @@ class SiblingGates:
         for group in siblings:
             low, high = self._factor_bounds(key, group, delta)
             ways, cores = low.shape[1:]
-            if np.count_nonzero(group.uneven):
-                low = np.where(group.uneven[:, None], np.nan, low)
+            if np.count_nonzero(group.is_uneven):
+                low = np.where(group.is_uneven[:, None], np.nan, low)
             outcomes = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
             rows.append(outcomes.reshape(samples, ways, -1))
         return calibration.add_evidence(np.concatenate(rows, axis=1))
@@ -312,7 +312,7 @@ class SiblingGates:
             # A program that takes the event of one thread also takes that of its sibling: without
             # the first event, nothing supports the second.
             codes = np.where(codes == 0, codes.max(axis=1, keepdims=True), codes)
-            np.copyto(codes, 0, where=group.uneven[:, None])
+            np.copyto(codes, 0, where=group.is_uneven[:, None])
             codes_before = doubts[:, group.rows, index]
             doubts[:, group.rows, index] = np.where(codes_before == 0, codes, codes_before)
         return doubts

@@ -143,7 +143,7 @@ class Metric(Number):
     """
 
     variants: tuple[Variant, ...]
-    made_of: tuple[str, ...] = ()
+    source_metrics: tuple[str, ...] = ()
     """Metrics from which, with the ceilings, `evaluation.lost_time` computes this metric. The
     variants of such a metric only list the counters that a CPU must have."""
     low: float = 0.0
@@ -328,7 +328,7 @@ METRICS: dict[str, Metric] = {
                   for needed in ("busy_s", "idle_s", "stat_idle_s")),
             stands_out=0.05, high=1.0,
             better_sign=-1,
-            made_of=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
+            source_metrics=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
         ),
     )
 }  # fmt: skip

@@ -235,8 +235,8 @@ def _range(
         constant = np.full(runs.shape, steps.hz_at(always_active))
         return constant, constant
     below, above = _corners(steps, always_active, ever_active)
-    mean_together = _common(max_active, runs) / runs
-    mean_alone = len(min_active) - _common(1 - min_active, runs) / runs
+    mean_together = _overlap_sums(max_active, runs) / runs
+    mean_alone = len(min_active) - _overlap_sums(1 - min_active, runs) / runs
     return np.interp(mean_together, *below), np.interp(mean_alone, *above)
 
 
@@ -247,7 +247,7 @@ def _corners(steps: Steps, always_active: int, ever_active: int) -> tuple[Corner
     )
 
 
-def _common(shares: Floats, runs: Floats) -> Floats:
+def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
     """Returns, for each running share in `runs`, the sum of the largest possible overlaps of
     `shares` with it."""
     sorted_shares = np.sort(shares)

@@ -150,7 +150,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     if len(phases) > MAX_SIDE_BY_SIDE:
         table = _phases_as_rows(all_phases, numbers[:MAX_ROW_NUMBERS])
     elif phases:
-        wide = _columns_of(2 * CELL_WIDTH, len(all_phases))
+        wide = _value_columns(2 * CELL_WIDTH, len(all_phases))
         labels = (safe_text(phase.line["label"], 2 * CELL_WIDTH - 1) for phase in all_phases)
         starts = (time_of_day(phase.line["start"]) for phase in all_phases)
         head, *rows = _phases_as_columns(all_phases, numbers, ("mean", "p5"))
@@ -185,7 +185,7 @@ def _sentence(phases: Sequence[Phase]) -> str:
     return "; ".join(parts) + "."
 
 
-def _columns_of(width: int, count: int) -> list[Column]:
+def _value_columns(width: int, count: int) -> list[Column]:
     return [Column("", "", LABEL_WIDTH, is_left=True, gap=0), *[Column("", "", width)] * count]
 
 
@@ -204,7 +204,7 @@ def _phases_as_columns(
 ) -> list[str]:
     """Returns a heading and a row for each number, with the values of these names of each phase:
     first the numbers that have percentiles, then the others, which only have one value."""
-    placed = _columns_of(CELL_WIDTH, len(phases) * len(names))
+    placed = _value_columns(CELL_WIDTH, len(phases) * len(names))
     lines = [table_line(placed, ["", *names * len(phases)])]
     for number in (*numbers, *map(NUMBERS.__getitem__, TOTALS)):
         is_total = number.key in TOTALS

@@ -154,8 +154,8 @@ def waiting_loss(
     is_crowded = job is None and any(
         times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * span_s for cpu in cpus
     )
-    least = "at least " if is_crowded else ""
-    evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
+    bound_text = "at least " if is_crowded else ""
+    evidence = [f"{they} waited {bound_text}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
     evidence += ["only the busiest of a CPU are seen"] if is_crowded else []
     evidence += ["steal for the guest"] if job is None and waiters.what == VM_THREAD else []
     if group.longest_s >= MIN_LONG_S:
@@ -168,7 +168,7 @@ def waiting_loss(
     if job is None and everyone.wait_s > 1.1 * group.wait_s:
         evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
     share = percent_of(group.wait_s, group.wanted_s)
-    headline = f"{who} {verb} {least}{share} of {'their' if len(waiting) > 1 else 'its'} time"
+    headline = f"{who} {verb} {bound_text}{share} of {'their' if len(waiting) > 1 else 'its'} time"
     is_everywhere = len(cpus) == len(session.shown)
     ends = [f"{after}{' and '.join(for_whom)}", f"{after}{for_whom[0]}"] if for_whom else []
     tries = [f"{headline} {end}" if is_everywhere else f"{headline} {end} on {place}"
@@ -257,7 +257,7 @@ def _find_reason(
     for_whom = ["each other"] if mutual else []
     if storm is not None:
         neighbours = []
-        by, for_whom = storm.children, [f"{storm.children} of {storm.parent}"]
+        by, for_whom = storm.child_names, [f"{storm.child_names} of {storm.parent}"]
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
@@ -330,7 +330,7 @@ class Storm:
     pid: int
     """Their parent."""
     parent: str
-    children: str
+    child_names: str
     run_s: float
 
 
@@ -340,16 +340,18 @@ def _process_storm(
     """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
     for `least_s`."""
     online = {row.cpu for row in session.topology if row.online}
-    by_parent: dict[int, dict[str, TaskTimes]] = {}
+    times_by_parent: dict[int, dict[str, TaskTimes]] = {}
     for (pid, child, cpu), one in tasks.items():
         mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
         if cpu == UNKNOWN_CPU and pid not in own and (not mask or not mask.isdisjoint(cpus)):
-            by_parent.setdefault(pid, {})[child] = one
-    run_s = {pid: sum(one.run_s for one in parts.values()) for pid, parts in by_parent.items()}
+            times_by_parent.setdefault(pid, {})[child] = one
+    run_s = {
+        pid: sum(one.run_s for one in parts.values()) for pid, parts in times_by_parent.items()
+    }
     worst = max(run_s, key=lambda pid: run_s[pid], default=0)
     if not run_s or run_s[worst] < least_s:
         return None
-    parts = by_parent[worst]
+    parts = times_by_parent[worst]
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
     comm = next(iter(parts.values())).comm
     children = f"short-lived {safe_text(child, MAX_NAME)}" if child else "short-lived children"
@@ -423,8 +425,8 @@ def _spare_seconds(session: Session, whole: Interval, taken: Collection[int]) ->
     util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
             if session.online[row] and session.topology[row].cpu not in taken}  # fmt: skip
-    with_room = {cpu: share for cpu, share in idle.items() if share >= MIN_IDLE}
-    return dict(sorted(with_room.items(), key=lambda pair: -pair[1]))
+    idle_cpus = {cpu: share for cpu, share in idle.items() if share >= MIN_IDLE}
+    return dict(sorted(idle_cpus.items(), key=lambda pair: -pair[1]))
 
 
 def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:

@@ -122,9 +122,9 @@ class Check:
     measured: float = 0.0
     """The measured share of the time, of which not all is a loss; NaN where unknown."""
 
-    def is_ruled_out(self, least: float) -> bool:
-        """Returns whether this cannot be a loss of `least`, nor of a noticeable share."""
-        return self.share < least and not self.measured >= MIN_SHARE
+    def is_ruled_out(self, min_share: float) -> bool:
+        """Returns whether this cannot be a loss of `min_share`, nor of a noticeable share."""
+        return self.share < min_share and not self.measured >= MIN_SHARE
 
 
 class Clue(NamedTuple):

@@ -183,7 +183,7 @@ class Printout:
         """Number of lines that were dropped, and so the number of the first line kept."""
 
     @property
-    def ended(self) -> int:
+    def complete_count(self) -> int:
         """Number of kept lines that are complete, so that they will not change any more."""
         return len(self._lines)
 

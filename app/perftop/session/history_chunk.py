@@ -195,7 +195,7 @@ class Chunk:
         self.messages: list[bytes] = []
         """Packed messages."""
         self.packer: Packer | None = packer
-        """None: the chunk is sealed."""
+        """Packs the frames of this chunk; None: the chunk is sealed."""
         self._waiting_frames: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
         self.task_frames: list[tuple[int, int]] = []

@@ -318,7 +318,7 @@ def read_with_progress(
     is_shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
     line = ProgressLine(sys.stderr, f"reading {name}", source) if is_shown else None
     try:
-        yield source.messages() if line is None else line.counted()
+        yield source.messages() if line is None else line.messages()
     finally:
         if line is not None:
             line.erase()
@@ -337,7 +337,7 @@ class ProgressLine:
         self._samples = 0
         self._is_drawn = False
 
-    def counted(self) -> Iterator[wire.Message]:
+    def messages(self) -> Iterator[wire.Message]:
         """Yields the messages of the source, and draws the line between them when it is due."""
         from perfprobe import wire
 

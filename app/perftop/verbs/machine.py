@@ -224,7 +224,7 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
 # --- topology: branches
 
 
-def _grouped_by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
+def _group_cores(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
     """Returns the cores, grouped and ordered by an ID; cores without this ID are last."""
     groups: dict[int | None, list[_Core]] = {}
     for core in cores:
@@ -235,7 +235,7 @@ def _grouped_by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[
 
 def _packages(cores: list[_Core]) -> list[_Branch]:
     caches = any(core.l3 is not None for core in cores)
-    groups = _grouped_by(cores, lambda core: core.package)
+    groups = _group_cores(cores, lambda core: core.package)
     fold = _foldable(groups)
     branches = []
     for group in [cores] if fold else groups:
@@ -245,7 +245,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
             name = f"packages {_number_list(c.package or 0 for c in group)}, a core each"
         total = sum(len(core.cpus) for core in group)
         cells = [name, count_noun(len(group), "core"), count_noun(total, "CPU")]
-        dies = [] if fold else _grouped_by(group, lambda core: core.die)
+        dies = [] if fold else _group_cores(group, lambda core: core.die)
         if len(dies) < 2:
             branches.append(_Branch(cells, _caches(group, caches)))
             continue
@@ -259,7 +259,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
 
 
 def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
-    groups = _grouped_by(cores, lambda core: core.l3)
+    groups = _group_cores(cores, lambda core: core.l3)
     if _foldable(groups) and groups[-1][0].l3 is not None:
         return [_group(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
     branches = []

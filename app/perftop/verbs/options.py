@@ -379,16 +379,16 @@ def _signals_held() -> Iterator[None]:
     """A block after which signals that arrive in it are handled. An exception of their handlers
     inside an import would become an ImportError of numpy. Blocking them in this thread is not
     enough: the kernel would give them to another one."""
-    arrived: list[int] = []
+    arrived_signals: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()  # the only one with handlers
     handlers = {number: signal.getsignal(number) for number in _HELD_SIGNALS if is_main}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handlers:
-        signal.signal(number, lambda number, _: arrived.append(number))
+        signal.signal(number, lambda number, _: arrived_signals.append(number))
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for first in arrived[:1]:
+        for first in arrived_signals[:1]:
             signal.raise_signal(first)

@@ -401,7 +401,7 @@ def _gap_text(ramp: Ramp) -> str:
     return text
 
 
-_DISTURBED: dict[str, tuple[str, Callable[[float], str]]] = {
+_DISTURBANCES: dict[str, tuple[str, Callable[[float], str]]] = {
     "idle": ("before only {} idle", whole_percent),
     "steal_s": ("the hypervisor took {}", brief_duration),
     "lost": ("stood still for {}", whole_percent),
@@ -419,7 +419,7 @@ def _disturbance_texts(ramp: Ramp) -> str:
             amounts.setdefault(key, []).append(value)
     parts = []
     for key, values in amounts.items():
-        text, format_value = _DISTURBED[key]
+        text, format_value = _DISTURBANCES[key]
         known_values = [value for value in values if value is not None]
         amount = "an unknown part"
         if known_values:

@@ -308,7 +308,7 @@ def test_the_p_state_limit_of_amd_is_evidence_but_not_a_cause() -> None:
 def test_a_license_from_scaled_counts_is_inferred() -> None:
     wide = case(**WIDE)
     assert verdict(wide) == ("license", "measured")
-    assert verdict(wide._replace(scaled=True)) == ("license", "inferred")
+    assert verdict(wide._replace(is_scaled=True)) == ("license", "inferred")
 
 
 WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max", "hwp_highest"}

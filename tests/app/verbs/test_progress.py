@@ -30,7 +30,7 @@ def test_the_line_appears_after_a_while_and_is_erased() -> None:
     hello, result = messages("sim:idle,cpus=2", SAMPLES)
     source = SimpleNamespace(hello=hello, messages=lambda: result, size=400, offset=100)
     line = ProgressLine(out, "reading a", cast("Source", source), lambda: now_s[0])
-    counted = line.counted()
+    counted = line.messages()
     list(islice(counted, 30))
     line.erase()
     assert not out.getvalue(), "it was not shown"

@@ -145,7 +145,7 @@ def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Famil
 
 class _FamilyTemplate(NamedTuple):
     places: Sequence[Labels]
-    known: bytes
+    known_mask: bytes
     """Mask of the known values, as bytes."""
     text: str
     """Template of all lines, with a placeholder for each value."""
@@ -169,7 +169,7 @@ class GridFamilies:
         flat = values.ravel()
         known = np.isfinite(flat)
         form = self._forms.get(heading.name)
-        if form is None or form.places is not places or form.known != known.tobytes():
+        if form is None or form.places is not places or form.known_mask != known.tobytes():
             by_name = [{label: name} if label else {} for name in names]
             line_starts = [f"{heading.sample}{labels(**place, **name_labels)} "
                       for name_labels in by_name for place in places]  # fmt: skip

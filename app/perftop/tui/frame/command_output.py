@@ -106,7 +106,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         number = self._printout.left_out + index
         if (strip := self._strips.get(number)) is None:
             strip = printed_line(*self._printout[index], ascii_=self._ascii)
-            if index < self._printout.ended:
+            if index < self._printout.complete_count:
                 if len(self._strips) >= MAX_STRIPS:
                     self._strips.clear()
                 self._strips[number] = strip

@@ -503,7 +503,7 @@ class PanelRow:
         if callable(kind):
             return kind(session, interval, choice, size, self.height)
         draw = PANELS[kind]
-        if kind == "selected":  # its numbers stand elsewhere on the screen, too
+        if kind == "selected":  # its numbers are shown elsewhere on the screen as well
             return draw(session, interval, choice, size, self.height)
         now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_PERIOD_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
