@@ -201,7 +201,9 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
     rows += [[Part(line, "dim")] for line in evidence]
     if finding.hint:
-        hint = wrap_indented(finding.hint, WIDTH - len(label), 0)
+        # A command stays on one line, so that it can be copied.
+        is_command = finding.hint.startswith("taskset ")
+        hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)
         for name, line in zip_longest(("try:",), hint, fillvalue=""):
             rows.append([Part(f"{'':{INDENT}}{name:<10}", "dim"), Part(line, "try")])
     return rows

@@ -97,6 +97,14 @@ def test_a_sibling_is_moved_only_if_another_core_has_room(scenario: str, hint: s
     assert result.findings[0].hint.startswith(hint)
 
 
+def test_a_command_stays_on_one_line() -> None:
+    session, result = session_and_report("neighbour")
+    command = f"taskset -acp {','.join(map(str, range(0, 128, 2)))} 4016"
+    first = replace(result.named_findings[0], hint=command)
+    report_of_first = replace(result, findings=[first])
+    assert any(line.endswith(command) for line in printed(session, report_of_first))
+
+
 @pytest.mark.parametrize("scenario", cases_by_day(HEALTHY, HEALTHY_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     session, result = session_and_report(scenario)
