@@ -531,18 +531,24 @@ class Monitor(DirectScreen):
         prompt.ask("jump to", "12:03:05  12:03  -30s", preview, accept=go)
 
     async def action_mark(self) -> None:
-        """Asks for the label of a mark at the shown moment. The moment stays the same while the
-        user types."""
+        """Asks for the label of a mark at the shown moment, or of two marks, at the start and the
+        end of the selected range. The moment stays the same while the user types."""
         session, interval = self.last.session, self.last.interval
         if session is None or interval is None:
             return
         time_ns = session.now_ns if self.last.status.paused is None else interval.time_ns
-        time_text = clock_time(session.unix(time_ns))
+        range_ns = self.choice.range_ns
+        time_text = " to ".join(clock_time(session.unix(ns)) for ns in range_ns or (time_ns,))
+
+        def accept(text: str) -> None:
+            self._controls.mark(time_ns if range_ns is None else range_ns[0], text)
+            if range_ns is not None:
+                self._controls.mark(range_ns[1], f"{text} end" if text else "")
+                self._controls.select(*range_ns)
+
         prompt = await self._shown_prompt()
-        prompt.ask(
-            "mark", "a name; without one it gets a number", lambda _: time_text,
-            accept=lambda text: self._controls.mark(time_ns, text),
-        )  # fmt: skip
+        hint = "a name; without one it gets a number"
+        prompt.ask("mark", hint, lambda _: time_text, accept=accept)
 
     async def action_filter(self, text: str = "") -> None:
         """Asks for a filter. The prompt begins with `text`, or with the current filter if `text` is

@@ -561,19 +561,18 @@ class PaneledView(Canvas):
         bare screen."""
         return 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
 
-    def panels(self, room: int, gap: int = 1) -> list[Line]:
-        """Returns `room` lines with panels; the first `gap` lines are blank. All lines are blank if
-        there is no room for panels."""
+    def panels(self, room: int, gap: int = 1, first: Kind = "who") -> list[Line]:
+        """Returns `room` lines with panels, from the left `first`; the first `gap` lines are blank.
+        All lines are blank if there is no room for panels."""
         height = room - gap
         if height < MIN_HEIGHT:
             self._drawn = None
             return [BLANK] * room
         width = self.size.width - self.side_width
-        first: Kind = "who"
         # In a row with few lines, losses, if any, replace the tasks.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             running = episode_style.episodes_during(self.session, self.interval)
-            first = "losses" if any(e.kind == NEIGHBOUR for e in running) else "who"
+            first = "losses" if any(e.kind == NEIGHBOUR for e in running) else first
         every: tuple[Kind, ...] = (first, "happened", "selected")
         count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
         kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]

@@ -97,7 +97,7 @@ KEYS: tuple[Key, ...] = (
     Key("leap_on", "app", "shift+right", "source('leap',10)", "10 s on",
         "Ten seconds on"),
     Key("jump", "monitor", "J", "jump", "jump", "Go to a time: 12:03:05, or -30s"),
-    Key("mark", "monitor", "m", "mark", "mark", "Mark this moment with a name"),
+    Key("mark", "monitor", "m", "mark", "mark", "Name this moment, or the selected range"),
     Key("next_episode", "monitor", "n", "episode(1)", "next episode",
         "Go to the next episode"),
     Key("previous_episode", "monitor", "N", "episode(-1)", "previous episode",

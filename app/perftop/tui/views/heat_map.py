@@ -27,7 +27,7 @@ from perftop.session.values import (
     doubt_texts,
     suspect_rows,
 )
-from perftop.tui.panels.panels import PaneledView, selected_core
+from perftop.tui.panels.panels import Kind, PaneledView, selected_core
 from perftop.tui.panels.tables import Loser, losers, worst_cores
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine, Target
@@ -156,9 +156,12 @@ class Heat:
             names.append(name)
         return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
 
-    def legend(self, cell: Cell, size: int, *, is_asked: bool, ascii_: bool) -> list[Run]:
-        """Returns the second line: how to read a cell, and the furthest outlier. `is_asked`:
-        whether the user asked for an outlier although there is none."""
+    def legend(
+        self, cell: Cell, size: int, losers: Sequence[Loser], *, is_asked: bool, ascii_: bool
+    ) -> list[Run]:
+        """Returns the second line: how to read a cell, and the cores that lose most, or the
+        furthest outlier. `losers`: those to be named, because they are not listed beside the map.
+        `is_asked`: whether the user asked for an outlier although there is none."""
         wordings = self._ways(cell, ascii_=ascii_)
         room = size - OUTLIER_CELLS
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
@@ -170,11 +173,24 @@ class Heat:
                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
             ]  # fmt: skip
         room = size - width(left) - 3
-        right = self._outlier(room)
+        right = self._worst(losers, room) or self._outlier(room)
         if not right:
             text = next((text for text in _NOBODY_DIFFERS if len(text) <= room), "")
             right = [(text, "bright" if is_asked else "dim")]
         return spread(left, right, size - 1)
+
+    def _worst(self, losers: Sequence[Loser], room: int) -> list[Run]:
+        """Returns the cores that lose most, as many as fit, and how many more there are."""
+        runs: list[Run] = []
+        kind = "core" if self.places.pairs else "CPU"
+        for i, loser in enumerate(losers):
+            name = f"{f'{kind} ' if not i else '  '}{self.places.name(loser.row, '')}"
+            share: Run = (f" {loser.percent}".rstrip(), loser.style)
+            more = f"  +{len(losers) - i}"
+            if width(runs) + len(name) + len(share[0]) + len(more) > room:
+                return [*runs, (more, "dim")] if runs else []
+            runs += [(name, "bright"), share]
+        return runs
 
     def _ways(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
         """Returns explanations of a cell, the longest first."""
@@ -431,12 +447,13 @@ class HeatMap(PaneledView):
         cell = self._plan.cell
         self.heads = [] if self.bare else [
             heat.title(cell, self.width, self._hidden_text(), ascii_=self.choice.ascii),
-            heat.legend(cell, self.width, is_asked=self._outlier_asked,
-                        ascii_=self.choice.ascii),
+            heat.legend(cell, self.width, [] if self.side_width else self._losers,
+                        is_asked=self._outlier_asked, ascii_=self.choice.ascii),
         ]  # fmt: skip
         selected = self._selected_row()
         foot = [] if selected is None else heat.foot(selected, self.size.width)
-        self.feet = [*self.panels(self.spare - FOOT), (foot, "chosen")]
+        first: Kind = "losses" if self._losers and not self.side_width else "who"
+        self.feet = [*self.panels(self.spare - FOOT, first=first), (foot, "chosen")]
         self._make_side(selected)
 
     def _make_marks(self, heat: Heat) -> None:

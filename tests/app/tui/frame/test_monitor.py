@@ -196,3 +196,19 @@ async def test_a_large_machine_is_first_shown_as_a_heat_map() -> None:
         async with running_app(Machine(cores=cores), (160, height)) as run:
             await run.intervals(2)
             assert run.monitor.view.id == name, (cores, height)
+
+
+async def test_a_name_for_a_range_marks_both_of_its_ends() -> None:
+    async with running_app(Machine()) as run:
+        await run.intervals(20)
+        end_ns = run.source.session.now_ns
+        start_ns = end_ns - 10**9
+        run.source.select(start_ns, end_ns)
+        await run.pilot.press("m", *"build", "enter")
+        await run.pilot.pause()
+        marks = [(mark.evidence["label"], mark.start_ns) for mark in run.source.session.marks]
+        assert marks == [("build", start_ns), ("build end", end_ns)]
+        assert run.source.status.is_range
+        assert run.source.choice.range_ns == (start_ns, end_ns)
+        await run.pilot.press("escape", "m", *"go", "enter")
+        assert len(run.source.session.marks) == 3

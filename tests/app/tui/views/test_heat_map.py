@@ -265,6 +265,22 @@ async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
         assert view(run)._plan.cell.blank_lines == 0
         drawn = text(run)[2 : 2 + view(run).height]
         assert sum(line.count("╳") for line in drawn) == 1
+        assert text(run)[1].rstrip().endswith("CPU 3 −30")
+
+
+async def test_a_narrow_map_names_its_worst_cores_and_lists_them_where_there_is_room() -> None:
+    does = {core: CpuLoad(0.9 - 0.06 * core, steal=0.1 + 0.06 * core) for core in range(8)}
+    for width in (120, 80):
+        async with running_app(Machine(cores=16, does=does), (width, 40)) as run:
+            await run.pilot.press("2")
+            await run.intervals(10)
+            lines = text(run)
+        named = lines[1].partition("core 7 ")[2].split()
+        assert named[:7] == ["−52", "6", "−46", "5", "−40", "4", "−34"]
+        hidden = 8 - lines[1].count("−")
+        assert (named[-1] == f"+{hidden}") == (hidden > 0) == (width == 80)
+        (title,) = (y for y, line in enumerate(lines) if "ten worst" in line)
+        assert "core 7" in lines[title + 1]
 
 
 async def test_zoom_shows_only_the_package_of_the_selected_core() -> None:
