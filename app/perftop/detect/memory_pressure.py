@@ -46,6 +46,9 @@ variation."""
 MIN_SATURATED_SHARE = 0.7
 """Share of the highest traffic of this run that counts as saturated. Latency rises steeply from
 this share on, whatever the highest traffic is."""
+MIN_LIMIT_SHARE = 0.35
+"""Share of what the channels can carry up to which memory is not saturated, however high the
+traffic is for this run: tasks that crowd an L3 raise it, too."""
 MIN_GROWTH = 1.25
 """Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
@@ -96,9 +99,10 @@ class Memory:
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints,
-        l3_groups: L3Groups,
+        l3_groups: L3Groups, cache: Cache | None = None,
     ) -> None:  # fmt: skip
         self._reader, self._running, self._package = reader, running, groups
+        self._cache = cache
         self._l3_groups = l3_groups
         self._names = reader.single_cpus
         self.known = self._is_counted()
@@ -171,9 +175,14 @@ class Memory:
         return with_extra_column(traffic[0] / traffic[1], np.nan).take(self._package, axis=-1)
 
     def _is_near_limit(self, data: DetectorInput, rate: Floats) -> Bools:
-        """Returns, by position, whether traffic is as high as the memory can carry."""
+        """Returns, by position, whether traffic is as high as the memory can carry, and no misses
+        have shown that data is displaced from the L3."""
         best = with_extra_column(self._best(data), np.nan)[self._package]
-        return np.asarray(~(rate < MIN_SATURATED_SHARE * best))
+        near: Bools = ~(rate < MIN_SATURATED_SHARE * best)
+        limit = machine_totals.traffic_limit(self._reader.counters, data.sample.delta)
+        if limit is not None:
+            near &= ~(rate < MIN_LIMIT_SHARE * with_extra_column(limit, np.nan)[self._package])
+        return near if self._cache is None else near & ~self._cache.losses.may_lose
 
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput
@@ -391,14 +400,14 @@ class Cache(Memory):
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks,
-        memory: Memory, l3_groups: L3Groups,
+        l3_groups: L3Groups,
     ) -> None:  # fmt: skip
         hello, columns = reader.hello, reader.counters.columns
         l3s = sorted({row.l3 for row in hello.topology if row.l3 is not None})
         groups = [-1 if row.l3 is None else l3s.index(row.l3) for row in hello.topology]
         is_intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
         keys = [key for key in MISS_KEYS if key in columns and "instructions" in columns]
-        self._memory, self._miss_key = memory, keys[0] if keys and is_intel else ""
+        self._miss_key = keys[0] if keys and is_intel else ""
         super().__init__(reader, episodes, running, np.array(groups, np.int64), l3_groups)
 
     def _is_counted(self) -> bool:
@@ -413,8 +422,8 @@ class Cache(Memory):
         return np.asarray(np.where(instructions > 0, misses / instructions, np.nan))
 
     def _is_near_limit(self, data: DetectorInput, rate: Floats) -> Bools:  # noqa: ARG002
-        """Returns where saturated memory does not explain the loss."""
-        return ~self._memory.losses.may_lose
+        """Misses have no limit. Memory that is saturated does not raise them."""
+        return np.ones(len(rate), bool)
 
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002

@@ -260,8 +260,10 @@ class Neighbours:
         self.siblings = Siblings(reader, episodes, self.running_tasks, groups)
         self.hypervisor = Hypervisor(reader, episodes, groups)
         self.l3_groups = L3Groups(hello.topology)
-        self.memory = Memory(reader, episodes, self.running_tasks, groups, self.l3_groups)
-        self.cache = Cache(reader, episodes, self.running_tasks, self.memory, self.l3_groups)
+        self.cache = Cache(reader, episodes, self.running_tasks, self.l3_groups)
+        self.memory = Memory(
+            reader, episodes, self.running_tasks, groups, self.l3_groups, self.cache
+        )
         self.scheduler = JobWaits(
             reader, episodes, self.running_tasks, self.watched_job, groups, quotas
         )
@@ -343,8 +345,8 @@ class Neighbours:
             busy = data.sample.part(busy_cpus)
         ended = self.siblings.sample(data, busy, own)
         ended += self.hypervisor.sample(data, busy)
-        ended += self.memory.sample(data, busy, own)
         ended += self.cache.sample(data, busy, own)
+        ended += self.memory.sample(data, busy, own)
         if own is not None:
             ended += self.scheduler.sample(data, own)
             ended += self.budget.sample(data, busy, own)

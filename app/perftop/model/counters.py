@@ -32,7 +32,7 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
         "tdp_base_hz", "hsmp_limits", "hsmp_limit_times", "hsmp_prochot", "pcu_ticks",
         "pcu_transition", "pcu_os", "pcu_power", "pcu_vr", "pcu_thermal", "pcu_current",
         "pcu_prochot_internal", "pcu_prochot_external", "pcu_avx256", "pcu_avx512", "uncore_hz",
-        "uncore_max_hz", "kvm_users",
+        "uncore_max_hz", "kvm_users", "memory_clock",
     }),
     "machine": frozenset({
         "turbo_off", "max_perf_pct", "pressure_cpu_s", "pressure_io_s", "pressure_memory_s",

@@ -37,6 +37,16 @@ def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
     return parts[0] + parts[1], ticks / counters.stamp_hz
 
 
+BYTES_PER_CLOCK = 16
+"""Bytes that a channel of 64 bits can move in one of its clocks, which are of two transfers."""
+
+
+def traffic_limit(counters: Counters, delta: Delta) -> Floats | None:
+    """Returns what the channels can carry in bytes per second, by package; None where unknown."""
+    clock = counters.rates(delta, "memory_clock")
+    return None if clock is None else clock * BYTES_PER_CLOCK
+
+
 class BestTraffic:
     """The highest traffic in any second so far, by package, in bytes per second; NaN before the
     first complete second."""

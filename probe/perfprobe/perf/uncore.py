@@ -223,6 +223,9 @@ their events, and no public source has the bytes of a count."""
 HBM_TROUBLE = "memory traffic is that of DDR: the unit of the counts of HBM is not public"
 UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
 LINE_BYTES = 64
+CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"
+"""Of Intel's servers, whose drivers name it beside the column accesses: the clock of a channel, at
+half of the rate of its transfers."""
 AMD, CAS_COMMANDS, MASKS = "amd_umc", 0x0A, (1, 2)
 """AMD's event of column accesses, each of a cache line, and its masks for reads and for writes."""
 
@@ -235,6 +238,7 @@ class Controller:
     events: tuple[tuple[Event, ...], tuple[Event, ...]]
     scale: float
     """Bytes per count."""
+    clock: Event | None = None
 
 
 def memory_controllers(root: Path) -> list[Controller]:
@@ -272,7 +276,10 @@ def _named_controller(pmu: Pmu) -> Controller | None:
             tuple(Event(key, pmu.type, config or 0, core=False) for config in side)
             for key, side in zip(KEYS, codes, strict=True)
         )
-        return Controller(pmu, (reads, writes), scale)
+        config = perf_pmus.event_config(pmu, CLOCK_EVENT)
+        is_server = names[0][0].startswith("cas_count") and config is not None
+        clock = Event(CLOCK_KEY, pmu.type, config or 0, core=False) if is_server else None
+        return Controller(pmu, (reads, writes), scale, clock)
     return None
 
 
@@ -334,7 +341,13 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
         return Groups(kernel, "package", [], lambda _: [], missing=lost)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
-    count = channels * max(map(len, places))
+    controller_count = max(map(len, places))
+    count = channels * controller_count
+    has_clock = 2 * count < MAX_CHANNELS and all(
+        controller.clock is not None
+        and refusal_of(kernel, controller.clock, min(controller.pmu.cpus or {0}), root) is None
+        for controller in all_controllers
+    )
     counters = [
         Counter(
             key,
@@ -347,6 +360,12 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         )
         for key, what in zip(KEYS, ("read", "written"), strict=True)
     ]
+    if has_clock:
+        clock = replace(
+            counters[0], key=CLOCK_KEY, name="clock of memory", unit="cycles", scale=1.0
+        )
+        parts = clock.parts[:controller_count]
+        counters.append(replace(clock, columns=controller_count, parts=parts))
     members = {cpu: group for group in packages for cpu in reading.intersection(group)}
 
     def bundles(cpu: int) -> list[Bundle]:
@@ -356,9 +375,11 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
             return []
         return [
             Bundle(reader, [
-                (replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
-                for side, events in enumerate(controller.events)
-                for i, event in enumerate(events)
+                *((replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
+                  for side, events in enumerate(controller.events)
+                  for i, event in enumerate(events)),
+                *((event, 2 * count + number)
+                  for event in (controller.clock,) if event is not None and has_clock),
             ])
             for number, (controller, reader) in enumerate(place)
         ]  # fmt: skip

@@ -130,6 +130,7 @@ are words for people.
 | energy_ram_j | package | counter | J | energy of its memory |
 | energy_core_j | core | counter | J | energy of the core (AMD) |
 | memory_read_bytes, memory_write_bytes | package | counter | B | from memory, and to it |
+| memory_clock | package | counter | cycles | clocks of memory channels, each of two transfers |
 | power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
 | uncore_hz, uncore_max_hz | package | gauge | Hz | clock of mesh and L3, and its highest |
 | temperature_c | package | gauge | °C | temperature |

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import truths
 from simulated import messages as messages_of
@@ -14,6 +15,7 @@ from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Load, Script, Stage
 from perftop.detect.losses import CYCLES_ROW
+from perftop.model import machine_totals
 from perftop.model.belief import GroupTraffic, TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import L3Groups
@@ -147,9 +149,25 @@ def test_similar_patterns_are_not_l3_contention(
     assert l3_losses(monkeypatch, victim, intruder, events) == []
 
 
-def test_saturated_memory_explains_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misses_that_rise_show_a_crowded_l3_also_at_the_highest_traffic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Saturated memory does not change the misses per instruction."""
     (episode,) = l3_losses(monkeypatch, MISSING, STREAM)
-    assert episode.cause == "memory"
+    assert episode.cause == "cache"
+
+
+@pytest.mark.parametrize(("limit", "causes"), [(100e9, ["memory"]), (120e9, [])])
+def test_traffic_far_below_what_channels_carry_saturates_nothing(
+    limit: float, causes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """39 GB/s is the highest traffic of the run."""
+
+    def play(script: Script) -> None:
+        script.stages[-1].run([1, 2, 3], STREAM)
+
+    monkeypatch.setattr(machine_totals, "traffic_limit", lambda *_: np.array([limit]))
+    assert [episode.cause for episode in losses(monkeypatch, play)] == causes
 
 
 def test_unknown_traffic_is_not_learned() -> None:

@@ -51,6 +51,24 @@ def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int
     return [(e.type, e.config) for e, *_ in (kernel.opened[fd] for fd in group.fds)]
 
 
+def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> None:
+    """As uncore_snbep.c describes Ice Lake's: clockticks is event=0x00."""
+    two_packages(tmp_path)
+    for i in range(3):
+        controller(
+            tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT, clockticks="event=0x00",
+            cas_count_read="event=0x04,umask=0x0f", cas_count_write="event=0x04,umask=0x30",
+        )  # fmt: skip
+    kernel = fakeperf.Kernel()
+    part = of_memory(tmp_path, kernel)
+    assert [(c.key, c.unit, c.columns) for c in part.counters] == [
+        *((key, "B", 3) for key in KEYS), ("memory_clock", "cycles", 3)
+    ]  # fmt: skip
+    part.open(0)
+    assert codes(kernel, kernel.groups[-1]) == [(42, 0x0F04), (42, 0x3004), (42, 0x0000)]
+    assert kernel.groups[-1].at == [0, 3, 6]
+
+
 def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     """As arch/x86/events/intel/uncore_snbep.c describes Ice Lake's: cas_count_read is
     event=0x04,umask=0x0f. Its controllers have the same names in both packages."""
