@@ -1,12 +1,21 @@
-"""Evidence of episodes as text and as JSON: the pieces, their order, names and units."""
+"""Evidence of episodes as text and as JSON: the pieces, their order, names and units; and clues,
+which are evidence of losses that have no episode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite, nan
+from typing import Any, NamedTuple
 
-from perftop.base.text import short_duration, whole_percent
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.text import safe_text, short_duration, whole_percent
 from perftop.model.belief import Bit, CrowdedCpu, GroupTraffic, Host, PolledBits, TaskOnCpu
+from perftop.model.kinds import COSTLY_SETTINGS, LOG_CLUES
+from perftop.session.interval import Interval
+from perftop.session.losses import LossSums
+from perftop.session.session import Session
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,3 +191,91 @@ _UNITS: dict[str, Callable[[float], str]] = {
 }
 """Functions that format a value as text, by suffix of the key; the first matching suffix is
 used."""
+
+
+# --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
+
+MAX_OWNER = 40
+MAX_SPARE_UTIL = 0.5
+"""Utilisation below which a governor that follows demand may choose a low clock."""
+MIN_KERNEL_SHARE = 0.15
+"""Minimum share of the working time in the kernel from which a setting that slows it is reported.
+Servers of files and networks spend this much, too, but then the setting costs as well."""
+
+
+class Clue(NamedTuple):
+    """A likely reason for lost time whose size is not counted."""
+
+    key: str
+    text: str
+    hint: str
+
+
+def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
+    """Returns what the kernel's log names, and settings that make programs slower; those that slow
+    the kernel only if CPUs spend much time in it."""
+    result = []
+    for kind, name in session.hints.messages:
+        if kind in LOG_CLUES:
+            text, remedy = LOG_CLUES[kind]
+            result.append(Clue(kind, f"the kernel's log names {name}: {text}", remedy))
+    kernel = mean_of_job(session, sums, whole.values["kernel_cycles"])
+    if not isfinite(kernel):
+        system, util = (mean_of_job(session, sums, whole.values[key]) for key in ("system", "util"))
+        kernel = system / util if util > 0 else nan
+    for setting in COSTLY_SETTINGS:
+        value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
+        is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
+        if value and (not setting.values or value in setting.values) and is_slow:
+            share = (
+                f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.kernel_only
+            )
+            result.append(Clue(setting.key, share + setting.text.format(value), setting.remedy))
+    return [*result, *_memory_clues(session, whole, sums)]
+
+
+MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
+"""Minimum share of the memory traffic that other nodes serve, and minimum traffic, of a clue."""
+MAX_UNCORE_SHARE = 0.9
+"""Clock of an uncore as a share of its highest, up to which it is a clue. An idle package lowers
+it, so its CPUs must work for at least half of the time."""
+
+
+def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
+    """Yields why memory may be slow: another node serves it, or the uncore's clock is low in the
+    run so far."""
+    keys = "memory_bytes_per_s", "local_bytes_per_s"
+    moved, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
+                    for key in keys)  # fmt: skip
+    if moved >= MIN_REMOTE_BYTES_PER_S and (remote := 1 - local / moved) >= MIN_REMOTE_SHARE:
+        yield Clue(
+            "remote-memory",
+            f"{whole_percent(remote)} of {moved / 1e9:.1f} GB/s of memory traffic is with another"
+            " node, which takes longer",
+            "numactl --cpunodebind=N --membind=N; numastat -p PID shows where its memory is",
+        )
+    clock, highest = (
+        session.counters.rates(session.run.delta, key) for key in ("uncore_hz", "uncore_max_hz")
+    )
+    is_busy = mean_of_job(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
+    if is_busy and clock is not None and highest is not None:
+        for package, (hz, max_hz) in enumerate(zip(clock, highest, strict=True)):
+            if hz <= MAX_UNCORE_SHARE * max_hz:
+                yield Clue(
+                    "uncore",
+                    f"the uncore of package {package} runs at {hz / 1e9:.2f} of"
+                    f" {max_hz / 1e9:.2f} GHz, and with it L3 and memory",
+                    "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the energy"
+                    " policy of the firmware",
+                )
+
+
+def mean_of_job(session: Session, sums: LossSums, by_cpu: Floats) -> float:
+    """Returns the mean over the CPUs of the watched job, weighted by its time there; over all shown
+    CPUs if no job is watched. NaN where unknown."""
+    weights = np.zeros(len(by_cpu))
+    weights[[*session.shown]] = 1.0
+    if session.neighbours.watched_job.name is not None and sums.wanted_s.any():
+        weights = np.maximum(sums.wanted_s, 0.0)
+    known = np.isfinite(by_cpu) & (weights > 0)
+    return float(np.average(by_cpu[known], weights=weights[known])) if known.any() else nan

@@ -5,14 +5,13 @@ detectors are elsewhere."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from perftop.base.arrays import Floats
 from perftop.base.text import (
     count_noun,
     long_duration,
@@ -20,22 +19,27 @@ from perftop.base.text import (
     ranges,
     safe_text,
     short_duration,
-    whole_percent,
 )
 from perftop.model.belief import Cap, Confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
     CLOCK_CAPS,
-    COSTLY_SETTINGS,
     KINDS,
     LINE_REMEDIES,
-    LOG_CLUES,
     Episode,
     cause_of,
 )
 from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.tasks import STOP_REASONS, owner
-from perftop.output.evidence import evidence_json, evidence_pieces
+from perftop.output.evidence import (
+    MAX_OWNER,
+    MAX_SPARE_UTIL,
+    Clue,
+    clues,
+    evidence_json,
+    evidence_pieces,
+    mean_of_job,
+)
 from perftop.output.sentences import as_clause, culprits, losers, sentence, text
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import MAX_NAME, percent_of, victim_share, waiting_loss
@@ -65,14 +69,11 @@ MIN_WHOLE_SHARE = 0.97
 """Minimum share of the observed time from which a cause is reported as active all the time."""
 MAX_STILL_ACTIVE_NS = 1_000_000_000
 """A cause that was last active less than this time in ns before the end counts as still active."""
-MAX_SPARE_UTIL = 0.5
-"""Utilisation below which a governor that follows demand may choose a low clock."""
 MAX_CORE_SHARE = 0.5
 """Sum of the shares of a core's tasks below which a task can move to it without a new loss to a
 sibling."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
-MAX_OWNER = 40
 
 
 @dataclass(frozen=True)
@@ -125,14 +126,6 @@ class Check:
     def is_ruled_out(self, min_share: float) -> bool:
         """Returns whether this cannot be a loss of `min_share`, nor of a noticeable share."""
         return self.share < min_share and not self.measured >= MIN_SHARE
-
-
-class Clue(NamedTuple):
-    """A likely reason for lost time whose size is not counted."""
-
-    key: str
-    text: str
-    hint: str
 
 
 @dataclass(frozen=True)
@@ -427,72 +420,6 @@ def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float |
     return whole / 1e9
 
 
-MIN_KERNEL_SHARE = 0.15
-"""Minimum share of the working time in the kernel from which a setting that slows it is reported.
-Servers of files and networks spend this much, too, but then the setting costs as well."""
-
-
-def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
-    """Returns what the kernel's log names, and settings that make programs slower; those that slow
-    the kernel only if CPUs spend much time in it."""
-    result = []
-    for kind, name in session.hints.messages:
-        if kind in LOG_CLUES:
-            text, remedy = LOG_CLUES[kind]
-            result.append(Clue(kind, f"the kernel's log names {name}: {text}", remedy))
-    kernel = _mean_of_job(session, sums, whole.values["kernel_cycles"])
-    if not isfinite(kernel):
-        system, util = (
-            _mean_of_job(session, sums, whole.values[key]) for key in ("system", "util")
-        )
-        kernel = system / util if util > 0 else nan
-    for setting in COSTLY_SETTINGS:
-        value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
-        is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
-        if value and (not setting.values or value in setting.values) and is_slow:
-            share = (
-                f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.kernel_only
-            )
-            result.append(Clue(setting.key, share + setting.text.format(value), setting.remedy))
-    return [*result, *_memory_clues(session, whole, sums)]
-
-
-MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
-"""Minimum share of the memory traffic that other nodes serve, and minimum traffic, of a clue."""
-MAX_UNCORE_SHARE = 0.9
-"""Clock of an uncore as a share of its highest, up to which it is a clue. An idle package lowers
-it, so its CPUs must work for at least half of the time."""
-
-
-def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
-    """Yields why memory may be slow: another node serves it, or the uncore's clock is low in the
-    run so far."""
-    keys = "memory_bytes_per_s", "local_bytes_per_s"
-    moved, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
-                    for key in keys)  # fmt: skip
-    if moved >= MIN_REMOTE_BYTES_PER_S and (remote := 1 - local / moved) >= MIN_REMOTE_SHARE:
-        yield Clue(
-            "remote-memory",
-            f"{whole_percent(remote)} of {moved / 1e9:.1f} GB/s of memory traffic is with another"
-            " node, which takes longer",
-            "numactl --cpunodebind=N --membind=N; numastat -p PID shows where its memory is",
-        )
-    clock, highest = (
-        session.counters.rates(session.run.delta, key) for key in ("uncore_hz", "uncore_max_hz")
-    )
-    is_busy = _mean_of_job(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
-    if is_busy and clock is not None and highest is not None:
-        for package, (hz, max_hz) in enumerate(zip(clock, highest, strict=True)):
-            if hz <= MAX_UNCORE_SHARE * max_hz:
-                yield Clue(
-                    "uncore",
-                    f"the uncore of package {package} runs at {hz / 1e9:.2f} of"
-                    f" {max_hz / 1e9:.2f} GHz, and with it L3 and memory",
-                    "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the energy"
-                    " policy of the firmware",
-                )
-
-
 # --- possible losses
 
 
@@ -531,9 +458,7 @@ def other_checks(
             waited += f", once {short_duration(longest_s)} or longer"
         add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
-    taken = (
-        nan if irq[0] is None or irq[1] is None else _mean_of_job(session, sums, irq[0] + irq[1])
-    )
+    taken = nan if irq[0] is None or irq[1] is None else mean_of_job(session, sums, irq[0] + irq[1])
     if is_whole_run and isfinite(taken):
         small, causes = _small_share_text(taken), of_kinds("interrupt")
         brief = f"interrupts ({small})"
@@ -572,17 +497,6 @@ def other_checks(
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -check.share)
-
-
-def _mean_of_job(session: Session, sums: LossSums, by_cpu: Floats) -> float:
-    """Returns the mean over the CPUs of the watched job, weighted by its time there; over all shown
-    CPUs if no job is watched. NaN where unknown."""
-    weights = np.zeros(len(by_cpu))
-    weights[[*session.shown]] = 1.0
-    if session.neighbours.watched_job.name is not None and sums.wanted_s.any():
-        weights = np.maximum(sums.wanted_s, 0.0)
-    known = np.isfinite(by_cpu) & (weights > 0)
-    return float(np.average(by_cpu[known], weights=weights[known])) if known.any() else nan
 
 
 def _small_share_text(share: float) -> str:

@@ -15,13 +15,13 @@ from truths import PLAYED_S, SMALL, found_episodes, play_episodes
 
 from perftop.model.counters import Counters
 from perftop.model.kinds import Episode, cause_of
+from perftop.output.evidence import _memory_clues
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
 from perftop.output.why_report import (
     MAX_CAUSES,
     MIN_SHARE,
     Report,
     _active_s,
-    _memory_clues,
     other_checks,
     report,
 )
