@@ -95,7 +95,7 @@ def who_runs(
         after.append((" " * max(0, width - total_width(shown)), "dim"))
         heads = [panel_title("who runs", "", width, after)]
     else:
-        key = _title_key("i", "tasks" if choice.by_owner else "owners", width)
+        key = _title_key(choice.captions["owners"], "tasks" if choice.by_owner else "owners", width)
         heads = [panel_title("who runs", "% of a CPU", width, key), tables.task_headings(shown)]
     runners = ranking.first(max(0, height - len(heads)))
     return [
@@ -135,8 +135,7 @@ class Groups:
     ended: list[list[Episode]]
     """Groups of ended episodes, the newest first."""
     count: int
-    """Number of all episodes so far; each group counts as one episode, and older episodes are not
-    grouped."""
+    """Number of all episodes so far, as in the list of episodes."""
 
 
 def what_happened(
@@ -148,7 +147,7 @@ def what_happened(
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
-    key = _title_key("5", "all", size)
+    key = _title_key(choice.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
@@ -209,10 +208,9 @@ def episode_groups(
             for episodes in (running, past)
         )
         older_count = 0
-    running_groups = group_episodes(running)
-    ended_groups = _group_by_start(unique_losses(past))
-    count = len(running_groups) + len(ended_groups) + older_count
-    return Groups(running_groups, ended_groups, count)
+    running, past = unique_losses(running), unique_losses(past)
+    count = len(running) + len(past) + older_count
+    return Groups(group_episodes(running), _group_by_start(past), count)
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:

@@ -88,7 +88,7 @@ KEYS: tuple[Key, ...] = (
         "Next metric of the heat map and of the time view"),
     Key("metric_back", "monitor", "V", "metric(-1)", "metric back", "Previous metric"),
     Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz or as multiples of base"),
-    Key("owners", "monitor", "i", "owners", "owners",
+    Key("owners", "monitor", "a,i", "owners", "owners",
         "Who runs: tasks, or their owners (units, containers, pods, jobs)"),
     Key("step_back", "app", "left,comma", "source('step',-1)", "back", "One sample back (pauses)"),
     Key("step_on", "app", "right,full_stop", "source('step',1)", "on", "One sample on"),

@@ -155,6 +155,23 @@ def test_a_title_names_the_queue_before_shares_that_do_not_fit(
 # --- drawing
 
 
+@pytest.mark.parametrize(("share", "names"), [(0.08, ["not seen 92 %"]), (0.6, ["sh 8 60"])])
+def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
+    share: float, names: list[str]
+) -> None:
+    machine = guest({1: CpuLoad(1.0)})
+    session = Session(machine.hello, History(machine.hello))
+    task = [8, "sh", share]
+    for seq in range(20):
+        session.apply(machine.frame(seq, records={"tasks": {"1": task}, "others": {"1": [task]}}))
+    interval, places = session.take_interval(), Places(session)
+    every = units(places, range(len(places.places)), counted=False)
+    episodes = RowEpisodes(session)
+    episodes.read(interval)
+    moment = Moment(Reader(session, places).read(interval), every, GHZ, episodes)
+    assert moment.numbers(every[1], chosen=False).tasks == names
+
+
 def test_a_short_history_fills_half_of_a_chart() -> None:
     machine = Machine()
     session = Session(machine.hello, History(machine.hello))

@@ -119,6 +119,16 @@ def test_a_table_can_have_any_width(width: int) -> None:
 # --- on the screen
 
 
+async def test_the_page_of_a_guest_has_each_chart_once() -> None:
+    async with running_app(guest({0: CpuLoad(0.5)}), (160, 50)) as run:
+        await run.intervals(10)
+        await run.pilot.press("enter")
+        page = run.monitor.view
+        assert isinstance(page, CorePage)
+        lines = [strips.text(line) for line in page._lines]
+        assert [sum(line[1:6] == mark for line in lines) for mark in ("  100", "  who")] == [1, 1]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 4])
 async def test_all_sizes_are_drawn(threads: int) -> None:
     machine = Machine(cores=2, threads=threads, counted=threads > 1)

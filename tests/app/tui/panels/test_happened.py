@@ -13,6 +13,7 @@ from perftop.draw import strips
 from perftop.draw.strips import wrapped_lines
 from perftop.model.belief import TaskOnCpu
 from perftop.model.kinds import Episode
+from perftop.output.sentences import unique_losses
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels
@@ -97,7 +98,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     drops = [e for e in of[0].running if e.kind != "neighbour"]
     assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
     assert here.ended == [[much_later], [ramps[1], ramps[0]]]
-    assert here.count == 3 + len(drops)
+    assert here.count == len(unique_losses([*of[0].running, *of[0].ended])) == 7 + len(drops)
 
 
 def test_lines_link_to_their_episode() -> None:
