@@ -325,6 +325,23 @@ def test_recordings_of_one_noisy_load_do_not_differ(
     assert reported_different(noisy(tmp_path, 12, range(1, 4)), capsys) == []
 
 
+def test_what_neighbours_took_is_lost_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `summary`. One run a side shows it, too, but not whether it repeats."""
+    files = [
+        exported.record(tmp_path / name, exported.messages(f"sim:{name},cpus=8", 20))
+        for name in ("steady", "neighbour")
+    ]
+    assert compared(*files) == 0
+    printed = capsys.readouterr().out
+    assert "lost       to a sibling: 0.0 % in A, 10.3 % in B" in printed
+    assert compared(*files, "--json") == 0
+    (numbers,) = phases(capsys).values()
+    assert numbers["lost_ratio"]["difference"] == pytest.approx(0.103, abs=0.001)
+    assert numbers["lost_ratio"]["verdict"] == "1 run"
+
+
 def test_a_command_in_a_recording_has_a_run_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from statistics import fmean, median, variance
 
-from perftop.base.text import count_noun, join_words, safe_text
-from perftop.model.kinds import CAUSES, KINDS, cause_of
+from perftop.base.text import count_noun, join_words, percent, safe_text
+from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS, UNKNOWN_KIND, cause_of
 from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
     ON_REQUEST_KEYS,
@@ -117,6 +117,8 @@ class Comparison:
     differing: list[DifferingState]
     same: list[str]
     rows: list[Row]
+    lost_more: dict[Cause, float]
+    """By cause, the share that B lost minus the share that A lost, at least MIN_CAUSE."""
     keys_of_one_side: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only this side has."""
     in_turn: bool
@@ -177,17 +179,9 @@ def compare(
             for key in both if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
         same = [key for key in both if not is_different(state_a[key], state_b[key])]
+        keys_of_one_side = _only_on_side(a, b), _only_on_side(b, a)
         compared.append(
-            Comparison(
-                name,
-                a,
-                b,
-                differing,
-                same,
-                rows,
-                (_only_on_side(a, b), _only_on_side(b, a)),
-                in_turn,
-            )
+            Comparison(name, a, b, differing, same, rows, extra, keys_of_one_side, in_turn)
         )
     return compared
 
@@ -251,12 +245,28 @@ def _only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str
     return [key for key in row_keys(run.numbers for run in side) if key in ours - theirs]
 
 
+def loss_sentences(phase: Comparison) -> Iterator[str]:
+    """Yields what both sides lost to each cause of `lost_more`, the largest difference first."""
+    for cause in sorted(phase.lost_more, key=lambda cause: -abs(phase.lost_more[cause])):
+        kind, name = cause
+        is_neighbour = kind == "neighbour"
+        text = (KINDS | NEIGHBOURS).get(name if is_neighbour else kind, UNKNOWN_KIND).loss_text
+        named = cause_of(name).name
+        text += "" if is_neighbour or named in text else f" ({named})"
+        of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.a, phase.b))
+        yield f"{text}: {of_a} % in A, {of_b} % in B"
+
+
+def lost_share(side: Sequence[Reading], cause: Cause) -> float:
+    return fmean(run.lost.get(cause, 0.0) for run in side)
+
+
 def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
     """Returns, by cause, the share that B lost minus the share that A lost, for differences of at
     least MIN_CAUSE."""
     differences = {}
     for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost):
-        of_a, of_b = (fmean(run.lost.get(cause, 0.0) for run in side) for side in (a, b))
+        of_a, of_b = lost_share(a, cause), lost_share(b, cause)
         if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_CAUSE:
             differences[cause] = of_b - of_a
     return differences
@@ -360,7 +370,7 @@ def _cause_text(phase: Comparison, row: Row) -> str:
         cause = next((other.cause for other in phase.rows if other.cause is not None), None)
     if cause is None:
         return ""
-    of_a, of_b = (fmean(run.lost.get(cause, 0.0) for run in side) for side in (phase.a, phase.b))
+    of_a, of_b = lost_share(phase.a, cause), lost_share(phase.b, cause)
     if (row.verdict == "better") != (of_b < of_a):
         return ""
     states = [state for state in phase.differing if state.explains and state.cause == cause]

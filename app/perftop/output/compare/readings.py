@@ -280,6 +280,11 @@ def _reading_of_line(line: Line) -> Reading | None:
 # --- a recording
 
 
+MAX_LEFT_OUT = 0.0005
+"""Maximum share lost to neighbours, quotas, interrupts and stalls that the course of `lost_ratio`
+may leave out: what an episode cost is known for the whole run only."""
+
+
 class RunCourse:
     """The numbers of a session over time, in slices of a few samples each, starting when the object
     is created. They are used to estimate the noise of a single run."""
@@ -439,14 +444,13 @@ class RecordingReader(Phases):
             extremes = self.session.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
             courses = self._course.estimates()
-            if (times := self.session.run_times).threads:
-                # A job's losses are known only for the whole, because it waits while CPUs are busy.
+            lost_ratio, times = line["lost_to_causes_ratio"], self.session.run_times
+            line["machine"] = line["machine"] | {"lost_ratio": {"mean": lost_ratio}}
+            course = courses.get("lost_ratio")
+            if course and (times.threads or abs(course.mean - (lost_ratio or 0.0)) > MAX_LEFT_OUT):
+                del courses["lost_ratio"], samples["lost_ratio"]
+            if times.threads:
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
-                line["machine"] = line["machine"] | {
-                    "lost_ratio": {"mean": line["lost_to_causes_ratio"]}
-                }
-                courses.pop("lost_ratio", None)
-                samples.pop("lost_ratio", None)
             self.readings.append(replace(reading(line, label), courses=courses, samples=samples))
         self._course = RunCourse(self.session)

@@ -17,6 +17,7 @@ from perftop.output.compare.comparison import (
     Comparison,
     Row,
     headline,
+    loss_sentences,
     next_step,
     open_questions,
     work_sentence,
@@ -84,7 +85,8 @@ def lines(
         f"{row.number.plain_name}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
         for row in rows if row.cause is not None and row.verdict != NOISE
     ]  # fmt: skip
-    sections = [("cause", causes), ("try", [next_step(compared)]),
+    lost = [text for phase in compared for text in loss_sentences(phase)]
+    sections = [("cause", causes), ("lost", lost), ("try", [next_step(compared)]),
                 ("unknown", open_questions(compared))]  # fmt: skip
     more = [text for text in [work_sentence(compared[0])] if text and len(compared) == 1]
     for title, texts in sections:
