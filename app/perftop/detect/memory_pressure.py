@@ -172,17 +172,20 @@ class Memory:
         """Returns, by position, the traffic of the package in bytes per second."""
         traffic = machine_totals.traffic(self._reader.counters, delta)
         assert traffic is not None
-        return with_extra_column(traffic[0] / traffic[1], np.nan).take(self._package, axis=-1)
+        return self._of_package(traffic[0] / traffic[1])
 
-    def _is_near_limit(self, data: DetectorInput, rate: Floats) -> Bools:
+    def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats) -> Bools:
         """Returns, by position, whether traffic is as high as the memory can carry, and no misses
-        have shown that data is displaced from the L3."""
-        best = with_extra_column(self._best(data), np.nan)[self._package]
-        near: Bools = ~(rate < MIN_SATURATED_SHARE * best)
-        limit = machine_totals.traffic_limit(self._reader.counters, data.sample.delta)
+        have shown that data is displaced from the L3. `best`: the highest traffic of each package
+        so far."""
+        is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._of_package(best))
+        limit = machine_totals.traffic_limit(self._reader.counters, delta)
         if limit is not None:
-            near &= ~(rate < MIN_LIMIT_SHARE * with_extra_column(limit, np.nan)[self._package])
-        return near if self._cache is None else near & ~self._cache.losses.may_lose
+            is_near &= ~(rate < MIN_LIMIT_SHARE * self._of_package(limit))
+        return is_near if self._cache is None else is_near & ~self._cache.losses.may_lose
+
+    def _of_package(self, values: Floats) -> Floats:
+        return np.asarray(with_extra_column(values, np.nan)[..., self._package])
 
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput
@@ -211,8 +214,6 @@ class Memory:
             batch.cached(busy_cpus)[part], axis=1, keepdims=True
         )
         assert batch.best_traffic is not None
-        best = with_extra_column(batch.best_traffic[part], np.nan)[:, self._package]
-        near = ~(work.rate < MIN_SATURATED_SHARE * best)
         at, count = 0, last - first
         while at < count:
             # Only CPUs that are not crowded learn, and what was learned shows which are crowded. So
@@ -227,13 +228,19 @@ class Memory:
             crowded = some_work[rest] & self._is_saturated(
                 before, work.rate[rest], others_work[rest]
             )
-            _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
             with np.errstate(invalid="ignore", divide="ignore"):
-                usual = before[:, _BYTES:_TIME] / before[:, None, _TIME]
-                unlike = ~(np.abs(work.both[rest] - usual[:, 2]) <= MAX_SIBLING_CHANGE)
-            signs: Bools = crowded & near[rest] & ~unlike
-            signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
-            signs |= work.known[rest] & ~crowded & (work.rate[rest] * self.min_growth < usual[:, 0])
+                usual_rate, usual_both = (
+                    before[:, row] / before[:, _TIME] for row in (_BYTES, _BOTH)
+                )
+            signs: Bools = crowded.copy()
+            if np.count_nonzero(signs):
+                samples = slice(first + at, last)
+                best = batch.best_traffic[samples]
+                signs &= self._is_near_limit(work.rate[rest], batch.delta[samples], best)
+                _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
+                signs &= np.abs(work.both[rest] - usual_both) <= MAX_SIBLING_CHANGE
+                signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
+            signs |= work.known[rest] & ~crowded & (work.rate[rest] * self.min_growth < usual_rate)
             due, valid = first_true(signs), first_true(crowded != assumed)
             self._programs.learned = learned[min(due, valid)].copy()
             at += min(due, valid)
@@ -313,7 +320,7 @@ class Memory:
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         before, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
-        near = self._is_near_limit(data, rate)
+        near = self._is_near_limit(rate, data.sample.delta, self._best(data))
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.hidden & ~crowded)
         unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
@@ -421,9 +428,9 @@ class Cache(Memory):
         assert instructions is not None
         return np.asarray(np.where(instructions > 0, misses / instructions, np.nan))
 
-    def _is_near_limit(self, data: DetectorInput, rate: Floats) -> Bools:  # noqa: ARG002
+    def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats) -> Bools:  # noqa: ARG002
         """Misses have no limit. Memory that is saturated does not raise them."""
-        return np.ones(len(rate), bool)
+        return np.ones(rate.shape, bool)
 
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002

@@ -173,6 +173,8 @@ class Siblings:
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._busy_work).samples(part)
         outlook = self._outlook(work, work.util * (spans_ns[part, None] / 1e9))
+        if not np.count_nonzero(outlook.together):
+            return last, outlook
         _, shares, spread = self._programs.compare_ipc(outlook.learned[1:], work.ipc)
         starts: Bools = outlook.together & (shares >= np.maximum(MIN_SPREADS * spread, START))
         return first + first_true(starts), outlook

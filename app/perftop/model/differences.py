@@ -180,21 +180,15 @@ class Differences:
         """Returns (frames, rows): whether the baseline has a reading before each frame. Clears rows
         of `is_read` whose sibling was not read: these rows wait for the next frame."""
         baseline = self._baseline
-        if readings.all_sampled and not any(wakes):
-            if np.count_nonzero(baseline.is_known) == baseline.is_known.size:  # the usual case
-                return np.ones(is_read.shape, bool)
-            known_so_far = np.logical_or.accumulate(
-                np.concatenate([baseline.is_known[None], is_read])
-            )
-            baseline.is_known = known_so_far[-1]
-            return np.asarray(known_so_far[:-1])
         offline, is_sampled = readings.has_flag(wire.ROW_OFFLINE), readings.is_sampled
         is_wide = readings.has_flag(wire.ROW_WIDE)
         calm = np.asarray(((is_sampled | ~readings.present) & ~is_wide).all(axis=1))
-        is_known = np.zeros(is_read.shape, bool)
-        for i, known_before in enumerate(is_known):
+        is_known = np.repeat(baseline.is_known[None], len(is_read), axis=0)
+        changes = any(wakes) or bool(np.count_nonzero((is_read & ~is_known) | (offline & is_known)))
+        for i in range(len(is_read)) if changes else np.flatnonzero(~calm).tolist():
             if wakes[i]:
                 baseline.is_known = baseline.is_known & False
+            known_before = is_known[i]
             known_before[:] = baseline.is_known
             for place in () if calm[i] else self._places.of_cpus:
                 rows = place.rows
