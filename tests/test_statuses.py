@@ -31,7 +31,7 @@ SIM = ("--source", "sim:steady,cpus=2")
         ("record", ["-o", "missing/a"], ["touch", "touched"], 1),
     ],
 )
-def test_a_command_is_attributed_to_the_cpus_it_ran_on(
+def test_statuses_around_a_command(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     verb: str,
@@ -49,6 +49,16 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     if status in {1, 2, 3, 126, 127}:
         assert done.stderr.count("\n") == 1
         assert done.stderr.startswith("perftop: ")
+
+
+@pytest.mark.parametrize("verb", [["stat"], ["record", "-o", "a"], ["why"]])
+def test_a_parent_that_ignores_the_end_of_children_costs_no_status(
+    tmp_path: Path, verb: list[str]
+) -> None:
+    command = argv(*verb, *SIM, "--", "sh", "-c", "exit 7")
+    ignoring = ["env", "--ignore-signal=CHLD", *command]
+    done = subprocess.run(ignoring, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
 
 
 def test_a_closed_stderr_lets_the_command_run_to_its_end(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def main() -> int:
     try:
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, no child leaves a status
     except OSError:
         pass
     from perftop import cli

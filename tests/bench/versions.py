@@ -85,7 +85,7 @@ def tried(python: str, which: str, pytest: list[str], place: Path) -> tuple[str,
     command = ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *warning
     result = run(place, *command, *pytest, *more)
     lines = result.stdout.strip().splitlines() or [result.stderr.strip()[-300:]]
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "E  "))]
     return ("✗" if result.returncode else "✓"), "\n    ".join([f"{versions}: {lines[-1]}", *failed])
 
 

@@ -4,7 +4,7 @@ bytes are the same everywhere.
 **Framing.** A stream is a sequence of msgpack `bin` objects. Each holds one message: a msgpack map
 with string keys and a `type`. The outer `bin` gives the length, so a reader can skip a message that
 it does not understand and knows where the last whole one ended. A message has at most MAX_MESSAGE
-bytes and a limited number of elements (`unpacking.py`). The first message is a `hello`; `frame`s
+bytes and a limited number of elements (`encoding.py`). The first message is a `hello`; `frame`s
 and `note`s follow in any order; if the probe ended on purpose, the last message is a `bye`. A
 stream without a bye was cut.
 
