@@ -360,7 +360,7 @@ class Prompt(Widget):
     ) -> None:  # fmt: skip
         """Opens the prompt with this text; `hint` is shown while the text is empty. `preview` is
         called with each new text and returns its explanation. It raises ValueError with a message
-        of one line for an invalid text; the error may have an attribute `at`, the index of the
+        of one line for an invalid text; the error may have an attribute `offset`, the index of the
         first wrong character. `accept` is called with the text when the user presses Enter and the
         text is valid, `leave` when the user presses Esc."""
         self._asked_label, self._explain_text = label, preview
@@ -381,14 +381,18 @@ class Prompt(Widget):
 
     @property
     def wrong(self) -> bool:
-        return self._error.at is not None
+        return self._error.offset is not None
+
+    @property
+    def text(self) -> str:
+        return self._input.value
 
     def _preview(self, text: str) -> bool:
         """Shows the explanation of the text, or its error. Returns whether the text is valid."""
         try:
             self.explain(self._explain_text(text))
         except ValueError as error:
-            self.explain(str(error) if text else "", getattr(error, "at", 0))
+            self.explain(str(error) if text else "", getattr(error, "offset", 0))
         return not self.wrong
 
     def explain(self, words: str, wrong_at: int | None = None) -> None:
@@ -399,7 +403,7 @@ class Prompt(Widget):
         shown = safe_cells(words)
         self._words.update(to_ascii(shown) if self._ascii else shown)
         self._words.set_class(wrong_at is not None, "-wrong")
-        self._error.at = wrong_at
+        self._error.offset = wrong_at
         self._input.refresh()
 
     def leave(self) -> None:
@@ -453,8 +457,8 @@ class _OneLineInput(Input):
 class _ErrorUnderline(Highlighter):
     """A highlighter that underlines the text from the first character that cannot be parsed."""
 
-    at: int | None = None
+    offset: int | None = None
 
     def highlight(self, text: Text) -> None:
-        if self.at is not None:
-            text.stylize("underline", self.at)
+        if self.offset is not None:
+            text.stylize("underline", self.offset)

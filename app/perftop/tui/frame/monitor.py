@@ -251,10 +251,11 @@ class Monitor(DirectScreen):
         replay = status.replay
         if status.paused is not None if replay is None else not replay.playing:
             labels["pause"] = "resume" if replay is None else "play"
-        if self._prompt and self._prompt.asks("filter") and not self._prompt.wrong:
-            self._prompt.explain(self.choice.matches(self.last.session))
         urgent = [] if self.output is None else ["output"]
         if (shown_filter := self.choice.filter) is not None:
+            prompt = self._prompt
+            if prompt and prompt.asks("filter") and prompt.text.strip() == shown_filter.text:
+                prompt.explain(self.choice.matches(self.last.session))
             text = safe_cells(shown_filter.text)
             text = fit(text, min(len(text), MAX_FILTER))
             labels["clear"] = f"all · {text} · {self.choice.matches(self.last.session)}"

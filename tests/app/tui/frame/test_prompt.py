@@ -88,23 +88,23 @@ async def test_a_long_hint_does_not_scroll_the_terminal() -> None:
         assert line.cell_length == typed.size.width
 
 
+def underlined_text(prompt: Prompt) -> str:
+    strip = prompt.query_one(Input).render_line(0)
+    return "".join(s.text for s in strip if s.style and s.style.underline)
+
+
 async def test_errors_of_a_prompt_are_underlined() -> None:
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("0-3 utl>8")
         await pilot.pause()
-
-        def underlined() -> str:
-            strip = prompt.query_one(Input).render_line(0)
-            return "".join(s.text for s in strip if s.style and s.style.underline)
-
         prompt.explain("no metric utl", 4)
         await pilot.pause()
-        assert underlined() == "utl>8"
+        assert underlined_text(prompt) == "utl>8"
         assert prompt.wrong
         prompt.explain("12 of 256 CPUs")
         await pilot.pause()
-        assert underlined() == ""
+        assert underlined_text(prompt) == ""
         assert not prompt.wrong
 
 
@@ -303,11 +303,22 @@ async def test_jumping_shows_the_given_time() -> None:
         assert run.source.status.paused is None
 
 
-async def test_a_filter_without_a_match_is_applied_only_when_accepted() -> None:
+async def test_a_filter_is_underlined_from_the_term_that_is_wrong() -> None:
     async with running_app(Machine()) as run:
-        await run.pilot.press("slash", *"busy>99")
+        await run.pilot.press("slash", *"0-3 utl>8")
+        await until_true(lambda: underlined_text(prompt(run)) == "utl>8", "the wrong term")
+
+
+@pytest.mark.parametrize("before", ["", "0-3"])
+async def test_a_filter_without_a_match_is_applied_only_when_accepted(before: str) -> None:
+    async with running_app(Machine()) as run:
+        if before:
+            await run.pilot.press("slash", *before, "enter")
+        count = len(rows(run))
+        await run.pilot.press("slash", *["backspace"] * len(before), *"busy>99")
+        await run.intervals(2)
         await until_true(lambda: words(run) == "no CPU matches", "the prompt reports the filter")
-        assert len(rows(run)) == 4
+        assert len(rows(run)) == count
         await run.pilot.press("enter")
         assert rows(run) == []
 
@@ -323,9 +334,8 @@ async def test_keys_pressed_together_reach_the_prompt_opened_by_the_first(
         for sign in typed:
             name = {"/": "slash", "-": "minus"}.get(sign, sign)
             run.app.post_message(events.Key(name, sign))
-        await until_true(lambda: run.monitor._prompt is not None, "a prompt")
-        line = prompt(run).query_one(Input)
-        await until_true(lambda: line.value == typed[1:], "the text")
+        await until_true(lambda: run.monitor.query("Prompt > Input"), "a prompt")
+        await until_true(lambda: prompt(run).text == typed[1:], "the text")
         assert prompt(run).asks(label)
 
 
