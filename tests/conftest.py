@@ -87,7 +87,7 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> None:
     time.tzset()
     greeted = base / "state" / "perftop" / "greeted"
     greeted.parent.mkdir(parents=True)
-    greeted.touch()  # otherwise snapshots would show the hint of a first run
+    greeted.touch()  # otherwise pictures would show the hint of a first run
 
 
 @pytest.fixture(autouse=True)

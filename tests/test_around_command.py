@@ -156,10 +156,13 @@ def test_a_signal_ends_the_command(tmp_path: Path) -> None:
 
 
 def test_sigusr1_does_not_end_a_command_after_the_screen(tmp_path: Path) -> None:
-    with perftop(tmp_path, "sh", "-c", "echo ready; sleep 4; exit 7") as terminal:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    with perftop(tmp_path, "sh", "-c", f"echo ready; read line < {go}; exit 7") as terminal:
         terminal.sees("ready")
         os.kill(terminal.pid, signal.SIGUSR1)
         terminal.type("q")
         until_cooked(terminal)
         os.kill(terminal.pid, signal.SIGUSR1)
+        go.write_text("on\n")
         assert terminal.ended() == 7

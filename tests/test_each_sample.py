@@ -31,7 +31,7 @@ def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:
 def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.perftop"
     done = command.run("record", "--force", "-o", str(path), "--source", "os", "--sample", sample,
-                       "--duration", "3s")  # fmt: skip
+                       "--duration", "2s")  # fmt: skip
     assert done.returncode == 0, done.stderr
     checked = inside = 0
     before = False
@@ -56,7 +56,7 @@ def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -
 
 @up_to_three_attempts
 def test_intervals_of_whole_batches_match() -> None:
-    found = command.stat("--source", "os", "-i", "1s", "--sample", "100ms", "--duration", "3s")
+    found = command.stat("--source", "os", "-i", "1s", "--sample", "100ms", "--duration", "2s")
     rows = [row for line in found if line["type"] == "interval" for row in line["cpus"]]
 
     assert all(row[key] is not None for row in rows if row["online"] for key in KEYS)

@@ -53,7 +53,10 @@ MACHINES = {
 SCENARIOS = ("idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "throttle",
              "neighbour", "memory", "warmup", "halts", "hotplug", "hybrid", "guest",
              "demo")  # fmt: skip
-SECONDS = {"large": 3.0}
+IN_EPISODE = "in-episode"
+SPECS = MACHINES | {IN_EPISODE: "turbo-drop,cpus=8"}
+SECONDS = {"large": 3.0, IN_EPISODE: 10.0}
+"""Lengths of streams; that of IN_EPISODE ends while its episode runs."""
 USUAL_SECONDS = 20.0
 SIZES = ((80, 24), (160, 50))
 VIEWS = "123456"
@@ -67,6 +70,13 @@ KEYS: dict[str, tuple[str, ...]] = {
     "time-back": ("3", "space", "left", "left"),
     "episode": ("5", "down", "enter"),
 }
+LOOK_KEYS: dict[str, tuple[str, ...]] = {
+    "light": ("T",),
+    "filter-error": ("slash", *"util>"),
+}
+RUNNING_KEYS: dict[str, tuple[str, ...]] = {
+    "running-overview": (), "running-rows": ("4",), "running-list": ("5",),
+}  # fmt: skip
 REPLAY_KEYS: dict[str, tuple[str, ...]] = {
     "first": (), "next": ("space", "n", "n"), "time": ("n", "3", "v"),
 }  # fmt: skip
@@ -123,7 +133,7 @@ _VARYING = (
 def _messages(machine: str, seed: int = 7) -> list[wire.Message]:
     """The stream of a machine, with marks."""
     seconds = SECONDS.get(machine, USUAL_SECONDS)
-    found = make.capture(MACHINES[machine], seconds, "lmp" if machine == "job" else None, seed)
+    found = make.capture(SPECS[machine], seconds, "lmp" if machine == "job" else None, seed)
     hello, *rest = found
     for label, share in MARKS.items():
         at = int(len(rest) * share)
@@ -205,6 +215,14 @@ async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) ->
         return _screen(app)
 
 
+async def _without_colour(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    os.environ["NO_COLOR"] = "1"
+    try:
+        return await _live(machine, size, keys)
+    finally:
+        del os.environ["NO_COLOR"]
+
+
 def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
     path = directory / f"{machine}.perftop"
     if not path.exists():
@@ -264,6 +282,12 @@ def _pictures(directory: Path, kind: str, machine: str, size: tuple[int, int]) -
         for name, keys in KEYS.items():
             if name.startswith("view") or machine not in {"small", "hybrid"}:
                 yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
+        if machine == "small":
+            for name, keys in LOOK_KEYS.items():
+                yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
+            for name, keys in RUNNING_KEYS.items():
+                yield f"{name}-{size[0]}", partial(_run_screen, _live, IN_EPISODE, size, keys)
+            yield f"no-colour-{size[0]}", partial(_run_screen, _without_colour, machine, size, ())
     elif kind == "replay":
         for name, keys in REPLAY_KEYS.items():
             yield f"{name}-{size[0]}", partial(_replay, directory, "job", size, keys)

@@ -55,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place: dict[str, float] = {}
     for waits, latest in ((True, LATEST), (False, 1.0)):
         mine = [file for file in files if bool(PROGRAMS.match(file)) == waits]
+        if waits:
+            mine.reverse()  # those of whole pages wait longest, and are the last of the alphabet
         place |= {file: latest * at / len(mine) for at, file in enumerate(mine)}
     items.sort(key=lambda item: (_file(item) in quiet, place[_file(item)], _file(item)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from fakes import CpuLoad, Machine, guest
+from fakes import CpuLoad, Machine, guest, tasks
 from nights import nightly_case
 from painted import messages, shown_app
 from playing import Run, running_app
@@ -125,6 +125,23 @@ async def test_the_last_values_remain_in_all_views() -> None:
         for key in ("2", "3", "4", "5", "6", "1", "enter"):
             await run.pilot.press(key)
             assert view_text(run).strip()
+
+
+async def test_names_from_outside_do_not_control_the_terminal() -> None:
+    """In any view; a task on its CPU, a thief, its details, and records of another form."""
+    records = tasks(["evil\x1b[31m\n漢", "\x1b[2J\u202e猫"]) | {
+        "details": {"4000": {"command": "\x1b]0;x\x07"}}
+    }
+    records["tasks"] |= {"2": "no", "3": []}
+    machine = Machine(cores=2, does={0: CpuLoad(0.7), 1: CpuLoad(0.7)})
+    async with running_app(machine, (240, 70)) as run:
+        await run.intervals(10, records=records)
+        for key in ("2", "3", "4", "6", "1", "enter"):
+            await run.pilot.press(key)
+            text = view_text(run)
+            assert all(line.isprintable() for line in text.splitlines()), key
+            assert "evil?[31m??" in text or key in "36", key
+            assert "evil?[31m??:4000" in text or key != "4"
 
 
 async def test_a_hanging_probe_is_reported() -> None:

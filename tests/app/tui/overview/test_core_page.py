@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import simulated
-from fakes import CpuLoad, Machine, guest, tasks
+from fakes import CpuLoad, Machine, guest
 from played import session_of
 from playing import Run, running_app
 
@@ -243,16 +243,6 @@ async def test_malformed_task_records_do_no_harm(record: object) -> None:
         await run.intervals(3, records=records)
         await run.pilot.press("enter")
         assert "tasks" in line(shown(run), "CPU seconds of")
-
-
-async def test_names_from_outside_are_escaped() -> None:
-    records = tasks(["evil\x1b[31m\n漢"]) | {"details": {"4000": {"command": "\x1b]0;x\x07"}}}
-    async with running_app(Machine(cores=1), (240, 70)) as run:
-        await run.intervals(10, records=records)
-        await run.pilot.press("enter")
-        lines = shown(run)
-    assert "evil?[31m??" in line(lines, "evil")
-    assert all(text.isprintable() for text in lines)
 
 
 async def test_unchanged_lines_are_not_rebuilt() -> None:

@@ -199,15 +199,6 @@ async def test_all_lines_are_as_wide_as_the_screen(ascii_: bool) -> None:
                 assert any("stream" in strip.text for strip in made_of)
 
 
-async def test_names_contain_no_control_characters() -> None:
-    async with running_app(crowded()) as run:
-        await run.pilot.press("6")
-        run.feed.machine.does |= {0: CpuLoad(0.7, steal=0.3)}
-        await run.intervals(10, records={"tasks": {"0": [1, "\x1b[2J\u202e猫", 0.7]}})
-        await sees(run, "hypervisor")
-        assert any("?[2J??" in line for line in lines(run))
-
-
 # --- flows
 
 TASKS = {"0": [4000, "lmp", 0.5], "1": [4009, "lmp", 0.5]}

@@ -61,15 +61,6 @@ async def test_an_offline_cpu_has_no_values() -> None:
         assert cpus(run)[-1] == 3
 
 
-async def test_names_from_outside_are_escaped() -> None:
-    async with at_table(Machine()) as run:
-        await run.intervals(
-            1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
-        )
-        text = next(line for line in shown(run) if line.lstrip("▌ ").startswith("0 "))
-        assert "a?[31m??:1" in text
-
-
 async def test_columns_scroll_beside_fixed_ones() -> None:
     async with at_table(Machine(), (80, 24)) as run:
         first = shown(run)[0]
