@@ -230,7 +230,9 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
             share = (
                 f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.kernel_only
             )
-            result.append(Clue(setting.key, share + setting.text.format(value), setting.remedy))
+            price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
+            text = setting.text.format(value) + (setting.price_text.format(price) if price else "")
+            result.append(Clue(setting.key, share + text, setting.remedy))
     return [*result, *_memory_clues(session, whole, sums)]
 
 

@@ -23,6 +23,7 @@ from perftop.base.text import (
 from perftop.model.belief import Cap, Confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
+    BANDWIDTH_CAPS,
     CLOCK_CAPS,
     KINDS,
     LINE_REMEDIES,
@@ -72,6 +73,9 @@ MAX_STILL_ACTIVE_NS = 1_000_000_000
 MAX_CORE_SHARE = 0.5
 """Sum of the shares of a core's tasks below which a task can move to it without a new loss to a
 sibling."""
+MIN_CAPPED_LOSS = 0.7
+"""Share of its IPC that no sibling takes by sharing the core alone. A cap of resctrl on the memory
+bandwidth of one of the two does, since it acts on the whole core of Intel."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
 
@@ -299,6 +303,13 @@ def _finding(
             hint=waits.hint, cpus=waits.cpus, active_s=for_s, confidence=waits.confidence,
             headline=waits.headline, victim_share=waits.share,
         )  # fmt: skip
+    caps = safe_text(session.hello.settings.get(BANDWIDTH_CAPS.key, ""), MAX_OWNER)
+    is_intel = session.hello.identity.vendor == "GenuineIntel"
+    is_deep = worst is not None and (worst.depth or 0.0) >= MIN_CAPPED_LOSS
+    if cause == ("neighbour", "sibling") and caps and is_intel and is_deep:
+        evidence = [f"resctrl caps the memory bandwidth of both siblings ({caps})"]
+        evidence += finding.evidence
+        finding = replace(finding, evidence=evidence, hint=BANDWIDTH_CAPS.remedy)
     if cause[0] == "neighbour" and worst is not None and job is None:
         return replace(finding, headline=finding.text, victim_share=worst.depth or 0.0)
     return finding

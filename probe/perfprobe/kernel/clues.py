@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,6 +47,9 @@ POLICIES = {
     "energy_performance_preference": "energy_performance_preference",
 }
 """Files of a cpufreq policy; if policies differ, all values are listed."""
+SLOW_CLOCKS = {"hpet", "acpi_pm", "refined-jiffies"}
+"""Clock sources that are devices, whose reads are timed."""
+TIMED_ROUNDS, CALLS_PER_ROUND = 5, 50
 _COSTLY_MITIGATION = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
 _BRACKETED = re.compile(r"\[([^\]]*)\]")
 
@@ -63,7 +68,23 @@ def settings(root: Path) -> dict[str, str]:
     values_by_name["bandwidth_caps"] = _bandwidth_caps(root)
     values_by_name["costly_mitigations"] = _costly_mitigations(root)
     values_by_name["deepest_idle_state"] = _deepest_idle_state(root)
+    if root == Path("/") and values_by_name["clocksource"] in SLOW_CLOCKS:
+        values_by_name["clock_read"] = time_text(time.monotonic_ns)
+    if root == Path("/") and values_by_name["costly_mitigations"]:
+        values_by_name["system_call"] = time_text(os.getppid)
     return {name: value[:MAX_VALUE] for name, value in values_by_name.items() if value}
+
+
+def time_text(call: Callable[[], int]) -> str:
+    """Returns how long a call takes: the shortest mean of a few rounds, which nothing
+    interrupted."""
+    rounds = []
+    for _ in range(TIMED_ROUNDS):
+        start = time.perf_counter_ns()
+        for _ in range(CALLS_PER_ROUND):
+            call()
+        rounds.append((time.perf_counter_ns() - start) / CALLS_PER_ROUND)
+    return f"{min(rounds) / 1000:.1f} us"
 
 
 def turbo_on(root: Path) -> bool | None:

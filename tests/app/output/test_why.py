@@ -15,6 +15,7 @@ from truths import PLAYED_S, SMALL, found_episodes, play_episodes
 
 from perftop.model.counters import Counters
 from perftop.model.kinds import Episode, cause_of
+from perftop.output import why_report
 from perftop.output.evidence import _memory_clues
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
 from perftop.output.why_report import (
@@ -95,6 +96,18 @@ def test_a_sibling_is_moved_only_if_another_core_has_room(scenario: str, hint: s
     """In the demo, all cores run the job."""
     _, result = session_and_report(scenario)
     assert result.findings[0].hint.startswith(hint)
+
+
+@pytest.mark.parametrize(("least", "is_capped"), [(0.7, False), (0.1, True)])
+def test_a_cap_on_bandwidth_explains_what_no_sibling_takes_alone(
+    least: float, is_capped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why_report, "MIN_CAPPED_LOSS", least)
+    session, _ = session_and_report("neighbour")
+    monkeypatch.setitem(session.hello.settings, "bandwidth_caps", "batch 10")
+    finding = report(session, session.run.start_ns).findings[0]
+    assert ("(batch 10)" in " ".join(finding.evidence)) is is_capped
+    assert finding.hint.startswith("MB in /sys/fs/resctrl") is is_capped
 
 
 def test_a_command_stays_on_one_line() -> None:
@@ -612,6 +625,17 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     first, *rest = printed(session, result)
     assert any(line.startswith("clue       ") for line in rest) == bool(words)
     assert first.startswith("Nothing measured is slowing" if words else "Nothing seen is slowing")
+
+
+def test_the_time_of_a_slow_call_was_measured() -> None:
+    settings = {"clocksource": "hpet", "clock_read": "1.4 us"}
+    machine = Machine(cores=2, changes={"settings": settings})
+    machine.does = dict.fromkeys(range(4), CpuLoad(util=0.9, hz=3.2e9, kernel=0.4))
+    session = Session(machine.hello)
+    session.start_accounts()
+    session_of(session, [machine.frame(seq) for seq in range(30)])
+    (clue,) = report(session, session.run.start_ns).clues
+    assert clue.text.endswith("a read takes 1.4 us here, of the TSC 0.03 us")
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ extends."""
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from perfprobe.kernel.clues import KernelLog, settings
+from perfprobe.kernel.clues import KernelLog, settings, time_text
 
 CPUS = "sys/devices/system/cpu"
 
@@ -77,6 +78,15 @@ def test_mitigations_that_slow_system_calls_are_named(
     root = write_tree(tmp_path, spectre_v2=f"Mitigation: {content}", meltdown="Mitigation: PTI")
     wanted = "meltdown: PTI" + (f", spectre_v2: {costly}" if costly else "")
     assert settings(root)["costly_mitigations"] == wanted
+
+
+def test_a_slow_call_has_its_time() -> None:
+    def sleep() -> int:
+        time.sleep(0.0003)
+        return 0
+
+    slow, fast = (float(time_text(call).removesuffix(" us")) for call in (sleep, lambda: 0))
+    assert slow >= 300 > fast
 
 
 @pytest.mark.parametrize(
