@@ -329,7 +329,7 @@ def lost_time(
     # loss.
     index = INDEX["involuntary"]
     halted_s = top[..., index, :]
-    if settle is not None:  # steal that `settle` moves to another sample is no halt
+    if settle is not None:  # steal that `settle` moves to another sample is not a halt
         late_s = stolen_s - steal * span_s
         halted_s = halted_s + np.where(evaluator.mask("steal"), late_s, 0.0)
     max_halt = np.minimum(wanted_share, left_share)

@@ -448,7 +448,8 @@ def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]
 
 
 def _parse_cpu_list(text: object, online: set[int]) -> set[int]:
-    """Returns the online CPUs of a list such as 0-3,8; none if it is no such list."""
+    """Returns the online CPUs of a list such as 0-3,8; an empty set if the text is not such a
+    list."""
     found = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
     spans = [(int(first), int(last or first)) for first, last in found]
     return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}

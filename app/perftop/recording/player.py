@@ -427,7 +427,7 @@ def cached_index(recording: Path) -> bytes | None:
 
 def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | bytearray) -> None:
     """Adds a cache entry, unless the recording has changed since the name of its entry was
-    `before`. It is no error if the cache cannot be written, or belongs to another user."""
+    `before`. Nothing is reported if the cache cannot be written, or belongs to another user."""
     if entry_name is None or len(data) > MAX_ENTRY_BYTES or cache_name(recording) != entry_name:
         return
     with contextlib.suppress(OSError):

@@ -120,8 +120,8 @@ class History:
             self._chunks[-1].trail.add(batch, first, last)
 
     def settle(self) -> None:
-        """Writes the messages and samples given to `keep` and `trace`; called once for several
-        samples."""
+        """Writes the messages and samples given to `keep` and `keep_samples`; called once for
+        several samples."""
         if self._chunks:
             self._chunks[-1].trail.settle()
             self._chunks[-1].settle_many()
@@ -335,7 +335,7 @@ class History:
         last = bisect_left(self._chunks, last_ns, key=lambda c: c.end_ns)
         return self._chunks[first : last + 1]
 
-    # --- going back
+    # --- computing past intervals again
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
         """Returns raw messages in their order. They are the messages kept at the time of the call,

@@ -133,8 +133,8 @@ class LossSums(NamedTuple):
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
     def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
-        """Returns the sums with the parts of memory stalls in which the job did not run, which it
-        wanted, too. `stalled_s`: the whole of each; `blocked_s`: seconds that the job could not be
+        """Returns the sums with the parts of memory stalls in which the job wanted to run, but did
+        not. `stalled_s`: the whole of each stall; `blocked_s`: seconds that the job could not be
         woken up, by CPU, an upper bound of all parts."""
         by_cause, waited_s = dict(self.by_cause), self.waited_s
         for cause, whole_s in stalled_s.items():
@@ -241,7 +241,7 @@ class Losses:
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
         """Adds up the samples for which all episodes are known. `episodes`: those since the time
-        that `due` returned."""
+        that `oldest_due_ns` returned."""
         samples = _join_samples(self._open)
         count = len(samples.until_ns)
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
@@ -338,7 +338,8 @@ class TimesSpan:
 
 @dataclass(frozen=True)
 class Totals(TimesSpan):
-    """The times in the totals of a session keep growing; see `copy`."""
+    """Times and losses of a span. Those of a session keep growing; `copy` returns them as they are
+    now."""
 
     losses: LossSums
     sample_count: int

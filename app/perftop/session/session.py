@@ -105,7 +105,7 @@ class Session:
         self._resting_cpus: Bools | None = None
         """CPUs at rest in the last interval."""
         self._watched = ThreadActivity()
-        """Activity of the watched job since the last `take`."""
+        """Activity of the watched job since the last call of `take_interval`."""
         self.accounts = self._sums_run = False
         """Whether losses and times of tasks are summed up."""
         self._start_sums()
@@ -357,9 +357,9 @@ class Session:
         return replace(self._interval(self.run), sample_count=self.frames)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
-        """Returns the interval of about `span_ns` that `take` would have returned after the last
-        sample by `time_ns`. It is computed again from raw frames, with the present cores and
-        calibration factors. None: its frames are not kept."""
+        """Returns the interval of about `span_ns` that `take_interval` would have returned after
+        the last sample by `time_ns`. It is computed again from raw frames, with the present cores
+        and calibration factors. None: its frames are not kept."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -407,15 +407,16 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:
-        """Returns the losses since the start. `account` must have been called at the start."""
+        """Returns the losses since the start. `start_accounts` must have been called at the
+        start."""
         return Totals(
             self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
             max(0, self.frames - 1), self.suspect_samples,
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """Returns the phases of the watched job since the start. `account` must have been called
-        then."""
+        """Returns the phases of the watched job since the start. `start_accounts` must have been
+        called then."""
         start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
         end = Moment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
@@ -432,8 +433,8 @@ class Session:
         return replace(session.totals(), start_ns=max(start_ns, self.past.begin_ns or 0))
 
     def lost_time(self) -> LossSums:
-        """Losses of busy CPUs, or of the watched job, since the start, by cause. `account` must
-        have been called at the start."""
+        """Returns the losses of busy CPUs, or of the watched job, since the start, by cause.
+        `start_accounts` must have been called at the start."""
         assert self.accounts
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         times = self.run_times

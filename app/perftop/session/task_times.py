@@ -394,8 +394,9 @@ class RunTimes:
         return self._by_cpu(lambda times: times.stop_loss_s)
 
     def split_locks_by_cpu(self, tids: Collection[int]) -> Floats:
-        """Returns the seconds that those of the threads `tids` slept whose sleeps are as long as
-        those that the kernel puts after a split lock, by the CPU on which each ran most."""
+        """Returns the seconds that threads slept after split locks, by the CPU on which each ran
+        most. `tids`: threads that the kernel's log names; only those count whose sleeps are as long
+        as the kernel's."""
         named = {
             (pid, tid): times for (pid, tid), times in self.threads.items()
             if tid in tids and times.switches

@@ -350,12 +350,12 @@ process with its own error message."""
 
 @contextmanager
 def fast_imports() -> Iterator[None]:
-    """A block for imports. Objects created in it are never scanned by the garbage collector:
-    neither during the imports, where scanning takes a tenth of the time, nor in later collections.
-    numpy starts no threads for matrix products; by default it would start one for each CPU, and
-    they would spin for some ms. Commands that are started later do not inherit this setting.
-    Signals that ask perftop to end arrive after the block. Raises Failed if the limit of memory is
-    too low."""
+    """Provides a block for imports. Objects created in it are never scanned by the garbage
+    collector: neither during the imports, where scanning takes a tenth of the time, nor in later
+    collections. numpy starts no threads for matrix products; by default it would start one for each
+    CPU, and they would spin for some ms. Commands that are started later do not inherit this
+    setting. Signals that ask perftop to end arrive after the block. Raises Failed if the limit of
+    memory is too low."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < MIN_ADDRESS_SPACE:
         text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low"
@@ -376,7 +376,7 @@ def fast_imports() -> Iterator[None]:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """A block after which signals that arrive in it are handled. An exception of their handlers
+    """Delays signals that arrive in the block until its end. An exception of their handlers
     inside an import would become an ImportError of numpy. Blocking them in this thread is not
     enough: the kernel would give them to another one."""
     arrived_signals: list[int] = []

@@ -84,7 +84,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
 
 
 def _hint(path: Path) -> str:
-    """Returns a hint if an argument that is no recording can be a command or a duration; else
+    """Returns a hint if an argument that is not a recording can be a command or a duration; else
     ''."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):

@@ -206,7 +206,7 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses:
         course_a, course_b = a[0].courses[key], b[0].courses[key]
-        # If one of two runs is too unsteady, the other run is no evidence.
+        # If one of two runs is too unsteady, the other run does not count as evidence.
         steady = course_a.has_error and course_b.has_error
         moved = difference(course_a, course_b, is_share=is_share) if steady else None
         return _Pair(number, course_a.mean, course_b.mean, moved, from_courses=True)
@@ -316,7 +316,7 @@ def _differing_state(
     return DifferingState(key, a, b, keys, cause if keys else None)
 
 
-# --- the answer
+# --- the sentence that answers the question
 
 
 def headline(compared: Sequence[Comparison]) -> str:
@@ -439,7 +439,7 @@ def next_step(compared: Sequence[Comparison]) -> str:
 
 def work_sentence(phase: Comparison) -> str:
     """Returns a sentence on how the work and its speed differ, by instructions and clock; '' if
-    these are no evidence."""
+    these are not evidence."""
     rows = {row.number.key: row for row in phase.rows}
     instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if instructions is None or ipc is None or not ipc.is_sure:

@@ -152,7 +152,7 @@ def row_keys(readings: Iterable[Numbers]) -> list[str]:
 
 def numbers(line: Line) -> Numbers:
     """Returns the numbers of a summary. Numbers that grow with time are included for a command or a
-    phase only, because the duration of a measurement is no property of the machine."""
+    phase only, because the duration of a measurement is not a property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
     values: dict[str, object] = {
         key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].is_unbounded

@@ -351,8 +351,8 @@ def task_runs(names: Sequence[str], room: int) -> list[Run]:
 
 
 def number_block(values: UnitValues, rows: int) -> list[list[Run]]:
-    """Returns the lines to the left of a chart, each BLOCK cells wide, or WIDE_BLOCK if there are
-    only two."""
+    """Returns the lines to the left of a chart, each BLOCK_WIDTH cells wide, or WIDE_BLOCK_WIDTH if
+    there are only two."""
     if rows == 2:
         return _two_line_block(values)
     names = [*values.shares]
