@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import isnan
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -467,6 +468,22 @@ def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Char
 
 
 _RULE = "│"
+
+
+_RISES, _FALLS = "─▁▄█", "─▔▀█"
+"""Signs of a difference by size: up from the base of a cell, and down from its top."""
+
+
+def differences(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
+    """Returns a line that is above its base where a share (-1 to 1) is positive, and hangs where it
+    is negative. `styles`: of positive and of negative cells. A cell with NaN is blank."""
+    cells: list[Run] = []
+    for share in shares.tolist():
+        size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))
+        signs = ("-+++", "----") if ascii_ else (_RISES, _FALLS)
+        style = styles[share < 0] if size else "rule"
+        cells.append((" " if isnan(share) else signs[share < 0][size], style))
+    return cells
 
 
 def with_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:

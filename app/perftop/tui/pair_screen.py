@@ -1,5 +1,6 @@
-"""`perftop replay A B`: two recordings on one time axis. For each number, the chart of A is above
-the chart of B, and both have the same scale.
+"""`perftop replay A B`: two recordings on one time axis, with what `perftop diff` says of them. For
+each number, the chart of A is above the chart of B, both have the same scale, and below them is a
+line of their difference.
 
 A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment
 that is zero on the axis. `pair_page` draws a `PairState`, `PairScreen` handles keys, and
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,9 +31,13 @@ from perftop.base.text import GHZ, clock_time, utf8
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, safe_cells, spread
+from perftop.draw.strips import BLANK, Line, fit_runs, safe_cells, spread
+from perftop.draw.theme import Mood
+from perftop.model.kinds import cause_of
 from perftop.model.numbers import NUMBERS, Number
-from perftop.output.compare.readings import RunCourse
+from perftop.output.compare.comparison import Comparison, compare, headline, loss_sentences
+from perftop.output.compare.readings import RecordingReader
+from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import (
     SETTING_NAMES,
     is_different,
@@ -42,7 +47,7 @@ from perftop.output.run_summary import (
 )
 from perftop.recording.file import Recording
 from perftop.session.history_chunk import Times
-from perftop.session.session import MAX_BATCH, Session
+from perftop.session.session import MAX_BATCH
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.shared import time_axis
@@ -57,13 +62,15 @@ updates of the screen while reading."""
 ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 MIN_AXIS_S = 1.0
 """Minimum span of the axis, in seconds."""
-ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
+ROWS = ("busy_hz", "util", "ipc", "steal", "both", "power_w", "kernel_cycles")
 """Keys of the numbers, the most important first; as many as fit are drawn."""
-AREAS = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
+AREAS = {"ipc": "ipc", "steal": "loss", "kernel_cycles": "kernel", "both": "both"}
 """Styles of the charts of some numbers, by key; the other charts have the style "user"."""
 LABEL_WIDTH, VALUE_WIDTH = 20, 8
 """Width in cells of the space to the left and to the right of the axis."""
-MIN_LINES, MAX_LINES = 5, 8
+VERDICT_WIDTH, MIN_WIDTH_WITH_VERDICTS = 24, 120
+"""Width in cells of the column of verdicts, and minimum width of a page that has it."""
+MIN_LINES, MAX_LINES = 6, 8
 """Minimum lines for each number, and maximum lines of one recording's chart."""
 MIN_SCALE_TOP = 0.02
 """Minimum upper end of the scale of a share; smaller shares are noise."""
@@ -88,23 +95,21 @@ class Alignment:
         return names.get(self.what) or f"mark {self.label}"
 
 
-class Track:
+class Track(RecordingReader):
     def __init__(self, name: str, hello: wire.Hello) -> None:
+        super().__init__(by_mark=False)
         self.name = name
-        self.session = Session(hello, summarises=False)
-        self.course = RunCourse(self.session)
         self.command_ns: int | None = None
         self.is_read = False
         """Whether the whole recording was read."""
         self.damage: str | None = None
         self._sums_cache: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
+        self.take([hello])
 
-    def play(self, messages: Sequence[wire.Message]) -> None:
-        for part in self.session.parts(messages):
-            if self.session.newest is not None:
-                self.course.take(*self.session.newest)
-            if isinstance(note := part[-1], wire.Note) and note.kind == "run-start":
-                self.command_ns = self.command_ns or note.time_ns
+    def on_message(self, message: wire.Message) -> bool:
+        if isinstance(message, wire.Note) and message.kind == "run-start":
+            self.command_ns = self.command_ns or message.time_ns
+        return super().on_message(message)
 
     def origin_ns(self, alignment: Alignment) -> int | None:
         """Returns the moment in raw ns; None if it was not read yet or does not exist."""
@@ -166,6 +171,13 @@ class PairState:
     """The time that both recordings cover, divided by the span of the axis."""
     ascii: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+    comparison: Comparison | None = None
+    """What differs between both; None until they were read, or if one is too short."""
+
+    def compare(self) -> None:
+        """Compares both recordings, which were read."""
+        a, b = (track.readings for track in self.tracks)
+        self.comparison = compare([("", a, b)])[0] if a and b else None
 
     @property
     def origins_ns(self) -> tuple[int, int]:
@@ -199,7 +211,12 @@ class PairState:
     @property
     def cells(self) -> int:
         """Width of the axis, in cells."""
-        return max(10, self.width - LABEL_WIDTH - VALUE_WIDTH)
+        return max(10, self.width - LABEL_WIDTH - VALUE_WIDTH - self.verdict_width)
+
+    @property
+    def verdict_width(self) -> int:
+        """Width of the column of verdicts, in cells; 0 if there is no room."""
+        return VERDICT_WIDTH if self.width >= MIN_WIDTH_WITH_VERDICTS else 0
 
     @property
     def axis(self) -> Axis:
@@ -237,7 +254,7 @@ class PairPage(PageWidget, can_focus=True):
 
 def pair_page(pair: PairState) -> list[Line]:
     """Returns the lines of the page, exactly `pair.height` of them."""
-    lines = [_header(pair), _differing_line(pair), _moment(pair)]
+    lines = [_header(pair), *_answer(pair), _differing_line(pair), _moment(pair)]
     room = pair.height - len(lines) - 5
     body = _charts(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
@@ -259,6 +276,18 @@ def _header(pair: PairState) -> Line:
     elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"
     return spread(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
+
+
+def _answer(pair: PairState) -> list[Line]:
+    """Returns the first sentence of `perftop diff`, and what one side lost more."""
+    if (comparison := pair.comparison) is None:
+        return [BLANK, BLANK]
+    answer, losses = headline([comparison]), "; ".join(loss_sentences(comparison))
+    is_worse = any(row.verdict == "worse" for row in comparison.rows)
+    mood: Mood = "victim" if is_worse else "calm"
+    lost: list[Run] = [("   lost ", "dim"), (losses, "alarm" if losses else "text")]
+    return [([(f" {fit(answer, pair.width - 2)}", "bright")], mood),
+            (fit_runs(lost, pair.width - 1, "text") if losses else [], mood)]  # fmt: skip
 
 
 def _differing_line(pair: PairState) -> Line:
@@ -288,8 +317,8 @@ def _charts(pair: PairState, room: int) -> list[Line]:
     keys = [key for key in ROWS if key in known_keys][: max(2, room // MIN_LINES)]
     if not keys:
         return [([(" nothing was read yet", "dim")], "calm")]
-    chart_height = max(1, min(MAX_LINES, (room // len(keys) - 1) // 2))
-    gap = [BLANK] if room >= len(keys) * (2 * chart_height + 1) else []
+    chart_height = max(1, min(MAX_LINES, (room // len(keys) - 2) // 2))
+    gap = [BLANK] if room >= len(keys) * (2 * chart_height + 2) else []
     lines: list[Line] = []
     for key in keys:
         lines += [*_chart_band(pair, NUMBERS[key], chart_height), *gap]
@@ -297,10 +326,11 @@ def _charts(pair: PairState, room: int) -> list[Line]:
 
 
 def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
-    """Returns the charts of one number: A above B."""
+    """Returns the charts of one number, A above B, and the line of their difference."""
     values = [track.values(number.key, pair.axis_of(side).edges)
               for side, track in enumerate(pair.tracks)]  # fmt: skip
     top, cell = _scale_top(number, values), pair.cursor_cell
+    verdicts = _verdicts(pair, number.key) if pair.verdict_width else None
     values_now = [float(series[cell]) for series in values]
     rule = {cell: ""}
     lines: list[Line] = []
@@ -314,9 +344,29 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
             name = "AB"[side] if row == 0 else ""
             value = number.text(values_now[side], GHZ) if row == 0 else ""
             key = "faint" if row == 0 and not isfinite(values_now[side]) else "text"
+            said = verdicts[side] if verdicts and row == 0 else []
             lines.append(([(f" {fit(title, LABEL_WIDTH - 4)}", "dim"), (f"{name:<3}", "bright"),
-                           *runs, (f"{value:>{VALUE_WIDTH - 1}} ", key)], "calm"))  # fmt: skip
+                           *runs, (f"{value:>{VALUE_WIDTH - 1}} ", key), *said],
+                          "calm"))  # fmt: skip
+    styles = {-1: ("alarm", "good"), 0: ("unknown", "unknown"), 1: ("good", "alarm")}
+    moved = (values[1] - values[0]) * chart_height / top
+    runs = charts.differences(moved, styles[number.better_sign], ascii_=pair.ascii)
+    lines.append(([(f"{'B-A':>{LABEL_WIDTH - 1}} ", "dim"), *runs], "calm"))
     return lines
+
+
+def _verdicts(pair: PairState, key: str) -> tuple[list[Run], list[Run]]:
+    """Returns how much a number differs with its verdict, and its cause; blank if not compared."""
+    rows = [] if pair.comparison is None else pair.comparison.rows
+    row = next((row for row in rows if row.number.key == key), None)
+    if row is None:
+        return [], []
+    style = "alarm" if row.verdict == "worse" else "bright" if row.is_sure else "dim"
+    room = pair.verdict_width - 1
+    change = change_text(row, "+-" if pair.ascii else "±").strip()
+    cause = "" if row.cause is None else cause_of(row.cause[1]).name
+    change_run = f" {fit(f'{change} {verdict_word(row)}', room)}", style
+    return [change_run], [(f" {fit(cause, room)}", "text")]
 
 
 def _scale_top(number: Number, values: list[Floats]) -> float:
@@ -420,8 +470,9 @@ class PairSource(Source):
             for stream in list(streams):
                 track, recording, messages = stream
                 if batch := list(islice(messages, MAX_BATCH)):
-                    track.play(batch)
+                    track.take(batch)
                 else:
+                    track.on_end()
                     track.is_read, track.damage = True, recording.damage
                     streams.remove(stream)
             now_s = time.monotonic()
@@ -431,6 +482,7 @@ class PairSource(Source):
                     shown_s = now_s
                 await asyncio.sleep(0.001)
                 began_s = time.monotonic()
+        self.page.pair.compare()
         self.page.update()
 
     def step(self, by: int) -> None:

@@ -23,16 +23,17 @@ DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 BEGIN_S, END_S = 8.0, 12.1
 
 
-def track(name: str, seconds: float, **notes: float) -> Track:
+def track(name: str, seconds: float, source: str = DROP, **notes: float) -> Track:
     """A recording with marks of these names at these seconds; `command` is the start of one."""
-    messages = exported.messages(DROP, seconds)
+    messages = exported.messages(source, seconds)
     hello = exported.hello(messages)
     result = Track(name, hello)
     for label, at_s in notes.items():
         kind = "run-start" if label == "command" else "mark"
         data = {"label": label, "argv": ["./job"]}
         messages.append(wire.Note(kind, hello.raw_ns + int(at_s * 1e9), data=data))
-    result.play(sorted(messages[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
+    result.take(sorted(messages[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
+    result.on_end()
     result.is_read = True
     return result
 
@@ -82,6 +83,20 @@ def test_both_are_aligned_at_the_given_time(
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
+def test_the_page_says_what_diff_says() -> None:
+    a = track("a", 11, DROP.replace("turbo-drop", "steady"))
+    pair = state((a, track("b", 11)), Alignment(), width=160)
+    assert text(pair_page(pair)[2][0]) == "", "before both are compared"
+    pair.compare()
+    lines = [text(runs) for runs, _ in pair_page(pair)]
+    assert lines[2].startswith("   lost clock (power limit PL1): 0.0 % in A, ")
+    clock = next(i for i, line in enumerate(lines) if line.startswith(" clock"))
+    assert lines[clock].rstrip().endswith(" open")
+    difference = next(line for line in lines[clock:] if line.lstrip().startswith("B-A"))
+    before, during = (LABEL_WIDTH + round(s / 11 * pair.cells) for s in (4, 9.5))
+    assert (difference[before], difference[during]) == ("─", "▀")
+
+
 def test_a_mark_that_one_recording_lacks_is_reported(tracks: tuple[Track, Track]) -> None:
     assert "not aligned" in text(pair_page(state(tracks, Alignment("mark", "store")))[0][0])
 
@@ -121,7 +136,7 @@ async def test_keys_move_the_time_and_the_axis(tmp_path: Path) -> None:
             assert output.cursor_s == pytest.approx(output.reach_s[1])
             lines = [text(runs) for runs, _ in pair_page(output)]
             assert any(line.rstrip().endswith("▲") for line in lines)
-            clocks = [line.split()[-1] for line in lines if line.startswith(" clock")]
+            clocks = [line.split()[-4] for line in lines if line.startswith(" clock")]
             assert [float(clock) for clock in clocks] == pytest.approx([3.4], abs=0.7)
             await pilot.press("0", "left")
             assert output.cursor_s == pytest.approx(output.reach_s[0])

@@ -414,11 +414,11 @@ class RecordingReader(Phases):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
-        self._course = RunCourse(session)
+        self.course = RunCourse(session)
         return session
 
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
-        self._course.take(batch, first, last)
+        self.course.take(batch, first, last)
 
     def on_message(self, message: wire.Message) -> bool:
         if isinstance(message, wire.Note):
@@ -443,7 +443,7 @@ class RecordingReader(Phases):
                 line["state"] = line["state"] | {"command": self._command}
             extremes = self.session.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
-            courses = self._course.estimates()
+            courses = self.course.estimates()
             lost_ratio, times = line["lost_to_causes_ratio"], self.session.run_times
             line["machine"] = line["machine"] | {"lost_ratio": {"mean": lost_ratio}}
             course = courses.get("lost_ratio")
@@ -453,4 +453,5 @@ class RecordingReader(Phases):
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
             self.readings.append(replace(reading(line, label), courses=courses, samples=samples))
-        self._course = RunCourse(self.session)
+        if self._by_mark:
+            self.course = RunCourse(self.session)

@@ -147,18 +147,22 @@ def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Ru
     """Returns the row of a number. Only a certain difference is bright, and red where B is
     worse."""
     style = "" if row.is_sure else "dim"
-    verdict = "same" if row.is_same else VERDICT_WORDS.get(row.verdict, "open")
+    verdict = verdict_word(row)
     emphasis = "worse" if row.verdict == "worse" else style
     sides = [_values(side, row.number.key, samples=phase.by_blocks) for side in (phase.a, phase.b)]
     return columns_line(COLUMNS, [
         (_label(row), style),
         *((format_like(row.number, value, row.a), style) for value in (row.a, row.b)),
-        (_change(row, "±" if unicode else "+-"), emphasis),
+        (change_text(row, "±" if unicode else "+-"), emphasis),
         _dots(sides, unicode=unicode), (_interval(row, scale), emphasis), [(verdict, emphasis)],
     ])  # fmt: skip
 
 
-def _change(row: Row, sign: str) -> str:
+def verdict_word(row: Row) -> str:
+    return "same" if row.is_same else VERDICT_WORDS.get(row.verdict, "open")
+
+
+def change_text(row: Row, sign: str) -> str:
     """Returns the difference with the larger half of its interval."""
     unit = "pt" if row.unit == "points" else row.unit
     if row.unit == "%" and row.change >= MAX_RATIO:
