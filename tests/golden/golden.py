@@ -71,12 +71,10 @@ KEYS: dict[str, tuple[str, ...]] = {
     "episode": ("5", "down", "enter"),
 }
 LOOK_KEYS: dict[str, tuple[str, ...]] = {
-    "light": ("T",),
+    "overview": (), "rows": ("4",), "list": ("5",), "no-colour": (), "light": ("T",),
     "filter-error": ("slash", *"util>"),
-}
-RUNNING_KEYS: dict[str, tuple[str, ...]] = {
-    "running-overview": (), "running-rows": ("4",), "running-list": ("5",),
 }  # fmt: skip
+"""Keys of pictures of a machine in an episode."""
 REPLAY_KEYS: dict[str, tuple[str, ...]] = {
     "first": (), "next": ("space", "n", "n"), "time": ("n", "3", "v"),
 }  # fmt: skip
@@ -237,7 +235,7 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
         return _screen(app)
 
 
-GROUPS = ("data", "fleet", "help", "replay", "stream", "wrong",
+GROUPS = ("data", "fleet", "help", "looks", "replay", "stream", "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
           )  # fmt: skip
 Case = tuple[str, Callable[[], str]]
@@ -272,7 +270,7 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
             for name, words in STREAM_VERBS.items():
                 if name not in {"watch", "why-live"} or machine in {"job", "guest"}:
                     yield name, partial(_on_stream, machine, words)
-        case "screen" | "replay" | "fleet":
+        case "screen" | "looks" | "replay" | "fleet":
             for size in SIZES:
                 yield from _pictures(directory, kind, machine, size)
 
@@ -282,12 +280,10 @@ def _pictures(directory: Path, kind: str, machine: str, size: tuple[int, int]) -
         for name, keys in KEYS.items():
             if name.startswith("view") or machine not in {"small", "hybrid"}:
                 yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
-        if machine == "small":
-            for name, keys in LOOK_KEYS.items():
-                yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
-            for name, keys in RUNNING_KEYS.items():
-                yield f"{name}-{size[0]}", partial(_run_screen, _live, IN_EPISODE, size, keys)
-            yield f"no-colour-{size[0]}", partial(_run_screen, _without_colour, machine, size, ())
+    elif kind == "looks":
+        for name, keys in LOOK_KEYS.items():
+            draw = _without_colour if name == "no-colour" else _live
+            yield f"{name}-{size[0]}", partial(_run_screen, draw, IN_EPISODE, size, keys)
     elif kind == "replay":
         for name, keys in REPLAY_KEYS.items():
             yield f"{name}-{size[0]}", partial(_replay, directory, "job", size, keys)
