@@ -3,7 +3,7 @@ differ by more than the noise, and the answer in one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 from statistics import fmean, median, variance
@@ -247,14 +247,21 @@ def _only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
     """Yields what both sides lost to each cause of `lost_more`, the largest difference first."""
-    for cause in sorted(phase.lost_more, key=lambda cause: -abs(phase.lost_more[cause])):
-        kind, name = cause
-        is_neighbour = kind == "neighbour"
-        text = (KINDS | NEIGHBOURS).get(name if is_neighbour else kind, UNKNOWN_KIND).loss_text
-        named = cause_of(name).name
-        text += "" if is_neighbour or named in text else f" ({named})"
+    for cause in _by_size(phase.lost_more):
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.a, phase.b))
-        yield f"{text}: {of_a} % in A, {of_b} % in B"
+        yield f"{_what_was_lost(cause)}: {of_a} % in A, {of_b} % in B"
+
+
+def _by_size(lost_more: Mapping[Cause, float]) -> list[Cause]:
+    return sorted(lost_more, key=lambda cause: -abs(lost_more[cause]))
+
+
+def _what_was_lost(cause: Cause) -> str:
+    kind, name = cause
+    is_neighbour = kind == "neighbour"
+    text = (KINDS | NEIGHBOURS).get(name if is_neighbour else kind, UNKNOWN_KIND).loss_text
+    known_name = cause_of(name).name
+    return text if is_neighbour or known_name in text else f"{text} ({known_name})"
 
 
 def lost_share(side: Sequence[Reading], cause: Cause) -> float:
@@ -393,7 +400,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
         text = f"B took {time.size} {longer}, which can be chance: one run a side"
         return f"{text}; no rate differs by more than the noise." if with_noise else f"{text}."
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
-        return "Inconclusive: one run a side."
+        return f"Inconclusive: one run a side.{_largest_loss(compared)}"
     phase, row = with_noise[0]
     text = f"{_possible(phase, row)}."
     power = _power(phase, row, len(rows))
@@ -402,6 +409,17 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     a, b = len(phase.a), len(phase.b)
     runs = f"{count_noun(a, 'run')} a side" if a == b else f"{a} and {b} runs"
     return f"Inconclusive: {runs} cannot show less than {100 * power[0]:.0f} {row.unit}. {text}"
+
+
+def _largest_loss(compared: Sequence[Comparison]) -> str:
+    """Returns a sentence on the cause to which one side lost most more; '' if there is none."""
+    phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
+    if not phase.lost_more:
+        return ""
+    cause = _by_size(phase.lost_more)[0]
+    more, side = phase.lost_more[cause], "B" if phase.lost_more[cause] > 0 else "A"
+    where = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
+    return f" {side} lost {percent(abs(more))} points more {_what_was_lost(cause)}{where}."
 
 
 def _power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
