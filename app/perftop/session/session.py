@@ -234,12 +234,9 @@ class Session:
             self.suspect_samples += batch.suspect_cpus(first, last)
         if self._summarises:
             self.distribution.add(batch, first, last)
-        begin = first
+        snapshot_before = self.snapshot
         for index in batch.with_records(first, last):
             frame = batch.frames[index]
-            if self.accounts and "tasks" in frame.records:
-                self._add_busy(batch, begin, index)
-                begin = index
             snapshot = batch.cached(task_snapshots).get(index)
             self._take_records(frame, snapshot)
             if snapshot is not None and self.accounts:
@@ -254,7 +251,7 @@ class Session:
                 (thread.since_last() for thread in watched_job.last_threads), self._watched
             )
         if self.accounts:
-            self._add_busy(batch, begin, last)
+            self._add_busy(batch, first, last, snapshot_before)
             self._add_losses(batch, first, last)
         return last
 
@@ -387,12 +384,15 @@ class Session:
         self.accounts, self.run_times.job.root = True, root
         self._sums_run = not losses_only
 
-    def _add_busy(self, batch: SampleBatch, first: int, last: int) -> None:
-        if first < last and self._sums_run:
+    def _add_busy(self, batch: SampleBatch, first: int, last: int, snapshot: TaskSnapshot) -> None:
+        """Adds samples to `busy_cpus`. `snapshot`: the latest one before them."""
+        if self._sums_run:
             part = slice(first, last)
             util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.shown]
             span_s = (batch.time_ns[part] - batch.since_ns[part]) / 1e9
-            self.busy_cpus.add(util, span_s, self.snapshot)
+            new_snapshots = batch.cached(task_snapshots).items()
+            later = {at - first: tasks for at, tasks in new_snapshots if first <= at < last}
+            self.busy_cpus.add(util, span_s, {0: snapshot} | later)
 
     def _add_losses(self, batch: SampleBatch, first: int, last: int) -> None:
         losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job

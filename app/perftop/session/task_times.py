@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import isnan
 from typing import Any, NamedTuple, TypeVar
 
@@ -461,9 +462,10 @@ class BusyCpus:
         self._alone_s: dict[str, float] = {}
         """Seconds of `one_s` in which each task ran most, by its name."""
 
-    def add(self, util: Floats, span_s: Floats, snapshot: TaskSnapshot) -> None:
+    def add(self, util: Floats, span_s: Floats, snapshots: Mapping[int, TaskSnapshot]) -> None:
         """Adds samples. `util`: (samples, CPUs), busy shares of the selected CPUs; NaN for those
-        that are offline or unknown. `snapshot`: the latest snapshot of tasks."""
+        that are offline or unknown. `snapshots`: the latest snapshot of tasks, by the index of the
+        first sample for which it is the latest."""
         is_known = np.isfinite(util)
         count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
         none_busy, all_busy = busy_cpus < HALF_A_CPU, busy_cpus >= count - HALF_A_CPU
@@ -473,12 +475,13 @@ class BusyCpus:
         self.none_s, self.all_s, self.one_s, self.between_s = add_samples(
             seconds, np.where(kind[:, None] == np.arange(1, 5), span_s[:, None], 0.0)
         ).tolist()
-        if (is_alone := kind == 3).any():
+        for first, last in pairwise([*snapshots, len(kind)]) if 3 in kind else ():
+            alone_s, snapshot = span_s[first:last][kind[first:last] == 3], snapshots[first]
             firsts = [task for cpu in snapshot.tasks for task in snapshot.tasks_on(cpu)[:1]]
             _, name = max(((task.share, task.comm) for task in firsts), default=(0.0, ""))
-            if name and (name in self._alone_s or len(self._alone_s) < MAX_NAMES):
+            if len(alone_s) and name and (name in self._alone_s or len(self._alone_s) < MAX_NAMES):
                 before_s = np.array([self._alone_s.get(name, 0.0)])
-                (self._alone_s[name],) = add_samples(before_s, span_s[is_alone, None]).tolist()
+                (self._alone_s[name],) = add_samples(before_s, alone_s[:, None]).tolist()
 
     @property
     def lone_task(self) -> str:
