@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import simulated
 from fakes import CpuLoad, Machine, guest
+from nights import cases_by_day
 from played import session_of
 from playing import Run, running_app
 
@@ -129,7 +130,7 @@ async def test_the_page_of_a_guest_has_each_chart_once() -> None:
         assert [sum(line[1:6] == mark for line in lines) for mark in ("  100", "  who")] == [1, 1]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("threads", cases_by_day([1, 2, 4], [2]))
 async def test_all_sizes_are_drawn(threads: int) -> None:
     machine = Machine(cores=2, threads=threads, counted=threads > 1)
     async with running_app(machine) as run:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import CpuLoad, Machine, with_doubt
+from nights import cases_by_day
 from time_view import many_cores, two_cores, view_of, viewing
 
 from perftop.session.history import History
@@ -166,7 +167,7 @@ async def test_the_cursor_moves_between_cores_and_shows_all_their_lines() -> Non
 SIZES = [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), (24, 12)]
 
 
-@pytest.mark.parametrize("cores", [1, 8, 64])
+@pytest.mark.parametrize("cores", cases_by_day([1, 8, 64], [8]))
 async def test_no_line_is_wider_than_the_screen(cores: int) -> None:
     async with viewing(many_cores(cores)) as view:
         for size in SIZES:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import product
 
 import pytest
 import simulated
+from nights import cases_by_day
 from played import session_of
 from simulated import SAMPLE_NS
 from waiting import until_true
@@ -56,8 +58,12 @@ async def time_view(session: Session, order: str) -> AsyncIterator[Timeline]:
         yield view
 
 
-@pytest.mark.parametrize("packages", [1, 2])
-@pytest.mark.parametrize("order", ["topology", "CPU number"])
+@pytest.mark.parametrize(
+    ("order", "packages"),
+    cases_by_day(
+        [*product(("topology", "CPU number"), (1, 2))], [("topology", 2), ("CPU number", 1)]
+    ),
+)
 async def test_each_package_has_a_line_below_its_heading_or_above_all_rows(
     order: str, packages: int
 ) -> None:
