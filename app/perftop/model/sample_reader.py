@@ -55,8 +55,6 @@ class SampleBatch:
     """Differences without the CPUs of cores whose SMT states are suspect, so that sums of these
     differences can be split into states."""
     values: Values
-    new_doubts: Codes
-    """Doubts of each sample by itself, without the lasting doubts of earlier samples."""
     split: Split
     ceilings: Ceilings
     lost: Lost
@@ -344,7 +342,7 @@ class SampleReader:
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
         return SampleBatch(
-            frames, times[:-1], times[1:], delta, whole, values, fresh, split, ceilings, lost,
+            frames, times[:-1], times[1:], delta, whole, values, split, ceilings, lost,
             doubted, self.cores, best,
         )  # fmt: skip
 

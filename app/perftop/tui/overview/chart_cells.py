@@ -288,7 +288,7 @@ class ChartDrawer:
         CPU that is losing IPC, that CPU's values replace them."""
         running = [e for e in episodes if is_running_at(e, self.past.axis.now_ns)]
         for i, unit in enumerate(self._units):
-            if (at := find_losing_cpu(unit.cpus, running, "ipc")) is not None:
+            if (at := find_losing_cpu(unit.cpus, running)) is not None:
                 values[i] = self.past.series("ipc")[self._cpus_of_units[i][at]]
         self._top = axis_top(values, IPC_SCALE_ENDS, self._top)
         all_units = [*range(len(self._units))]

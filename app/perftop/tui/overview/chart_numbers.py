@@ -125,7 +125,7 @@ class Moment:
         shares = self._states(unit) if unit.is_pair else self._account(row)
         dropped = self._dropped[unit.core_index] or "clock" in map(lowered_chart, going)
         lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
-        lowered = None if lowers is None else find_losing_cpu(unit.cpus, own, "ipc")
+        lowered = None if lowers is None else find_losing_cpu(unit.cpus, own)
         rated = row if lowered is None else unit.rows[lowered]
         util, hz, _ = self._account_of_cpu(row)
         *_, ipc = self._account_of_cpu(rated)

@@ -20,7 +20,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import episode_style, time_axis
-from perftop.tui.shared.choice import Place, Places, index_ranges
+from perftop.tui.shared.choice import Place, Places, width_of_names
 from perftop.tui.shared.episode_style import RowEpisode
 from perftop.tui.shared.sheet import BUSIEST_CPU
 from perftop.tui.shared.time_axis import REDRAW_NS, TICK_SIGN, Axis, BinValues
@@ -131,7 +131,7 @@ class _ColumnChoice:
     def _names(self, heading: str) -> Column:
         places = self._places
         names = [places.name(row, "CPU number") for row in range(len(places.places))]
-        return Column("core", heading, index_ranges(names, 4))
+        return Column("core", heading, width_of_names(names))
 
     def _caches(self) -> list[Column]:
         several = len(self._places.groups) > self._places.packages

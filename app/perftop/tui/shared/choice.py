@@ -118,6 +118,8 @@ class Choice(Sorting):
 # measured values.
 
 ORDERS = ("topology", "CPU number", "worst first")
+MIN_NAME_WIDTH = 4
+"""Minimum width of a column of names, in cells: that of its heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class Places:
         # Made from all cores, so that columns and names stay the same under every filter.
         self.threads = max((len(place.cpus) for place in places), default=1)
         self.packages = len({place.package for place in places})
-        self.cpus_width = index_ranges(map(_cpus, places), 4)
+        self.cpus_width = width_of_names(map(_cpus, places))
         self.groups: dict[tuple[int | None, int | None], list[int]] = {}
         """Indices of rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
@@ -247,6 +249,6 @@ def package_name(package: int | None) -> str:
     return f"package {'?' if package is None else package}"
 
 
-def index_ranges(names: Iterable[str], min_width: int) -> int:
-    """Returns the length of the longest name in cells, at least `min_width`."""
-    return max([min_width, *map(len, names)])
+def width_of_names(names: Iterable[str]) -> int:
+    """Returns the width of a column of these names, in cells."""
+    return max([MIN_NAME_WIDTH, *map(len, names)])

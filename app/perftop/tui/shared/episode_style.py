@@ -128,11 +128,12 @@ def lowered_number(episode: Episode) -> str:
     return kind.lowers
 
 
-def find_losing_cpu(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
-    """Returns the index of the first of these CPUs whose number `key` is made worse by these
-    episodes; None if there is no such CPU."""
-    hit = {cpu for episode in episodes if lowered_number(episode) == key for cpu in episode.cpus}
-    return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
+def find_losing_cpu(cpus: Sequence[int], episodes: Iterable[Episode]) -> int | None:
+    """Returns the index of the first of these CPUs whose IPC is made worse by these episodes; None
+    if there is no such CPU."""
+    losing = {cpu for episode in episodes if lowered_number(episode) == "ipc"
+              for cpu in episode.cpus}  # fmt: skip
+    return next((i for i, cpu in enumerate(cpus) if cpu in losing), None)
 
 
 @dataclass(frozen=True, slots=True)

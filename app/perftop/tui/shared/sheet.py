@@ -189,13 +189,9 @@ class Reader:
         for i, place in enumerate(self._places):
             self.cpus[i, : len(place.rows)] = place.rows
             self._has_thread[i, : len(place.rows)] = True
-        is_shown = np.zeros(len(session.topology), bool)
-        is_shown[[*places.shown]] = True
-        self.asked = self._has_thread & is_shown[self.cpus]
-        """Whether the user asked for a CPU, by row and sibling."""
         self.core_index = np.array([place.core_index for place in self._places], np.intp)
         """Position of each row's core in the session's lists."""
-        self._row_of = {cpu: i for i, place in enumerate(self._places) for cpu in place.cpus}
+        self._row_of_cpu = places.row_of_cpu
         ceiled = session.reader.turbo.cpus
         self._ceiled = np.array([ceiled[place.rows[0]] for place in self._places], bool)
         kinds = [(place.package, place.type) for place in self._places]
@@ -233,10 +229,11 @@ class Reader:
         for episode in episode_style.episodes_during(self.session, interval):
             if episode.kind != "neighbour" or episode.cause == "hypervisor":
                 continue
-            for cpu in self._row_of.keys() & set(episode.cpus):
+            for cpu in self._row_of_cpu.keys() & set(episode.cpus):
                 share = self.session.neighbours.share(episode, cpu) if interval.seq else None
                 lost_share = (episode.depth or 0.0) if share is None else share
-                taken_shares[self._row_of[cpu]] = max(taken_shares[self._row_of[cpu]], lost_share)
+                row = self._row_of_cpu[cpu]
+                taken_shares[row] = max(taken_shares[row], lost_share)
         return taken_shares
 
     def is_alone(self, sheet: Sheet) -> Bools:

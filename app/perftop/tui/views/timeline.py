@@ -31,7 +31,7 @@ from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.choice import Place, PlaceLine, Places, index_ranges, package_name
+from perftop.tui.shared.choice import Place, PlaceLine, Places, package_name, width_of_names
 from perftop.tui.shared.sheet import (
     Scale,
     arranged_rows,
@@ -117,13 +117,13 @@ def timeline_layout(
     each_lane = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
     lanes_room = room - PANEL_HEIGHT if room - PANEL_HEIGHT >= MIN_LANE_HEIGHT * lanes else room
     lane_height = max(1, min(MAX_LANE_HEIGHT, lanes_room // max(1, lanes))) if each_lane else 1
-    core = index_ranges([places.name(row, order) for row in counts], 4)
+    core = width_of_names([places.name(row, order) for row in counts])
     cpus = 0
     if places.pairs:
         names = places.cpus
         if each_lane and not of_core:
             names = [str(cpu) for row in counts for cpu in places.places[row].cpus]
-        cpus = 2 + min(MAX_CPU_LIST, index_ranges(names, 4))
+        cpus = 2 + min(MAX_CPU_LIST, width_of_names(names))
     if headings:  # the names of packages use the same cells
         core = max(core, 9 - cpus)
     lane_lines: list[LaneLine] = []
