@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from perfprobe.cpu import files
@@ -210,9 +211,7 @@ class Quotas:
         self._scan += 1
         read: dict[str, QuotaUsage | None] = {}
         for pid in dict.fromkeys(pids):
-            own = self._group(hierarchy, pid)
-            path = PurePosixPath(own or "")
-            chain = [str(p) for p in (path, *path.parents)][:MAX_DEPTH] if own else []
+            chain = enclosing_groups(self._group(hierarchy, pid) or "")
             for group in chain:
                 if group not in read and len(read) < MAX_GROUPS:
                     read[group] = self._usage(hierarchy, group)
@@ -220,8 +219,9 @@ class Quotas:
             if limited:
                 usages |= limited
                 groups[str(pid)] = [*limited]
-        known = sorted(self._groups.items(), key=lambda pair: pair[1][0])
-        self._groups = dict(known[-MAX_GROUPS * MAX_DEPTH :])
+        if len(self._groups) > MAX_GROUPS * MAX_DEPTH:
+            known = sorted(self._groups.items(), key=lambda pair: pair[1][0])
+            self._groups = dict(known[-MAX_GROUPS * MAX_DEPTH :])
         return usages, groups
 
     def _group(self, hierarchy: Hierarchy, pid: int) -> str | None:
@@ -252,6 +252,13 @@ class Quotas:
             int(counts.get("throttled_usec", 0)) or int(counts.get("throttled_time", 0)) // 1000
         )
         return [cpus, int(counts.get("nr_periods", 0)), int(counts["nr_throttled"]), throttled_us]
+
+
+@lru_cache(MAX_GROUPS)
+def enclosing_groups(group: str) -> list[str]:
+    """Returns a group and those around it, the innermost first; [] for ''."""
+    path = PurePosixPath(group)
+    return [str(p) for p in (path, *path.parents)][:MAX_DEPTH] if group else []
 
 
 def _allowed_cpus(directory: str, version: int) -> float | None:
