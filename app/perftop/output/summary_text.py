@@ -8,11 +8,10 @@ from math import isfinite, nan
 
 from perfprobe import wire
 from perftop.base.text import GHZ, count_noun, long_duration, percent, safe_text, time_of_day, utf8
-from perftop.draw.columns import Column
+from perftop.draw.columns import Column, fit
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output.run_summary import summary_line, time_use_lines
-from perftop.output.sentences import depth_text, place_text
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, Report, report
 from perftop.output.why_text import MIN_WANTED_SHARE, answer
@@ -239,16 +238,14 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
     lines = []
     for phase in phases:
         for i, (finding, worst) in enumerate(phase.worst):
-            parts = [finding.culprit, f"{percent(finding.share)} %", f"{finding.lost_s:.1f} CPU s"]
+            parts = [f"{percent(finding.share)} %  {finding.text}", f"{finding.lost_s:.1f} CPU s"]
             if worst is not None:
                 since = max(session.unix(worst.start_ns), phase.line["start"])
                 parts.append(f"worst {time_of_day(since)}")
-                parts.append(f"on {place_text(session.topology, worst.cpus, 12)}")
-                parts += filter(None, [depth_text(worst.kind, worst.depth)])
             sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
             name = phase.name if i == 0 else ""
             head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "
-            while len(text := head + ", ".join(parts)) > WIDTH:
+            while len(text := head + ", ".join(parts)) > WIDTH and parts[1:]:
                 parts.pop()
-            lines.append(text)
+            lines.append(fit(text, WIDTH).rstrip())
     return lines
