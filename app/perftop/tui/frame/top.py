@@ -5,6 +5,7 @@ machine's numbers, and its SMT states.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from textual import events
@@ -14,13 +15,14 @@ from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import Line, join_with_gaps, safe_cells
 from perftop.output import sentences
+from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import group_episodes
 from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget, has_rows, note_line
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.verdict import Verdict, loss_line, verdict_at, verdict_line
+from perftop.tui.shared.verdict import WARN, Verdict, loss_line, verdict_at, verdict_line
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -166,8 +168,8 @@ def alert_line(
     session: Session | None, interval: Interval | None, status: Status, size: int,
     verdict: Verdict | None = None,
 ) -> Line:  # fmt: skip
-    """Returns a message, or the verdict; episodes that run while nothing is lost are part of its
-    evidence."""
+    """Returns a message, or the verdict. If episodes run that cost next to nothing, the worst of
+    them is the sentence, and harmless ones are evidence."""
     if status.failed is not None:  # why the stream ended, and hints where there is room for them
         text, quits = safe_cells(status.failed), " · q quits "
         newest = interval is not None and status.paused is None
@@ -198,8 +200,18 @@ def alert_line(
         return [], "calm"
     groups = group_episodes(running_episodes(session, interval, status))
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
-    pieces = [_episode_text(session, group, interval.time_ns) for group in groups]
-    return verdict_line(verdict, size, pieces)
+    texts = [_episode_text(session, group, interval) for group in groups]
+    wrong = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)
+    if wrong is not None:
+        worst, text = groups[wrong][0], texts.pop(wrong)
+        pieces = evidence_pieces(worst.cause, worst.evidence)
+        verdict = replace(
+            verdict, text=text, sign=episode_style.sign(worst), severity=WARN,
+            pieces=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
+        )  # fmt: skip
+        del groups[wrong]
+    more = [f"{episode_style.sign(g[0])} {text}" for g, text in zip(groups, texts, strict=True)]
+    return verdict_line(verdict, size, more)
 
 
 def _message_line(text: str, style: str, size: int) -> Line:
@@ -220,8 +232,9 @@ def running_episodes(session: Session, interval: Interval | None, status: Status
     return episode_style.overlapping_episodes(session, interval)
 
 
-def _episode_text(session: Session, group: list[Episode], now_ns: int) -> str:
-    """Returns the sign and a sentence on episodes that cost nothing."""
-    when = sentences.duration_phrase(session, group, now_ns)
-    parts = sentences.sentence(session.topology, group, when=when, most=sentences.MAX_SENTENCE)
-    return f"{episode_style.sign(group[0])} {sentences.text(parts)}"
+def _episode_text(session: Session, group: list[Episode], interval: Interval) -> str:
+    """Returns a sentence on episodes that cost next to nothing."""
+    when = sentences.duration_phrase(session, group, interval.time_ns)
+    names = sentences.losers(session, group, interval.tasks)
+    most = sentences.MAX_SENTENCE
+    return sentences.text(sentences.sentence(session.topology, group, names, when=when, most=most))
