@@ -193,7 +193,8 @@ class CorePage(ChartedView):
             if has_pasts:
                 line += strips.get(key, [(" " * (past_width + SCALE_WIDTH + 1), "text")])
             if origin_width >= MIN_PAST_WIDTH:
-                origin = session.evaluator.origin(key) if number.scope == "cpu" else ""
+                is_metric = key in session.evaluator.chosen  # else it is a counter
+                origin = session.evaluator.origin(key) if is_metric else ""
                 line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
             lines.append(line)
         return [(line, None) for line in lines]

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from fakes import Machine
 from playing import Run, running_app
+from rich.style import Style
+from textual import events
 from textual.widgets import OptionList
 from waiting import until_true
 
@@ -73,6 +75,17 @@ async def test_a_click_selects_marks_or_closes() -> None:
     async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, left):
         await run.pilot.click(offset=(1, 1))
     assert left == [None]
+
+
+async def test_a_click_on_an_option_that_is_gone_is_dropped() -> None:
+    async with running_app(Machine()) as run:
+        await run.pilot.press("s")
+        options = run.app.screen.query_one(OptionList)
+        click = events.Click(options, 5, 3, 0, 0, 1, False, False, False)
+        click.style = Style.from_meta({"option": options.option_count})
+        options.post_message(click)
+        await run.pilot.pause()
+        assert run.app.screen.query_one(OptionList) is options
 
 
 async def test_labels_are_literal_and_the_view_is_not_dimmed() -> None:

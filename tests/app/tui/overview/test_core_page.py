@@ -237,6 +237,18 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
     assert any(sign in line(lines, "mem rd") for sign in "▁▂▃▄▅▆▇█")
 
 
+async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:
+    """It has room for origins, but not for pasts; a counter has no formula."""
+    hello, messages = simulated.messages_lasting("sim:smt-mix,cpus=2", 3)
+    session = session_of(Session(hello, History(hello)), messages)
+    interval = session.interval_at(session.now_ns, 500_000_000)
+    assert interval is not None
+    async with running_app(Machine(cores=1), (54, 40)) as run:
+        await run.pilot.press("enter")
+        page(run).set(session, interval)
+        assert any(text.split()[:1] == ["SMI"] for text in shown(run))
+
+
 @pytest.mark.parametrize("record", [None, [], ["x"], {"a": 1}, [4000, "a", float("nan")], 7])
 async def test_malformed_task_records_do_no_harm(record: object) -> None:
     records = {"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}}
