@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -47,8 +46,7 @@ SIGN_CELLS = 3
 SENTENCE_WIDTH = 78
 """Width of the sentence, in cells, if evidence has its own column."""
 MIN_EVIDENCE_WIDTH = 40
-"""Minimum width of the evidence column, in cells; if there is less room, the evidence is below its
-episode."""
+"""Minimum width of the evidence column, in cells."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum number of lines for details of the selected episode, and for a heading above the
 titles."""
@@ -89,7 +87,7 @@ class Layout:
 
     @property
     def has_why_column(self) -> bool:
-        """Whether evidence has its own column instead of lines below its episode."""
+        """Whether evidence has its own column."""
         return self.columns[-1].key == "why"
 
     def heading(self, order: str, *, reverse: bool) -> list[Run]:
@@ -108,7 +106,7 @@ class Layout:
         return runs
 
     def reasons(self, episode: Episode) -> list[str]:
-        """Returns cause and evidence in lines that fit beside or below the sentence."""
+        """Returns cause and evidence in lines that fit beside the sentence."""
         return wrapped_lines(episode_style.cause_clause(episode), max(8, self.columns[-1].room))
 
     def line(
@@ -136,11 +134,6 @@ class Layout:
             (f"{episode_style.sign(episode)} ", "dim" if over else key),
             *columns.columns_line(self.columns, [cells[column.key] for column in self.columns]),
         ]
-
-    def evidence_line(self, why: str) -> list[Run]:
-        """Returns one of the lines below an episode, with a part of its evidence."""
-        last = self.columns[-1]
-        return [(" " * (SIGN_CELLS + total_width(self.columns) - last.room) + why, "dim")]
 
     def details(
         self, session: Session, episode: Episode, height: int, names: Sequence[str]
@@ -290,9 +283,6 @@ class Episodes(PaneledView, Cursor):
         self._sorting = Sorting(self.ORDERS[0])
         self._plan = Layout(0, episode_columns(0))
         self._lines: list[Episode] = []
-        self._starts: list[int] = [0]
-        """The first lines of the episodes at the top that have their evidence below them, and then
-        the first line of the next episode."""
         self._chosen: Episode | None = None
         """The selected episode, which stays selected when its line moves."""
         self._empty_lines: list[list[Run]] = []
@@ -300,7 +290,7 @@ class Episodes(PaneledView, Cursor):
         self._ended_episodes: tuple[object, list[Episode]] = None, []
         """A key that changes when ended episodes must be sorted again, and the sorted ended
         episodes."""
-        self._reasons: dict[int, list[str]] = {}
+        self._reasons: dict[int, str] = {}
         """Evidence of ended episodes, by id() of the episode. It does not change any more."""
         self._led = False
         """Whether a click on another view has selected the episode, so that a second click opens
@@ -333,52 +323,23 @@ class Episodes(PaneledView, Cursor):
             self.heads = [self._plan.heading(order, reverse=reverse)]
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
                 self.heads.insert(0, summary(session, self._lines, self.width))
-        self._read_chosen(session)
-        self.count = self._starts[-1] + len(self._lines) - len(self._starts) + 1
-        if not self._lines:
-            self.count = len(self._empty_lines)
-        if not self.feet:
-            self.feet = self.panels(self.spare)
+        self.count = len(self._lines) or len(self._empty_lines)
+        details = self._details(session)
+        self.feet = [*details, *self.panels(self.spare - len(details))]
 
-    def _read_chosen(self, session: Session) -> None:
-        """Determines which episodes have their evidence below them, and makes the lines at the
-        bottom. These show the selected episode, unless all episodes have their evidence below
-        them."""
-        room = self.size.height - len(self.heads)
-        spread, refusal, chosen = self._spread(room - 1), self._refusal(session), self._chosen
-        self.feet = []
+    def _details(self, session: Session) -> list[Line]:
+        """Returns the lines about the selected episode."""
+        refusal, chosen = self._refusal(session), self._chosen
         if chosen is None or self.bare:
-            return
-        if spread or self.size.height < MIN_HEIGHT_FOR_DETAILS:
-            if refusal:
-                self.feet = [(refusal, "chosen")]
-            elif not spread:
-                reason = episode_style.cause_clause(chosen)
-                reason = fit(reason, min(len(reason), max(1, self.width - 2)))
-                self.feet = [([(" ", "text"), (reason, "text")], "chosen")]
-            return
-        height = min(_DETAILS[1], max(_DETAILS[0], room // 4))
-        self._spread(room - height)
+            return []
+        if self.size.height < MIN_HEIGHT_FOR_DETAILS:
+            reason = episode_style.cause_clause(chosen)
+            reason = fit(reason, min(len(reason), max(1, self.width - 2)))
+            return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
+        height = min(_DETAILS[1], max(_DETAILS[0], (self.size.height - len(self.heads)) // 4))
         details = self._plan.details(session, chosen, height, self._names(chosen))
         details[-1] = refusal or details[-1]
-        self.feet = [(runs, "calm") for runs in details]
-
-    def _spread(self, room: int) -> bool:
-        """Puts evidence below episodes, from the top, as long as all episodes fit into `room`
-        lines. Returns whether all episodes have their evidence below them."""
-        self._starts = [0]
-        spare_lines = room - len(self._lines)
-        for episode in self._lines:
-            more = (
-                len(self._reason_lines(episode)) - self._plan.has_why_column
-                if spare_lines >= 0
-                else 1
-            )
-            if more > spare_lines:
-                return False
-            spare_lines -= max(0, more)
-            self._starts.append(self._starts[-1] + 1 + max(0, more))
-        return True
+        return [(runs, "calm") for runs in details]
 
     def _arranged(self, session: Session) -> list[Episode]:
         """Returns the episodes on the CPUs of the filter, in order. Ended episodes do not change,
@@ -414,43 +375,23 @@ class Episodes(PaneledView, Cursor):
 
     # --- lines
 
-    def _index(self, y: int) -> tuple[int, int]:
-        """Returns the index of the episode on line `y`, and the index of the line within the
-        episode's lines."""
-        spread = len(self._starts) - 1
-        if y >= self._starts[-1]:
-            return spread + y - self._starts[-1], 0
-        index = bisect_right(self._starts, y) - 1
-        return index, y - self._starts[index]
-
-    def _first(self, index: int) -> int:
-        """Returns the first line of the episode at this index."""
-        spread = len(self._starts) - 1
-        return self._starts[index] if index < spread else self._starts[-1] + index - spread
-
     def line(self, y: int) -> Line:
         if not self._lines:
             return self._empty_lines[y], "calm"
-        index, part = self._index(y)
-        episode, plan = self._lines[index], self._plan
+        episode, plan = self._lines[y], self._plan
         chosen = episode is self._chosen
-        reason = self._reason_lines(episode) if plan.has_why_column or part else []
         mood: theme.Mood = "chosen" if chosen else "calm"
-        if part:
-            return plan.evidence_line(reason[part - (not plan.has_why_column)]), mood
-        reason_beside = reason[0] if reason and plan.has_why_column else ""
-        if len(reason) > 1 and plan.has_why_column and index >= len(self._starts) - 1:
-            reason_beside = f"{reason_beside} ·{ELLIPSIS}"
+        reason = self._reason(episode) if plan.has_why_column else ""
         parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
         can_go = is_reachable(self.session, episode)
-        return plan.line(
-            self.session, episode, parts, reason_beside, chosen=chosen, kept=can_go
-        ), mood
+        return plan.line(self.session, episode, parts, reason, chosen=chosen, kept=can_go), mood
 
-    def _reason_lines(self, episode: Episode) -> list[str]:
+    def _reason(self, episode: Episode) -> str:
+        """Returns the first line of the cause and the evidence of an episode."""
         cached = self._reasons.get(id(episode))
         if cached is None:
-            cached = self._plan.reasons(episode)
+            first, *more = self._plan.reasons(episode) or [""]
+            cached = f"{first} ·{ELLIPSIS}" if more else first
             if episode.end_ns is not None:
                 self._reasons[id(episode)] = cached
         return cached
@@ -477,8 +418,7 @@ class Episodes(PaneledView, Cursor):
         self.lay_out()
 
     def cpu(self, y: int) -> int | None:
-        index = self._index(y)[0] if y < self.count else len(self._lines)
-        cpus = self._lines[index].cpus if index < len(self._lines) else []
+        cpus = self._lines[y].cpus if y < len(self._lines) else []
         return cpus[0] if cpus else None
 
     def _place(self) -> int:
@@ -486,10 +426,10 @@ class Episodes(PaneledView, Cursor):
         return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
 
     def _cursor_line(self) -> int:
-        return self._first(self._place())
+        return self._place()
 
     def choose(self, y: int, direction: int = 1) -> None:  # noqa: ARG002 - no headings to step over
-        self._choose(self._index(max(0, y))[0])
+        self._choose(y)
 
     def _choose(self, index: int) -> None:
         if self._lines:
@@ -498,8 +438,7 @@ class Episodes(PaneledView, Cursor):
             self.draw_selection()
 
     def show_cursor(self) -> None:
-        place = self._place()
-        self.reveal(self._first(place), self._first(place + 1) - 1)
+        self.reveal(self._place(), self._place())
 
     def action_move(self, by: int) -> None:
         self._choose(self._place() + by)

@@ -127,23 +127,10 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
         beside = why[0] if plan.has_why_column and why else ""
         runs = plan.line(of, episode, parts, beside, chosen=False, kept=True)
         assert strips.width(runs) == size
-        assert all(strips.width(plan.evidence_line(piece)) <= width for piece in why)
         result = plan.details(of, episode, 6, [])
         assert len(result) == 6
         assert all(strips.width(line) <= width for line in result)
         assert width < 60 or strips.width(plan.heading("kind", reverse=False)) == size
-
-
-LONG = {f"n{i}_share": 0.5 for i in range(40)}
-"""Evidence of many lines."""
-
-
-async def test_evidence_is_complete_if_there_is_room() -> None:
-    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(2)]
-    async with at_list(*steals) as run:
-        text = " ".join(lines(run))
-        assert all(text.count(f"n{i} 50 %") == 2 for i in range(40))
-        assert "…" not in text
 
 
 async def test_the_selected_episode_has_lines_at_the_bottom_of_a_small_screen() -> None:
@@ -167,16 +154,6 @@ async def test_the_selected_episode_has_lines_at_the_bottom_of_a_small_screen() 
         assert title() == first, "nothing jumps"
         assert lines(run)[first].startswith(" │ mark")
         assert lines(run)[first + 1].strip() == "begin"
-
-
-async def test_the_most_recent_episodes_have_evidence_if_there_is_room() -> None:
-    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(6)]
-    async with at_list(*steals, size=(100, 40)) as run:
-        text = lines(run)
-        assert sum("n39 50 %" in line for line in text) >= 2
-        assert kinds(run) == ["steal"] * 6, "all are in the list"
-        await run.pilot.press("down", "down", "down")
-        assert text.index(chosen(run).replace("▌", " ")) > 5
 
 
 async def test_only_visible_lines_are_built() -> None:
@@ -318,7 +295,8 @@ async def test_a_time_dropped_from_history_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
         await run.pilot.press("enter")
-        assert "that moment is no longer kept: history begins at 22:13:20" in lines(run)[-1]
+        refusal = "that moment is no longer kept: history begins at 22:13:20"
+        assert any(refusal in line for line in lines(run))
         assert (run.monitor.view.id, run.source.status.paused) == ("episodes", None)
         await run.pilot.press("up")
         assert not any("no longer kept" in line for line in lines(run))
@@ -351,7 +329,6 @@ def test_keys_before_the_first_drawing_are_harmless() -> None:
     empty = Episodes(Choice())
     empty._lines = [HALT]  # listed, but not laid out yet
     assert empty._cursor_line() == 0
-    assert empty._index(3)[1] == 0
 
 
 @pytest.mark.parametrize("order", Episodes.ORDERS)
