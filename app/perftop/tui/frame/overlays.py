@@ -57,7 +57,7 @@ class _Options(OptionList):
         """Disables paging while the list has no room, because Textual's action would then fail."""
         return "page" not in action or bool(self.scrollable_content_region)
 
-    def _on_click(self, event: events.Click) -> None:
+    async def _on_click(self, event: events.Click) -> None:
         """Drops a click on an option that the list no longer has, because Textual would fail."""
         if event.style.meta.get("option", -1) >= self.option_count:
             event.prevent_default()
