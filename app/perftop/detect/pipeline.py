@@ -81,8 +81,6 @@ class Detection:
             for number, detector in enumerate(self._detectors):
                 if isinstance(detector, Throttles):
                     self._next[number] = min(self._next[number], first)
-        if min(self._next) >= last:  # all have looked ahead
-            return last, []
         gaps = batch.cached(self._gaps)
         at = first
         while at < last:
