@@ -112,6 +112,13 @@ def ending_lines(
     numbers = [number for number in columns(session, asked) if number.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
     lines += _measure_lines(line, numbers) + _state_lines(line)
+    shares = session.run.read_shares()
+    if partly_read := [number for number in numbers if number.key in shares]:
+        lowest = min(shares[number.key] for number in partly_read)
+        labels = ", ".join(number.label for number in partly_read)
+        lines.append(
+            f"means over {whole_percent(lowest)} of the samples, on a CPU at least: {labels}"
+        )
 
     job, run = line["job"], line["run"]
     if job is not None and run is not None:

@@ -151,14 +151,26 @@ class Span:
             return values
         parts = np.array([values.top, values.bottom])
         if self._good_sums is not None:
-            max_missing = max(1.0, MAX_MISSING_SHARE * self.sample_count)
-            max_missing = min(max_missing, (self.sample_count - 1) / 2)
-            is_enough = self._missing_counts <= max_missing
+            is_enough = self._missing_counts <= self._max_missing_count
             good_sums = np.where(is_enough, self._good_sums, np.nan)
             parts = np.where(np.isfinite(parts).all(axis=0), parts, good_sums)
         parts[:, INDEX[LOST_RATIO]] = self._lost_sums
         top, bottom = parts
         return Values(top, bottom, registry=values.registry)
+
+    @property
+    def _max_missing_count(self) -> float:
+        return min(max(1.0, MAX_MISSING_SHARE * self.sample_count), (self.sample_count - 1) / 2)
+
+    def read_shares(self) -> dict[str, float]:
+        """Returns the share of the samples that the mean of each metric is over, on the CPU with
+        the fewest; without the metrics that are over all samples, or unknown."""
+        counts = np.asarray(self._missing_counts)
+        if not counts.any():
+            return {}
+        worst = np.where(counts <= self._max_missing_count, counts, 0).max(axis=1)
+        return {key: 1 - float(worst[row]) / self.sample_count for key, row in INDEX.items()
+                if worst[row]}  # fmt: skip
 
     def interval(
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,

@@ -26,6 +26,7 @@ from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket
 from perftop.session.episodes import Tally
+from perftop.session.interval import Span
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes
 
@@ -279,6 +280,26 @@ def test_own_cost_includes_perftop_and_a_local_probe(
         text for text in stat_text.ending_lines(session, Tally(), line) if " cost " in text
     ]
     assert report.startswith("probe" if boot == "another" else "own")
+
+
+def test_means_that_leave_samples_out_have_the_share_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hello, frames = messages("smt-mix,cpus=2", 20)
+    session, measurement = Session(hello), Measurement()
+    for message in (hello, *frames):
+        assert measurement.admit(message)
+        session.apply(message)
+    line = measurement.line(session)
+
+    def notes() -> list[str]:
+        return [text for text in stat_text.ending_lines(session, Tally(), line)
+                if text.startswith("means over")]  # fmt: skip
+
+    assert notes() == []
+    shares = {"busy_hz": 0.949, "ipc": 0.975, "license": 0.5}
+    monkeypatch.setattr(Span, "read_shares", lambda _: shares)
+    assert notes() == ["means over 95 % of the samples, on a CPU at least: clock, IPC"]
 
 
 def test_other_tasks_are_averaged_over_the_time_of_their_records() -> None:
