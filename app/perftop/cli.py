@@ -104,6 +104,8 @@ VERBS = {
 """Verbs and the functions that add their parsers, in the order of the list in the help."""
 GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
 """Options of perftop itself, which need no verb."""
+SHELLS = ("bash", "zsh", "fish")
+"""Shells whose words perftop completes."""
 RUN = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
 
@@ -177,7 +179,7 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         "--default-config", action=_DefaultConfig, nargs=0, help="print a config file to begin with"
     )
     parser.add_argument(
-        "--print-completion", action=_PrintCompletion, choices=("bash", "zsh", "fish"),
+        "--print-completion", action=_PrintCompletion, choices=SHELLS,
         help="print a script that completes perftop's words in this shell",
     )  # fmt: skip
     parser.set_defaults(runs=False)

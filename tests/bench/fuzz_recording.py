@@ -28,16 +28,17 @@ from types import CodeType, FrameType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
 import msgpack
 from exported import export_file as converted
 from exported import messages
+from simulated import bin_edges
 
 import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording.file import Recording
 from perftop.recording.player import AFTER_END_NS, Playback, frame_range
-from perftop.session.history import bin_edges
 from perftop.session.packing import BLOCK_MESSAGES, Layouts, Packer
 from perftop.verbs import export
 

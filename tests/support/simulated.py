@@ -87,3 +87,9 @@ def amounts_between(schedule: Schedule, t0: int, t1: int) -> Ints:
     cursor = Cursor(schedule)
     before = cursor.up_to(t0)
     return cursor.up_to(t1) - before
+
+
+def bin_edges(end_ns: int, bin_ns: int, bins: int) -> np.ndarray:
+    """Edges of bins in ns, which are multiples of `bin_ns`; the last bin contains `end_ns`."""
+    last = -(-end_ns // bin_ns)
+    return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns

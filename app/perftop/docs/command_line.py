@@ -128,8 +128,6 @@ def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tup
 # support neither comma-separated words, nor options when the verb is left out, nor a command after
 # `--`.
 
-SHELLS = ("bash", "zsh", "fish")
-
 
 def script(shell: str, parser: ArgumentParser) -> str:
     main, *subverbs = verbs(parser)

@@ -39,13 +39,6 @@ MAX_TASKS_AGE_NS = 2_000_000_000
 Message = wire.Frame | wire.Note
 
 
-def bin_edges(end_ns: int, bin_ns: int, bins: int) -> Times:
-    """Edges of bins, in ns; the last bin contains `end_ns`. Edges are multiples of `bin_ns`, so
-    that bins stay the same as time advances."""
-    last = -(-end_ns // bin_ns)
-    return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
-
-
 class History:
     """The history of a session, which adds messages one by one. Charts read sums over bins of time;
     an interval in the past is computed again from raw frames."""

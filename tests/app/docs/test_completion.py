@@ -48,7 +48,7 @@ def test_all_names_can_be_completed() -> None:
 
 
 def test_all_scripts_have_all_options() -> None:
-    scripts = {shell: command_line.script(shell, cli._parser()) for shell in command_line.SHELLS}
+    scripts = {shell: command_line.script(shell, cli._parser()) for shell in cli.SHELLS}
     for verb in verbs(cli._parser()):
         for option in verb.options:
             for shell, text in scripts.items():
@@ -59,7 +59,7 @@ def test_all_scripts_have_all_options() -> None:
                     assert output in text, (shell, verb.name, name)
 
 
-@pytest.mark.parametrize("shell", command_line.SHELLS)
+@pytest.mark.parametrize("shell", cli.SHELLS)
 def test_shells_use_the_completions(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import counter, frame
 from played import session_of
+from simulated import bin_edges
 
 from perfprobe import wire
 from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta, Doubt
-from perftop.session.history import History, bin_edges
+from perftop.session.history import History
 from perftop.session.session import Session
 
 TICKS = made.TSC_HZ / 10

@@ -15,12 +15,12 @@ from disturbances import with_disturbances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from played import session_of
-from simulated import SAMPLE_NS, messages
+from simulated import SAMPLE_NS, bin_edges, messages
 from simulated import messages as simulated
 
 from perfprobe import wire
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.session.history import History, bin_edges
+from perftop.session.history import History
 from perftop.session.interval import Interval, Span
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session

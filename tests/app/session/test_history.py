@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 import simulated
 from fakes import CpuLoad, Machine
-from hypothesis import given
-from hypothesis import strategies as st
 from made import SAMPLE_NS
 from played import TICKS, session_of
+from simulated import bin_edges
 
 from perfprobe import wire
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import SampleReader
-from perftop.session.history import History, bin_edges, fill_covered_bins
+from perftop.session.history import History, fill_covered_bins
 from perftop.session.history_chunk import Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -38,20 +37,6 @@ def recorded_history(hello: wire.Hello, messages: Sequence[wire.Message]) -> His
 def bins(first: int, last: int, step: int = 1) -> np.ndarray:
     """Bin edges; arguments in samples."""
     return np.arange(first, last + 1, step, dtype=np.int64) * SAMPLE_NS
-
-
-# --- edges
-
-
-@given(st.integers(0, 2**60), st.integers(1, 2**40), st.integers(1, 200))
-def test_the_last_bin_contains_the_end_and_edges_do_not_move(
-    end_ns: int, bin_ns: int, count: int
-) -> None:
-    result = bin_edges(end_ns, bin_ns, count)
-    assert len(result) == count + 1
-    assert result[-2] < end_ns <= result[-1] or end_ns == result[-1] == 0
-    assert (np.diff(result) == bin_ns).all()
-    assert result[-1] % bin_ns == 0
 
 
 # --- metrics over bins

@@ -124,7 +124,6 @@ QUOTED_WORDS = re.compile(r'"[^"]*"')
 exported."""
 MAX_REASON = 200
 Detail = Literal["package", "core", "cpu"]
-DETAILS: tuple[Detail, ...] = ("package", "core", "cpu")
 Labels = Mapping[str, object]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args
 
 import awkward
 import pytest
@@ -10,7 +11,7 @@ from exported import messages
 from scraped import families, fed_page, series, series_named, shown_series
 
 from perfprobe import wire
-from perftop.output.exporter.page import DETAILS, Detail, Page
+from perftop.output.exporter.page import Detail, Page
 from perftop.session.session import Session
 
 LABELS = {
@@ -60,7 +61,7 @@ def test_names_labels_and_types_are_stable(story: list[wire.Message]) -> None:
         assert metric.documentation
 
 
-@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize("detail", get_args(Detail))
 @pytest.mark.parametrize("spec", ["smt-mix,cpus=16", "guest", "hybrid,cpus=8", "steady,smt=4"])
 def test_both_formats_have_the_same_values(spec: str, detail: Detail) -> None:
     _, page = fed_page(messages(spec, 3, 500_000_000), detail)
@@ -89,7 +90,7 @@ def test_the_number_of_series_does_not_depend_on_the_number_of_cpus(
 
 def test_detailed_series_add_up_to_the_same_sums(story: list[wire.Message]) -> None:
     coarse = shown_series(fed_page(story)[1])
-    for detail in DETAILS[1:]:
+    for detail in get_args(Detail)[1:]:
         fine = shown_series(fed_page(story, detail)[1])
         for name, count in (("perftop_smt_seconds_total", 8), ("perftop_cpu_seconds_total", 16)):
             places = {label for labels, _ in series_named(fine, name) for label in labels[:1]}

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from command import runs_here
@@ -18,7 +18,7 @@ from scraped import fed_page, shown_series
 from waiting import MAX_WAIT_S
 
 from perftop import cli
-from perftop.output.exporter.page import DETAILS, Detail
+from perftop.output.exporter.page import Detail
 from perftop.verbs import record
 from perftop.verbs.serve import SHIPPED, shipped_text
 
@@ -60,7 +60,7 @@ def samples() -> set[str]:
 # --- Prometheus
 
 
-@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize("detail", get_args(Detail))
 @pytest.mark.parametrize("spec", ["turbo-drop,cpus=8", "guest"])
 def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
     tool = program("promtool")
