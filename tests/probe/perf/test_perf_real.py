@@ -38,6 +38,8 @@ from perftop.session.session import Session
 
 TASK_CLOCK, CPU_CLOCK, FAULTS, SWITCHES = 1, 0, 2, 3
 PERIOD_NS = 5_000_000
+MAX_TRIALS = 50
+"""Trials of which one must not be interrupted by another task."""
 CORE = [Event(key, HARDWARE, n) for key, n in (("ref", 9), ("cycles", 0), ("instructions", 1))]
 
 
@@ -82,8 +84,11 @@ def group(system: Kernel, cpu: int) -> Iterator[Group]:
 
 
 def test_a_real_group_counts(system: Kernel, group: Group, cpu: int) -> None:
-    trial = system.trial(group, cpu, 2_000_000)
-    clock, _, ticks = trial.counts
+    for _ in range(MAX_TRIALS):
+        trial = system.trial(group, cpu, 2_000_000)
+        clock, _, ticks = trial.counts
+        if ticks <= 1.05 * trial.ticks:  # else another task ran between the two reads of the TSC
+            break
     assert trial.running == 1.0
     assert clock >= 2_000_000
     assert 0.5 * trial.ticks <= ticks <= 1.05 * trial.ticks
@@ -198,20 +203,20 @@ def test_from_the_kernel_to_the_session(system: Kernel) -> None:
     assert [m.what for m in parts[0].missing] == ["ref"]
     source = Machine(Path("/"), 20_000_000, rows, None, parts)
     session = Session(source.hello)
-    for messages in whenever_due(source.due, source.poll, "12 frames"):
+    usable = os.sched_getaffinity(0)
+    read_rows = [row for row, cpu in enumerate(rows) if cpu.online and cpu.cpu in usable]
+    for messages in whenever_due(source.due, source.poll, "12 frames, and 0.1 s of each CPU"):
         for message in messages:
             session.apply(message)
         if session.frames >= 12:
-            break
+            table = session.run.delta.tables["cpu"]
+            seconds = table.ticks / session.counters.stamp_hz
+            if (seconds[read_rows] > 0.1).all():
+                break
     source.close()
-    table = session.run.delta.tables["cpu"]
-    seconds = table.ticks / session.counters.stamp_hz
     column = {key: session.counters.columns[key].first for key in session.counters.columns}
-    for row, cpu in enumerate(rows):
-        if not cpu.online or cpu.cpu not in os.sched_getaffinity(0):
-            continue
+    for row in read_rows:
         moved = table.increments[row]
-        assert seconds[row] > 0.1
         assert moved[column["perf_enabled_s"]] == moved[column["perf_running_s"]]
         assert moved[column["perf_enabled_s"]] == pytest.approx(seconds[row], rel=0.02)
         assert moved[column["cycles"]] * 1e-9 == pytest.approx(seconds[row], rel=0.02)
