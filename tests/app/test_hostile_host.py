@@ -176,6 +176,7 @@ def test_a_stalled_stream_ends_the_verb(
 @pytest.mark.parametrize("words", [
     ("stat", "--duration", "2s"), ("stat", "--json", "--duration", "2s"),
     ("why", "--duration", "2s"), ("fleet", "--json", "-n", "2"),
+    ("record", "--duration", "2s", "-o", "../\x1b]0;owned\x07\r\nfile"),
 ])  # fmt: skip
 def test_a_stream_with_any_text_does_not_control_the_terminal(
     hosts: fake_ssh.Hosts, words: tuple[str, ...]
@@ -188,7 +189,7 @@ def test_a_stream_with_any_text_does_not_control_the_terminal(
     data = {"text": EVIL, "why": EVIL, "argv": [EVIL]}
     notes = [
         wire.encode(wire.Note(kind, HELLO.raw_ns, EVIL, data))
-        for kind in ("mark", "run-start", "gap", EVIL)
+        for kind in ("mark", "run-start", "gap", "warning", EVIL)
     ]
     bye = wire.encode(wire.Bye(EVIL, 1))
     hosts.set("n7", sends(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye))

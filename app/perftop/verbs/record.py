@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import ascii_line, did_you_mean, utf8
+from perftop.base.text import ascii_line, did_you_mean, printable, utf8
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
 from perftop.verbs.options import fast_imports
@@ -245,15 +245,15 @@ class Record(Follower):
                 if command is not None and command.has_failed and isinstance(recording, Writer):
                     recording.drop()  # the command did not run: nothing to keep
                 else:
-                    self._print(f"perftop: recorded {recording.extent} in {recording.path}\n")
+                    self._print_line(f"recorded {recording.extent} in {recording.path}")
         finally:
             if command is not None:
-                text = "".join(f"{line}\n" for line in command.summary())
-                self._print(text if utf8() else ascii_line(text))
+                lines = command.summary() if utf8() else map(ascii_line, command.summary())
+                self._print("".join(f"{printable(line)}\n" for line in lines))
 
     def _print_news(self, ring: Ring) -> None:
         for text in ring.news:
-            self._print(f"perftop: {text}\n")
+            self._print_line(text)
         ring.news.clear()
 
     async def _show_progress(self) -> None:
@@ -308,15 +308,18 @@ class Record(Follower):
                 raise
             # The measurement of the command continues, because it needs no file.
             self.status = failed.status
-            self._print(f"perftop: {failed}\n")
+            self._print_line(str(failed))
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
-            self._print(f"perftop: {episodes.warning_text(message)}\n")
+            self._print_line(episodes.warning_text(message))
+
+    def _print_line(self, text: str) -> None:
+        self._print(f"perftop: {printable(text)}\n")
 
     def _print(self, text: str) -> None:
         """Prints on stderr, in place of the progress line if there is one. Errors are ignored,
         because recording can continue without stderr."""
         if sys.stderr is not None:
-            text = f"=== {self._name}\n{text}" if self._name and text else text
+            text = f"=== {printable(self._name)}\n{text}" if self._name and text else text
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"{_CLEAR}{text}" if self._is_shown else text)
                 sys.stderr.flush()
