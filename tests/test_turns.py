@@ -45,7 +45,7 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
     *order, last = [each.nodeid for each in items]
     assert last.endswith("::alone")
     assert [file.partition("::")[0] for file in order[::2]] == [
-        others[0], programs[0], *others[1:3], programs[1], *others[3:]
+        others[0], programs[1], *others[1:3], programs[0], *others[3:]
     ]  # fmt: skip
     assert [test.rpartition("::")[2] for test in order] == ["x", "y"] * 8
     items.append(item(f"{others[0]}::alone", machine=True))
