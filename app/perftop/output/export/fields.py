@@ -227,9 +227,7 @@ MEASURES = (
           "smt_method", "text", "core"),
     *(_field_of(NUMBERS[state], "smt") for state in STATES),
     *_bounds("low", "least"), *_bounds("high", "most"),
-    *(_field_of(NUMBERS[key])
-      for key in ("active_threads", "turbo_ceiling_hz", "turbo_ceiling_low_hz",
-                  "turbo_ceiling_high_hz", "core_power_w")),
+    *(_field_of(number) for key, number in numbers.CORE.items() if key not in STATES),
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
           lambda now: now.cpu_column(now.interval.counted), "counted", explained=False),
