@@ -254,6 +254,7 @@ def _find_reason(
     if neighbours and not (mutual and total.run_s > sum(ran_s.values())):
         cause = _kernel_cause(session, *neighbours[0])
         by = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
+        by += f"[{neighbours[0][0]}]" if by == waiters.name else ""
     for_whom = ["each other"] if mutual else []
     if storm is not None:
         neighbours = []

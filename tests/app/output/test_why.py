@@ -247,6 +247,7 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
 @pytest.mark.parametrize(("threads", "tasks", "words", "by"), [
     (BLOCKED, {}, "job waits for CPU 0", None),
     (BLOCKED, hog(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+    (BLOCKED, {(7, "job", 0): times("job", 0.3)}, "job waits behind job[7] on CPU 0", "job[7]"),
     (BLOCKED, hog(0.5, cpu=1), "job waits for CPU 0", None),  # it ran on another CPU
     (CROWDED, {}, "2 threads of job wait for each other on CPU 0", "its own threads"),
     (IN_TURN, {}, "2 threads of job wait for CPU 0", None),
