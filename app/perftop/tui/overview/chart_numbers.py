@@ -237,6 +237,8 @@ DIM_SHARE = 0.05
 """Shares below this are drawn dim."""
 MIN_QUEUE, LONG_QUEUE = 0.05, 0.5
 """Mean numbers of waiting tasks from which a title names them, and from which they are red."""
+QUEUE_LETTER = "w"
+"""Sign of waiting tasks without colour."""
 SELECTION_BAR = "▌"
 """Marks the selected chart."""
 
@@ -306,7 +308,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     if values.waiting_tasks >= MIN_QUEUE:
         style = "alarm" if values.waiting_tasks >= LONG_QUEUE else "text"
         queue: list[Run] = [
-            ("  ", "text"), (theme.USER if colour else "▒", "queue"), (" queue ", "dim"),
+            ("  ", "text"), (theme.USER if colour else QUEUE_LETTER, "queue"), (" queue ", "dim"),
             (f"{values.waiting_tasks:.1f}", style),
         ]  # fmt: skip
         # On a narrow screen the queue replaces shares that the chart shows, too.

@@ -33,7 +33,7 @@ from perftop.session.values import (
 )
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.charts import ChartedView, Charts
-from perftop.tui.overview.task_lanes import WAIT_SIGN, LaneTask, TaskLanes
+from perftop.tui.overview.task_lanes import LaneTask, TaskLanes
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
     NUMBER_KEYS,
@@ -59,6 +59,7 @@ MIN_WAIT = 0.1
 """Minimum share of the time of a cell for which a task waited that is shown."""
 MIN_UNSEEN = 0.2
 """Minimum share of the time of a cell of which no task is known that is shown."""
+WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
     (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),
 ]  # fmt: skip

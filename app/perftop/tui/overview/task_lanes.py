@@ -25,7 +25,7 @@ from perftop.model.tasks import TaskActivity
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import draw_to_lines
-from perftop.tui.overview.chart_numbers import Unit
+from perftop.tui.overview.chart_numbers import QUEUE_LETTER, Unit
 from perftop.tui.shared.time_axis import Axis
 
 SUMS_WIDTH = 37
@@ -35,8 +35,6 @@ MIN_WIDTH_FOR_SUMS = 140
 MIN_SUM_S = 0.05
 """Minimum sum that has a line of its own, in seconds."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
-WAIT_SIGN = "▒"
-"""Sign of waiting where there is no colour, and in the rows of tasks."""
 _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TAKERS, NAMED_TAKERS + 1
 
 
@@ -200,7 +198,7 @@ class TaskLanes:
         key = "queue", unit, rows, look
         if key not in self._drawn:
             waiting = self._waiting[unit, self._record_of_column]
-            signs = theme.LEVELS if look == "colour" else " " * 5 + WAIT_SIGN * 4
+            signs = theme.LEVELS if look == "colour" else " " * 4 + QUEUE_LETTER * 5
             eighths = np.rint(8 * waiting) - 8 * np.arange(rows - 1, -1, -1)[:, None]
             levels = eighths.clip(0, 8).astype(int).tolist()
             self._drawn[key] = [[("".join(signs[n] for n in line), "queue")] for line in levels]
