@@ -61,6 +61,8 @@ MAX_EXIT_S, MIN_IDLE_EXITS = 1e-3, 0.25
 to leaving idle states: the deepest states of servers take up to 0.3 ms."""
 _VM = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """The command line of QEMU, with the name of its VM."""
+OWN_NAMES = {"perftop", "perfprobe"}
+"""Names of the tasks that measure: their waits are reported only where no other task waits."""
 VM_THREAD = "thread"
 """A task of a VM, whose guest counts its waits as steal."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
@@ -196,6 +198,8 @@ def _find_waiters(
         waits: dict[tuple[str, ...], float] = {}
         for (pid, comm, _), one in tasks.items():
             waits[kin[pid, comm]] = waits.get(kin[pid, comm], 0.0) + one.wait_s
+        of_others = {name: s for name, s in waits.items() if s > 0 and name[0] not in OWN_NAMES}
+        waits = of_others or waits
         worst = max(waits, key=lambda name: waits[name], default=("",))
         by_pid: dict[tuple[int, str], list[TaskTimes]] = {}
         for (pid, comm, _), task in tasks.items():

@@ -266,6 +266,13 @@ def test_a_wait_names_the_tasks_that_caused_it(
     assert result.culprit == by or (by is None and not {"own", "hog"} & {*result.culprit.split()})
 
 
+def test_the_tasks_that_measure_are_not_the_victims_if_others_wait() -> None:
+    own = {(9, "perftop", 0): times("perftop", 0.1, 0.4)}
+    other = {(5, "web", 0): times("web", 0.3, 0.2)}
+    assert waits(tasks=own | other | hog(0.3), job=None).text.startswith("web waits behind")
+    assert waits(tasks=own | hog(0.3), job=None).text.startswith("perftop waits behind")
+
+
 def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
     """Children of process 8 that ended between two scans."""
     return {(8, child, UNKNOWN_CPU): times("sh", run_s, cpu=UNKNOWN_CPU)}
