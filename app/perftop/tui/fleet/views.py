@@ -185,8 +185,8 @@ def _small_bar(state: FleetState, machine: Machine) -> Run:
 
 def rack_lines(state: FleetState, width: int) -> list[Line]:
     """Returns the machines as cells, a line for each rack with its worst machine first, below a
-    blank line and a title; none if there is only one rack."""
-    by_rack = racks(state.machines)
+    blank line and a title; none if there is only one rack, or if no screen has room for all."""
+    by_rack = racks(state.machines) if len(state.machines) <= MAX_RACKED else {}
     if len(by_rack) < 2:
         return []
     inks, top = theme.letter_styles(state.theme), words.ramp_top(state, "lost")
@@ -216,8 +216,8 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
 
 # --- the heat map
 
-RACK_CELL = 4
-"""Width of a machine's cell below the table, in cells."""
+RACK_CELL, MAX_RACKED = 4, 1000
+"""Width of a machine's cell below the table, in cells, and maximum machines that have one there."""
 SIZES = (6, 4, 3, 2, 1)
 """Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
 numbers."""
