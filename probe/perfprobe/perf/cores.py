@@ -232,13 +232,17 @@ def _part(
     )  # fmt: skip
     counting = {event.key for of_cpu in opened.values() for event in of_cpu.events}
     counters = [counter for counter in table if counter.key in counting]
-    missing = join_missing(_missing_by_cpu(opened), len(opened))
+    missing = join_missing(_missing_by_cpu(opened, root), len(opened))
     return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)
 
 
-def _missing_by_cpu(opened: Mapping[int, OpenedEvents]) -> Iterator[tuple[int, str, Trouble]]:
+def _missing_by_cpu(
+    opened: Mapping[int, OpenedEvents], root: Path
+) -> Iterator[tuple[int, str, Trouble]]:
+    # Without the module, which is loaded at boot where CPUs allow guests, none can run.
+    may_run = identity.is_kvm_loaded(root) or not identity.may_run_guests(root)
     for cpu, of_cpu in opened.items():
         for key, trouble in of_cpu.missing.items():
             yield cpu, key, trouble
-        if of_cpu.host_only:
+        if of_cpu.host_only and may_run:
             yield cpu, "guests", HOST_ONLY

@@ -261,22 +261,23 @@ def test_hosts_of_guests_report_that_guests_are_excluded(tmp_path: Path) -> None
     assert [(m.what, m.cpus) for m in core.missing] == [("guests", None)]
 
 
-@pytest.mark.parametrize(("path", "text", "host_only"), [
-    ("dev/kvm", "", True),
-    ("sys/module/kvm_amd/parameters/enable_mediated_pmu", "Y\n", True),  # in a container
-    ("sys/module/kvm_amd/parameters/enable_mediated_pmu", "N\n", False),
-    ("sys/module/kvm/parameters/halt_poll_ns", "200000\n", False),
+@pytest.mark.parametrize(("files", "host_only", "is_told"), [
+    (["dev/kvm", "sys/module/kvm/x"], True, True),
+    (["dev/kvm"], True, False),  # a device without its module
+    (["sys/module/kvm/x", "sys/module/kvm_amd/parameters/enable_mediated_pmu"], True, True),
+    (["sys/module/kvm/x"], False, False),
 ])  # fmt: skip
 def test_events_leave_out_guests_where_kvm_may_run_some(
-    path: str, text: str, host_only: bool, tmp_path: Path
+    files: list[str], host_only: bool, is_told: bool, tmp_path: Path
 ) -> None:
     """KVM may start no guest with a PMU while an event includes guests."""
     planner = skylake(tmp_path)
-    trees.put(tmp_path, path, text)
+    for path in files:
+        trees.put(tmp_path, path, "Y\n")
     kernel = fakeperf.Kernel()
     core, _ = opened_parts(tmp_path, planner, kernel)
     assert {host for _, _, _, host in kernel.opened.values()} == {host_only}
-    assert [m.what for m in core.missing] == ["guests"] * host_only
+    assert [m.what for m in core.missing] == ["guests"] * is_told
 
 
 def test_an_offline_cpu_gets_the_events_of_its_type(tmp_path: Path) -> None:
