@@ -316,7 +316,8 @@ class Distribution:
         )
         states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), values.all.shape[-1]
-        totals = values.group(self._shown_rows)
+        has_all = len(self._shown_rows) == self._cpus  # then no CPU has to be copied
+        totals = values.group(slice(None) if has_all else self._shown_rows)
         flat = values.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([totals, *flat], axis=1)
         if rows.shape[1] != len(self._min):
