@@ -252,7 +252,7 @@ As for a row that was not read, the next delta covers the whole span.
   `watch` is another job.
 
 **packed**, in recordings only: a frame or note as its difference to the previous one, deflated;
-described in the app's `recording/codec.py` and `session/frame_packing.py`.
+described in the app's `session/packing.py`.
 
 **note**: `kind`, `time_ns`, `author` (`probe` or `recorder`), `data` (a map). Kinds so far:
 `hotplug` {"cpu", "online", "row": the CPU's topology row as it is now}, `warning` {"text"},
