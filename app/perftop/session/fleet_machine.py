@@ -24,7 +24,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import task
 from perftop.session.follow import Follower
 from perftop.session.interval import Interval
-from perftop.session.losses import LossSums
+from perftop.session.losses import Cause, LossSums
 from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
@@ -82,6 +82,9 @@ _INTERVAL_KEYS = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
                "power_limit_w": "power_limit_w"}  # fmt: skip
 """The numbers in FIELDS that every interval has for the machine, with their keys in the
 interval."""
+MIN_LOSS = 0.01
+"""Minimum share of the time that a machine lost for its cause to be named. Smaller shares are drawn
+faint."""
 UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
@@ -255,6 +258,9 @@ class Machine:
     """Number of suspect samples in the last span."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
+    largest_loss: tuple[Cause, float] | None = None
+    """The cause of the largest loss in the span of a row, also one without an episode, and its
+    share of the time that tasks wanted. None: nothing was lost, or there are no samples."""
     bytes: int = 0
     """Bytes received so far."""
     probe_share: float = nan
@@ -287,7 +293,7 @@ class Machine:
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
         self._recent_numbers.clear()
-        self.numbers, self.suspect_count = UNKNOWN_NUMBERS, 0
+        self.numbers, self.suspect_count, self.largest_loss = UNKNOWN_NUMBERS, 0, None
         for episode in self.running:
             episode.end = self.silent_since
             self.ended.append(episode)
@@ -295,16 +301,12 @@ class Machine:
 
     @property
     def cause(self) -> tuple[str, str]:
-        """Kind and cause of the episode that affects most of the machine's CPUs; empty if there is
-        none."""
+        """Kind and cause of the episode that affects most of the machine's CPUs, else of its
+        largest loss; empty if there is none."""
         losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
-        worst = max(losing, key=lambda e: (e.share, e.depth or 0.0), default=None)
-        return ("", "") if worst is None else worst.group
-
-
-def _lost(losses: LossSums, earlier: LossSums) -> float:
-    """Returns the share of the time wanted since `earlier` that was lost, as in a verdict."""
-    return losses.since(earlier).lost_ratio
+        if losing:
+            return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group
+        return ("", "") if self.largest_loss is None else self.largest_loss[0]
 
 
 class LiveMachine(Follower):
@@ -370,23 +372,29 @@ class LiveMachine(Follower):
         self._suspects = session.suspect_samples
         now = interval.time if self._now is None else self._now
         losses, earlier = session.lost_time(), self._losses
-        numbers = {**read_numbers(session, interval), "lost": _lost(losses, earlier[-1][1])}
+        numbers = {
+            **read_numbers(session, interval),
+            "lost": losses.since(earlier[-1][1]).lost_ratio,
+        }
         machine.add_numbers(now, numbers, suspects)
         earlier.append((now, losses))
         while len(earlier) > 2 and earlier[1][0] <= now - ROW_SPAN_S:
             earlier.popleft()
-        machine.numbers = {**machine.numbers, "lost": _lost(losses, earlier[0][1])}
+        recent_losses = losses.since(earlier[0][1])
+        machine.numbers = {**machine.numbers, "lost": recent_losses.lost_ratio}
+        shares = [pair for pair in recent_losses.shares().items() if pair[1] >= MIN_LOSS]
+        machine.largest_loss = shares[0] if shares else None
         machine.frames_lost = session.lost
         probe_s = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
         machine.probe_share = probe_s / elapsed if elapsed > 0 else probe_s
-        shares: dict[str, float] = {}
+        cpus: dict[str, float] = {}
         for record in session.tasks.values():
             if (entry := task(record)) is not None:
-                shares[entry.comm] = shares.get(entry.comm, 0.0) + entry.share
-        name = max(shares, key=lambda comm: shares[comm], default="")
-        is_busy = shares.get(name, 0.0) >= MIN_TASK_CPUS
-        machine.tasks = f"{name} × {shares[name]:.1f} CPUs" if is_busy else ""
+                cpus[entry.comm] = cpus.get(entry.comm, 0.0) + entry.share
+        name = max(cpus, key=lambda comm: cpus[comm], default="")
+        is_busy = cpus.get(name, 0.0) >= MIN_TASK_CPUS
+        machine.tasks = f"{name} × {cpus[name]:.1f} CPUs" if is_busy else ""
         machine.running = [self._episode(session, episode) for episode in session.running]
         machine.ended.extend(self._episode(session, episode) for episode in self._ended)
         self._ended = []

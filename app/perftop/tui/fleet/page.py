@@ -18,9 +18,9 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, Piece, fit_line, safe_cells, spread, width
 from perftop.model.kinds import KINDS, UNKNOWN_KIND
 from perftop.session.fleet import SharedEpisode, racks
-from perftop.session.fleet_machine import FIELDS, PAST_S, Machine
+from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, Machine
 from perftop.tui.fleet import views, words
-from perftop.tui.fleet.words import MIN_LOSS, FleetState, Row, amount_text, plain_line
+from perftop.tui.fleet.words import FleetState, Row, amount_text, plain_line
 from perftop.tui.shared.episode_style import gap_cause
 
 MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33

@@ -20,10 +20,16 @@ from perftop.draw.cells import full_cell
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
 from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread
 from perftop.session.fleet import ORDERS, natural_key, racks
-from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, PAST_S, Machine, mean_numbers
+from perftop.session.fleet_machine import (
+    FIELDS,
+    HISTORY_KEYS,
+    MIN_LOSS,
+    PAST_S,
+    Machine,
+    mean_numbers,
+)
 from perftop.tui.fleet import words
 from perftop.tui.fleet.words import (
-    MIN_LOSS,
     FleetState,
     amount_text,
     number_cell,

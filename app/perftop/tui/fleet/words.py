@@ -14,16 +14,14 @@ from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of
 from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
-from perftop.session.fleet_machine import FIELDS, Machine
+from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine
+from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import captions
 from perftop.tui.shared.time_axis import Axis
 
 SILENT_SIGN = "○"
 """The sign for a machine that does not answer."""
-MIN_LOSS = 0.01
-"""Smallest lost share that is shown as a number in the heat map. Smaller shares are drawn
-faint in tables."""
 MIN_KW = 1e4
 """Power in W from which it is shown in kW."""
 _LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
@@ -105,6 +103,9 @@ def worst_sign(machine: Machine) -> Run:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
     worst_kind = next((kind for kind in KINDS if kind in kinds), "")
+    if not worst_kind and machine.largest_loss is not None:
+        kind = machine.largest_loss[0][0]
+        return KINDS.get(kind, UNKNOWN_KIND).sign, "alarm" if kind == WAIT_CAUSE[0] else "over"
     if not worst_kind:
         return (DOUBTED_SIGN, "warn") if machine.suspect_count else (" ", "text")
     return KINDS[worst_kind].sign, "warn" if worst_kind == "suspect" else "alarm"
@@ -126,6 +127,8 @@ def verdict(machine: Machine) -> tuple[str, float]:
     if worst is None:
         if not isfinite(machine.numbers["lost"]):
             return "What it loses is not known", nan
+        if machine.largest_loss is not None:
+            return _loss_sentence(*machine.largest_loss), nan
         last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
         ended = "" if last is None or last.end is None else (
             f"; last: {episode_sign(last.kind)} {short_cause(*last.group)}, "
@@ -133,9 +136,7 @@ def verdict(machine: Machine) -> tuple[str, float]:
         )  # fmt: skip
         blind = "; no PMU, so the clock is unknown" if machine.clock_missing_text else ""
         return f"Nothing is slowing it down{ended or blind}", nan
-    kind, cause = worst.group
-    subject = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
-    subject = subject[:1].upper() + subject[1:]
+    kind, subject = worst.group[0], _subject(worst.group)
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
     if KINDS.get(kind, UNKNOWN_KIND).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
@@ -149,6 +150,19 @@ def verdict(machine: Machine) -> tuple[str, float]:
     else:
         text = f"{subject} takes {share} of the time" if share else f"{subject} slows it down"
     return text, worst.start
+
+
+def _subject(group: tuple[str, str]) -> str:
+    kind, cause = group
+    subject = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
+    return subject[:1].upper() + subject[1:]
+
+
+def _loss_sentence(cause: Cause, share: float) -> str:
+    """Returns a sentence on a loss without a running episode."""
+    if cause == WAIT_CAUSE:
+        return f"Tasks wait {amount_text('lost', share)} % of their time for a CPU"
+    return f"{_subject(cause)} took {amount_text('lost', share)} % of the time"
 
 
 def rows(state: FleetState) -> list[Row]:

@@ -21,6 +21,7 @@ from perftop.session.fleet_machine import (
 )
 from perftop.session.fleet_machine import Machine as Row
 from perftop.session.history import History
+from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 
 NOW = 1_700_000_000.0
@@ -226,3 +227,9 @@ def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
     assert totals is not None
     assert row.numbers["lost"] == pytest.approx(totals.losses.lost_ratio, abs=0.06)
     assert row.numbers["lost"] == pytest.approx(0.5, abs=0.06)
+    cause, share = row.largest_loss or (("", ""), 0.0)
+    assert cause == WAIT_CAUSE
+    assert share == pytest.approx(0.5, abs=0.06)
+    assert row.cause == WAIT_CAUSE, "although no episode runs"
+    row.fall_silent(NOW, "no answer")
+    assert row.cause == ("", "")

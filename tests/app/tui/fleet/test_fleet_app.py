@@ -17,9 +17,10 @@ from textual.widgets import Static
 from perftop.draw import strips
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
+from perftop.session.losses import WAIT_CAUSE
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.fleet import page, views
+from perftop.tui.fleet import page, views, words
 from perftop.tui.fleet.words import FleetState
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.shared import keys
@@ -162,6 +163,17 @@ async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -
         assert not any(" alike" in text[:14] for text in drawn(source))
         await pilot.press("t", "s")
         assert not any(" alike" in text[:14] for text in drawn(source)), "ordered by name"
+
+
+def test_a_loss_without_an_episode_has_a_verdict() -> None:
+    machine = Machine("m", answers=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
+    machine.largest_loss = WAIT_CAUSE, 0.401
+    assert words.verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
+    assert words.worst_sign(machine) == ("◐", "alarm")
+    machine.largest_loss = ("turbo-drop", "power-pl1"), 0.074
+    assert words.verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
+    machine.largest_loss = None
+    assert words.verdict(machine)[0] == "Nothing is slowing it down"
 
 
 async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> None:
