@@ -286,7 +286,7 @@ async def test_marks_have_names(here: Path) -> None:
         await until_true(lambda: "│mark 2─" in view(run) and "│warm up─" in view(run), "both")
         await run.pilot.press("5")
         output = view(run)
-        assert output.index("label: mark 2") < output.index("label: warm up")
+        assert output.index("mark 2") < output.index("warm up")
         await run.pilot.press("home", "enter")
         await until_true(lambda: run.source.paused, "its moment")
         assert run.interval.time_ns == run.session.marks[1].start_ns
