@@ -17,7 +17,6 @@ import dataclasses
 import io
 import multiprocessing
 import os
-import random
 import resource
 import sys
 import tempfile
@@ -236,8 +235,8 @@ def damaged_places(count: int, place: Path) -> Work:
     record(place / "r", [frame(seq) for seq in range(count * 300)])
     data = bytearray((place / "r").read_bytes())
     with Recording(place / "r") as recording:
-        for offset in recording._blocks[::2]:
-            data[offset + 40 + random.randrange(20)] ^= 0x55
+        for number, offset in enumerate(recording._blocks[::2]):
+            data[offset + 40 + number % 20] ^= 0x55
     (place / "r").write_bytes(data)
     return lambda: perftop("export", str(place / "r"), "-o", str(place / "out"), "--force")
 
