@@ -21,7 +21,7 @@ PRINTED = (r".*lmp.*backup.*\n *\d+\.\d%  .*backup.*\(measured\); task.*\n(.*\n)
            r"CPU 0: busy \d+%, steal \d\.\d%\nCPU 1: busy \d+%, steal \d\.\d%")  # fmt: skip
 
 
-@pytest.mark.parametrize(("program", "printed"), zip(PROGRAMS, PRINTED, strict=True))
+@pytest.mark.parametrize(("program", "printed"), [*zip(PROGRAMS, PRINTED, strict=True)])
 def test_programs_of_the_page_run(program: str, printed: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(

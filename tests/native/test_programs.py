@@ -6,7 +6,7 @@ import c_programs
 import pytest
 
 
-@pytest.mark.parametrize(("cc", "build", "program"), c_programs.cases())
+@pytest.mark.parametrize(("cc", "build", "program"), [*c_programs.cases()])
 def test_program(
     tmp_path_factory: pytest.TempPathFactory, cc: str, build: str, program: str
 ) -> None:
