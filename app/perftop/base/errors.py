@@ -35,16 +35,27 @@ def cannot_write(name: object, error: OSError) -> Failed:
     return cannot(f"write {name}", error)
 
 
+_WRITE_ERRORS = frozenset({
+    None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN,
+    errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
+})  # fmt: skip
+"""Errors of a failed write, which have no file name, and those that `cannot` words by itself."""
+
+
 def output_failure(error: OSError, output: str = "stdout") -> Failed:
     """Returns the failure for an unexpected error. It names the file that the error is about; for a
     failed write, which has no file name, it names the output."""
-    if error.filename is None and error.errno in {errno.EPERM, errno.ENOSYS}:
-        trace, call = error.__traceback__, ""
-        while trace is not None:  # up to the function in which the error was raised
-            call, trace = trace.tb_frame.f_code.co_name, trace.tb_next
-        why = f"{call}: {error.strerror}" if call else error.strerror
+    if error.filename is not None:
+        return cannot(f"use {error.filename}", error)
+    if error.errno in _WRITE_ERRORS:
+        return cannot(f"write {output}", error)
+    trace, call = error.__traceback__, ""
+    while trace is not None:  # up to the function in which the error was raised
+        call, trace = trace.tb_frame.f_code.co_name, trace.tb_next
+    why = f"{call}: {error.strerror}" if call else error.strerror
+    if error.errno in {errno.EPERM, errno.ENOSYS}:
         return Failed(f"a system call is refused, perhaps by a seccomp filter ({why})")
-    return cannot(f"write {output}" if error.filename is None else f"use {error.filename}", error)
+    return Failed(f"a system call failed ({why})")
 
 
 def expected_failure(error: BaseException | None, output: str = "stdout") -> Failed | None:

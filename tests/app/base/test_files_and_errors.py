@@ -68,6 +68,7 @@ def test_a_pipe_cannot_be_removed() -> None:
         (cannot_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
         (output_failure(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
         (output_failure(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
+        (output_failure(OSError(errno.ECHILD, "no child")), "a system call failed (no child)"),
     ],
 )
 def test_an_error_names_its_file_or_host(failed: Exception, text: str) -> None:
