@@ -253,10 +253,12 @@ class Classified(Protocol):
 
 def kind_of(episode: Classified) -> Kind:
     """Returns the kind of an episode; for a neighbour, the kind of its cause."""
-    neighbour = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
-    return (
-        neighbour or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else UNKNOWN_KIND)
-    )
+    return kind_of_cause(episode.kind, episode.cause)
+
+
+def kind_of_cause(kind: str, cause: str) -> Kind:
+    neighbour = NEIGHBOURS.get(cause) if kind == "neighbour" else None
+    return neighbour or KINDS.get(kind) or (MARK if kind == MARK.key else UNKNOWN_KIND)
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,8 @@ def check_in_three_attempts(
     measure: Callable[[Path], Measured], check: Callable[[Measured], None], roots: Path
 ) -> None:
     """A disturbance of half of the intervals passes the medians, and one of more costs an attempt;
-    a wrong formula fails three times."""
+    a wrong formula fails three times. What `measure` asserts holds in every attempt: registers are
+    always restored."""
     for attempt in range(3):
         measurement = measure(roots / str(attempt))
         try:

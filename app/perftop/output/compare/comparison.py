@@ -9,7 +9,7 @@ from math import inf, sqrt
 from statistics import fmean, median, variance
 
 from perftop.base.text import count_noun, join_words, percent, safe_text
-from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS, UNKNOWN_KIND, cause_of
+from perftop.model.kinds import CAUSES, KINDS, cause_of, kind_of_cause
 from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
     ON_REQUEST_KEYS,
@@ -257,11 +257,8 @@ def _by_size(lost_more: Mapping[Cause, float]) -> list[Cause]:
 
 
 def _what_was_lost(cause: Cause) -> str:
-    kind, name = cause
-    is_neighbour = kind == "neighbour"
-    text = (KINDS | NEIGHBOURS).get(name if is_neighbour else kind, UNKNOWN_KIND).loss_text
-    known_name = cause_of(name).name
-    return text if is_neighbour or known_name in text else f"{text} ({known_name})"
+    text, name = kind_of_cause(*cause).loss_text, cause_of(cause[1]).name
+    return text if cause[0] == "neighbour" or name in text else f"{text} ({name})"
 
 
 def lost_share(side: Sequence[Reading], cause: Cause) -> float:

@@ -12,7 +12,7 @@ from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, safe_cells
-from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of
+from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine
 from perftop.session.losses import WAIT_CAUSE, Cause
@@ -104,8 +104,8 @@ def worst_sign(machine: Machine) -> Run:
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
     worst_kind = next((kind for kind in KINDS if kind in kinds), "")
     if not worst_kind and machine.largest_loss is not None:
-        kind = machine.largest_loss[0][0]
-        return KINDS.get(kind, UNKNOWN_KIND).sign, "alarm" if kind == WAIT_CAUSE[0] else "over"
+        cause = machine.largest_loss[0]
+        return kind_of_cause(*cause).sign, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
     if not worst_kind:
         return (DOUBTED_SIGN, "warn") if machine.suspect_count else (" ", "text")
     return KINDS[worst_kind].sign, "warn" if worst_kind == "suspect" else "alarm"
@@ -139,7 +139,7 @@ def verdict(machine: Machine) -> tuple[str, float]:
     kind, subject = worst.group[0], _subject(worst.group)
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
-    if KINDS.get(kind, UNKNOWN_KIND).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
+    if kind_of_cause(*worst.group).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
         text = f"{subject} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
     elif kind == "steal":
         text = (

@@ -14,7 +14,7 @@ from perftop.base.text import ClockUnit, count_noun
 from perftop.draw import cells, theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Piece, fit_line, width
-from perftop.model.kinds import KINDS, NEIGHBOURS, UNKNOWN_KIND, Episode
+from perftop.model.kinds import Episode, kind_of
 from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import INDEX
 from perftop.output.sentences import depth_text
@@ -131,7 +131,7 @@ class PackageLines:
         cause = max(dict.fromkeys(causes), key=causes.count)
         count = causes.count(cause)
         loses = "loses" if count == 1 else "lose"
-        what = (KINDS | NEIGHBOURS).get(cause, UNKNOWN_KIND).loss_text if has_cause else ""
+        what = kind_of(hit[causes.index(cause)]).loss_text if has_cause else ""
         text = f"{count} of {count_noun(len(rows), unit)} {loses} {what}".rstrip()
         return [(text, "text")]
 
