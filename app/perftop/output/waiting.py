@@ -164,7 +164,7 @@ def waiting_loss(
         evidence.append(f"once for {short_duration(group.longest_s)} or longer")
     if len(waiting) > 1:
         slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
-        evidence.append(f"the slowest {whole_percent(slowest)} of its time")
+        evidence.append(f"one of them {whole_percent(slowest)} of its time")
     evidence += reason.evidence
     everyone = _sum_times(tasks.values())
     if job is None and everyone.wait_s > 1.1 * group.wait_s:
@@ -172,16 +172,17 @@ def waiting_loss(
     share = percent_of(group.wait_s, group.wanted_s)
     headline = f"{who} {verb} {bound_text}{share} of {'their' if len(waiting) > 1 else 'its'} time"
     is_everywhere = len(cpus) == len(session.shown)
+    awaited = "a CPU" if is_everywhere else place
     ends = [f"{after}{' and '.join(for_whom)}", f"{after}{for_whom[0]}"] if for_whom else []
     tries = [f"{headline} {end}" if is_everywhere else f"{headline} {end} on {place}"
-             for end in ends] or [f"{headline} for {place}"]  # fmt: skip
+             for end in ends] or [f"{headline} for {awaited}"]  # fmt: skip
     is_one = job is None and len(cpus) == 1
     if is_one and (pair := _named_neighbours(tasks, cpus[0], reason.neighbours, waiters.pids)):
         shared, waited = ("shared", "waited") if over else ("share", "waits")
         tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
     return WaitingLoss(
-        f"{who} {verb} {f'{ends[0]} on' if for_whom else 'for'} {place}",
+        f"{who} {verb} {f'{ends[0]} on {place}' if for_whom else f'for {awaited}'}",
         reason.culprit if job is not None else name, evidence, reason.hint, cpus, reason.confidence,
         headline, victim_share(group.wait_s, group.wanted_s, span_s),
     )  # fmt: skip
@@ -254,7 +255,7 @@ def _find_reason(
     evidence = []
     by = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
-        by = "others on its CPU"
+        by = "other tasks"
     if neighbours and not (mutual and total.run_s > sum(ran_s.values())):
         cause = _kernel_cause(session, *neighbours[0])
         by = cause_of(cause).name if cause else _task_name(session, *neighbours[0])

@@ -236,6 +236,7 @@ def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTim
 
 BLOCKED = {(1, 1): times("job", 0.2, 0.3)}
 CROWDED = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+EVERYWHERE = {(1, cpu): times("job", 0.2, 0.3, cpu) for cpu in range(4)}
 IN_TURN = {(1, tid): times("job", 0.1, 0.1) for tid in (1, 2)}
 BOTH = "2 threads of job wait for each other and hog[7] on CPU 0"
 
@@ -246,6 +247,7 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
 
 @pytest.mark.parametrize(("threads", "tasks", "words", "by"), [
     (BLOCKED, {}, "job waits for CPU 0", None),
+    (EVERYWHERE, {}, "4 threads of job wait for a CPU", None),
     (BLOCKED, hog(0.3), "job waits behind hog[7] on CPU 0", "hog"),
     (BLOCKED, {(7, "job", 0): times("job", 0.3)}, "job waits behind job[7] on CPU 0", "job[7]"),
     (BLOCKED, hog(0.5, cpu=1), "job waits for CPU 0", None),  # it ran on another CPU
@@ -284,7 +286,7 @@ def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], Ta
         (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
         (children(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
          "short-lived children"),
-        (children(0.1), "job waits for CPU 0", "others on its CPU"),
+        (children(0.1), "job waits for CPU 0", "other tasks"),
         (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog"),
     ],
 )  # fmt: skip
