@@ -498,15 +498,16 @@ _OWNERS = (
     (re.compile(r".*/(?!user@)([^/]+\.(?:service|scope))"), "{}"),
     (re.compile(r".*/([^/]+\.slice)"), "{}"),
 )
+_LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
 
 
 def owner(group: str) -> str:
     """Returns the owner of a control group: a job, a pod, a container or a unit; else the group's
-    path."""
+    path, whose long identifiers are cut to twelve digits, as container engines do."""
     for pattern, words in _OWNERS:
         if match := pattern.search(group):
             return words.format(match[1])
-    return "this container" if group == "/" else group
+    return "this container" if group == "/" else _LONG_ID.sub(r"\1", group)
 
 
 def process_owner(details: Mapping[str, object]) -> str:

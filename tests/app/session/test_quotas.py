@@ -159,6 +159,8 @@ def test_a_hostile_name_is_escaped() -> None:
         ("/system.slice/nginx.service", "nginx.service"),
         ("/user.slice/user-1000.slice", "user-1000.slice"),
         ("/batch", "/batch"),
+        ("/runner/0123456789abcdef0123/x", "/runner/0123456789ab/x"),
+        ("/deadbeef", "/deadbeef"),
     ],
 )
 def test_a_group_is_named_by_its_owner(group: str, name: str) -> None:
