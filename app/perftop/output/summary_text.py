@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from math import isfinite, nan
 
 from perfprobe import wire
-from perftop.base.text import GHZ, count_noun, long_duration, percent, safe_text, time_of_day, utf8
+from perftop.base.text import (
+    GHZ,
+    count_noun,
+    long_duration,
+    percent,
+    safe_text,
+    time_of_day,
+    utf8,
+    wrap_text,
+)
 from perftop.draw.columns import Column, fit
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
@@ -163,8 +172,8 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
     bar = time_use_lines(session.run_phases(), unicode=utf8())
     return [
-        _sentence(phases) if phases else whole.line["answer"], "", *bar, *([""] if bar else []),
-        *table, "",
+        *(wrap_text(_sentence(phases), WIDTH) if phases else [whole.line["answer"]]), "",
+        *bar, *([""] if bar else []), *table, "",
         *_causes(session, phases or [whole]), f"{samples}, {session.lost or 'none'} lost.",
     ]  # fmt: skip
 
@@ -174,13 +183,14 @@ def _sentence(phases: Sequence[Phase]) -> str:
     parts = []
     for phase in phases:
         first = next(iter(phase.report.findings), None)
-        if phase.report.sums.whole_s < MIN_WANTED_SHARE * phase.report.totals.elapsed_s:
-            parts.append(f"{phase.name} hardly wanted a CPU")
-        elif first is None or first.share < MIN_SHARE:
-            parts.append(f"{phase.name} loses less than 1 %")
+        wanted_s = phase.report.sums.whole_s
+        rarely = wanted_s < MIN_WANTED_SHARE * phase.report.totals.elapsed_s
+        if first is None or first.share < MIN_SHARE:
+            rest = "hardly wanted a CPU" if rarely else "lost less than 1 %"
         else:
-            lost = f"{percent(first.share)} % of its {first.unit}"
-            parts.append(f"{phase.name} loses {lost} to {first.culprit}")
+            unit = f"the {wanted_s:.1f} s that it wanted" if rarely else f"its {first.unit}"
+            rest = f"lost {percent(first.share)} % of {unit} to {first.culprit}"
+        parts.append(f"{phase.name} {rest}")
     return "; ".join(parts) + "."
 
 

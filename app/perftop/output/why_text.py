@@ -94,11 +94,13 @@ def answer(session: Session, report: Report) -> str:
             long_duration(round(seconds * 1e9)) if seconds >= 1 else short_duration(seconds)
             for seconds in (wanted_s, elapsed_s)
         )
-        text = (
-            f"{who} {'wanted' if report.is_over else 'wants'} a CPU for only {wanted} of {elapsed}"
-        )
-        most = f"{text}, and {loses} {_share_text(share)} of that to {first.culprit}"
-        return _first_fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
+        wants = "wanted" if report.is_over else "wants"
+        text = f"{who} {wants} a CPU for only {wanted} of {elapsed}"
+        lost = f"and {loses} {_share_text(share)} of that to {first.culprit}"
+        return _first_fitting([
+            f"{text} {lost}.{blind}", f"{text} {lost}.", f"{who} {wants} {wanted} {lost}.",
+            f"{text}.",
+        ])  # fmt: skip
     text = f"{_capitalise(who)} {loses} {_share_text(share)} of its {first.unit} to {first.culprit}"
     tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:

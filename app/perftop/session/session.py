@@ -300,6 +300,8 @@ class Session:
             self.reader.take_ownership(message)
             if message.kind == "hotplug":
                 self._take_hotplug(message)
+            if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
+                self.run_times.job.root = int(self.hello.watch)
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:

@@ -382,7 +382,7 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
 
 @pytest.mark.parametrize(
     ("wait_s", "words"),
-    [(0.13, "job wanted a CPU for only 140 ms of 500 ms, and lost 93 % of that to hog."),
+    [(0.13, "job wanted a CPU for only 140 ms of 500 ms and lost 93 % of that to hog."),
      (0.43, "job lost 98 % of its time to hog on CPU 0.")],
 )  # fmt: skip
 def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, words: str) -> None:

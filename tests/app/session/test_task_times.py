@@ -183,6 +183,24 @@ def test_waits_are_counted_from_the_start_of_the_command() -> None:
     assert job.footprint.waited_s == pytest.approx(0.06)
 
 
+@pytest.mark.parametrize(("watch", "run_s"), [(str(ROOT), 0.34), ("7", 0.1)])
+def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
+    watch: str, run_s: float
+) -> None:
+    """The recording of a run tells the same as its live summary: most of a short child's time
+    precedes its first record. A job that was watched before the run began is another matter."""
+    machine = Machine(cores=2, changes={"watch": watch})
+    session = Session(machine.hello)
+    session.start_accounts()
+    argv = {"pid": ROOT, "argv": ["make"]}
+    for seq, threads in enumerate([{100: 5}, {100: 5, 101: 240}, {100: 5, 101: 340}], 1):
+        more = {str(tid): [tid, "job", 0, ms * MS, 0, 0, 0] for tid, ms in threads.items()}
+        session.apply(machine.frame(seq, records={"watched": {"threads": more, "more": 0}}))
+        if seq == 1:
+            session.apply(wire.Note("run-start", session.now_ns, data=argv))
+    assert sum(times.run_s for times in session.run_times.threads.values()) == pytest.approx(run_s)
+
+
 LD = TaskSnapshot({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})
 
 
