@@ -154,22 +154,6 @@ class Fleet:
         shared_episodes.sort(key=lambda h: -h.start)
         return shared_episodes[:max_episodes]
 
-    def below_ceiling_counts(self, cells: int, now: float, span_s: float) -> list[float]:
-        """Returns the number of machines with a turbo drop in each of `cells` parts of the last
-        `span_s`."""
-        step, counts = span_s / cells, [0.0] * cells
-        for machine in self.machines.values():
-            hit: set[int] = set()
-            for episode in (*machine.running, *machine.ended):
-                end = episode.end or now
-                if episode.kind in {"turbo-drop", "throttle"} and end > now - span_s:
-                    first = int((episode.start - now + span_s) / step)
-                    last = int((end - now + span_s) / step)
-                    hit.update(range(max(0, first), min(cells - 1, last) + 1))
-            for cell in hit:
-                counts[cell] += 1
-        return counts
-
 
 def order_value(machine: Machine, order: str, now: float) -> float:
     if order == "episodes":

@@ -22,7 +22,7 @@ from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, Machine
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import views, words
-from perftop.tui.fleet.page import NUMBERS, grid_of, half_widths, page
+from perftop.tui.fleet.page import NUMBERS, grid_of, page
 from perftop.tui.fleet.words import FleetState
 from perftop.tui.frame.bottom import Piece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
@@ -293,7 +293,7 @@ class FleetScreen(DirectScreen):
             self.page.select(name)
             if event.chain > 1:
                 await self._press("open")
-        elif order := views.order_at(views.table(state, half_widths(state)[0]), event.x):
+        elif order := views.order_at(views.table(state), event.x):
             self._order(order)
 
     async def _press(self, name: str) -> None:

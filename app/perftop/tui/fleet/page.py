@@ -1,40 +1,62 @@
-"""The fleet's screen for a given size. From top to bottom: the source, totals of all machines,
-alerts, one of the views, details of the selected machine, and the key hints.
+"""The fleet's screen for a given size. From top to bottom: the source, the verdict on all machines,
+their totals, one of the views, and below it the selected machine and the episodes of all machines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import ceil, floor, isfinite, nan
 
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import GHZ, count_noun, time_of_day
-from perftop.draw import charts
-from perftop.draw.cells import smt
+from perftop.base.text import GHZ, count_noun, percent, time_of_day
+from perftop.draw import charts, theme
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, Piece, fit_line, safe_cells, spread, width
-from perftop.model.kinds import KINDS, UNKNOWN_KIND
+from perftop.draw.strips import (
+    BLANK,
+    Line,
+    Piece,
+    fit_line,
+    panel_title,
+    safe_cells,
+    spread,
+    width,
+)
+from perftop.model.kinds import KINDS, UNKNOWN_KIND, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
-from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, Machine
+from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
+from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui.fleet import views, words
 from perftop.tui.fleet.words import FleetState, Row, amount_text, plain_line
 from perftop.tui.shared.episode_style import gap_cause
+from perftop.tui.shared.verdict import (
+    ALARM,
+    CALM_SIGN,
+    STRIP_CELLS,
+    WARN,
+    Loss,
+    Verdict,
+    loss_line,
+    verdict_line,
+)
 
-MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
-"""Minimum width of a screen that has a right side, and the minimum width of that side, in cells."""
-MIN_CHART, MAX_CHART = 9, 24
-"""Minimum lines, including blank ones around it, and maximum lines of the selected machine's chart
-below the rows."""
-MAX_PLACES, MAX_NAMED_MACHINES = 3, 6
-"""Maximum number of places shown for a cause without a sentence of its own, and of machines named
-in a sentence."""
-_TOTALS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
-           ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
-           ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
-"""Totals of all machines: key, name, and rank. Numbers of the highest rank are dropped first if not
+MIN_WIDTH_FOR_HALVES = 110
+"""Minimum width of a screen whose lower part has two halves, in cells."""
+MIN_HEIGHT_FOR_TOTALS, MIN_HEIGHT_FOR_GAPS = 30, 50
+"""Minimum lines of a screen for the totals, and for blank lines around the verdict."""
+MIN_CHART, MAX_CHART = 6, 22
+"""Minimum and maximum lines of the selected machine's chart."""
+MIN_HEIGHT_FOR_DETAILS, MAX_DETAILS = 26, 18
+"""Minimum lines of a heat map with a chart below it, and maximum lines of what is below it."""
+MAX_NAMED_MACHINES = 6
+"""Maximum number of machines named in a sentence."""
+_NUMBERS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
+            ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
+            ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
+"""Numbers of a machine: key, name, and rank. Numbers of the highest rank are dropped first if not
 all fit."""
 
 
@@ -43,9 +65,14 @@ def page(state: FleetState) -> list[Line]:
     `state.click_targets`."""
     state.running = state.fleet.running()
     height = state.height
-    room = 3 if height >= 40 else 2 if height >= 30 else 1
-    lines = [header(state), totals(state), *alerts(state, room)]
-    lines += [BLANK] * (room + 2 + (height >= 30) - len(lines))
+    gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
+    found = verdict(state)
+    keys: list[Run] = [(state.captions["why"], "key"), (" why", "dim")] if state.selected else []
+    colour = state.look in {"colour", "sixteen"}
+    lines = [header(state), *gap, verdict_line(found, state.width),
+             loss_line(found, state.width, keys, colour=colour), *gap]  # fmt: skip
+    if height >= MIN_HEIGHT_FOR_TOTALS:
+        lines += [totals(state), BLANK]
     draw = {
         "rows": _row_lines,
         "heat": _heat_lines,
@@ -82,126 +109,117 @@ def header(state: FleetState) -> Line:
     return plain_line(*spread(left_runs, [*right_runs, (" ", "text")], state.width))
 
 
-def totals(state: FleetState) -> Line:
-    fleet_totals = state.fleet.totals()
-    pieces: list[Piece] = []
-    for key, name, rank in _TOTALS:
-        if isfinite(fleet_totals[key]):
-            style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
-            pieces.append((rank, words.named_number(f"{name} ", key, fleet_totals, style)))
-    return plain_line(
-        (" ", "text"), *fit_line(pieces, state.width - 2, 3 if state.width >= 120 else 2)
-    )
-
-
-def alerts(state: FleetState, max_lines: int) -> list[Line]:
-    """Returns at most `max_lines` lines with the worst episodes, each as a sentence. The other
-    episodes are listed with their signs in the last line."""
-    silent_machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
-    causes = [_cause(state, episode) for episode in state.running if episode.kind != "suspect"]
-    is_shared = any(len(episode.machines) > 1 for episode in state.running[: len(causes)])
-    first = 1 if is_shared or not silent_machines else 0
-    silent_lines = [_silent_line(state, silent_machines)] if silent_machines else []
-    sentences = [*causes[:first], *silent_lines, *causes[first:]]
+def verdict(state: FleetState) -> Verdict:
+    """Returns the verdict on all machines: the cause that costs most, and where. Its severity is
+    that of the machine that loses most."""
+    fleet = state.fleet
+    by_cause: dict[Cause, list[Machine]] = {}
+    for machine in fleet.answering:
+        if machine.cause[0]:
+            by_cause.setdefault(machine.cause, []).append(machine)
+    costs = {cause: _lost_and_busy(machines) for cause, machines in by_cause.items()}
+    causes = sorted(costs, key=lambda cause: -costs[cause][0])
+    lost, busy = _lost_and_busy(fleet.answering)
+    losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).sign,
+                   words.short_cause(*cause)) for cause in causes]  # fmt: skip
+    rest = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
+    losses += [Loss(rest, theme.NEITHER, "others")] if rest > 0 else []
+    silence = _silence(state)
     if state.problem:
-        sentences.insert(0, [(f"{words.SILENT_SIGN} ", "alarm"), (state.problem, "alarm")])
-    if not sentences:
-        quiet_text = "No machine is losing time to a known cause." if state.fleet.answering else ""
-        return [plain_line((" ", "text"), (quiet_text, "dim"))]
-    if len(sentences) > max_lines > 1:
-        count = max_lines - 1
-        first = max(0, count - bool(silent_machines) - bool(state.problem))
-        more_line = _more_line(state, state.running[first:], len(sentences) - count)
-        sentences = [*sentences[:count], more_line]
-    elif len(sentences) > max_lines:  # the count shares the only line
-        text = f"+ {len(sentences) - 1} more"
-        fits = state.width - width(sentences[0]) - 3 > 10
-        sentences = [[*sentences[0], ("  ", "text"), (text, "dim")] if fits else sentences[0]]
-    return [plain_line((" ", "text"), *runs) for runs in sentences]
+        text, pieces, sign, severity = state.problem, silence, words.SILENT_SIGN, ALARM
+    elif causes and (losses[0].share >= MIN_LOSS or not silence):
+        cause, machines = causes[0], by_cause[causes[0]]
+        text = _sentence(state, cause, machines, costs[cause][0] / max(costs[cause][1], 1e-9))
+        pieces = [*_evidence(state, cause, machines), *silence[:1]]
+        sign = kind_of_cause(*cause).sign
+        severity = max(float(np.nan_to_num(m.numbers["lost"])) for m in machines)
+    elif silence:
+        (text, *pieces), sign, severity = silence, words.SILENT_SIGN, WARN
+    else:
+        text = "No machine is losing time to a known cause"
+        pieces, sign, severity = [], CALM_SIGN, 0.0
+        if not fleet.answering:
+            text, sign = "No machine answers yet", theme.NEITHER
+    past = [machine.past.series("lost", STRIP_CELLS, state.now) for machine in fleet.answering]
+    shares = np.array(past).reshape(-1, STRIP_CELLS)
+    counts = np.isfinite(shares).sum(axis=0)
+    strip = np.where(counts, np.nan_to_num(shares).sum(axis=0) / np.maximum(counts, 1), nan)
+    return Verdict(
+        text, tuple(pieces), sign, severity, losses=tuple(losses), wanted_s=busy or nan,
+        seen_s=ROW_SPAN_S, strip=tuple(strip.tolist()),
+    )  # fmt: skip
 
 
-def _cause(state: FleetState, episode: SharedEpisode) -> list[Run]:
-    place = words.place_text(episode, len(state.fleet.machines))
-    cause = words.cause_name(episode.kind, episode.cause)
-    text = f"{cause} on {place} since {words.since_text(episode.start, state.now)}"
-    evidence = words.depth_text(episode), _machine_names(state, episode.machines)
-    return _sentence(words.episode_sign(episode.kind), text, evidence, state.width)
+def _lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
+    """Returns the sums of the lost and the busy shares of machines whose losses are known."""
+    numbers = [(m.numbers["lost"], m.numbers["busy"]) for m in machines]
+    known = [(lost, busy) for lost, busy in numbers if isfinite(lost) and isfinite(busy)]
+    return sum(lost * busy for lost, busy in known), sum(busy for _, busy in known)
 
 
-def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[Run]:
-    """Returns a sentence, followed by each part of its evidence that fits completely."""
-    runs: list[Run] = [(f"{sign} ", "alarm"), (text, "alarm")]
-    gap = "  "
-    for part in evidence:
-        if part and width(runs) + len(gap) + len(part) <= room - 2:
-            runs += [(gap, "dim"), (part, "dim")]
-            gap = " · "
-    return runs
+def _sentence(state: FleetState, cause: Cause, machines: Sequence[Machine], share: float) -> str:
+    """Returns what the cause costs these machines; `share`: the mean share of their time."""
+    count = len(machines)
+    place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
+    if cause == WAIT_CAUSE:
+        return f"Tasks on {safe_cells(place)} wait {percent(share)} % of their time for a CPU"
+    return f"{words.subject(cause)} takes {percent(share)} % of the time of {safe_cells(place)}"
 
 
-def _machine_names(state: FleetState, names: Sequence[str]) -> str:
+def _evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
+    """Returns since when the cause acts, how deep its episodes are, and where."""
+    episodes = [e for e in state.running if (e.kind, e.cause) == cause]
+    if not episodes:
+        return [_machine_names(state, machines)]
+    since = words.since_text(min(e.start for e in episodes), state.now)
+    pieces = f"since {since}", words.depth_text(episodes[0]), _machine_names(state, machines)
+    return [piece for piece in pieces if piece]
+
+
+def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
     """Returns the racks that contain these machines, or the first of the machines' names; for a
     single machine, its tasks."""
-    if len(names) == 1:
-        machine = state.fleet.machines.get(names[0])
-        return "" if machine is None else safe_cells(machine.tasks)
-    machines_by_rack = racks(list(state.fleet.machines.values()))
-    hit_racks = [
-        r for r, machines in machines_by_rack.items() if any(m.name in names for m in machines)
-    ]
-    has_numbers = all(rack[-1:].isdigit() for rack in hit_racks)
-    if has_numbers and len(hit_racks) <= min(4, len(machines_by_rack) // 2):
-        return f"only {(' and ' if len(hit_racks) < 3 else ', ').join(hit_racks)}"
-    return safe_cells(
-        ", ".join(names[:MAX_NAMED_MACHINES]) + (" …" if len(names) > MAX_NAMED_MACHINES else "")
-    )
-
-
-def _silent_line(state: FleetState, machines: Sequence[Machine]) -> list[Run]:
-    """Returns a sentence on the machines that do not answer, since when, and why."""
-    machine = min(machines, key=lambda m: m.silent_since)
-    since_text = f"since {time_of_day(machine.silent_since)}"
     if len(machines) == 1:
-        text = f"{safe_cells(machine.name)} does not answer {since_text}"
-        evidence = words.silence_text(machine, state.now).split(" · ")
-        return _sentence(words.SILENT_SIGN, text, evidence, state.width)
-    names = safe_cells(
-        ", ".join(m.name for m in machines[:4]) + (" …" if len(machines) > 4 else "")
-    )
-    text = f"{len(machines)} of {len(state.fleet.machines)} do not answer {since_text}"
-    reason = safe_cells(machine.why.removeprefix(f"{machine.name}: "))
-    return _sentence(words.SILENT_SIGN, text, (names, reason), state.width)
+        return safe_cells(machines[0].tasks)
+    every_rack, hit_racks = racks([*state.fleet.machines.values()]), [*racks(machines)]
+    has_numbers = all(rack[-1:].isdigit() for rack in hit_racks)
+    if has_numbers and len(hit_racks) <= min(4, len(every_rack) // 2):
+        return f"only {(' and ' if len(hit_racks) < 3 else ', ').join(hit_racks)}"
+    names = ", ".join(machine.name for machine in machines[:MAX_NAMED_MACHINES])
+    return safe_cells(names + (" …" if len(machines) > MAX_NAMED_MACHINES else ""))
 
 
-def _more_line(state: FleetState, episodes: Sequence[SharedEpisode], count: int) -> list[Run]:
-    """Returns a line that lists the causes without a sentence, each with its machines."""
-    runs: list[Run] = [(f"+ {count} more", "dim")]
-    by_cause: dict[tuple[str, str], list[str]] = {}
-    for episode in episodes:
-        place = words.place_text(episode, len(state.fleet.machines))
-        by_cause.setdefault((episode.kind, episode.cause), []).append(place)
-    for (kind, cause), places in by_cause.items():
-        more = f" +{len(places) - MAX_PLACES}" if len(places) > MAX_PLACES else ""
-        piece: list[Run] = [
-            ("   ", "text"), (f"{words.episode_sign(kind)} ", "alarm"),
-            (f"{words.cause_name(kind, cause)} ", "text"),
-            (", ".join(places[:MAX_PLACES]) + more, "dim"),
-        ]  # fmt: skip
-        if width(runs) + width(piece) > state.width - 2:
-            break
-        runs += piece
-    return runs
+def _silence(state: FleetState) -> list[str]:
+    """Returns a sentence on the machines that do not answer, their names, and why; [] if all
+    answer."""
+    machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
+    if not machines:
+        return []
+    first = min(machines, key=lambda m: m.silent_since)
+    since = f"since {time_of_day(first.silent_since)}"
+    reason = words.silence_text(first, state.now)
+    if len(machines) == 1:
+        return [f"{safe_cells(first.name)} does not answer {since}", *reason.split(" · ")]
+    text = f"{len(machines)} of {len(state.fleet.machines)} do not answer {since}"
+    return [text, _machine_names(state, machines), reason]
+
+
+def totals(state: FleetState) -> Line:
+    gap = 3 if state.width >= 120 else 2
+    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows it
+    return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, gap))
+
+
+def _number_pieces(numbers: Numbers) -> list[Piece]:
+    """Returns the known numbers of a machine or of all machines, with their names."""
+    return [
+        (rank, words.named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
+        for key, name, rank in _NUMBERS
+        if isfinite(numbers[key])
+    ]
 
 
 # --- the views
-
-
-def half_widths(state: FleetState) -> tuple[int, int]:
-    """Returns the widths of the table and of the right side, in cells; the right side has 0 if
-    there is no room for it."""
-    has_side = state.width >= MIN_WIDTH_FOR_SIDE
-    right = SIDE_WIDTH + max(0, min(30, (state.width - 160) // 3)) if has_side else 0
-    return state.width - (right + 4 if right else 1), right
 
 
 def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[Row], Sequence[Machine]]:
@@ -220,64 +238,35 @@ def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[Row], Sequence
 
 
 def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
-    """Returns the table, with facts about all machines to its right. Below the table is a chart of
-    the selected machine over time, if there are few enough machines to leave room for it."""
-    left, right = half_widths(state)
-    table = views.table(state, left)
+    """Returns the table, and below it the racks as cells and the selected machine, as far as there
+    is room."""
+    table, size = views.table(state), _half_width(state)
     lines: list[Line] = [views.headings(state, table)]
     state.click_targets[first] = ""
-    racks_ = views.rack_lines(state, left)
-    if len(racks_) > max(body // 4, body - len(state.rows) - 2):
-        racks_ = []
-    visible, hidden_machines = _visible_rows(state, body - len(racks_))
+    rack_cells = views.rack_lines(state, size or state.width - 1)
+    if len(rack_cells) > max(body // 4, body - len(state.rows) - 2):
+        rack_cells = []
+    visible, hidden_machines = _visible_rows(state, body - len(rack_cells))
     for row in visible:
         state.click_targets[first + len(lines)] = row[0].name
         lines.append(views.row(state, table, *row))
     if hidden_machines:
-        lines.append(views.out_of_sight(state, hidden_machines, left))
-    elif state.machines and body > len(lines) + len(racks_):
+        lines.append(views.out_of_sight(state, hidden_machines, state.width))
+    elif state.machines and body > len(lines) + len(rack_cells):
         order = f" Order: {state.choice.order}, no answer first; rows move every 10 s or on a key"
-        lines.append(plain_line((fit(order, left), "dim")))
+        lines.append(plain_line((fit(order, state.width), "dim")))
     elif not state.machines:
         text = " no machine matches the filter" if state.choice.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
-    lines += racks_
-    room = body - len(lines)
-    if state.selected is not None and room >= MIN_CHART:
-        chart_height = min(room - 2, MAX_CHART)
-        lines += [BLANK, *detail_chart(state, state.selected, left - 1, chart_height)]
-    lines += [BLANK] * (body - len(lines))
-    return _side_by_side(lines, right_side(state, body - 1, right), left) if right else lines
-
-
-def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
-    """Returns lines that join two columns with a rule between them. The mood of a line is that of
-    its left part."""
-    lines: list[Line] = []
-    for (runs, mood), (more, _) in zip(left, [*right, *[BLANK] * len(left)], strict=False):
-        lines.append(([*runs, (" " * (size - width(runs)), "text"), (" │ ", "rule"), *more], mood))
-    return lines
+    return [*lines, *_details(state, rack_cells, body - len(lines))]
 
 
 def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
-    """Returns the heat map, and below it details of the selected machine if there is room."""
-    machine = state.selected
-    detail_lines = int(body > 8)
-    if body >= 26 and machine is not None:
-        detail_lines = min(16, body // 3)
+    detail_lines = 4 * (body > 12)
+    if body >= MIN_HEIGHT_FOR_DETAILS:
+        detail_lines = min(MAX_DETAILS, body * 3 // 10)
     lines = views.heat(state, body - detail_lines)
-    if machine is None or not detail_lines:
-        return lines
-    numbers = detail_numbers(state, machine)
-    if detail_lines == 1:
-        return [*lines[:-1], numbers, BLANK][:body]
-    detail_width = state.width // 2 if state.width >= 110 else state.width
-    plot = detail_chart(state, machine, detail_width - 2, detail_lines - 2)
-    if state.width >= 110:
-        room = state.width - detail_width - 2
-        episodes = ended_episodes(state, detail_lines - 3, room, brief=False)
-        plot = _side_by_side(plot, episodes, detail_width - 2)
-    return [*lines, numbers, *plot]
+    return [*lines, *_details(state, [], body - len(lines))]
 
 
 def _time_lines(state: FleetState, body: int, first: int) -> list[Line]:
@@ -292,7 +281,7 @@ def _time_lines(state: FleetState, body: int, first: int) -> list[Line]:
 
 
 def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
-    lines = ended_episodes(state, body - 1, state.width - 2, brief=False)
+    lines = newest_episodes(state, body - 1, state.width - 2)
     return [plain_line((" ", "text"), *runs) for runs, _ in lines]
 
 
@@ -314,139 +303,101 @@ def grid_of(state: FleetState) -> views.Grid:
     )
 
 
-# --- Parts of the fleet's screen beside and below the table and the heat map: the episodes of all
-# machines, and details of the selected machine.
+# --- below a view: the selected machine, and the episodes of all machines
 
-SPAN_S = 1800.0
-"""Time covered by the chart of machines below their ceiling, in seconds."""
-CHART_LINES = 4
-"""Lines of the bars in the chart of machines below their ceiling."""
-MIN_LINES_FOR_CHART = 24
-"""Minimum lines of the right side for the chart of machines below their ceiling."""
 MAX_NAMES = 8
-_NUMBERS = {"lost": "lost ", "busy": "busy ", "clock_hz": "", "below": "below ", "both": "both ",
-            "involuntary": "inv ", "steal": "steal ", "power_w": ""}  # fmt: skip
-"""Labels of the selected machine's numbers in one line, by key, the most important first."""
 
 
-def right_side(state: FleetState, height: int, width: int) -> list[Line]:
-    """Returns the right side of the screen, in exactly `height` lines."""
-    selected_lines = _selected_machine(state, width)
-    lines = [*below_ceiling(state, width), BLANK] if height >= MIN_LINES_FOR_CHART else []
-    room = height - len(lines) + bool(lines) - len(selected_lines) - 3
-    lines += ended_episodes(state, max(3, room), width, brief=True)
-    lines = [*lines[: max(0, height - len(selected_lines) - 1)], BLANK, *selected_lines]
-    return [*lines, *[BLANK] * height][:height]
+def _half_width(state: FleetState) -> int:
+    """Returns the width of the left half of the lower part; 0 if there are no halves."""
+    return state.width // 2 if state.width >= MIN_WIDTH_FOR_HALVES else 0
 
 
-def below_ceiling(state: FleetState, width: int) -> list[Line]:
-    """Returns a chart of the number of machines below their ceiling over the last half hour."""
-    cells = width - 5
-    counts = state.matching.below_ceiling_counts(cells, state.now, SPAN_S)
-    top, last_count = max(5.0, *counts), int(counts[-1])
-    count_now: list[Run] = [("now ", "dim"), (str(last_count), "alarm" if last_count else "text")]
-    lines = [plain_line(*spread([("machines below ceiling", "dim")], count_now, width))]
-    area = charts.area(np.array(counts) / top, CHART_LINES, "loss", ascii_=state.ascii)
-    marks = f"{top:.0f}", *[""] * (CHART_LINES - 2), "0"
-    for mark, runs in zip(marks, area.lines(), strict=True):
-        lines.append(plain_line((f"{mark:>4} ", "faint"), *runs))
-    return [*lines, *words.axis_lines(state.now, SPAN_S, cells, left=5)]
+def _details(state: FleetState, rack_cells: list[Line], room: int) -> list[Line]:
+    """Returns `room` lines: racks beside the selected machine, and below them, where they fit, a
+    chart of that machine beside the episodes of all machines."""
+    machine, half = state.selected, _half_width(state)
+    if machine is None or room < 2:
+        return (rack_cells + [BLANK] * room)[:room]
+    beside = half if half and rack_cells else 0
+    chosen = [BLANK, *_selected_machine(state, machine, state.width - beside - 2)]
+    if beside:
+        lines = _side_by_side(rack_cells, chosen, beside)
+    else:
+        lines = [*rack_cells, *(plain_line((" ", "text"), *runs) for runs, _ in chosen)]
+    if (height := min(room - len(lines) - 1, MAX_CHART)) >= MIN_CHART:
+        chart = detail_chart(state, machine, (half or state.width) - 2, height)
+        if half:
+            chart = _side_by_side(
+                chart, newest_episodes(state, height - 1, state.width - half - 2), half
+            )
+        lines += [BLANK, *chart]
+    return [*lines[:room], *[BLANK] * (room - len(lines))]
 
 
-def ended_episodes(state: FleetState, max_episodes: int, width: int, *, brief: bool) -> list[Line]:
-    """Returns a title, and lines with episodes of all machines, the newest first. `brief`: without
-    evidence."""
+def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
+    """Returns lines that join two halves, the left one in `size` cells."""
+    pairs = zip_longest(left, right, fillvalue=BLANK)
+    return [plain_line(*a, (" " * (size - width(a)), "text"), *b) for (a, _), (b, _) in pairs]
+
+
+def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Line]:
+    """Returns the name of the machine and what it is, its verdict, its numbers, what runs on it and
+    what its probe costs."""
+    cores = count_noun(machine.core_count, "core") if machine.core_count else ""
+    what = ", ".join(filter(None, (safe_cells(machine.model), cores)))
+    lines = [panel_title(safe_cells(machine.name), what, size)]
+    sign = words.worst_sign(machine)
+    if not machine.answers:
+        text, since = words.silence_text(machine, state.now), machine.silent_since
+    else:
+        text, since = words.verdict(machine)
+    when = f"since {words.since_text(since, state.now)}" if isfinite(since) else ""
+    sentence: list[Piece] = [(0, [(fit(text, min(len(text), size - 2)), "text")])]
+    sentence += [(1, [(when, "dim")])] if when else []
+    lines.append([sign, (" ", "text"), *fit_line(sentence, size - 2, 2)])
+    pieces = _number_pieces(machine.numbers)
+    if machine.answers:
+        age = words.span_text(state.now - machine.updated)
+        pieces.append((2, [("age ", "dim"), (age, "text")]))
+    lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])
+    share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
+    version = f"perfprobe {machine.version}" if machine.version else ""
+    facts = ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share))))
+    known: list[Piece] = [
+        (rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])
+        for rank, (name, text) in enumerate(facts)
+        if text
+    ]
+    lines.append([("  ", "text"), *fit_line(known, size - 2, 3)])
+    return [plain_line(*runs) for runs in lines]
+
+
+def newest_episodes(state: FleetState, max_episodes: int, size: int) -> list[Line]:
+    """Returns a title, and lines with episodes of all machines, the newest first."""
     fleet, count = state.matching, len(state.machines)
     whose = "all machines" if fleet is state.fleet else count_noun(count, "machine")
-    title = spread([(f"episodes of {whose}", "dim")], [("length", "dim")], width)
+    title = spread([(f"episodes of {whose}", "dim")], [("length", "dim")], size)
     episodes = fleet.newest_episodes(max_episodes)
-    lines = [plain_line(*_episode(state, episode, width, brief=brief)) for episode in episodes]
+    lines = [plain_line(*_episode(state, episode, size)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
 
 
-def _episode(state: FleetState, episode: SharedEpisode, width: int, *, brief: bool) -> list[Run]:
+def _episode(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
     style = "text" if episode.end is None else "faint"
     length = words.span_text((state.now if episode.end is None else episode.end) - episode.start)
     name = words.place_text(episode, len(state.matching.machines))
-    room = width - 11 - len(length) - 1
-    if brief:
-        name_width = min(max(len(name), 7), room - 4)
-        text = f"{fit(name, name_width)} {words.short_cause(episode.kind, episode.cause)}"
-    else:
-        is_shared = len(episode.machines) > 1
-        names = [", ".join(episode.machines[:MAX_NAMES])] if is_shared else []
-        cause = ", ".join(
-            filter(None, [words.cause_name(episode.kind, episode.cause), words.depth_text(episode)])
-        )
-        text = f"{fit(name, min(24, max(10, room // 4)))} {safe_cells(' · '.join([cause, *names]))}"
+    room = size - 11 - len(length) - 1
+    names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
+    cause = words.cause_name(episode.kind, episode.cause), words.depth_text(episode)
+    what = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
+    text = f"{fit(name, min(24, max(10, room // 4)))} {what}"
     left: list[Run] = [
         (f"{time_of_day(episode.start)} ", style),
         (words.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]
-    return spread(left, [(length, style)], width)
-
-
-# --- the selected machine
-
-
-def _selected_machine(state: FleetState, width: int) -> list[Line]:
-    """Returns lines about the selected machine; an empty list if no machine is selected."""
-    machine = state.selected
-    if machine is None:
-        return []
-    name = fit(safe_cells(machine.name), width - 10).rstrip()
-    cores = f", {machine.core_count} cores" if machine.core_count else ""
-    model = safe_cells(machine.model or "model unknown")
-    model = fit(model, width - len(cores)).rstrip() + cores if cores else model
-    lines = [plain_line(*spread([(name, "bright")], [("selected", "dim")], width)),
-             plain_line((fit(model, width), "dim"))]  # fmt: skip
-    states = {key: machine.numbers[key] for key in ("neither", "lp0", "lp1", "both")}
-    if all(map(isfinite, states.values())):
-        runs: list[Run] = []
-        for key in ("both", "lp0", "lp1", "neither"):
-            runs += [(f"{key} ", "dim"), (f"{100 * states[key]:.0f} ", "text")]
-        lines += [plain_line(*smt([*states.values()], width)), plain_line(*runs)]
-    for episode in [episode for episode in machine.running if episode.is_wrong][:2]:
-        since_text = f" since {words.since_text(episode.start, state.now)}"
-        cause: Run = (words.cause_name(*episode.group), "text")
-        lines.append(
-            plain_line(
-                (f"{words.episode_sign(episode.kind)} ", "alarm"), cause, (since_text, "dim")
-            )
-        )
-    share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
-    version = f"perfprobe {machine.version}" if machine.version else ""
-    for key, text in ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share)))):
-        if text:
-            lines.append(
-                plain_line((f"{key:<6}", "dim"), (fit(safe_cells(text), width - 6), "text"))
-            )
-    if not machine.answers:
-        lines.append(plain_line((fit(words.silence_text(machine, state.now), width), "alarm")))
-    return lines
-
-
-def detail_numbers(state: FleetState, machine: Machine) -> Line:
-    """Returns a line with the numbers of the selected machine."""
-    name: list[Run] = [(f" {safe_cells(machine.name)}", "bright")]
-    if not machine.answers:
-        reason = fit(
-            words.silence_text(machine, state.now), state.width - len(machine.name) - 6
-        ).rstrip()
-        return [*name, ("  ", "text"), (reason, "alarm")], "chosen"
-    pieces: list[Piece] = [(0, name)]
-    for rank, (key, label) in enumerate(_NUMBERS.items(), 1):
-        value = machine.numbers[key]
-        if not isfinite(value):
-            continue
-        style = "alarm" if key == "lost" and value >= MIN_LOSS else "text"
-        runs = words.named_number(label, key, machine.numbers, style)
-        if key == "below" and machine.cause[0]:
-            runs.append((f": {words.cause_name(*machine.cause)}", "dim"))
-        pieces.append((rank, runs))
-    age: list[Run] = [("age ", "dim"), (words.span_text(state.now - machine.updated), "text")]
-    return fit_line([*pieces, (2, age)], state.width - 1, 2), "chosen"
+    return spread(left, [(length, style)], size)
 
 
 def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:

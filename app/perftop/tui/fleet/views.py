@@ -55,7 +55,7 @@ COLUMNS = (
     _number("busy", 6, 0),
     Column("past", "10 min", 13, is_left=True, gap=2, rank=5, max_width=22, growth_turn=2),
     _number("clock_hz", 6, 0, "GHz"),
-    Column("cause", "verdict", 46, is_left=True, gap=2, rank=1, max_width=64, growth_turn=1),
+    Column("cause", "verdict", 46, is_left=True, gap=2, rank=1, max_width=90, growth_turn=1),
     Column("since", "since", 10, rank=3),
     Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=6),
     Column("age", "age s", 6, gap=1, rank=4),
@@ -65,12 +65,14 @@ COLUMNS = (
 Table = list[Column]
 
 
-def table(state: FleetState, width: int) -> Table:
+def table(state: FleetState) -> Table:
     """Returns the columns that fit: sign and name, then as many numbers as possible."""
     longest_name = max((len(name) for name in state.fleet.machines), default=0)
-    name = min(max(longest_name, NAME_WIDTHS[0]), NAME_WIDTHS[1], max(NAME_WIDTHS[0], width // 6))
+    name = min(
+        max(longest_name, NAME_WIDTHS[0]), NAME_WIDTHS[1], max(NAME_WIDTHS[0], state.width // 6)
+    )
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, is_left=True, gap=1)
-    return columns.fit_columns([*first, *COLUMNS], width)
+    return columns.fit_columns([*first, *COLUMNS], state.width - 1)
 
 
 def headings(state: FleetState, table: Table) -> Line:
@@ -308,7 +310,7 @@ def _number_in_name(machine: Machine) -> str:
 
 
 def heat(state: FleetState, height: int) -> list[Line]:
-    """Returns the heat map, in exactly `height` lines."""
+    """Returns the heat map, in at most `height` lines."""
     machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
     lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)
@@ -330,7 +332,7 @@ def heat(state: FleetState, height: int) -> list[Line]:
         lines.append(plain_line(*runs))
     if machine_grid.racked and machine_grid.size >= 4:
         lines += _foot_lines(machine_grid)
-    return [*lines, *[BLANK] * height][:height]
+    return lines[:height]
 
 
 def _legend_lines(state: FleetState) -> list[Line]:

@@ -136,33 +136,34 @@ def verdict(machine: Machine) -> tuple[str, float]:
         )  # fmt: skip
         blind = "; no PMU, so the clock is unknown" if machine.clock_missing_text else ""
         return f"Nothing is slowing it down{ended or blind}", nan
-    kind, subject = worst.group[0], _subject(worst.group)
+    kind, taker = worst.group[0], subject(worst.group)
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
     if kind_of_cause(*worst.group).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
-        text = f"{subject} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
+        text = f"{taker} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
     elif kind == "steal":
         text = (
             f"The hypervisor takes {amount_text('steal', machine.numbers['steal'])} % of its time"
         )
     elif kind == "neighbour":
-        text = f"{subject} takes {share} of a task's work" if share else f"{subject} slows a task"
+        text = f"{taker} takes {share} of a task's work" if share else f"{taker} slows a task"
     else:
-        text = f"{subject} takes {share} of the time" if share else f"{subject} slows it down"
+        text = f"{taker} takes {share} of the time" if share else f"{taker} slows it down"
     return text, worst.start
 
 
-def _subject(group: tuple[str, str]) -> str:
+def subject(group: tuple[str, str]) -> str:
+    """Returns a cause as the subject of a sentence."""
     kind, cause = group
-    subject = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
-    return subject[:1].upper() + subject[1:]
+    text = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
+    return text[:1].upper() + text[1:]
 
 
 def _loss_sentence(cause: Cause, share: float) -> str:
     """Returns a sentence on a loss without a running episode."""
     if cause == WAIT_CAUSE:
         return f"Tasks wait {amount_text('lost', share)} % of their time for a CPU"
-    return f"{_subject(cause)} took {amount_text('lost', share)} % of the time"
+    return f"{subject(cause)} took {amount_text('lost', share)} % of the time"
 
 
 def rows(state: FleetState) -> list[Row]:

@@ -401,11 +401,11 @@ def _bar(verdict: Verdict, size: int, *, colour: bool) -> list[Run]:
 
 def _loss_words(verdict: Verdict) -> list[list[Run]]:
     """Returns wordings of the parts of the bar, the longest first."""
-    if verdict.report is None:
-        text = "grows as seconds come in" if verdict.wanted_s > 0 else ""
-        return [[(text, "dim")]]
     costly = [loss for loss in verdict.losses if loss.share >= WARN]
-    if len(costly) > 1:
+    if verdict.report is None and not costly:
+        is_growing = 0 < verdict.seen_s < SPAN_NS / 1e9
+        return [[("grows as seconds come in" if is_growing else "", "dim")]]
+    if verdict.report is None or len(costly) > 1:
         runs: list[Run] = []
         wordings = []
         for loss in costly:

@@ -91,11 +91,6 @@ def test_ended_episodes_are_joined_only_if_they_began_together() -> None:
     assert [each.start for each in report] == [NOW - 100, NOW - 500]
 
 
-def test_machines_below_their_ceiling_are_counted_over_time() -> None:
-    fleet = Fleet([machine("a", 0.1, "thermal"), machine("b", 0.1, "thermal", NOW - 300)])
-    assert fleet.below_ceiling_counts(6, NOW, 360) == [0, 1, 1, 1, 1, 2]
-
-
 def test_a_filter_matches_names_causes_and_states() -> None:
     gone = Row("k8n1")
     gone.fall_silent(NOW, "refused")

@@ -179,9 +179,7 @@ def test_a_loss_without_an_episode_has_a_verdict() -> None:
 async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> None:
     lines = await screen_lines(middle(), (160, 50), ["1"])
     first = line(lines, "64 machines by rack")
-    racks = {
-        text.split()[0]: text.split("│")[0].split()[2:] for text in lines[first + 1 : first + 9]
-    }
+    racks = {text.split()[0]: text[:80].split()[2:] for text in lines[first + 1 : first + 9]}
     assert [*racks] == [f"k{rack:02}" for rack in range(1, 9)]
     fleet = middle()
     for rack, cells in racks.items():
@@ -192,15 +190,38 @@ async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> 
     assert lines[line(lines, "by rack") + 3].split()[:3] == ["node", "8", "○"]
 
 
-async def test_a_filter_also_holds_beside_the_rows() -> None:
+async def test_a_filter_also_holds_below_the_rows() -> None:
     async with opened(fleets.small()) as (source, pilot):
-        assert any("now 5" in text for text in drawn(source))
         await pilot.press("slash", *"ci", "enter")
         lines = drawn(source)
-        assert any("now 0" in text for text in lines)
         first = line(lines, "episodes of 2 machines")
-        assert "ci-1" in lines[first + 1]
+        assert "ci-1" in lines[first + 1][80:]
         assert not any("node" in text for text in lines[first:])
+
+
+def test_the_verdict_is_on_the_cause_that_costs_most_on_all_machines() -> None:
+    fleet = fleets.small()
+    state = FleetState(fleet, fleets.NOW, 160, 50, running=fleet.running())
+    verdict = page.verdict(state)
+    assert verdict.text == "Power limit PL1 takes 22.7 % of the time of 4 of 12 machines"
+    assert verdict.pieces[:2] == ("since 22:03", "0.74 GHz below")
+    assert "node03, node04, node05, node06" in verdict.pieces
+    assert verdict.lost == pytest.approx(fleet.totals()["lost"])
+    assert verdict.level == 2
+    shares = [loss.share for loss in verdict.losses if loss.name != "others"]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None:
+    calm, silent = Machine("calm"), Machine("silent")
+    calm.add_numbers(fleets.NOW, {**UNKNOWN_NUMBERS, "lost": 0.002, "busy": 0.5})
+    state = FleetState(Fleet([calm]), fleets.NOW, 160, 50)
+    assert page.verdict(state).text == "No machine is losing time to a known cause"
+    assert (page.verdict(state).level, page.verdict(state).sign) == (0, "✓")
+    silent.fall_silent(fleets.NOW - 60, "connection: timed out")
+    state = FleetState(Fleet([calm, silent]), fleets.NOW, 160, 50)
+    assert page.verdict(state).text.startswith("silent does not answer since")
+    assert page.verdict(state).level == 1
 
 
 async def test_rows_move_at_most_every_ten_seconds() -> None:
