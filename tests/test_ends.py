@@ -12,6 +12,7 @@ import command
 import pytest
 from waiting import MAX_WAIT_S, wait_for
 
+from perftop.base import END_SIGNALS
 from perftop.verbs.options import fast_imports
 
 
@@ -69,22 +70,45 @@ def test_a_killed_probe_is_reported_after_the_summary() -> None:
 
 
 EARLY = """
-import os, signal, sys
+import os, sys
 from perftop.__main__ import main
-class Interrupting:
+class Ending:
     def find_spec(name, *_):
         if name == "MODULE":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Interrupting)
+            os.kill(os.getpid(), SIGNAL)
+sys.meta_path.insert(0, Ending)
 sys.argv[1:] = ["stat", "-n", "1"]
-main()
+sys.exit(main())
+"""
+LATE = """
+import atexit, os, sys
+from perftop.__main__ import main
+class Last:
+    def __del__(self):
+        self.kill(self.process, SIGNAL)
+last = Last()
+last.kill, last.process = os.kill, os.getpid()
+atexit.register(os.kill, os.getpid(), SIGNAL)
+sys.argv[1:] = ["--version"]
+sys.exit(main())
 """
 
 
+@pytest.mark.parametrize("number", END_SIGNALS)
 @pytest.mark.parametrize("module", ["perftop.cli", "perftop.process.launch"])
-def test_an_interrupt_during_an_import_has_no_traceback(module: str) -> None:
-    done = command.python(EARLY.replace("MODULE", module), check=False)
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+def test_a_signal_during_an_import_has_its_status_and_no_traceback(
+    module: str, number: signal.Signals
+) -> None:
+    code = EARLY.replace("MODULE", module).replace("SIGNAL", str(int(number)))
+    done = command.python(code, check=False)
+    assert (done.returncode, done.stderr) == (128 + number, "")
+
+
+@pytest.mark.parametrize("number", [*END_SIGNALS, signal.SIGUSR1])
+def test_a_signal_while_the_interpreter_ends_changes_nothing(number: signal.Signals) -> None:
+    done = command.python(LATE.replace("SIGNAL", str(int(number))), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("perftop ")
 
 
 def test_an_interrupt_during_an_import_arrives_after_it() -> None:

@@ -1,46 +1,76 @@
-"""The program perftop, also as `python -m perftop`."""
+"""The program perftop, also as `python -m perftop`.
 
+A signal that asks perftop to end has its documented status, 128 + its number, from the first
+instruction of `main` on, and the status of the work once that is done. Before `main` runs, while
+the interpreter starts, a signal acts by default.
+"""
+
+import atexit
+import contextlib
+import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
+
+from perftop.base import END_SIGNALS
 
 IMPORTS = "<frozen importlib._bootstrap>"
 """File name that Python gives to its own code for imports."""
 
 
 def main() -> int:
-    """Runs the command line. While modules load and at exit, too, Ctrl-C ends perftop without a
-    traceback and with the usual status. SIGUSR1 sets a mark in `record`; elsewhere it is ignored,
-    because it would end perftop and leave a running command behind."""
-    handler = signal.getsignal(signal.SIGINT)  # SIG_IGN in the background of a script
-    if handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
+    """Runs the command line. SIGUSR1 sets a mark in `record`; elsewhere it is ignored, because it
+    would end perftop and leave a running command behind."""
+    _handle_end_signals(_end)
+    with contextlib.suppress(OSError):  # a seccomp filter refuses it
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, no child leaves a status
-    except OSError:
-        pass
     from perftop import cli
 
-    if handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    status = 1  # of an exception that is no expected failure
     try:
-        return cli.main()
+        status = cli.main()
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 0
     finally:
-        if signal.getsignal(signal.SIGINT) is _interrupt:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _handle_end_signals(lambda *_: os._exit(status))
+        atexit.register(_finish)
+    return status
 
 
-def _interrupt(_: int, frame: FrameType | None) -> None:
-    """Raises KeyboardInterrupt; inside an import, which could lose it or raise another exception
-    instead, it ends perftop at once, as the signal does by default."""
+def _handle_end_signals(
+    handler: Callable[[int, FrameType | None], object] | signal.Handlers,
+) -> None:
+    """Installs a handler, except for signals that are ignored, as in the background of a script."""
+    with contextlib.suppress(OSError):
+        for number in END_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Raises the exception of a signal; inside an import, which could lose it or raise another
+    exception instead, ends perftop at once."""
     while frame is not None:
         if frame.f_code.co_filename == IMPORTS:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGINT)
+            os._exit(128 + number)
         frame = frame.f_back
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def _finish() -> None:
+    """Ignores signals while the interpreter ends, which takes back all handlers of Python. What may
+    wait for a reader of stdout is written before that, so a signal can still end the wait."""
+    with contextlib.suppress(OSError, ValueError):  # the interpreter reports it
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        for number in (*END_SIGNALS, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

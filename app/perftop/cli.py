@@ -125,8 +125,6 @@ def main(argv: list[str] | None = None) -> int:
     except Failed as failed:
         print_error(str(failed))
         return failed.status
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         discard_writes(sys.stdout.fileno())  # a closed pipe is a normal end
         return 0

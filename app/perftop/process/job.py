@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
+from perftop.base import END_SIGNALS
 from perftop.base.errors import Failed, cannot
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -108,10 +109,12 @@ class Job:
         self._watcher: threading.Thread | None = None
         """Records the time of the command's end, even if a slow terminal blocks the event loop."""
         try:
-            with _interrupts_held():
+            with _end_signals_blocked():
                 self.pid = os.fork()
-                if self.pid == 0 and callable(signal.getsignal(signal.SIGINT)):
-                    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it as the command
+                if self.pid == 0:  # a signal ends it as it ends the command
+                    for number in END_SIGNALS:
+                        if callable(signal.getsignal(number)):
+                            signal.signal(number, signal.SIG_DFL)
         except OSError as error:
             for fd in (gate, self._gate, self._reports, reports):
                 os.close(fd)
@@ -226,11 +229,11 @@ class Job:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Delays Ctrl-C until the end of the block. Python only prints exceptions that are raised in
-    its hooks for a fork, so a KeyboardInterrupt there would be lost."""
+def _end_signals_blocked() -> Iterator[None]:
+    """Delays signals that ask perftop to end until the end of the block. Python only prints
+    exceptions that are raised in its hooks for a fork, so that of a handler would be lost."""
     try:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     except OSError:  # refused
         yield
         return

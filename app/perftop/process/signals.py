@@ -26,12 +26,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, ParamSpec, Self, TextIO, TypeVar
 
+from perftop.base import END_SIGNALS
 from perftop.base.errors import UNAVAILABLE, Failed, cannot, discard_writes
 
 P = ParamSpec("P")
 T = TypeVar("T")
-END_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask perftop to end."""
 CHECK_MS = 200
 """Time in ms between two checks for a signal by a waiting write."""
 GRACE_S = 1.0

@@ -28,11 +28,11 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.widget import Widget
 
-from perftop.base import errors
+from perftop.base import END_SIGNALS, errors
 from perftop.base.errors import Failed
 from perftop.base.files import make_directory, read_own_file, replace, user_directory
 from perftop.draw import theme
-from perftop.process.signals import END_SIGNALS, check_loop, on_signal
+from perftop.process.signals import check_loop, on_signal
 from perftop.tui.config import Config
 from perftop.tui.shared import keys
 

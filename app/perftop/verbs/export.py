@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
                     raise
         except BrokenPipeError:
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # a signal
             if output and file_status and stat.S_ISREG(file_status.st_mode):
                 files.remove(output, file_status)
             raise

@@ -18,6 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from perftop.base import END_SIGNALS
 from perftop.base.errors import (
     USAGE,
     Failed,
@@ -142,7 +143,7 @@ async def _run_side_by_side(
     import asyncio
 
     from perftop.process.command_window import HANDLED_SIGNALS
-    from perftop.process.signals import END_SIGNALS, ignore
+    from perftop.process.signals import ignore
 
     tasks: list[asyncio.Task[None]] = []
     bracket = works[0][0].bracket

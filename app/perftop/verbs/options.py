@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perfprobe import stream_options
+from perftop.base import END_SIGNALS
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, print_error
 from perftop.base.text import full_terminal
 
@@ -342,7 +343,6 @@ def with_identity(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
 # --- imports of large modules
 
 _THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
-_HELD_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 MIN_ADDRESS_SPACE = 128_000_000
 """Minimum limit of memory, in bytes, with which numpy can be loaded. With less, OpenBLAS ends the
 process with its own error message."""
@@ -381,7 +381,7 @@ def _signals_held() -> Iterator[None]:
     enough: the kernel would give them to another one."""
     arrived_signals: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()  # the only one with handlers
-    handlers = {number: signal.getsignal(number) for number in _HELD_SIGNALS if is_main}
+    handlers = {number: signal.getsignal(number) for number in END_SIGNALS if is_main}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handlers:
         signal.signal(number, lambda number, _: arrived_signals.append(number))

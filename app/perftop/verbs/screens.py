@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perftop.base import END_SIGNALS
 from perftop.base.errors import USAGE, Failed, cannot
 from perftop.base.text import colours, utf8
 from perftop.verbs import options
@@ -276,7 +277,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     import asyncio
 
     from perftop.output.stat_lines import line_text
-    from perftop.process.signals import END_SIGNALS, on_signal
+    from perftop.process.signals import on_signal
     from perftop.session.fleet import RowChoice
 
     caught_signals: list[int] = []

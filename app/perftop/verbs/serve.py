@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import stream_options
+from perftop.base import END_SIGNALS
 from perftop.base.errors import USAGE, Failed, cannot_write, print_error
 from perftop.session.follow import Follower
 from perftop.verbs import options
@@ -77,7 +78,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
     import asyncio
 
     from perftop.process.serving import Readers
-    from perftop.process.signals import END_SIGNALS, ignore, on_signal
+    from perftop.process.signals import ignore, on_signal
 
     loop, readers = asyncio.get_running_loop(), Readers()
     relaying = asyncio.ensure_future(_relay(readers, argv))
