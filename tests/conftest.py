@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sparing import draw_no_constants_of_modules, pytest_collection_finish
+from sparing import (
+    draw_no_constants_of_modules,
+    keep_temporary_files_in_memory,
+    pytest_collection_finish,
+)
 from turns import (
     pytest_collection_modifyitems,
     pytest_configure,
@@ -38,6 +42,7 @@ HANDLERS: dict[signal.Signals, Any] = {
 }
 """Handlers of the signals that end perftop, at the start of each test."""
 
+keep_temporary_files_in_memory()
 # Tests start hundreds of commands from the same source, which is compiled only once.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -84,7 +84,7 @@ def test_round_trip(cpus: set[int]) -> None:
     assert cpu_sets.parse(cpu_sets.format(cpus)) == sorted(cpus)
 
 
-@given(st.text() | st.from_regex(r"\A[0-9,:/ -]{0,30}\Z"))
+@given(st.text() | st.text("0123456789,:/ -", max_size=30))
 def test_any_text_is_a_list_or_a_value_error(text: str) -> None:
     for read in (cpu_sets.parse, lambda text: cpu_sets.select(text, XEON)):
         message = ""
