@@ -77,15 +77,8 @@ class FakeKernel:
         self.process.stdin.flush()
         return self._answer()
 
-    def now(self) -> float:
-        return float(self.ask("now")["t"])
-
     def truth(self, t0: float, t1: float) -> dict[str, Any]:
         return self.ask("truth", t0=t0, t1=t1)
-
-    def truth_tsc(self, tsc0: int, tsc1: int) -> dict[str, Any]:
-        """The truth between two values of CPU 0's TSC."""
-        return self.ask("truth", tsc=[tsc0, tsc1])
 
     def regs(self) -> dict[int, dict[int, tuple[int, int]]]:
         """All registers that were ever written, by CPU: the value before the first write, and the

@@ -28,20 +28,15 @@ class Spec:
     packages: int = 1
     threads: int | None = None  # per core; default: the model's
     plans: list[dict[str, Any]] | None = None  # schedule per core, see README
-    tsc_offsets: list[int] = field(default_factory=list)  # per CPU
     override: dict[str, Any] = field(default_factory=dict)  # fields of the model
     registers: list[list[int]] = field(default_factory=list)  # [cpu, register, value] at start
     missing: list[int] = field(default_factory=list)  # registers that do not exist here
-    filtered: list[list[int]] = field(default_factory=list)  # [code, umask] that count nothing
-    offline: list[int] = field(default_factory=list)
     kvm: bool = False  # bit 21 faults, AnyThread deprecated, hypervisor flag
-    frozen: bool = False  # selects hold, counters do not count
     reads: str = "real"  # "zero": every register is 0, with success
     writes: str = "real"  # "eperm", "drop" (silently)
     write_s: float = 0.0  # duration of a write
     open_error: str | None = None  # such as "EPERM", for the msr files
     msr: bool = True  # the driver is loaded
-    manual: bool = False  # time passes only by "advance"
 
 
 class Processor:
@@ -52,13 +47,11 @@ class Processor:
         self.machine, self.cpu, self.place, self.online = machine, cpu, place, True
         core, shared = machine.cores_of(place)
         self.core = core
-        filtered = {(code, umask) for code, umask in spec.filtered}
-        pmu = Pmu(core, model, place.thread, spec.kvm, spec.frozen, filtered)
+        pmu = Pmu(core, model, place.thread, spec.kvm)
         self.counters = pmu.addresses()
-        offset = spec.tsc_offsets[cpu] if cpu < len(spec.tsc_offsets) else 0
         self.read_at: Readers = {**registers.of_core(core, model), **shared}
         self.write_at: Writers = {}
-        for read, write in (registers.clocks(core, model, place.thread, offset), pmu.registers()):
+        for read, write in (registers.clocks(core, model, place.thread), pmu.registers()):
             self.read_at |= read
             self.write_at |= write
         for reg in spec.missing:
@@ -124,8 +117,7 @@ class Machine:
         self.threads = spec.threads or self.model.threads
         self.lock = threading.Lock()
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LIMIT)
-        self.manual_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        self.now = clock or (self._manual if spec.manual else _raw)
+        self.now = clock or _raw
         total = spec.cores * spec.packages
         self.plans = spec.plans or [
             default_plan(i, self.threads, self.model.turbo_hz, 100_000_000) for i in range(total)
@@ -135,13 +127,8 @@ class Machine:
         packages = [Package(self.cores[i : i + each]) for i in range(0, total, each)]
         self.shared = [registers.of_package(package, self.model) for package in packages]
         self.cpus = [Processor(self, cpu, self.place(cpu)) for cpu in range(total * self.threads)]
-        for cpu in spec.offline:
-            self.cpus[cpu].online = False
         for cpu, reg, value in spec.registers:
             self.cpus[cpu].poke(reg, value)
-
-    def _manual(self) -> int:
-        return self.manual_ns
 
     def place(self, cpu: int) -> cpuid.Place:
         """The place of a CPU by Linux numbering: first threads of all cores come first."""
@@ -159,12 +146,6 @@ class Machine:
         """The CPUs of a core, in order; the numbers of cores continue from package to package."""
         total = len(self.cores)
         return [core + total * thread for thread in range(self.threads)]
-
-    def tsc_to_ns(self, tsc: int) -> int:
-        """The time at which CPU 0's TSC has this value."""
-        now = self.now()
-        behind = self.cpus[0].read_at[0x10](now) - tsc
-        return now - behind * 10**9 // self.model.tsc_hz
 
     def truth(self, t0: int, t1: int) -> dict[str, Any]:
         hz = self.model.tsc_hz

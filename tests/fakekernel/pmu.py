@@ -3,7 +3,7 @@ schedule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cache, partial
 
 from fakekernel.activity import KERNEL, USER, Core, Piece
@@ -103,16 +103,8 @@ class Counter:
 
 
 class Pmu:
-    def __init__(
-        self,
-        core: Core,
-        model: Model,
-        lp: int,
-        kvm: bool = False,
-        frozen: bool = False,
-        filtered: Collection[tuple[int, int]] = (),
-    ) -> None:
-        self.model, self.kvm, self.frozen, self.filtered = model, kvm, frozen, filtered
+    def __init__(self, core: Core, model: Model, lp: int, kvm: bool) -> None:
+        self.model, self.kvm = model, kvm
         self.any_thread = model.any_thread and not kvm
         self.select = [0] * model.gp
         self.counters = [Counter(model.width) for _ in range(model.gp)]
@@ -140,7 +132,7 @@ class Pmu:
         kind = self.model.events.get((code, umask))
         running = select & EN and (not self.model.version or self.enabled >> i & 1)
         odd = select & (EDGE | INV | CMASK)  # not simulated: counts nothing
-        if not running or odd or kind is None or self.frozen or (code, umask) in self.filtered:
+        if not running or odd or kind is None:
             return None
         any_thread = bool(select & ANY) and self.any_thread
         return self._event(kind, self._rings(select & USR, select & OS), any_thread)
@@ -149,7 +141,7 @@ class Pmu:
         control = self.fixed_control >> 4 * i
         rings = self._rings(control & 2, control & 1)
         running = rings and self.enabled >> 32 + i & 1
-        if not running or self.frozen or i >= len(FIXED_EVENTS):
+        if not running or i >= len(FIXED_EVENTS):
             return None
         any_thread = bool(control & 4) and self.any_thread
         return self._event(FIXED_EVENTS[i], rings, any_thread)

@@ -20,8 +20,8 @@ PL1, PL2 = 1 << 10, 1 << 11
 class Offset:
     """A free-running count that can be set."""
 
-    def __init__(self, source: Count, offset: int = 0, width: int = 64) -> None:
-        self.source, self.offset, self.mask = source, offset, (1 << width) - 1
+    def __init__(self, source: Count) -> None:
+        self.source, self.offset, self.mask = source, 0, (1 << 64) - 1
 
     def read(self, t: int) -> int:
         return self.source(t) + self.offset & self.mask
@@ -30,9 +30,9 @@ class Offset:
         self.offset = value - self.source(t)
 
 
-def clocks(core: Core, model: Model, lp: int, tsc_offset: int) -> tuple[Readers, Writers]:
+def clocks(core: Core, model: Model, lp: int) -> tuple[Readers, Writers]:
     """TSC, MPERF and APERF, which can be written, and AMD's read-only copies."""
-    tsc = Offset(lambda t: t * model.tsc_hz // NANO, tsc_offset)
+    tsc = Offset(lambda t: t * model.tsc_hz // NANO)
     shift = model.mperf_shift
     ref = core.integral(lambda p: p.mask >> lp & 1, model.tsc_hz, NANO << shift)
     cycles = core.integral(lambda p: p.hz if p.mask >> lp & 1 else 0, 1, NANO << shift)

@@ -32,20 +32,8 @@ class Control:
         except Exception as error:  # noqa: BLE001 - the client raises it
             return {"error": f"{type(error).__name__}: {error}"}
 
-    def do_now(self) -> dict[str, Any]:
-        t = self.machine.now()
-        return {"ns": t, "t": t / 1e9, "tsc": self.machine.cpus[0].read_at[0x10](t)}
-
-    def do_truth(
-        self, t0: float = 0, t1: float = 0, tsc: tuple[int, int] | None = None
-    ) -> dict[str, Any]:
-        machine = self.machine
-        if tsc is not None:
-            return machine.truth(machine.tsc_to_ns(tsc[0]), machine.tsc_to_ns(tsc[1]))
-        return machine.truth(round(t0 * 1e9), round(t1 * 1e9))
-
-    def do_plans(self) -> dict[str, Any]:
-        return {"plans": self.machine.plans}
+    def do_truth(self, t0: float, t1: float) -> dict[str, Any]:
+        return self.machine.truth(round(t0 * 1e9), round(t1 * 1e9))
 
     def do_regs(self) -> dict[str, Any]:
         return {"cpus": {str(p.cpu): p.written() for p in self.machine.cpus if p.initial}}
@@ -79,12 +67,6 @@ class Control:
 
     def do_file(self, path: str, text: str) -> None:
         self.root.text(path, text)
-
-    def do_remove(self, path: str) -> None:
-        self.root.remove(path)
-
-    def do_advance(self, seconds: float) -> None:
-        self.machine.manual_ns += round(seconds * 1e9)
 
 
 def guard(path: Path) -> int:

@@ -162,31 +162,6 @@ def test_any_thread_counts_for_the_core(name: str) -> None:
     )
 
 
-def test_any_thread_of_four_threads() -> None:
-    bench = Bench("knights-landing")
-    assert len(bench.machine.cpus) == 8
-    bench.write(1, 0x187, select(0x3C, 0, EN | OS | USR | ANY))
-    union = bench.counter_advance(1, 0xC2)
-    want = np.any([bench.active(1, lp) for lp in range(4)], axis=0)
-    assert union == pytest.approx((want * bench.lane(1, "hz") / 1e6).sum(), abs=1)
-    assert 0xC3 not in bench.machine.cpus[1].read_at
-
-
-def test_any_thread_is_ignored_if_removed_and_faults_in_a_guest() -> None:
-    bench = Bench("ice-lake-sp")
-    bench.write(0, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
-    advance = bench.counter_advance(0, 0xC1)
-    assert advance == pytest.approx(ticks(bench, bench.active(0, 0).sum()), abs=1)
-    guest = Bench("skylake-sp", kvm=True)
-    with pytest.raises(OSError, match="EIO"):
-        guest.write(0, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
-    assert guest.read(0, 0x186) == 0
-    with pytest.raises(OSError, match="EIO"):
-        guest.write(0, 0x38D, 0x733)
-    guest.write(0, 0x186, select(0x3C, 1))
-    assert guest.counter_advance(0, 0xC1) > 0
-
-
 @pytest.mark.parametrize("name", SMT_ON)
 def test_reference_ticks_advance_in_quanta(name: str) -> None:
     bench = Bench(name)
@@ -198,36 +173,6 @@ def test_reference_ticks_advance_in_quanta(name: str) -> None:
         mperf.append(bench.read(0, 0xE7) % bench.model.ticks)
     assert len(residues) == 1
     assert len(set(mperf)) > 1
-
-
-def test_a_frozen_pmu_and_a_filtered_event() -> None:
-    frozen = Bench(frozen=True)
-    frozen.write(0, 0x186, select(0x3C, 0))
-    frozen.write(0, 0x38D, 0x333)
-    assert [frozen.counter_advance(0, reg) for reg in (0xC1, 0x309, 0x30A, 0x30B)] == [0] * 4
-    assert frozen.read(0, 0x186) == select(0x3C, 0)
-    filtered = Bench(filtered=[[0x3C, 2]])
-    filtered.write(0, 0x186, select(0x3C, 2))
-    filtered.write(0, 0x187, select(0x3C, 1))
-    assert filtered.counter_advance(0, 0xC1) == 0
-    assert filtered.counter_advance(0, 0xC2) > 0
-
-
-def test_use_of_counters_by_others() -> None:
-    bench = Bench("skylake-sp")
-    assert bench.read(0, 0x392) == 0
-    bench.write(0, 0x188, select(0x3C, 1) | 1 << 20)
-    bench.write(0, 0x38D, 0x030)
-    assert bench.read(0, 0x392) == 1 << 63 | 1 << 33 | 1 << 2
-    assert 0x392 not in Bench("haswell-ep").machine.cpus[0].read_at
-
-
-@pytest.mark.parametrize("name", SMT_ON)
-def test_deep_idle_is_within_the_neither_state(name: str) -> None:
-    bench = Bench(name)
-    c6 = bench.counter_advance(1, 0x3FD)
-    neither = (~(bench.active(1, 0) | bench.active(1, 1))).sum() * bench.model.tsc_hz / 1e6
-    assert 0 < c6 <= neither + 1
 
 
 def test_package_idle_and_energy() -> None:

@@ -19,18 +19,10 @@ from fakekernel.client import FakeKernel, Msr, unavailable
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
-ANY_REF = 0x63013C  # EN, ANY, OS, USR, event 3C, umask 01
-
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeKernel]:
     with FakeKernel(tmp_path / "root") as kernel:
-        yield kernel
-
-
-@pytest.fixture
-def still(tmp_path: Path) -> Iterator[FakeKernel]:
-    with FakeKernel(tmp_path / "root", manual=True) as kernel:
         yield kernel
 
 
@@ -82,59 +74,6 @@ def test_drivers_that_fail_or_do_not_exist(fake: FakeKernel, tmp_path: Path) -> 
         assert sorted(path.name for path in (none.root / "dev/cpu/0").iterdir()) == ["cpuid"]
 
 
-def asked(kernel: FakeKernel, cpu: int, leaf: int, sub: int = 0) -> tuple[int, ...]:
-    with (kernel.root / f"dev/cpu/{cpu}/cpuid").open("rb", buffering=0) as file:
-        return struct.unpack("<4I", os.pread(file.fileno(), 16, leaf | sub << 32))
-
-
-def test_firmware_resets_the_registers_of_a_cpu(fake: FakeKernel) -> None:
-    with Msr(fake) as first, Msr(fake, cpu=1) as second:
-        for msr in (first, second):
-            msr.write(0x186, 0x53003C)
-            msr.write(0x38D, 0x333)
-    fake.ask("reset", cpu=1)
-    assert fake.changed() == {0: {0x186: (0, 0x53003C), 0x38D: (0, 0x333)}}
-
-
-def test_cpuid_files(fake: FakeKernel, tmp_path: Path) -> None:
-    top, *vendor = asked(fake, 0, 0)
-    b, c, d = vendor
-    assert struct.pack("<3I", b, d, c) == b"GenuineIntel"
-    assert top == 0x16
-    assert asked(fake, 0, 1)[0] == 0x50654
-    assert asked(fake, 0, 0xA)[0] & 0xFFFFFF == 4 | 4 << 8 | 48 << 16
-    assert asked(fake, 0, 0xA)[3] == 3 | 48 << 5
-    assert asked(fake, 0, 0x15) == (2, 168, 0, 0)
-    assert asked(fake, 3, 0xB, 1)[1:3] == (4, 2 << 8 | 1)
-    assert asked(fake, 3, 0x1F) == asked(fake, 3, 0x16)  # above the highest leaf
-    with (fake.root / "dev/cpu/0/cpuid").open("rb", buffering=0) as file:
-        assert os.pread(file.fileno(), 32, 0x15)[16:20] == struct.pack("<I", 2100)
-        with pytest.raises(OSError) as caught:
-            os.pread(file.fileno(), 8, 0)
-        assert caught.value.errno == errno.EINVAL
-    with FakeKernel(tmp_path / "zen", model="zen3") as zen:
-        assert asked(zen, 0, 1)[0] == 0xA00F11
-        assert asked(zen, 0, 0x80000007)[3] == 1 << 8 | 1 << 10
-        assert asked(zen, 0, 0xA) == (0, 0, 0, 0)
-
-
-def test_files_of_proc_and_sys(still: FakeKernel) -> None:
-    cpu = still.root / "sys/devices/system/cpu"
-    assert (cpu / "online").read_text() == "0-3\n"
-    assert (cpu / "cpu3/topology/thread_siblings_list").read_text() == "1,3\n"
-    assert (still.root / "proc/cpuinfo").read_text().count("processor\t: ") == 4
-    states = [path.name for path in (cpu / "cpu1/cpuidle").iterdir()]
-    assert states == ["state0", "state1", "state2"]
-    before, t0 = (cpu / "cpu0/cpuidle/state2/time").read_text(), still.now()
-    still.ask("advance", seconds=0.3)
-    after, t1 = (cpu / "cpu0/cpuidle/state2/time").read_text(), still.now()
-    idle = still.truth(t0, t1)["cores"][0]["lps"][0]["idle"] * (t1 - t0)
-    assert (int(after) - int(before)) / 1e6 == pytest.approx(idle, abs=2e-6)
-    row = next(r for r in (still.root / "proc/stat").read_text().splitlines() if "cpu1 " in r)
-    share = still.truth(0, still.now())["cores"][1]["lps"][0]["idle"]
-    assert int(row.split()[4]) / 100 == pytest.approx(share * still.now(), abs=0.01)
-
-
 def test_a_cpu_goes_offline_and_returns(fake: FakeKernel) -> None:
     cpu = fake.root / "sys/devices/system/cpu"
     with Msr(fake, 3) as msr:
@@ -148,36 +87,6 @@ def test_a_cpu_goes_offline_and_returns(fake: FakeKernel) -> None:
     fake.ask("online", cpu=3, online=True)
     with Msr(fake, 3) as msr:
         assert msr.read(0x10) > 0
-
-
-def test_writes_and_remaining_changes_are_visible_to_tests(still: FakeKernel) -> None:
-    with Msr(still, 1) as msr:
-        msr.write(0x186, ANY_REF)
-        msr.write(0x38D, 0x333)
-        assert still.changed() == {1: {0x186: (0, ANY_REF), 0x38D: (0, 0x333)}}
-        tsc0, ref0 = msr.read(0x10), msr.read(0x30B)
-        still.ask("advance", seconds=0.05)
-        tsc1, ref1 = msr.read(0x10), msr.read(0x30B)
-        truth = still.truth_tsc(tsc0, tsc1)["cores"][1]
-        assert (ref1 - ref0) / (tsc1 - tsc0) == pytest.approx(truth["lps"][0]["util"], abs=1e-6)
-        still.poke(1, 0x186, 0)  # another program
-        assert msr.read(0x186) == 0
-        msr.write(0x38D, 0)
-    assert still.changed() == {}
-    assert [(w["cpu"], w["reg"]) for w in still.writes()] == [(1, 0x186), (1, 0x38D), (1, 0x38D)]
-
-
-def test_manual_time_and_offset_clocks(tmp_path: Path) -> None:
-    with (
-        FakeKernel(tmp_path / "root", manual=True, tsc_offsets=[0, 500]) as fake,
-        Msr(fake) as msr,
-        Msr(fake, 1) as other,
-    ):
-        first = msr.read(0x10)
-        assert other.read(0x10) == first + 500
-        assert msr.read(0x10) == first
-        fake.ask("advance", seconds=0.5)
-        assert msr.read(0x10) - first == 2_100_000_000 // 2
 
 
 def test_a_bug_in_the_fake_causes_an_error_instead_of_a_hang(
