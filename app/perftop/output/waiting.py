@@ -172,17 +172,16 @@ def waiting_loss(
     share = percent_of(group.wait_s, group.wanted_s)
     headline = f"{who} {verb} {bound_text}{share} of {'their' if len(waiting) > 1 else 'its'} time"
     is_everywhere = len(cpus) == len(session.shown)
-    awaited = "a CPU" if is_everywhere else place
+    awaited, where = ("a CPU", "") if is_everywhere else (place, f" on {place}")
     ends = [f"{after}{' and '.join(for_whom)}", f"{after}{for_whom[0]}"] if for_whom else []
-    tries = [f"{headline} {end}" if is_everywhere else f"{headline} {end} on {place}"
-             for end in ends] or [f"{headline} for {awaited}"]  # fmt: skip
+    tries = [f"{headline} {end}{where}" for end in ends] or [f"{headline} for {awaited}"]
     is_one = job is None and len(cpus) == 1
     if is_one and (pair := _named_neighbours(tasks, cpus[0], reason.neighbours, waiters.pids)):
         shared, waited = ("shared", "waited") if over else ("share", "waits")
         tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
     return WaitingLoss(
-        f"{who} {verb} {f'{ends[0]} on {place}' if for_whom else f'for {awaited}'}",
+        f"{who} {verb} {f'{ends[0]}{where}' if for_whom else f'for {awaited}'}",
         reason.culprit if job is not None else name, evidence, reason.hint, cpus, reason.confidence,
         headline, victim_share(group.wait_s, group.wanted_s, span_s),
     )  # fmt: skip
