@@ -69,6 +69,22 @@ def _others_cpus(line: Line) -> float | None:
     return max(0.0, util * len(line["cpus"]) - used_s / float(line["elapsed_s"]))
 
 
+def _lost_shares(line: Line) -> dict[Cause, float]:
+    """Returns the share of the time lost to each cause."""
+    causes = line.get("causes")
+    return {
+        (str(cause.get("kind")), str(cause.get("cause"))): float(cause["lost_ratio"])
+        for cause in (causes if isinstance(causes, list) else ())
+        if isinstance(cause, dict) and isinstance(cause.get("lost_ratio"), int | float)
+    }
+
+
+def _lost_ratio(line: Line) -> float | None:
+    """Returns the share lost to all causes, as `why` counts it: waits in the queue, too, which the
+    metric of a CPU leaves out."""
+    return sum(_lost_shares(line).values()) or _mean("lost_ratio")(line)
+
+
 def _both_share(line: Line) -> float | None:
     """Returns the mean over the cores for which the share is known."""
     means = state_means(line, "both")
@@ -91,7 +107,7 @@ _VALUES: dict[str, Value] = {
     "util": _mean("util"),
     "busy_hz": _mean("busy_hz"),
     "below_ceiling": lambda line: line["totals"].get("below_ceiling"),
-    "lost_ratio": _mean("lost_ratio"),
+    "lost_ratio": _lost_ratio,
     "ipc": _mean("ipc"),
     "instructions": lambda line: line["totals"].get("instructions"),
     "kernel_cycles": _mean("kernel_cycles"),
@@ -207,16 +223,14 @@ def reading(line: Line, label: str = "") -> Reading:
         values = _finite({key: values[key] for key in (*NUMBERS, *events) if key in values})
     else:
         values = numbers(line)
-    state, causes, lost = line.get("state"), line.get("causes"), {}
+    state = line.get("state")
     states = list(state.items())[:MAX_STATES] if isinstance(state, dict) else []
-    for cause in causes if isinstance(causes, list) else ():
-        share = cause.get("lost_ratio") if isinstance(cause, dict) else None
-        if isinstance(share, int | float):
-            lost[str(cause.get("kind")), str(cause.get("cause"))] = float(share)
     state = {key: value for key, value in states if isinstance(value, str | int | float)}
     run = line.get("run")
     status = run.get("status") if isinstance(run, dict) else 0
-    return Reading(values, state, lost, label, status if isinstance(status, int) else 0)
+    return Reading(
+        values, state, _lost_shares(line), label, status if isinstance(status, int) else 0
+    )
 
 
 def state_of(readings: Sequence[Reading]) -> Line:
@@ -445,7 +459,6 @@ class RecordingReader(Phases):
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
             courses = self.course.estimates()
             lost_ratio, times = line["lost_to_causes_ratio"], self.session.run_times
-            line["machine"] = line["machine"] | {"lost_ratio": {"mean": lost_ratio}}
             course = courses.get("lost_ratio")
             if course and (times.threads or abs(course.mean - (lost_ratio or 0.0)) > MAX_LEFT_OUT):
                 del courses["lost_ratio"], samples["lost_ratio"]

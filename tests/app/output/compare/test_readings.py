@@ -187,6 +187,15 @@ def test_a_faster_run_has_no_reason_and_waits_are_named_once() -> None:
     assert [outlier.why for outlier in waits.outliers] == ["waited 1.10 s more for a CPU"]
 
 
+def test_the_lost_time_of_a_run_includes_its_waits() -> None:
+    """The table of runs once said 0.0 % above a line that named 40 % lost in the queue."""
+    waits = {"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.4, "lost_s": 1.3}
+    run = line(10.0, causes=[waits, *lost(0.9)])
+    run["machine"]["lost_ratio"] = {"mean": 0.1}
+    assert numbers(run)["lost_ratio"] == pytest.approx(0.5)
+    assert numbers(run | {"causes": []})["lost_ratio"] == pytest.approx(0.1)
+
+
 def test_cpus_that_the_command_did_not_use_are_counted() -> None:
     """Half of four CPUs are busy for 10.1 s, of which the command used 12 s."""
     busy = line(10.0, run={"user_s": 10.0, "sys_s": 2.0}, cpus=[{}] * 4)
