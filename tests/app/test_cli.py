@@ -131,28 +131,24 @@ def test_json_can_be_piped_while_the_command_writes_to_stdout() -> None:
 # --- choice of the verb
 
 
-@pytest.mark.parametrize(
-    ("given", "command", "screen", "meant"),
-    [
-        ([], None, True, ["live"]),
-        (["-i", "1s"], None, True, ["live", "-i", "1s"]),
-        ([], None, False, ["stat", "-n", "1"]),
-        (["--source=sim:"], None, False, ["stat", "-n", "1", "--source=sim:"]),
-        ([], ["make"], False, ["stat"]),
-        (["doctor"], None, False, ["doctor"]),
-        (["--print-completion=zsh"], None, True, ["--print-completion=zsh"]),
-    ],
-)
+@pytest.mark.parametrize(("given", "command", "screen", "meant"), [
+    ([], None, True, ["live"]),
+    (["-i", "1s"], None, True, ["live", "-i", "1s"]),
+    ([], None, False, ["stat", "-n", "1"]),
+    (["--source=sim:"], None, False, ["stat", "-n", "1", "--source=sim:"]),
+    ([], ["make"], False, ["stat"]),
+    (["doctor"], None, False, ["doctor"]),
+    (["--print-completion=zsh"], None, True, ["--print-completion=zsh"]),
+])  # fmt: skip
 def test_arguments_select_the_verb(
     given: list[str], command: list[str] | None, screen: bool, meant: list[str]
 ) -> None:
     assert cli.add_default_verb(given, command, screen=screen) == meant
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [(["--watch"], "--watch: expected"), (["-c", "x"], "(see perftop help)\n")],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    (["--watch"], "--watch: expected"), (["-c", "x"], "(see perftop help)\n"),
+])  # fmt: skip
 def test_the_fallback_to_text_is_announced_after_parsing_the_options(
     given: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,21 +194,18 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return request
 
 
-@pytest.mark.parametrize(
-    ("line", "batch"),
-    [
-        ("live", "0.5"), ("live -i 100ms", None), ("live -i 2s", "1"), ("live -i 1.5s", "0.5"),
-        ("live -- true", None),
-        ("stat", "1"), ("stat -i 200ms", "0.2"), ("stat -i 250ms --sample 50ms", "0.25"),
-        ("stat -i 1s --duration 2.5s", "0.5"), ("stat -i 1s --duration 100ms", None),
-        ("stat -i 1s --sample 1ms", "0.25"), ("stat -i 1.3s", None),
-        ("stat -i 1h --sample 10ms", "1"), ("stat -i 60s --sample 2s", None),
-        ("stat -i 1s --sample 166.666667ms", "1"), ("stat -- true", None),
-        ("stat -i 1s -- true", None),
-        ("record", "0.5"), ("record -i 10s", "0.5"), ("record --sample 1ms", "0.5"),
-        ("record --sample 200ms", "0.5"), ("record --sample 500ms", None), ("record -- true", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "batch"), [
+    ("live", "0.5"), ("live -i 100ms", None), ("live -i 2s", "1"), ("live -i 1.5s", "0.5"),
+    ("live -- true", None),
+    ("stat", "1"), ("stat -i 200ms", "0.2"), ("stat -i 250ms --sample 50ms", "0.25"),
+    ("stat -i 1s --duration 2.5s", "0.5"), ("stat -i 1s --duration 100ms", None),
+    ("stat -i 1s --sample 1ms", "0.25"), ("stat -i 1.3s", None),
+    ("stat -i 1h --sample 10ms", "1"), ("stat -i 60s --sample 2s", None),
+    ("stat -i 1s --sample 166.666667ms", "1"), ("stat -- true", None),
+    ("stat -i 1s -- true", None),
+    ("record", "0.5"), ("record -i 10s", "0.5"), ("record --sample 1ms", "0.5"),
+    ("record --sample 200ms", "0.5"), ("record --sample 500ms", None), ("record -- true", None),
+])  # fmt: skip
 def test_the_probe_sends_a_batch_a_display_interval(
     line: str, batch: str | None, probe: list[str], tmp_path: Path
 ) -> None:
@@ -225,17 +218,14 @@ def test_the_probe_sends_a_batch_a_display_interval(
     assert (probe[probe.index("--batch") + 1] if "--batch" in probe else None) == batch
 
 
-@pytest.mark.parametrize(
-    ("line", "arguments"),
-    [
-        ("demo", "--source sim:demo --sample 0.1 --batch 0.5"),
-        ("demo guest,cpus=4 -i 1s --sample 1s", "--source sim:guest,cpus=4 --sample 1"),
-        ("stat --source os --watch -7 -- true",
-         "--source os --sample 0.1 --watch=-7 --watch-tree 1"),
-        ("stat --source sim -- true", "--source sim --sample 0.1"),
-        ("why -e a,b -c 0-3", "--source auto --sample 0.1 --batch 1 --cpus 0-3 --events=a,b"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "arguments"), [
+    ("demo", "--source sim:demo --sample 0.1 --batch 0.5"),
+    ("demo guest,cpus=4 -i 1s --sample 1s", "--source sim:guest,cpus=4 --sample 1"),
+    ("stat --source os --watch -7 -- true",
+     "--source os --sample 0.1 --watch=-7 --watch-tree 1"),
+    ("stat --source sim -- true", "--source sim --sample 0.1"),
+    ("why -e a,b -c 0-3", "--source auto --sample 0.1 --batch 1 --cpus 0-3 --events=a,b"),
+])  # fmt: skip
 def test_arguments_of_the_probe(line: str, arguments: str, probe: list[str]) -> None:
     line = line.replace("--watch -7", "--watch=-7")
     with pytest.raises(ProbeStarted):
@@ -243,13 +233,10 @@ def test_arguments_of_the_probe(line: str, arguments: str, probe: list[str]) -> 
     assert probe == ["stream", *arguments.split()]
 
 
-@pytest.mark.parametrize(
-    ("asked", "times_ms"),
-    [
-        ((None, None), (500, 100)), ((None, 1000), (1000, 1000)), ((None, 300), (600, 300)),
-        ((None, 20), (500, 20)), ((1000, None), (1000, 100)), ((250, None), (250, 83.333333)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("asked", "times_ms"), [
+    ((None, None), (500, 100)), ((None, 1000), (1000, 1000)), ((None, 300), (600, 300)),
+    ((None, 20), (500, 20)), ((1000, None), (1000, 100)), ((250, None), (250, 83.333333)),
+])  # fmt: skip
 def test_the_default_interval_consists_of_whole_samples(
     asked: tuple[int | None, int | None], times_ms: tuple[float, float]
 ) -> None:

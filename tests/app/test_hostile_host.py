@@ -73,17 +73,14 @@ def test_the_size_of_an_answer_is_limited(
     assert result.stderr == "perftop: n7: the probe's answer is larger than 1 MB\n"
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ("", "no answer of perfprobe comes from there"),
-        ("[]", "no answer of perfprobe comes from there"),
-        ("[" * 100_000, "no answer of perfprobe comes from there"),
-        ("{}", r"is not understood \(KeyError: 'cpus'\); .*same version"),
-        ('{"cpus": 5}', "is not understood"),
-        ('{"cpus": [{"cpu": 1e999, "online": true}]}', "is not understood"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "reason"), [
+    ("", "no answer of perfprobe comes from there"),
+    ("[]", "no answer of perfprobe comes from there"),
+    ("[" * 100_000, "no answer of perfprobe comes from there"),
+    ("{}", r"is not understood \(KeyError: 'cpus'\); .*same version"),
+    ('{"cpus": 5}', "is not understood"),
+    ('{"cpus": [{"cpu": 1e999, "online": true}]}', "is not understood"),
+])  # fmt: skip
 def test_an_answer_of_another_structure_is_refused(
     hosts: fake_ssh.Hosts, answer: str, reason: str
 ) -> None:

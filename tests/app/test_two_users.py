@@ -127,19 +127,16 @@ def kept_of_nobody(mode: int, homes: Path) -> None:
     os.symlink(homes, "box/kept/20250101-000000-steal.perftop")
 
 
-@pytest.mark.parametrize(
-    ("prepare", "mode", "said"),
-    [
-        (of_nobody, 0o755, r"belongs to another user \(nobody\); name a directory"),
-        (of_root, 0o777, r"others can write to it; close it \(chmod go-w "),
-        (of_root, 0o770, r"others can write to it; close it \(chmod go-w "),
-        (of_root, 0o700, "--ring needs a directory of its own there"),
-        (a_link, 0o700, r"box is a link of another user \(nobody\); name the place itself"),
-        (a_part_of_nobody, 0o700, "--ring needs a directory of its own there"),
-        (a_part_that_is_a_link, 0o700, "--ring needs a directory of its own there"),
-        (kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("prepare", "mode", "said"), [
+    (of_nobody, 0o755, r"belongs to another user \(nobody\); name a directory"),
+    (of_root, 0o777, r"others can write to it; close it \(chmod go-w "),
+    (of_root, 0o770, r"others can write to it; close it \(chmod go-w "),
+    (of_root, 0o700, "--ring needs a directory of its own there"),
+    (a_link, 0o700, r"box is a link of another user \(nobody\); name the place itself"),
+    (a_part_of_nobody, 0o700, "--ring needs a directory of its own there"),
+    (a_part_that_is_a_link, 0o700, "--ring needs a directory of its own there"),
+    (kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
+])  # fmt: skip
 def test_a_ring_is_only_written_into_a_private_directory(
     shared: Path, homes: Path, prepare: Callable[[int, Path], None], mode: int, said: str
 ) -> None:
@@ -235,17 +232,14 @@ STAT = "stat", *SIM, "--duration", "1s"
 EXPORT = "export", "../recording"
 
 
-@pytest.mark.parametrize(
-    ("prepare", "command", "said"),
-    [
-        *((through_a_link, command, LINK) for command in (RECORD, STAT, EXPORT)),
-        *((by_a_link, command, LINK) for command in (STAT, EXPORT)),
-        (by_a_link, RECORD, "it exists and is not a file"),
-        *((by_another_name, command, FILE) for command in (STAT, EXPORT)),
-        *((their_own, command, FILE) for command in (STAT, EXPORT)),
-        *((their_pipe, command, FILE) for command in (STAT, EXPORT)),
-    ],
-)
+@pytest.mark.parametrize(("prepare", "command", "said"), [
+    *((through_a_link, command, LINK) for command in (RECORD, STAT, EXPORT)),
+    *((by_a_link, command, LINK) for command in (STAT, EXPORT)),
+    (by_a_link, RECORD, "it exists and is not a file"),
+    *((by_another_name, command, FILE) for command in (STAT, EXPORT)),
+    *((their_own, command, FILE) for command in (STAT, EXPORT)),
+    *((their_pipe, command, FILE) for command in (STAT, EXPORT)),
+])  # fmt: skip
 def test_files_chosen_by_another_user_are_not_written(
     shared: Path, homes: Path, prepare: Callable[[Path], str], command: tuple[str, ...], said: str
 ) -> None:
@@ -416,16 +410,13 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
     return arrange
 
 
-@pytest.mark.parametrize(
-    ("owner", "mode", "said"),
-    [
-        (65534, 0o755, "another user can replace it there"),
-        (0, 0o777, "another user can replace it there"),
-        (0, 0o770, "another user can replace it there"),
-        (0, 0o1777, None),
-        (0, 0o755, None),
-    ],
-)
+@pytest.mark.parametrize(("owner", "mode", "said"), [
+    (65534, 0o755, "another user can replace it there"),
+    (0, 0o777, "another user can replace it there"),
+    (0, 0o770, "another user can replace it there"),
+    (0, 0o1777, None),
+    (0, 0o755, None),
+])  # fmt: skip
 def test_a_socket_that_another_user_could_replace_is_refused(
     shared: Path, homes: Path, after_bind: Callable[[Callable[[], None]], None],
     owner: int, mode: int, said: str | None,

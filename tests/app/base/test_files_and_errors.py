@@ -60,17 +60,14 @@ def test_a_pipe_cannot_be_removed() -> None:
 # --- errors
 
 
-@pytest.mark.parametrize(
-    ("failed", "text"),
-    [
-        (cannot("read a", OSError(errno.EIO, "bad disk")), "cannot read a: bad disk"),
-        (cannot("read a", OSError("no reason")), "cannot read a: no reason"),
-        (cannot_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
-        (output_failure(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
-        (output_failure(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
-        (output_failure(OSError(errno.ECHILD, "no child")), "a system call failed (no child)"),
-    ],
-)
+@pytest.mark.parametrize(("failed", "text"), [
+    (cannot("read a", OSError(errno.EIO, "bad disk")), "cannot read a: bad disk"),
+    (cannot("read a", OSError("no reason")), "cannot read a: no reason"),
+    (cannot_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
+    (output_failure(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
+    (output_failure(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
+    (output_failure(OSError(errno.ECHILD, "no child")), "a system call failed (no child)"),
+])  # fmt: skip
 def test_an_error_names_its_file_or_host(failed: Exception, text: str) -> None:
     assert str(failed).startswith(text)
 

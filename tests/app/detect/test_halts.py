@@ -196,11 +196,10 @@ def test_scaled_counts_prove_no_halt(
     assert ("halts" in {check.key for check in answer.checks}) == (running == 1)
 
 
-@pytest.mark.parametrize(
-    ("events", "users", "is_halt"),
-    [("all", None, True), ("host only", None, False), ("host only", 3, False),
-     ("host only", 0, True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("events", "users", "is_halt"), [
+    ("all", None, True), ("host only", None, False), ("host only", 3, False),
+    ("host only", 0, True),
+])  # fmt: skip
 def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: bool) -> None:
     """The host's own counters stop while a guest runs. `users`: open files of KVM."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]

@@ -314,17 +314,14 @@ def test_a_license_from_scaled_counts_is_inferred() -> None:
 WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max", "hwp_highest"}
 
 
-@pytest.mark.parametrize(
-    ("cause", "governor", "moved"),
-    [
-        ("governor", "schedutil", NONE),
-        ("governor", "ondemand", {"hsmp_limits": polled()}),
-        ("unknown", "performance", NONE),
-        ("unknown", "", NONE),
-        ("unknown", "schedutil", {}),  # limits were not read
-        ("thermal", "schedutil", {"limit_reasons": polled(thermal=9)}),
-    ],
-)
+@pytest.mark.parametrize(("cause", "governor", "moved"), [
+    ("governor", "schedutil", NONE),
+    ("governor", "ondemand", {"hsmp_limits": polled()}),
+    ("unknown", "performance", NONE),
+    ("unknown", "", NONE),
+    ("unknown", "schedutil", {}),  # limits were not read
+    ("thermal", "schedutil", {"limit_reasons": polled(thermal=9)}),
+])  # fmt: skip
 def test_a_governor_is_named_if_no_limit_was_seen(
     cause: str, governor: str, moved: dict[str, Any]
 ) -> None:

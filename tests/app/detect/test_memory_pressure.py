@@ -84,11 +84,10 @@ def tasks_on_siblings(script: Script) -> None:
     script.stages[-1].run([8, 12], STREAM)
 
 
-@pytest.mark.parametrize(
-    "play",
-    [phase_change, own_program_starts_more, low_traffic, no_loss,
-     tasks_on_siblings],
-)  # fmt: skip
+@pytest.mark.parametrize("play", [
+    phase_change, own_program_starts_more, low_traffic, no_loss,
+    tasks_on_siblings,
+])  # fmt: skip
 def test_similar_patterns_are_not_memory_pressure(
     monkeypatch: pytest.MonkeyPatch, play: Play
 ) -> None:
@@ -134,15 +133,12 @@ def test_tasks_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.Monk
     assert [task.comm for task in episode.evidence["who"]] == ["scan"] * 3
 
 
-@pytest.mark.parametrize(
-    ("victim", "intruder", "events"),
-    [
-        (MISSING, None, EVENTS),  # its own phase change
-        (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),  # its misses are constant
-        (dataclasses.replace(FRIENDLY, misses=4), INTRUDER, EVENTS),  # without a loss
-        (MISSING, INTRUDER, ""),  # misses are not counted
-    ],
-)
+@pytest.mark.parametrize(("victim", "intruder", "events"), [
+    (MISSING, None, EVENTS),  # its own phase change
+    (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),  # its misses are constant
+    (dataclasses.replace(FRIENDLY, misses=4), INTRUDER, EVENTS),  # without a loss
+    (MISSING, INTRUDER, ""),  # misses are not counted
+])  # fmt: skip
 def test_similar_patterns_are_not_l3_contention(
     monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str
 ) -> None:

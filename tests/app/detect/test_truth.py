@@ -147,17 +147,14 @@ def matches_script(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sampl
     return all(abs(ns - hello.raw_ns - s * SECOND) <= 1.01 * sample_ns for ns, s in ends)
 
 
-@pytest.mark.parametrize(
-    ("scenario", "sample_ns", "cpus", "packages", "seed"),
-    [
-        pytest.param("warmup", 10 * MS, 8, 1, 1, marks=pytest.mark.nightly),
-        pytest.param("warmup", 13 * MS, 32, 2, 77, marks=pytest.mark.nightly),
-        ("warmup", 13 * MS, 8, 2, 77),
-        ("warmup", 100 * MS, 8, 1, 77),
-        pytest.param("warmup", 100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
-        pytest.param("demo", 13 * MS, 16, 1, 1, marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "sample_ns", "cpus", "packages", "seed"), [
+    pytest.param("warmup", 10 * MS, 8, 1, 1, marks=pytest.mark.nightly),
+    pytest.param("warmup", 13 * MS, 32, 2, 77, marks=pytest.mark.nightly),
+    ("warmup", 13 * MS, 8, 2, 77),
+    ("warmup", 100 * MS, 8, 1, 77),
+    pytest.param("warmup", 100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
+    pytest.param("demo", 13 * MS, 16, 1, 1, marks=pytest.mark.nightly),
+])  # fmt: skip
 def test_all_ramps_are_detected_and_no_others(
     scenario: str, sample_ns: int, cpus: int, packages: int, seed: int
 ) -> None:
@@ -211,15 +208,12 @@ def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
     assert not any(parts[true["start"]] < 0.4 for true in seen)
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        pytest.param("jitter", marks=pytest.mark.nightly),
-        "turbo-drop",
-        pytest.param("idle", marks=pytest.mark.nightly),
-        pytest.param("smt-mix", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize("scenario", [
+    pytest.param("jitter", marks=pytest.mark.nightly),
+    "turbo-drop",
+    pytest.param("idle", marks=pytest.mark.nightly),
+    pytest.param("smt-mix", marks=pytest.mark.nightly),
+])  # fmt: skip
 def test_intermittent_loads_have_no_ramps(scenario: str) -> None:
     _, episodes = found_episodes(f"{scenario},cpus=16", 10 * MS, 8.0)
     assert ramps(episodes) == []

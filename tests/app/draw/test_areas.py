@@ -68,23 +68,20 @@ def test_a_little_steal_is_visible_but_less_is_not() -> None:
     assert single_column(account((0.5, 0.5, 0.004)))[0] == "▇ kernel-10/steal"
 
 
-@pytest.mark.parametrize(
-    ("parts", "last", "drawn"),
-    [
-        ((8, 0, 0, 0), "equal", (0, 0, 8)),
-        ((3, 5, 0, 0), "equal", (0, 1, 3)),
-        ((5, 1, 2, 0), "equal", (0, 2, 6)),  # the kernel share is dropped, idle time stays exact
-        ((1, 4, 3, 0), "equal", (1, 2, 5)),
-        ((4, 3, 0, 1), "weak", (0, 1, 4)),
-        ((5, 1, 0, 2), "weak", (0, 1, 5)),  # quiet steal is dropped before a smaller kernel share
-        ((0, 4, 1, 3), "weak", (1, 3, 5)),
-        ((0, 3, 1, 4), "weak", (1, 3, 4)),
-        ((0, 0, 5, 3), "weak", (2, 3, 5)),
-        ((5, 2, 0, 1), "firm", (0, 3, 7)),  # hot steal stays, at its exact size
-        ((2, 2, 3, 1), "firm", (2, 3, 7)),
-        ((2, 2, 2, 2), "equal", (0, 1, 2)),
-    ],
-)
+@pytest.mark.parametrize(("parts", "last", "drawn"), [
+    ((8, 0, 0, 0), "equal", (0, 0, 8)),
+    ((3, 5, 0, 0), "equal", (0, 1, 3)),
+    ((5, 1, 2, 0), "equal", (0, 2, 6)),  # the kernel share is dropped, idle time stays exact
+    ((1, 4, 3, 0), "equal", (1, 2, 5)),
+    ((4, 3, 0, 1), "weak", (0, 1, 4)),
+    ((5, 1, 0, 2), "weak", (0, 1, 5)),  # quiet steal is dropped before a smaller kernel share
+    ((0, 4, 1, 3), "weak", (1, 3, 5)),
+    ((0, 3, 1, 4), "weak", (1, 3, 4)),
+    ((0, 0, 5, 3), "weak", (2, 3, 5)),
+    ((5, 2, 0, 1), "firm", (0, 3, 7)),  # hot steal stays, at its exact size
+    ((2, 2, 3, 1), "firm", (2, 3, 7)),
+    ((2, 2, 2, 2), "equal", (0, 1, 2)),
+])  # fmt: skip
 def test_a_cell_of_three_kinds_shows_two_of_them(
     parts: tuple[int, ...], last: charts.StealPriority, drawn: tuple[int, ...]
 ) -> None:

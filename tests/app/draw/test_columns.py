@@ -32,19 +32,16 @@ EVENTS = Column("events", "events/s", 10, prefixed=True, rank=1)
 ALL = [NAME, BUSY, BAR, IPC, EVENTS]
 
 
-@pytest.mark.parametrize(
-    ("width", "widths"),
-    [
-        (10, {"name": 8, "busy": 8}),  # these two are never dropped
-        (16, {"name": 8, "busy": 8}),
-        (31, {"name": 20, "busy": 8}),  # columns of equal rank are kept or dropped together
-        (32, {"name": 8, "busy": 8, "ipc": 6, "events": 10}),
-        (41, {"name": 17, "busy": 8, "ipc": 6, "events": 10}),
-        (42, {"name": 8, "busy": 8, "bar": 10, "ipc": 6, "events": 10}),
-        (47, {"name": 9, "busy": 8, "bar": 14, "ipc": 6, "events": 10}),
-        (99, {"name": 20, "busy": 8, "bar": 14, "ipc": 6, "events": 10}),
-    ],
-)
+@pytest.mark.parametrize(("width", "widths"), [
+    (10, {"name": 8, "busy": 8}),  # these two are never dropped
+    (16, {"name": 8, "busy": 8}),
+    (31, {"name": 20, "busy": 8}),  # columns of equal rank are kept or dropped together
+    (32, {"name": 8, "busy": 8, "ipc": 6, "events": 10}),
+    (41, {"name": 17, "busy": 8, "ipc": 6, "events": 10}),
+    (42, {"name": 8, "busy": 8, "bar": 10, "ipc": 6, "events": 10}),
+    (47, {"name": 9, "busy": 8, "bar": 14, "ipc": 6, "events": 10}),
+    (99, {"name": 20, "busy": 8, "bar": 14, "ipc": 6, "events": 10}),
+])  # fmt: skip
 def test_columns_are_dropped_by_rank_and_grow_in_turn(width: int, widths: dict[str, int]) -> None:
     assert {column.key: column.width for column in fit_columns(ALL, width)} == widths
 
@@ -67,22 +64,19 @@ def test_numbers_drawn_together_equal_those_drawn_alone(column: Column) -> None:
     assert column.numbers(values, styles) == placed
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "signs", "cell"),
-    [
-        (BUSY, 0.5, {}, ("50.0", "text")),
-        (BUSY, -0.0001, {}, ("0.0", "text")),
-        (EVENTS, 12_345.0, {}, ("12.3k", "text")),
-        (EVENTS, 12_345.0, {"estimated": True}, ("≈12.3k", "text")),
-        (BUSY, 0.5, {"doubted": True}, ("≁50.0", "dim")),
-        (BUSY, nan, {}, ("n/a", "faint")),
-        (replace(BUSY, scale=nan), 0.5, {}, ("n/a", "faint")),
-        (BUSY, nan, {"doubted": True}, ("≁n/a", "dim")),
-        (replace(BUSY, width=3), nan, {}, ("–", "faint")),
-        (BUSY, nan, {"resting": True}, ("·", "faint")),
-        (BUSY, nan, {"resting": True, "online": False}, ("off", "dim")),
-    ],
-)
+@pytest.mark.parametrize(("column", "value", "signs", "cell"), [
+    (BUSY, 0.5, {}, ("50.0", "text")),
+    (BUSY, -0.0001, {}, ("0.0", "text")),
+    (EVENTS, 12_345.0, {}, ("12.3k", "text")),
+    (EVENTS, 12_345.0, {"estimated": True}, ("≈12.3k", "text")),
+    (BUSY, 0.5, {"doubted": True}, ("≁50.0", "dim")),
+    (BUSY, nan, {}, ("n/a", "faint")),
+    (replace(BUSY, scale=nan), 0.5, {}, ("n/a", "faint")),
+    (BUSY, nan, {"doubted": True}, ("≁n/a", "dim")),
+    (replace(BUSY, width=3), nan, {}, ("–", "faint")),
+    (BUSY, nan, {"resting": True}, ("·", "faint")),
+    (BUSY, nan, {"resting": True, "online": False}, ("off", "dim")),
+])  # fmt: skip
 def test_cells_have_the_text_and_style_of_their_number(
     column: Column, value: float, signs: dict[str, Any], cell: tuple[str, str]
 ) -> None:

@@ -176,15 +176,12 @@ def test_quiet_machines_are_dimmed_and_the_selected_line_is_bold() -> None:
     assert stale["alarm"].color == stale["text"].color
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "far"),
-    [
-        ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
-        ((50, 2.5, 0), (73, 25, -18), 27.1492),
-        ((50, 2.5, 0), (50, 0, -2.5), 4.3065),
-        ((22.7233, 20.0904, -46.694), (23.0331, 14.973, -42.5619), 2.0373),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "far"), [
+    ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
+    ((50, 2.5, 0), (73, 25, -18), 27.1492),
+    ((50, 2.5, 0), (50, 0, -2.5), 4.3065),
+    ((22.7233, 20.0904, -46.694), (23.0331, 14.973, -42.5619), 2.0373),
+])  # fmt: skip
 def test_distances_equal_those_of_the_paper(
     one: tuple[float, float, float], other: tuple[float, float, float], far: float
 ) -> None:

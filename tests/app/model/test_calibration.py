@@ -49,15 +49,12 @@ MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7
 
 
 @pytest.mark.parametrize("counter", ["one_thread", "any_thread", "distributed"])
-@pytest.mark.parametrize(
-    ("true", "believed"),
-    [
-        (84.0, [84.0, 1.0]),  # a server: 25 MHz crystal, CPUID says so
-        (138.0, [132.0, 138.0, 1.0]),  # a workstation's 24 MHz under the server's model number
-        (1.0, [88.0, 1.0]),  # Golden Cove: the code of a crystal event counts at the TSC rate
-        (88.0, [1.0, 88.0]),
-    ],
-)
+@pytest.mark.parametrize(("true", "believed"), [
+    (84.0, [84.0, 1.0]),  # a server: 25 MHz crystal, CPUID says so
+    (138.0, [132.0, 138.0, 1.0]),  # a workstation's 24 MHz under the server's model number
+    (1.0, [88.0, 1.0]),  # Golden Cove: the code of a crystal event counts at the TSC rate
+    (88.0, [1.0, 88.0]),
+])  # fmt: skip
 def test_frames_determine_the_factor(counter: str, true: float, believed: list[float]) -> None:
     session, _ = play(counter, true, believed, MIXED)
     result = session.calibrations[counter]
@@ -99,10 +96,9 @@ def test_states_are_unknown_if_no_candidate_fits() -> None:
     assert not np.isnan(interval.split.low).any()
 
 
-@pytest.mark.parametrize(
-    ("good", "elsewhere", "state"),
-    [(1, 2, "uncalibrated"), (2, 4, "refused"), (20, 4, "settled"), (3, 40, "settled")],
-)
+@pytest.mark.parametrize(("good", "elsewhere", "state"), [
+    (1, 2, "uncalibrated"), (2, 4, "refused"), (20, 4, "settled"), (3, 40, "settled"),
+])  # fmt: skip
 def test_only_an_unsettled_factor_is_refused(good: int, elsewhere: int, state: str) -> None:
     """Two samples of three are too few to decide. A settled factor stays: later contradictions come
     from another program's event and are suspect."""

@@ -108,21 +108,18 @@ def test_siblings_that_are_off_or_unread_are_not_waited_for() -> None:
 READ = wire.ROW_SAMPLED
 
 
-@pytest.mark.parametrize(
-    ("reads", "spans", "steps"),
-    [
-        ([(0, READ), (100, 0), (200, READ)], [0, 0, 2], [0, 0, 200]),
-        # Interrupted, or read on another CPU.
-        ([(0, READ), (150, READ | wire.ROW_WIDE), (300, READ)], [0, 0, 2], [0, 0, 300]),
-        ([(0, READ), (150, READ | wire.ROW_ELSEWHERE), (300, READ)], [0, 0, 2], [0, 0, 300]),
-        # A CPU that was off starts again, even without a flag.
-        ([(500, READ), (0, wire.ROW_OFFLINE), (7, READ | wire.ROW_REBASED), (107, READ)],
-         [0, 0, 0, 1], [0, 0, 0, 100]),
-        ([(500, READ), (7, READ | wire.ROW_REBASED), (107, READ)], [0, 0, 1], [0, 0, 100]),
-        ([(500, READ), (0, wire.ROW_OFFLINE), (700, READ), (710, READ)], [0, 0, 0, 1],
-         [0, 0, 0, 10]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("reads", "spans", "steps"), [
+    ([(0, READ), (100, 0), (200, READ)], [0, 0, 2], [0, 0, 200]),
+    # Interrupted, or read on another CPU.
+    ([(0, READ), (150, READ | wire.ROW_WIDE), (300, READ)], [0, 0, 2], [0, 0, 300]),
+    ([(0, READ), (150, READ | wire.ROW_ELSEWHERE), (300, READ)], [0, 0, 2], [0, 0, 300]),
+    # A CPU that was off starts again, even without a flag.
+    ([(500, READ), (0, wire.ROW_OFFLINE), (7, READ | wire.ROW_REBASED), (107, READ)],
+     [0, 0, 0, 1], [0, 0, 0, 100]),
+    ([(500, READ), (7, READ | wire.ROW_REBASED), (107, READ)], [0, 0, 1], [0, 0, 100]),
+    ([(500, READ), (0, wire.ROW_OFFLINE), (700, READ), (710, READ)], [0, 0, 0, 1],
+     [0, 0, 0, 10]),
+])  # fmt: skip
 def test_an_invalid_read_is_covered_by_the_next(
     reads: list[tuple[int, int]], spans: list[int], steps: list[int]
 ) -> None:

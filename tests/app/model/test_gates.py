@@ -80,16 +80,13 @@ def test_states_are_computed_from_the_siblings_counter() -> None:
 STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait", "steal")]
 
 
-@pytest.mark.parametrize(
-    ("busy_ns", "idle_ticks", "suspect"),
-    [
-        (0, 0, True),  # idle by transitions, busy by /proc/stat
-        (100_000_000, 10, True),
-        (0, 10, False),
-        (100_000_000, 0, False),
-        (60_000_000, 8, False),  # short work between two ticks
-    ],
-)
+@pytest.mark.parametrize(("busy_ns", "idle_ticks", "suspect"), [
+    (0, 0, True),  # idle by transitions, busy by /proc/stat
+    (100_000_000, 10, True),
+    (0, 10, False),
+    (100_000_000, 0, False),
+    (60_000_000, 8, False),  # short work between two ticks
+])  # fmt: skip
 def test_idle_transitions_are_compared_with_proc_stat(
     busy_ns: int, idle_ticks: int, *, suspect: bool
 ) -> None:

@@ -127,16 +127,13 @@ def test_an_idle_machine_has_nothing_to_lose() -> None:
     assert np.isnan(by_cpu("idle")).all()
 
 
-@pytest.mark.parametrize(
-    ("scenario", "share"),
-    [
-        ("turbo-drop", 620 / 3300 * 2 * 4.1 / 37),
-        ("license", 500 / 3300 * 11 / 37),
-        ("throttle", (0.125 * 6 + 400 / 3000 * 5) / 37),
-        ("halts", ((8_500 / 850_000 + 50 / 3300) * 10 + 0.01 * 6) / 37),
-        ("neighbour", 0.2 * 8 / 37),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "share"), [
+    ("turbo-drop", 620 / 3300 * 2 * 4.1 / 37),
+    ("license", 500 / 3300 * 11 / 37),
+    ("throttle", (0.125 * 6 + 400 / 3000 * 5) / 37),
+    ("halts", ((8_500 / 850_000 + 50 / 3300) * 10 + 0.01 * 6) / 37),
+    ("neighbour", 0.2 * 8 / 37),
+])  # fmt: skip
 def test_losses_match_the_script(scenario: str, share: float) -> None:
     assert by_cpu(scenario)[0] == pytest.approx(share, rel=0.1, abs=0.003)
 

@@ -41,28 +41,24 @@ def test_a_package_has_the_metrics_of_a_machine_under_its_own_names() -> None:
     assert {key.removeprefix("package_") for key in PACKAGE} < set(MACHINE)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "heading", "text"),
-    [
-        ("util", 0.4567, "busy %", "45.7"),
-        ("busy_hz", 3.456e9, "clock GHz", "3.46"),
-        ("ipc", 1.0, "IPC", "1.00"),
-        ("smi", 12_345.0, "SMI/s", "12.3k"),
-        ("power_w", 150.24, "power W", "150.2"),
-        ("memory_read_bytes_per_s", 25.2e9, "mem rd GB/s", "25.20"),
-        ("run_s", 12.3456, "run time s", "12.35"),
-        ("involuntary", nan, "invol %", MISSING),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "heading", "text"), [
+    ("util", 0.4567, "busy %", "45.7"),
+    ("busy_hz", 3.456e9, "clock GHz", "3.46"),
+    ("ipc", 1.0, "IPC", "1.00"),
+    ("smi", 12_345.0, "SMI/s", "12.3k"),
+    ("power_w", 150.24, "power W", "150.2"),
+    ("memory_read_bytes_per_s", 25.2e9, "mem rd GB/s", "25.20"),
+    ("run_s", 12.3456, "run time s", "12.35"),
+    ("involuntary", nan, "invol %", MISSING),
+])  # fmt: skip
 def test_values_have_a_heading_and_a_text(key: str, value: float, heading: str, text: str) -> None:
     number = NUMBERS[key]
     assert (number.name(GHZ), number.text(value, GHZ)) == (heading, text)
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [(0.001234, 4, "0.0012"), (12.3456, 4, "12.35"), (123456.0, 4, "123456"), (1.5, 3, "1.50")],
-)
+@pytest.mark.parametrize(("value", "digits", "text"), [
+    (0.001234, 4, "0.0012"), (12.3456, 4, "12.35"), (123456.0, 4, "123456"), (1.5, 3, "1.50"),
+])  # fmt: skip
 def test_values_are_rounded_to_significant_digits(value: float, digits: int, text: str) -> None:
     assert significant(value, digits) == text
 
@@ -85,16 +81,13 @@ def test_signs_of_kinds_are_unique() -> None:
     assert len({kind.sign for kind in KINDS.values()}) == len(KINDS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "cause", "found"),
-    [
-        ("turbo-drop", "power-pl1", KINDS["turbo-drop"]),
-        ("neighbour", "memory", NEIGHBOURS["memory"]),
-        ("neighbour", "something new", KINDS["neighbour"]),
-        ("mark", "-", MARK),
-        ("something new", "unknown", UNKNOWN_KIND),
-    ],
-)
+@pytest.mark.parametrize(("kind", "cause", "found"), [
+    ("turbo-drop", "power-pl1", KINDS["turbo-drop"]),
+    ("neighbour", "memory", NEIGHBOURS["memory"]),
+    ("neighbour", "something new", KINDS["neighbour"]),
+    ("mark", "-", MARK),
+    ("something new", "unknown", UNKNOWN_KIND),
+])  # fmt: skip
 def test_an_episode_has_the_name_and_unit_of_its_kind(kind: str, cause: str, found: object) -> None:
     assert kind_of(Episode(kind, [0], 0, cause=cause)) is found
 

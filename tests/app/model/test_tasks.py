@@ -75,11 +75,10 @@ def test_unknown_waits_are_not_zero_waits() -> None:
     assert watched_job.job(SECOND).run_s == 1.0
 
 
-@pytest.mark.parametrize(
-    "threads",
-    [None, [], {"x": [1, "a", 0, 0, 0, 0, 0]}, {"1": [1, "a", 0]}, {"1": "a"}, {1: None},
-     {"1": [1, "a", None, 0, 0, 0, 0]}, {"9" * 40: [1, "a", 0, 0, 0, 0, 0]}],
-)  # fmt: skip
+@pytest.mark.parametrize("threads", [
+    None, [], {"x": [1, "a", 0, 0, 0, 0, 0]}, {"1": [1, "a", 0]}, {"1": "a"}, {1: None},
+    {"1": [1, "a", None, 0, 0, 0, 0]}, {"9" * 40: [1, "a", 0, 0, 0, 0, 0]},
+])  # fmt: skip
 def test_malformed_threads_are_ignored(threads: object) -> None:
     watched_job = WatchedJob("job")
     watched_job.take({"watched": {"threads": threads, "more": "many"}}, 1)
@@ -140,11 +139,10 @@ def test_waits_are_in_the_order_of_the_tasks() -> None:
     assert activity_of(tasks={"3": LMP}, waits={"3": [[0.1, 1]]}) == [("lmp", 0.5, 0.1, 1.0)]
 
 
-@pytest.mark.parametrize(
-    "waits",
-    [None, 7, {}, {"3": 5}, {"3": []}, {"3": [[None, None]]}, {"3": [["a", []], 1]},
-     {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]}],
-)  # fmt: skip
+@pytest.mark.parametrize("waits", [
+    None, 7, {}, {"3": 5}, {"3": []}, {"3": [[None, None]]}, {"3": [["a", []], 1]},
+    {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]},
+])  # fmt: skip
 def test_invalid_waits_are_unknown(waits: Any) -> None:
     result = activity_of(tasks={"3": LMP}, others={"3": [LMP, CC1]}, waits=waits)
     assert [comm for comm, *_ in result] == ["lmp", "cc1"]

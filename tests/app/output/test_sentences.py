@@ -228,21 +228,19 @@ def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() ->
     assert place_text(made.topology(4), range(8)) == "package 0"
 
 
-@pytest.mark.parametrize(
-    ("ns", "words"),
-    [(0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
-     (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s")],
-)  # fmt: skip
+@pytest.mark.parametrize(("ns", "words"), [
+    (0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
+    (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s"),
+])  # fmt: skip
 def test_lengths_have_two_digits_and_a_unit(ns: int, words: str) -> None:
     assert long_duration(ns) == words
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "words"),
-    [("turbo-drop", 620e6, "−0.62 GHz"), ("license", 0.0, ""),
-     ("ramp", 2.1e9, "+2.10 GHz"), ("smi", 200.0, "200×"), ("involuntary-halt", 0.0104, "1.0 %"),
-     ("steal", 0.2, "20.0 %"), ("offline", None, ""), ("throttle", math.nan, "")],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "value", "words"), [
+    ("turbo-drop", 620e6, "−0.62 GHz"), ("license", 0.0, ""),
+    ("ramp", 2.1e9, "+2.10 GHz"), ("smi", 200.0, "200×"), ("involuntary-halt", 0.0104, "1.0 %"),
+    ("steal", 0.2, "20.0 %"), ("offline", None, ""), ("throttle", math.nan, ""),
+])  # fmt: skip
 def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, words: str) -> None:
     assert depth_text(kind, value) == words
 
@@ -313,14 +311,13 @@ def test_evidence_is_shown_with_its_limit() -> None:
     assert evidence_text("x", {"ipc": 1.29, "ipc_alone": 1.85}) == "IPC 1.29, alone 1.85"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [("t90_s", 0.0005, "90 % within 500 us"), ("t90_s", 0.0123, "90 % within 12 ms"),
-     ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
-     ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
-     ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),
-     ("told_s", "so", "told s: so")],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "value", "words"), [
+    ("t90_s", 0.0005, "90 % within 500 us"), ("t90_s", 0.0123, "90 % within 12 ms"),
+    ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
+    ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
+    ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),
+    ("told_s", "so", "told s: so"),
+])  # fmt: skip
 def test_evidence_has_the_unit_of_its_key(key: str, value: object, words: str) -> None:
     assert evidence_piece(key, value) == words
 

@@ -280,16 +280,13 @@ def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], Ta
     return {(8, child, UNKNOWN_CPU): times("sh", run_s, cpu=UNKNOWN_CPU)}
 
 
-@pytest.mark.parametrize(
-    ("tasks", "words", "by"),
-    [
-        (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
-        (children(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
-         "short-lived children"),
-        (children(0.1), "job waits for CPU 0", "other tasks"),
-        (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("tasks", "words", "by"), [
+    (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
+    (children(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
+     "short-lived children"),
+    (children(0.1), "job waits for CPU 0", "other tasks"),
+    (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+])  # fmt: skip
 def test_children_that_ended_between_scans_are_named_by_their_parent(
     tasks: dict[tuple[int, str, int], TaskTimes], words: str, by: str
 ) -> None:
@@ -317,14 +314,11 @@ def test_the_owner_of_the_other_task_is_evidence() -> None:
     assert result.evidence[-1] == "hog is of backup.service"
 
 
-@pytest.mark.parametrize(
-    ("comm", "details", "by", "hint"),
-    [
-        ("kswapd0", {}, "memory reclaim", cause_of("reclaim").remedy),
-        ("idle_inject/0", {}, "idle injection", cause_of("idle-injection").remedy),
-        ("kswapd0", {"command": "kswapd0"}, "kswapd0", "chrt --idle --all-tasks --pid 0 7"),
-    ],
-)
+@pytest.mark.parametrize(("comm", "details", "by", "hint"), [
+    ("kswapd0", {}, "memory reclaim", cause_of("reclaim").remedy),
+    ("idle_inject/0", {}, "idle injection", cause_of("idle-injection").remedy),
+    ("kswapd0", {"command": "kswapd0"}, "kswapd0", "chrt --idle --all-tasks --pid 0 7"),
+])  # fmt: skip
 def test_a_kernel_thread_is_named_by_its_function(
     comm: str, details: dict[str, object], by: str, hint: str
 ) -> None:
@@ -355,14 +349,11 @@ def test_the_longest_wait_is_reported_beside_the_sum() -> None:
     assert "once" not in " ".join(waits(BLOCKED).evidence)
 
 
-@pytest.mark.parametrize(
-    ("util", "switches", "words", "confidence"),
-    [
-        (0.2, 1500, "job waits for the end of idle states on CPU 0", "inferred"),
-        (0.2, 200, "job waits for CPU 0", "unknown"),
-        (0.9, 1500, "job waits for CPU 0", "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("util", "switches", "words", "confidence"), [
+    (0.2, 1500, "job waits for the end of idle states on CPU 0", "inferred"),
+    (0.2, 200, "job waits for CPU 0", "unknown"),
+    (0.9, 1500, "job waits for CPU 0", "unknown"),
+])  # fmt: skip
 def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     util: float, switches: int, words: str, confidence: str
 ) -> None:
@@ -380,11 +371,10 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
         assert result.culprit == "leaving idle states"
 
 
-@pytest.mark.parametrize(
-    ("wait_s", "words"),
-    [(0.13, "job wanted a CPU for only 140 ms of 500 ms and lost 93 % of that to hog."),
-     (0.43, "job lost 98 % of its time to hog on CPU 0.")],
-)  # fmt: skip
+@pytest.mark.parametrize(("wait_s", "words"), [
+    (0.13, "job wanted a CPU for only 140 ms of 500 ms and lost 93 % of that to hog."),
+    (0.43, "job lost 98 % of its time to hog on CPU 0."),
+])  # fmt: skip
 def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, words: str) -> None:
     """A convoy at a lock hardly runs: a share of its wanted time would look like one of its run."""
     session: Session = sampled(Machine(cores=2))[0]
@@ -502,14 +492,11 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
 # --- stopped threads
 
 
-@pytest.mark.parametrize(
-    ("state", "by", "hint"),
-    [
-        ("T", "SIGSTOP", "kill -CONT 1"),
-        ("t", "a debugger", "detach the debugger"),
-        ("F", "a frozen group", "thaw its control group"),
-    ],
-)
+@pytest.mark.parametrize(("state", "by", "hint"), [
+    ("T", "SIGSTOP", "kill -CONT 1"),
+    ("t", "a debugger", "detach the debugger"),
+    ("F", "a frozen group", "thaw its control group"),
+])  # fmt: skip
 def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint: str) -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
@@ -526,10 +513,9 @@ def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint
     assert next(check for check in result.checks if check.key == "wait").result.startswith("0.0 s")
 
 
-@pytest.mark.parametrize(
-    ("switches", "name", "lost_s"),
-    [(30, "job[1]", 0.4), (4, "job[1]", 0.0), (400, "job[1]", 0.0), (30, "job[2]", 0.0)],
-)
+@pytest.mark.parametrize(("switches", "name", "lost_s"), [
+    (30, "job[1]", 0.4), (4, "job[1]", 0.0), (400, "job[1]", 0.0), (30, "job[2]", 0.0),
+])  # fmt: skip
 def test_the_cost_of_sleeps_after_split_locks_is_inferred(
     switches: int, name: str, lost_s: float
 ) -> None:
@@ -582,11 +568,10 @@ def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
     assert result.evidence[0] == "it waited 0.10 of 0.30 s"
 
 
-@pytest.mark.parametrize(
-    ("watch", "irq", "found", "is_ruled_out"),
-    [(None, 0.016, "0.4 % of time", True), (None, 0.16, "4.0 % of time", False),
-     ("job", 0.04, "4.0 % of time", False), ("job", 0.004, "0.4 % of time", True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("watch", "irq", "found", "is_ruled_out"), [
+    (None, 0.016, "0.4 % of time", True), (None, 0.16, "4.0 % of time", False),
+    ("job", 0.04, "4.0 % of time", False), ("job", 0.004, "0.4 % of time", True),
+])  # fmt: skip
 def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     watch: str | None, irq: float, found: str, is_ruled_out: bool
 ) -> None:
@@ -610,18 +595,15 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
 IN_KERNEL = "% of the time is in the kernel, with"
 
 
-@pytest.mark.parametrize(
-    ("setting", "kernel", "words"),
-    [
-        ({"clocksource": "hpet"}, 0.4, f"40 {IN_KERNEL} the clock source hpet"),
-        ({"frequency_driver": "pcc-cpufreq"}, 0.2, f"20 {IN_KERNEL} the driver pcc-cpufreq"),
-        ({"costly_mitigations": "retbleed: IBRS"}, 0.4, f"40 {IN_KERNEL} mitigations"),
-        ({"bandwidth_caps": "batch 10"}, 0.1, "resctrl caps memory bandwidth (batch 10)"),
-        ({"clocksource": "hpet"}, 0.1, ""),
-        ({"clocksource": "tsc"}, 0.4, ""),
-        ({}, 0.4, ""),
-    ],
-)
+@pytest.mark.parametrize(("setting", "kernel", "words"), [
+    ({"clocksource": "hpet"}, 0.4, f"40 {IN_KERNEL} the clock source hpet"),
+    ({"frequency_driver": "pcc-cpufreq"}, 0.2, f"20 {IN_KERNEL} the driver pcc-cpufreq"),
+    ({"costly_mitigations": "retbleed: IBRS"}, 0.4, f"40 {IN_KERNEL} mitigations"),
+    ({"bandwidth_caps": "batch 10"}, 0.1, "resctrl caps memory bandwidth (batch 10)"),
+    ({"clocksource": "hpet"}, 0.1, ""),
+    ({"clocksource": "tsc"}, 0.4, ""),
+    ({}, 0.4, ""),
+])  # fmt: skip
 def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     setting: dict[str, str], kernel: float, words: str
 ) -> None:
@@ -648,20 +630,17 @@ def test_the_time_of_a_slow_call_was_measured() -> None:
     assert clue.text.endswith("a read takes 1.4 us here, of the TSC 0.03 us")
 
 
-@pytest.mark.parametrize(
-    ("records", "clues", "managers"),
-    [
-        (
-            {"kernel_log": [["split-lock", "app[7]", 2], ["split-lock", "app[7]", 1]]},
-            ["app[7]"],
-            [],
-        ),
-        ({"kernel_log": [["memory-errors", "DIMM#0", 9]]}, ["DIMM#0"], []),
-        ({"kernel_log": [["later-kind", "x", 1], ["split-lock", 7, 1], 7]}, [], []),
-        ({"managers": {"812": "thermald", "x": "y"}, "kernel_log": 7}, [], ["thermald[812]"]),
-        ({"managers": [7]}, [], []),
-    ],
-)
+@pytest.mark.parametrize(("records", "clues", "managers"), [
+    (
+        {"kernel_log": [["split-lock", "app[7]", 2], ["split-lock", "app[7]", 1]]},
+        ["app[7]"],
+        [],
+    ),
+    ({"kernel_log": [["memory-errors", "DIMM#0", 9]]}, ["DIMM#0"], []),
+    ({"kernel_log": [["later-kind", "x", 1], ["split-lock", 7, 1], 7]}, [], []),
+    ({"managers": {"812": "thermald", "x": "y"}, "kernel_log": 7}, [], ["thermald[812]"]),
+    ({"managers": [7]}, [], []),
+])  # fmt: skip
 def test_entries_of_the_kernel_log_are_clues(
     records: dict[str, object], clues: list[str], managers: list[str]
 ) -> None:
@@ -676,18 +655,15 @@ def test_entries_of_the_kernel_log_are_clues(
     assert session.hints.managers == managers
 
 
-@pytest.mark.parametrize(
-    ("util", "caches_gb", "uncore_ghz", "words"),
-    [
-        (0.9, (8.0, 3.0), None, ["62 % of 8.0 GB/s of memory traffic is with another node"]),
-        (0.9, (8.0, 7.9), None, []),
-        (0.9, (0.5, 0.1), None, []),
-        (0.9, None, (1.2, 2.4), ["the uncore of package 0 runs at 1.20 of 2.40 GHz"]),
-        (0.9, None, (2.3, 2.4), []),
-        (0.9, None, (float("nan"), 2.4), []),
-        (0.2, None, (1.2, 2.4), []),
-    ],
-)
+@pytest.mark.parametrize(("util", "caches_gb", "uncore_ghz", "words"), [
+    (0.9, (8.0, 3.0), None, ["62 % of 8.0 GB/s of memory traffic is with another node"]),
+    (0.9, (8.0, 7.9), None, []),
+    (0.9, (0.5, 0.1), None, []),
+    (0.9, None, (1.2, 2.4), ["the uncore of package 0 runs at 1.20 of 2.40 GHz"]),
+    (0.9, None, (2.3, 2.4), []),
+    (0.9, None, (float("nan"), 2.4), []),
+    (0.2, None, (1.2, 2.4), []),
+])  # fmt: skip
 def test_slow_memory_is_a_clue(
     monkeypatch: pytest.MonkeyPatch, util: float, caches_gb: tuple[float, float] | None,
     uncore_ghz: tuple[float, float] | None, words: list[str],

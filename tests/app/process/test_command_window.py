@@ -45,16 +45,13 @@ async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[Command
         yield bracket, job
 
 
-@pytest.mark.parametrize(
-    ("flags", "opens"),
-    [
-        (GOOD, True),
-        ([SAMPLED, SAMPLED, SAMPLED, 0], False),
-        ([SAMPLED, WIDE, SAMPLED, SAMPLED], False),
-        ([SAMPLED, SAMPLED, ELSEWHERE, SAMPLED], False),
-        ([SAMPLED, SAMPLED, SAMPLED, OFFLINE], True),
-    ],
-)
+@pytest.mark.parametrize(("flags", "opens"), [
+    (GOOD, True),
+    ([SAMPLED, SAMPLED, SAMPLED, 0], False),
+    ([SAMPLED, WIDE, SAMPLED, SAMPLED], False),
+    ([SAMPLED, SAMPLED, ELSEWHERE, SAMPLED], False),
+    ([SAMPLED, SAMPLED, SAMPLED, OFFLINE], True),
+])  # fmt: skip
 async def test_the_command_starts_after_all_online_cpus_were_read(
     flags: list[int], opens: bool
 ) -> None:

@@ -242,30 +242,27 @@ def visible_lines(printout: Printout) -> list[str]:
     return [printed_line(*printout[i]).text for i in range(len(printout))]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        (b"one\r\ntwo\r\n", ["one", "two"]),
-        (b"an end without a newline", ["an end without a newline"]),
-        (b"\n\nx\n", ["", "", "x"]),
-        (b" 10 %\r 20 %\r100 %\n", ["100 %"]),
-        (b"longer\rshort\n", ["shortr"]),
-        (b"longer\r\x1b[Kshort\n", ["short"]),
-        (b"abc\x1b[1Kd\n", ["   d"]),
-        (b"abc\x1b[2Kd\n", ["   d"]),
-        (b"abd\bc\n", ["abc"]),
-        (b"\b\b\bx\n", ["x"]),
-        (b"a\tb\n12345678\tc\n", ["a       b", "12345678        c"]),
-        (b"\x1b[31mred\x1b[0m plain\n", ["red plain"]),
-        (b"\x1b]0;a title\x07text\n", ["text"]),
-        (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", ["link"]),
-        (b"\x1b[2J\x1b[H\x1b[?1049h\x1b[10;10Hx\x1b[A\x1b(B\x1b=\x1b7\n", ["x"]),
-        (b"bell\x07 null\x00 del\x7f c1\xc2\x9b2J\n", ["bell null del c12J"]),
-        (b"half \xe2\x82", ["half \ufffd"]),
-        ("€ ✓ 漢字\n".encode(), ["€ ✓ 漢字"]),
-        (b"cut \x1b[3", ["cut"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "shown"), [
+    (b"one\r\ntwo\r\n", ["one", "two"]),
+    (b"an end without a newline", ["an end without a newline"]),
+    (b"\n\nx\n", ["", "", "x"]),
+    (b" 10 %\r 20 %\r100 %\n", ["100 %"]),
+    (b"longer\rshort\n", ["shortr"]),
+    (b"longer\r\x1b[Kshort\n", ["short"]),
+    (b"abc\x1b[1Kd\n", ["   d"]),
+    (b"abc\x1b[2Kd\n", ["   d"]),
+    (b"abd\bc\n", ["abc"]),
+    (b"\b\b\bx\n", ["x"]),
+    (b"a\tb\n12345678\tc\n", ["a       b", "12345678        c"]),
+    (b"\x1b[31mred\x1b[0m plain\n", ["red plain"]),
+    (b"\x1b]0;a title\x07text\n", ["text"]),
+    (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", ["link"]),
+    (b"\x1b[2J\x1b[H\x1b[?1049h\x1b[10;10Hx\x1b[A\x1b(B\x1b=\x1b7\n", ["x"]),
+    (b"bell\x07 null\x00 del\x7f c1\xc2\x9b2J\n", ["bell null del c12J"]),
+    (b"half \xe2\x82", ["half \ufffd"]),
+    ("€ ✓ 漢字\n".encode(), ["€ ✓ 漢字"]),
+    (b"cut \x1b[3", ["cut"]),
+])  # fmt: skip
 def test_lines_are_kept_as_a_terminal_shows_them(text: bytes, shown: list[str]) -> None:
     assert [line.rstrip() for line in visible_lines(taken(text))] == shown
 

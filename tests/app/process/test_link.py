@@ -327,10 +327,9 @@ def test_integers_from_outside_fit_into_a_message() -> None:
     assert len(joined._offline) == 0
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"boot_id": "c"}, {"host": "other"}, {"cores": []}, {"stamp": "raw"}, {"raw_ns": 0}],
-)
+@pytest.mark.parametrize("change", [
+    {"boot_id": "c"}, {"host": "other"}, {"cores": []}, {"stamp": "raw"}, {"raw_ns": 0},
+])  # fmt: skip
 def test_a_stream_of_another_machine_is_refused(change: dict[str, object]) -> None:
     joined = StreamJoiner(HELLO)
     later = {"raw_ns": HELLO.raw_ns + 10**9} | change

@@ -72,17 +72,14 @@ class Peer:
         return b"".join(group.to_bytes(4, sys.byteorder) for group in self._more)
 
 
-@pytest.mark.parametrize(
-    ("peer", "group", "may"),
-    [
-        (Peer(os.geteuid(), 5), None, True),
-        (Peer(0, 0), None, True),
-        (Peer(12345, 5), None, False),
-        (Peer(12345, 5), 5, True),
-        (Peer(12345, 6, (7, 5)), 5, True),
-        (Peer(12345, 6, (7, 8)), 5, False),
-    ],
-)
+@pytest.mark.parametrize(("peer", "group", "may"), [
+    (Peer(os.geteuid(), 5), None, True),
+    (Peer(0, 0), None, True),
+    (Peer(12345, 5), None, False),
+    (Peer(12345, 5), 5, True),
+    (Peer(12345, 6, (7, 5)), 5, True),
+    (Peer(12345, 6, (7, 8)), 5, False),
+])  # fmt: skip
 def test_readers_are_admitted_by_user_and_group(peer: Peer, group: int | None, may: bool) -> None:
     assert may_read(peer, group) is may  # type: ignore[arg-type]
 
@@ -111,20 +108,17 @@ except Failed as failed:
 """
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "3 False False"),
-        ({"other": 1}, "no socket to listen on: --socket PATH"),
-        ({"count": 2}, "no socket"),
-        ({"listen": ""}, "does not listen for streams"),
-        ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),
-        (
-            {"family": "socket.AF_INET", "address": ("127.0.0.1", 0)},
-            "something else than one unix socket",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "said"), [
+    ({}, "3 False False"),
+    ({"other": 1}, "no socket to listen on: --socket PATH"),
+    ({"count": 2}, "no socket"),
+    ({"listen": ""}, "does not listen for streams"),
+    ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),
+    (
+        {"family": "socket.AF_INET", "address": ("127.0.0.1", 0)},
+        "something else than one unix socket",
+    ),
+])  # fmt: skip
 def test_systemd_may_pass_the_socket(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     usual: dict[str, object] = {
         "family": "socket.AF_UNIX", "kind": "socket.SOCK_STREAM", "address": str(tmp_path / "s"),

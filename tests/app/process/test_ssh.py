@@ -51,22 +51,19 @@ def test_the_remote_shell_expands_the_home_directory() -> None:
     assert argv[-1] == "sudo -n -- ~/'my dir/perfprobe' stream"
 
 
-@pytest.mark.parametrize(
-    ("does", "step", "fix"),
-    [
-        ("noname", "n7: name: Could not resolve", "spelling"),
-        ("refused", "n7: connection: .*refused", "ssh n7 true"),
-        ("timeout", "n7: connection: .*timed out", "ssh n7 true"),
-        ("badkey", "n7: key: No ED25519 host key", "by hand: ssh n7 true"),
-        ("nologin", "n7: login: .*Permission denied", "ssh-copy-id n7"),
-        (
-            "noprobe",
-            "n7: no perfprobe there",
-            "install perftop there, or name its place: --remote PATH",
-        ),
-        ("norights", "n7: --source perf", "perf_event_paranoid"),
-    ],
-)
+@pytest.mark.parametrize(("does", "step", "fix"), [
+    ("noname", "n7: name: Could not resolve", "spelling"),
+    ("refused", "n7: connection: .*refused", "ssh n7 true"),
+    ("timeout", "n7: connection: .*timed out", "ssh n7 true"),
+    ("badkey", "n7: key: No ED25519 host key", "by hand: ssh n7 true"),
+    ("nologin", "n7: login: .*Permission denied", "ssh-copy-id n7"),
+    (
+        "noprobe",
+        "n7: no perfprobe there",
+        "install perftop there, or name its place: --remote PATH",
+    ),
+    ("norights", "n7: --source perf", "perf_event_paranoid"),
+])  # fmt: skip
 @pytest.mark.parametrize("verb", ["stat", "doctor"])
 def test_all_failing_steps_have_a_message(
     hosts: fake_ssh.Hosts, verb: str, does: str, step: str, fix: str
@@ -79,10 +76,9 @@ def test_all_failing_steps_have_a_message(
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("does", "text"),
-    [("nosudo", "rights: sudo: a password is required.*root@n7"), ("sudonoprobe", "no perfprobe")],
-)
+@pytest.mark.parametrize(("does", "text"), [
+    ("nosudo", "rights: sudo: a password is required.*root@n7"), ("sudonoprobe", "no perfprobe"),
+])  # fmt: skip
 def test_sudo_applies_to_the_remote_machine(hosts: fake_ssh.Hosts, does: str, text: str) -> None:
     hosts.set("n7", does)
     result = runs_here("stat", "--host", "n7", "--sudo")

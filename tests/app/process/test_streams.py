@@ -131,16 +131,13 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
-@pytest.mark.parametrize(
-    ("status", "text", "expected"),
-    [
-        (0, "", KeyboardInterrupt),
-        (130, "", KeyboardInterrupt),
-        (1, "", KeyboardInterrupt),  # its answer, which nobody read, has a wrong counter
-        (1, "counters of CPU 3 stay programmed", Failed),
-        (137, "", Failed),  # sudo reports that the probe was killed
-    ],
-)
+@pytest.mark.parametrize(("status", "text", "expected"), [
+    (0, "", KeyboardInterrupt),
+    (130, "", KeyboardInterrupt),
+    (1, "", KeyboardInterrupt),  # its answer, which nobody read, has a wrong counter
+    (1, "counters of CPU 3 stay programmed", Failed),
+    (137, "", Failed),  # sudo reports that the probe was killed
+])  # fmt: skip
 def test_an_interrupted_measurement_reports_only_unrestored_registers(
     status: int, text: str, expected: type[BaseException]
 ) -> None:

@@ -150,15 +150,12 @@ def test_a_recording_is_indexed_once(
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda data: data[:-1],
-        lambda data: data[:90] + bytes([data[90] ^ 1]) + data[91:],
-        lambda _: b"",
-        lambda _: b"\xff" * 200,
-    ],
-)
+@pytest.mark.parametrize("harm", [
+    lambda data: data[:-1],
+    lambda data: data[:90] + bytes([data[90] ^ 1]) + data[91:],
+    lambda _: b"",
+    lambda _: b"\xff" * 200,
+])  # fmt: skip
 def test_a_damaged_entry_is_replaced(
     recordings: dict[str, Path], harm: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,15 +260,12 @@ def test_evidence_keeps_its_types() -> None:
     assert from_note(sent) == before
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"cpus": 3}, {"cpus": ["a"]}, {"end_ns": "late"}, {"depth": "deep"}, {"kind": 3},
-        {"confidence": "none"}, {"evidence": []}, {"evidence": {"a": ["Unheard", 1]}},
-        {"evidence": {"a": ["Ran", "x", "y", "z"]}}, {"evidence": {"a": []}},
-        {"kind": "mark"},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("wrong", [
+    {"cpus": 3}, {"cpus": ["a"]}, {"end_ns": "late"}, {"depth": "deep"}, {"kind": 3},
+    {"confidence": "none"}, {"evidence": []}, {"evidence": {"a": ["Unheard", 1]}},
+    {"evidence": {"a": ["Ran", "x", "y", "z"]}}, {"evidence": {"a": []}},
+    {"kind": "mark"},
+])  # fmt: skip
 def test_invalid_notes_are_not_read_as_episodes(wrong: dict[str, object]) -> None:
     data = to_note(Episode("steal", [0], 1, 2)).data | wrong
     with pytest.raises(wire.WireError):

@@ -127,11 +127,10 @@ def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, where: float) -> 
     assert (result[-1].time_ns == last_ns) == (where < 0.9)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [(b"", "ends before"), (b"\x7fELF and so on", "not a perftop stream"),
-     (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello")],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "why"), [
+    (b"", "ends before"), (b"\x7fELF and so on", "not a perftop stream"),
+    (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello"),
+])  # fmt: skip
 def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> None:
     with pytest.raises(Failed, match=why) as refused:
         opened(tmp_path, text)

@@ -112,11 +112,10 @@ def test_a_recording_knows_cpus_that_went_offline_before_its_history(here: Path)
     assert not session.topology[1].online
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [("box", "box-"), ("../../etc/x", "etc-x-"), ("-rf", "rf-"), ("\x1b[31m", "31m-"),
-     ("", "host-"), ("x" * 999, "x" * 64 + "-")],
-)  # fmt: skip
+@pytest.mark.parametrize(("host", "name"), [
+    ("box", "box-"), ("../../etc/x", "etc-x-"), ("-rf", "rf-"), ("\x1b[31m", "31m-"),
+    ("", "host-"), ("x" * 999, "x" * 64 + "-"),
+])  # fmt: skip
 def test_a_host_may_have_any_name(host: str, name: str) -> None:
     path = recording_name(Machine(changes={"host": host}).hello, 86_400.0 + 3_723)
     assert str(path) == f"{name}19700102-010203.perftop"

@@ -63,59 +63,53 @@ def cpus(text: str, session: Session = SESSION, interval: Interval | None = INTE
     return ranges(session.topology[row].cpu for row in np.flatnonzero(mask))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("3", "3"),
-        ("0-2,6", "0-2,6"),
-        ("6-99999999999999999999,1", "1,6-7"),
-        ("4096", ""),
-        ("pkg:1", "2-3,6-7"),
-        ("package:1", "2-3,6-7"),
-        ("PKG:0", "0-1,4-5"),
-        ("core:3", "1,3,5,7"),
-        ("die:0", "0,2,4,6"),
-        ("l3:0,2-3", "0,2-4,6-7"),
-        ("node:1", "0-1,4-5"),
-        ("type:E", "2-3,6-7"),
-        ("type:p", "0-1,4-5"),
-        ("type:none", ""),
-        ("!type:E", "0-1,4-5"),
-        ("!0-5", "6-7"),
-        ("!!0-5", "0-5"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("3", "3"),
+    ("0-2,6", "0-2,6"),
+    ("6-99999999999999999999,1", "1,6-7"),
+    ("4096", ""),
+    ("pkg:1", "2-3,6-7"),
+    ("package:1", "2-3,6-7"),
+    ("PKG:0", "0-1,4-5"),
+    ("core:3", "1,3,5,7"),
+    ("die:0", "0,2,4,6"),
+    ("l3:0,2-3", "0,2-4,6-7"),
+    ("node:1", "0-1,4-5"),
+    ("type:E", "2-3,6-7"),
+    ("type:p", "0-1,4-5"),
+    ("type:none", ""),
+    ("!type:E", "0-1,4-5"),
+    ("!0-5", "6-7"),
+    ("!!0-5", "0-5"),
+])  # fmt: skip
 def test_cpus_can_be_filtered_by_place(text: str, expected: str) -> None:
     assert cpus(text) == expected
     assert cpus(text, interval=None) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("util>80", "0"),
-        ("util>=50", "0,4,6"),
-        ("UTIL<50%", "1-2,5"),
-        ("util<=.0", "2"),
-        ("util=25", "1,5"),
-        ("util==25.0%", "1,5"),
-        ("clock>2.", "0,4,6"),
-        ("clock<2.5", "0-1,5"),
-        ("Busy_Hz<2.5ghz", "0-1,5"),
-        ("clock>=2400MHz", "0,4,6"),
-        ("clock=2402mhz", "0"),
-        ("net=2.16", "0"),
-        ("IPC<1", "4"),
-        ("ipc=1.25", "0,6"),
-        ("krn=10", "0-1,4-6"),
-        ("poll>=0", ""),
-        ("both=70", "0,4"),
-        ("lp0=20", "0,4"),
-        ("lp0=25", "1,5"),
-        ("lp1=50", "2,6"),
-        ("neither<25", "0,4"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("util>80", "0"),
+    ("util>=50", "0,4,6"),
+    ("UTIL<50%", "1-2,5"),
+    ("util<=.0", "2"),
+    ("util=25", "1,5"),
+    ("util==25.0%", "1,5"),
+    ("clock>2.", "0,4,6"),
+    ("clock<2.5", "0-1,5"),
+    ("Busy_Hz<2.5ghz", "0-1,5"),
+    ("clock>=2400MHz", "0,4,6"),
+    ("clock=2402mhz", "0"),
+    ("net=2.16", "0"),
+    ("IPC<1", "4"),
+    ("ipc=1.25", "0,6"),
+    ("krn=10", "0-1,4-6"),
+    ("poll>=0", ""),
+    ("both=70", "0,4"),
+    ("lp0=20", "0,4"),
+    ("lp0=25", "1,5"),
+    ("lp1=50", "2,6"),
+    ("neither<25", "0,4"),
+])  # fmt: skip
 def test_cpus_can_be_filtered_by_metric(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
@@ -173,26 +167,23 @@ def test_a_share_is_compared_exactly() -> None:
         assert cpus(f"util>{number}", interval=interval) == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("NGINX", "0,5"),
-        ("gin", "0,5"),
-        ('"web content"', "1"),
-        ("web content", "1"),  # two texts, both in the name
-        ('content "b C"', "1"),
-        ("kworker/2:1", "2"),
-        ("pid:4003-4004,9", "3-4"),
-        ("pid:400", ""),
-        ('"4003"', "3"),
-        ('"4242"', "3"),
-        ('"offline"', "6"),
-        ('"a|b"', "7"),
-        ("offlin", "6"),
-        ("util", ""),
-        ("!nginx 0-5", "1-4"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("NGINX", "0,5"),
+    ("gin", "0,5"),
+    ('"web content"', "1"),
+    ("web content", "1"),  # two texts, both in the name
+    ('content "b C"', "1"),
+    ("kworker/2:1", "2"),
+    ("pid:4003-4004,9", "3-4"),
+    ("pid:400", ""),
+    ('"4003"', "3"),
+    ('"4242"', "3"),
+    ('"offline"', "6"),
+    ('"a|b"', "7"),
+    ("offlin", "6"),
+    ("util", ""),
+    ("!nginx 0-5", "1-4"),
+])  # fmt: skip
 def test_cpus_can_be_filtered_by_task(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
@@ -259,18 +250,15 @@ def test_a_kernel_without_topology_has_no_packages_and_cores() -> None:
     assert cpus("!type:E", *seen) == "0-1"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("pkg:1 0-2", "2"),
-        ("pkg:1 0-2 | 7", "2,7"),
-        ("7 | pkg:1 0-2", "2,7"),
-        ("pkg:1|7|0", "0,2-3,6-7"),
-        ("pkg:0 !core:3 util>80 nginx", "0"),
-        ("  0\t", "0"),
-        ("\u30000\u3000| 1", "0-1"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("pkg:1 0-2", "2"),
+    ("pkg:1 0-2 | 7", "2,7"),
+    ("7 | pkg:1 0-2", "2,7"),
+    ("pkg:1|7|0", "0,2-3,6-7"),
+    ("pkg:0 !core:3 util>80 nginx", "0"),
+    ("  0\t", "0"),
+    ("\u30000\u3000| 1", "0-1"),
+])  # fmt: skip
 def test_combined_terms_match(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
@@ -280,77 +268,71 @@ def test_an_empty_text_is_not_a_filter(text: str) -> None:
     assert parse(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "at", "says"),
-    [
-        ("9-3", 0, "'9-3' runs backwards: 3-9"),
-        ("1 0,9-3", 4, "'9-3' runs backwards: 3-9"),
-        ("0-", 2, "'0-' is not a number or range: 0-15,32"),
-        ("0-15,", 5, "a number is missing: 0-15,32"),
-        ("-5", 0, "'-5' is not a number or range: 0-15,32"),
-        ("3-4-5", 3, "'3-4-5' is not a number or range: 0-15,32"),
-        ("core:", 5, "a number is missing: core:0-3,7"),
-        ("core:1,2x", 8, "'2x' is not a number or range: core:0-3,7"),
-        ("pid:x", 4, "'x' is not a number or range: pid:4711"),
-        ("type:", 5, "a core type is missing: type:E"),
-        ("0 foo:3", 2, "unknown 'foo:' (known: core pkg die l3 node type pid; or quote it)"),
-        (
-            "x" * 30 + ":3",
-            0,
-            f"unknown '{15 * 'x'}…:' (known: core pkg die l3 node type pid; or quote it)",
-        ),
-        (
-            "utl>3",
-            0,
-            "unknown metric 'utl': did you mean util? To search for the text, quote it",
-        ),
-        ("!inv>3", 1, "unknown metric 'inv': did you mean invol? To search for the text, quote it"),
-        (
-            "qqqq>3",
-            0,
-            "unknown metric 'qqqq'; try busy. To search for the text, quote it",
-        ),
-        ("util >80", 5, "a metric is missing before >: busy>80"),
-        ("util>", 5, "a number is missing: util>80"),
-        ("util> 80", 5, "a number is missing: util>80"),
-        ("util>x", 5, "'x' does not fit: util>80"),
-        ("util>-1", 5, "'-1' does not fit: util>80"),
-        ("util>80GHz", 7, "'80GHz' does not fit: util>80"),
-        ("Clock<2.5%", 9, "'2.5%' does not fit: Clock<2.5GHz"),
-        ("ipc>1%", 5, "'1%' does not fit: ipc>1.5"),
-        ("util=>3", 4, "unknown '=>' (try > >= < <= =)"),
-        ("util!=3", 4, "!= is unknown; put ! before a term: !busy=80"),
-        ('0 !"a b', 3, 'a quote is not closed: "a b"'),
-        ('""', 2, 'no text in the quotes: !core:3 or !"a b"'),
-        ('x"a b"', 1, 'quotes go around a whole term: "a b"'),
-        ('"a"b', 3, 'quotes go around a whole term: "a b"'),
-        ("! 3", 1, '! belongs right before a term: !core:3 or !"a b"'),
-        ("!", 1, '! belongs right before a term: !core:3 or !"a b"'),
-        ("| 3", 0, "| belongs between two terms: type:E | busy>80"),
-        ("3 ||4", 3, "| belongs between two terms: type:E | busy>80"),
-        ("3 | ", 4, "| belongs between two terms: type:E | busy>80"),
-        ("x" * (MAX_LENGTH + 1), MAX_LENGTH, "too long: a filter has at most 200 characters"),
-    ],
-)
+@pytest.mark.parametrize(("text", "at", "says"), [
+    ("9-3", 0, "'9-3' runs backwards: 3-9"),
+    ("1 0,9-3", 4, "'9-3' runs backwards: 3-9"),
+    ("0-", 2, "'0-' is not a number or range: 0-15,32"),
+    ("0-15,", 5, "a number is missing: 0-15,32"),
+    ("-5", 0, "'-5' is not a number or range: 0-15,32"),
+    ("3-4-5", 3, "'3-4-5' is not a number or range: 0-15,32"),
+    ("core:", 5, "a number is missing: core:0-3,7"),
+    ("core:1,2x", 8, "'2x' is not a number or range: core:0-3,7"),
+    ("pid:x", 4, "'x' is not a number or range: pid:4711"),
+    ("type:", 5, "a core type is missing: type:E"),
+    ("0 foo:3", 2, "unknown 'foo:' (known: core pkg die l3 node type pid; or quote it)"),
+    (
+        "x" * 30 + ":3",
+        0,
+        f"unknown '{15 * 'x'}…:' (known: core pkg die l3 node type pid; or quote it)",
+    ),
+    (
+        "utl>3",
+        0,
+        "unknown metric 'utl': did you mean util? To search for the text, quote it",
+    ),
+    ("!inv>3", 1, "unknown metric 'inv': did you mean invol? To search for the text, quote it"),
+    (
+        "qqqq>3",
+        0,
+        "unknown metric 'qqqq'; try busy. To search for the text, quote it",
+    ),
+    ("util >80", 5, "a metric is missing before >: busy>80"),
+    ("util>", 5, "a number is missing: util>80"),
+    ("util> 80", 5, "a number is missing: util>80"),
+    ("util>x", 5, "'x' does not fit: util>80"),
+    ("util>-1", 5, "'-1' does not fit: util>80"),
+    ("util>80GHz", 7, "'80GHz' does not fit: util>80"),
+    ("Clock<2.5%", 9, "'2.5%' does not fit: Clock<2.5GHz"),
+    ("ipc>1%", 5, "'1%' does not fit: ipc>1.5"),
+    ("util=>3", 4, "unknown '=>' (try > >= < <= =)"),
+    ("util!=3", 4, "!= is unknown; put ! before a term: !busy=80"),
+    ('0 !"a b', 3, 'a quote is not closed: "a b"'),
+    ('""', 2, 'no text in the quotes: !core:3 or !"a b"'),
+    ('x"a b"', 1, 'quotes go around a whole term: "a b"'),
+    ('"a"b', 3, 'quotes go around a whole term: "a b"'),
+    ("! 3", 1, '! belongs right before a term: !core:3 or !"a b"'),
+    ("!", 1, '! belongs right before a term: !core:3 or !"a b"'),
+    ("| 3", 0, "| belongs between two terms: type:E | busy>80"),
+    ("3 ||4", 3, "| belongs between two terms: type:E | busy>80"),
+    ("3 | ", 4, "| belongs between two terms: type:E | busy>80"),
+    ("x" * (MAX_LENGTH + 1), MAX_LENGTH, "too long: a filter has at most 200 characters"),
+])  # fmt: skip
 def test_errors_of_a_filter_have_a_position(text: str, at: int, says: str) -> None:
     with pytest.raises(FilterError) as caught:
         parse(text)
     assert (str(caught.value), caught.value.offset) == (says, at)
 
 
-@pytest.mark.parametrize(
-    ("text", "steady"),
-    [
-        ("0-3 !pkg:1 | type:E", True),
-        ("0-3 | util>80", False),
-        ("!util>80", False),
-        ("both>1", False),
-        ("nginx", False),
-        ("pid:3", False),
-        ("offline", False),
-        ("!suspect", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "steady"), [
+    ("0-3 !pkg:1 | type:E", True),
+    ("0-3 | util>80", False),
+    ("!util>80", False),
+    ("both>1", False),
+    ("nginx", False),
+    ("pid:3", False),
+    ("offline", False),
+    ("!suspect", False),
+])  # fmt: skip
 def test_filters_report_whether_their_result_is_fixed(text: str, steady: bool) -> None:
     chosen = parse(text)
     assert chosen is not None

@@ -63,17 +63,14 @@ def frames(*times_ms: float) -> Iterator[wire.Frame]:
         yield wire.Frame(seq, round(ms * MS), blocks)
 
 
-@pytest.mark.parametrize(
-    ("options", "intervals", "last"),
-    [
-        ({}, [], 5),
-        ({"interval_ns": 200 * MS}, [200, 200], 5),
-        ({"interval_ns": 200 * MS, "starts_early": True}, [100, 200, 200], 5),
-        ({"interval_ns": 200 * MS, "count": 1}, [200], 2),
-        ({"duration_ns": 300 * MS}, [], 3),
-        ({"interval_ns": 200 * MS, "duration_ns": 300 * MS}, [200, 100], 3),
-    ],
-)
+@pytest.mark.parametrize(("options", "intervals", "last"), [
+    ({}, [], 5),
+    ({"interval_ns": 200 * MS}, [200, 200], 5),
+    ({"interval_ns": 200 * MS, "starts_early": True}, [100, 200, 200], 5),
+    ({"interval_ns": 200 * MS, "count": 1}, [200], 2),
+    ({"duration_ns": 300 * MS}, [], 3),
+    ({"interval_ns": 200 * MS, "duration_ns": 300 * MS}, [200, 100], 3),
+])  # fmt: skip
 def test_intervals_end_on_time(options: dict[str, Any], intervals: list[int], last: int) -> None:
     """Samples of 100 ms; each second one is 1 us early and still counts as on time."""
     log = Log(**options)

@@ -85,11 +85,10 @@ def test_tables_of_any_shape_are_restored(
     assert again.tolist() == sorted_old.tolist()
 
 
-@pytest.mark.parametrize(
-    ("moves", "width"),
-    [([0] * 8, 0), ([127, -128] * 4, 1), ([0] * 7 + [128], 2), ([-(2**15)] + [0] * 7, 2),
-     ([2**15] * 8, 4), ([-(2**31)] * 8, 4), ([2**31] * 8, 8), ([-(2**31) - 1] * 8, 8)],
-)  # fmt: skip
+@pytest.mark.parametrize(("moves", "width"), [
+    ([0] * 8, 0), ([127, -128] * 4, 1), ([0] * 7 + [128], 2), ([-(2**15)] + [0] * 7, 2),
+    ([2**15] * 8, 4), ([-(2**31)] * 8, 4), ([2**31] * 8, 8), ([-(2**31) - 1] * 8, 8),
+])  # fmt: skip
 def test_the_size_of_a_column_follows_its_largest_difference(moves: list[int], width: int) -> None:
     layout = Layout([(8, 1)])
     old: Words = np.full(8, 2**63 + 2**62, np.uint64)

@@ -276,14 +276,11 @@ def test_frames_that_go_back_in_time_are_not_stored() -> None:
 # --- the budget
 
 
-@pytest.mark.parametrize(
-    ("cpus", "samples", "budget"),
-    [
-        (2, 400, 200_000),
-        pytest.param(64, 150, 1_000_000, marks=pytest.mark.nightly),
-        (256, 60, 2_700_000),
-    ],
-)
+@pytest.mark.parametrize(("cpus", "samples", "budget"), [
+    (2, 400, 200_000),
+    pytest.param(64, 150, 1_000_000, marks=pytest.mark.nightly),
+    (256, 60, 2_700_000),
+])  # fmt: skip
 def test_the_oldest_samples_are_dropped_first_and_the_memory_use_is_as_reported(
     cpus: int, samples: int, budget: int
 ) -> None:

@@ -32,19 +32,16 @@ def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None
     return found_episodes(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)[0].lost_time()
 
 
-@pytest.mark.parametrize(
-    ("scenario", "watch", "seconds", "cause", "share"),
-    [
-        ("turbo-drop", None, PLAYED_S, LIMIT, 620 / 3300 * 2 * 4.1 / 37),
-        ("license", None, PLAYED_S, ("turbo-drop", "license"), 500 / 3300 * 11 / 37 / 2),
-        ("throttle", None, PLAYED_S, ("throttle", "thermal"), 0.125 * 6 / 37),
-        ("halts", None, PLAYED_S, ("involuntary-halt", "clock-change"), (0.1 + 0.12) / 2 / 37),
-        ("neighbour", None, PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / (37 + 10)),
-        ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / 37),
-        ("neighbour", "lmp", PLAYED_S, STEAL_CAUSE, 0.2 * 8 / 37),
-        ("guest", "postgres", 60, WAIT_CAUSE, QUEUED),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "watch", "seconds", "cause", "share"), [
+    ("turbo-drop", None, PLAYED_S, LIMIT, 620 / 3300 * 2 * 4.1 / 37),
+    ("license", None, PLAYED_S, ("turbo-drop", "license"), 500 / 3300 * 11 / 37 / 2),
+    ("throttle", None, PLAYED_S, ("throttle", "thermal"), 0.125 * 6 / 37),
+    ("halts", None, PLAYED_S, ("involuntary-halt", "clock-change"), (0.1 + 0.12) / 2 / 37),
+    ("neighbour", None, PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / (37 + 10)),
+    ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / 37),
+    ("neighbour", "lmp", PLAYED_S, STEAL_CAUSE, 0.2 * 8 / 37),
+    ("guest", "postgres", 60, WAIT_CAUSE, QUEUED),
+])  # fmt: skip
 def test_losses_by_cause_match_the_script(
     scenario: str, watch: str | None, seconds: float, cause: Cause, share: float
 ) -> None:

@@ -121,13 +121,12 @@ def at(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
     return int(time.mktime((2024, 3, day, hour, minute, 0, 0, 0, -1))) * S + round(second * S)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("11:58:30", (11, 58, 30)), ("11:58", (11, 58)), (" 11:58:30.5 ", (11, 58, 30.5)),
-     ("-30s", (11, 58, 30)), ("-30", (11, 58, 30)), ("-1m", (11, 58)), ("+500ms", (11, 59, 0.5)),
-     ("+1m", (12, 0)), ("-0.01h", (11, 58, 24)), ("11:50", (11, 50, 20)), ("12:00", (12, 0)),
-     ("11:50:20", (11, 50, 20.25))],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "found"), [
+    ("11:58:30", (11, 58, 30)), ("11:58", (11, 58)), (" 11:58:30.5 ", (11, 58, 30.5)),
+    ("-30s", (11, 58, 30)), ("-30", (11, 58, 30)), ("-1m", (11, 58)), ("+500ms", (11, 59, 0.5)),
+    ("+1m", (12, 0)), ("-0.01h", (11, 58, 24)), ("11:50", (11, 50, 20)), ("12:00", (12, 0)),
+    ("11:50:20", (11, 50, 20.25)),
+])  # fmt: skip
 def test_times_are_parsed(text: str, found: tuple[float, ...]) -> None:
     first = at(11, 50, 20.25 if text == "11:50:20" else 20)
     hour, minute, *second = found
@@ -136,13 +135,12 @@ def test_times_are_parsed(text: str, found: tuple[float, ...]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [("", "12:03:05"), ("noon", "12:03:05"), ("-", "-30s"), ("12:", "12:03:05"), ("30s", "-30s"),
-     ("25:00", "time of day"), ("11:60", "time of day"), ("11:58:60", "time of day"),
-     ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
-     ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s")],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "says"), [
+    ("", "12:03:05"), ("noon", "12:03:05"), ("-", "-30s"), ("12:", "12:03:05"), ("30s", "-30s"),
+    ("25:00", "time of day"), ("11:60", "time of day"), ("11:58:60", "time of day"),
+    ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
+    ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s"),
+])  # fmt: skip
 def test_invalid_times_are_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_moment(text, at(11, 59), at(11, 50, 20), at(12, 0))

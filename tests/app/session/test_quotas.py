@@ -97,14 +97,11 @@ def test_the_remaining_wait_is_due_to_the_scheduler() -> None:
 SOFTIRQ = "interrupt", "softirq"
 
 
-@pytest.mark.parametrize(
-    ("ran_s", "waited_s", "taken_s", "by_interrupts_s"),
-    [
-        (2.0, 7.0, 6.0, 4.4),  # ready 9 of 10 s: 5.4 of 6 s, of which 1 s hit the task as it ran
-        (2.0, 0.5, 6.0, 0.5),
-        (2.0, 7.0, 0.5, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("ran_s", "waited_s", "taken_s", "by_interrupts_s"), [
+    (2.0, 7.0, 6.0, 4.4),  # ready 9 of 10 s: 5.4 of 6 s, of which 1 s hit the task as it ran
+    (2.0, 0.5, 6.0, 0.5),
+    (2.0, 7.0, 0.5, 0.0),
+])  # fmt: skip
 def test_the_waiting_beside_interrupts_is_due_to_them(
     ran_s: float, waited_s: float, taken_s: float, by_interrupts_s: float
 ) -> None:
@@ -117,17 +114,14 @@ def test_the_waiting_beside_interrupts_is_due_to_them(
     assert split.lost_ratio == pytest.approx(sums.lost_ratio)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"quotas": []},
-        {"quotas": {"groups": {GROUP: [0.5, 1]}, "pids": {}}},
-        {"quotas": {"groups": {GROUP: ["x", 1, 2, 3]}, "pids": {}}},
-        {"quotas": {"groups": {GROUP: [float("nan"), 1, 2, 3]}, "pids": {}}},
-        {"quotas": {"groups": {3: [0.5, 1, 2, 3]}, "pids": {"7": [3]}}},
-        {"quotas": {"groups": {}, "pids": {"-7": [GROUP], "7": GROUP, "8": [[GROUP]]}}},
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    {"quotas": []},
+    {"quotas": {"groups": {GROUP: [0.5, 1]}, "pids": {}}},
+    {"quotas": {"groups": {GROUP: ["x", 1, 2, 3]}, "pids": {}}},
+    {"quotas": {"groups": {GROUP: [float("nan"), 1, 2, 3]}, "pids": {}}},
+    {"quotas": {"groups": {3: [0.5, 1, 2, 3]}, "pids": {"7": [3]}}},
+    {"quotas": {"groups": {}, "pids": {"-7": [GROUP], "7": GROUP, "8": [[GROUP]]}}},
+])  # fmt: skip
 def test_invalid_records_are_ignored(wrong: dict[str, object]) -> None:
     quotas = Quotas()
     quotas.take(wrong)
@@ -143,25 +137,22 @@ def test_a_hostile_name_is_escaped() -> None:
     assert quota.group == "/a?[31m"
 
 
-@pytest.mark.parametrize(
-    ("group", "name"),
-    [
-        ("/", "this container"),
-        ("/slurm/uid_1000/job_4711/step_0", "Slurm job 4711"),
-        (
-            "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071.slice/cri-containerd-99.scope",
-            "pod 0a1b2c3d",
-        ),
-        ("/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/x", "pod 0a1b2c3d"),
-        ("/docker/0123456789abcdef0123", "container 0123456789ab"),
-        ("/system.slice/docker-0123456789abcdef.scope", "container 0123456789ab"),
-        ("/lxc.payload.web/init.scope", "container web"),
-        ("/system.slice/nginx.service", "nginx.service"),
-        ("/user.slice/user-1000.slice", "user-1000.slice"),
-        ("/batch", "/batch"),
-        ("/runner/0123456789abcdef0123/x", "/runner/0123456789ab/x"),
-        ("/deadbeef", "/deadbeef"),
-    ],
-)
+@pytest.mark.parametrize(("group", "name"), [
+    ("/", "this container"),
+    ("/slurm/uid_1000/job_4711/step_0", "Slurm job 4711"),
+    (
+        "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071.slice/cri-containerd-99.scope",
+        "pod 0a1b2c3d",
+    ),
+    ("/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/x", "pod 0a1b2c3d"),
+    ("/docker/0123456789abcdef0123", "container 0123456789ab"),
+    ("/system.slice/docker-0123456789abcdef.scope", "container 0123456789ab"),
+    ("/lxc.payload.web/init.scope", "container web"),
+    ("/system.slice/nginx.service", "nginx.service"),
+    ("/user.slice/user-1000.slice", "user-1000.slice"),
+    ("/batch", "/batch"),
+    ("/runner/0123456789abcdef0123/x", "/runner/0123456789ab/x"),
+    ("/deadbeef", "/deadbeef"),
+])  # fmt: skip
 def test_a_group_is_named_by_its_owner(group: str, name: str) -> None:
     assert owner(group) == name

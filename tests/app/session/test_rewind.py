@@ -157,11 +157,10 @@ def test_a_time_between_two_samples_shows_the_earlier_one() -> None:
     assert newest.time_ns == session.now_ns
 
 
-@pytest.mark.parametrize(
-    ("span_ns", "samples"),
-    [(0, 1), (1, 1), (SAMPLE_NS, 1), (149_999_999, 1), (150_000_000, 1), (150_000_001, 2),
-     (5 * SAMPLE_NS, 5), (10**15, 6)],
-)  # fmt: skip
+@pytest.mark.parametrize(("span_ns", "samples"), [
+    (0, 1), (1, 1), (SAMPLE_NS, 1), (149_999_999, 1), (150_000_000, 1), (150_000_001, 2),
+    (5 * SAMPLE_NS, 5), (10**15, 6),
+])  # fmt: skip
 def test_a_span_is_rounded_to_samples(span_ns: int, samples: int) -> None:
     story = Scenario(machine()).add_frames(9)
     session, _ = live_intervals(story.hello, story.messages)

@@ -165,14 +165,11 @@ def test_suspect_samples_of_a_counter_are_left_out() -> None:
     assert counts == [None, TICKS, TICKS, TICKS]  # a partial sum is unknown
 
 
-@pytest.mark.parametrize(
-    ("still", "gone"),
-    [
-        ("ref", {"util", "busy_hz", "halt", "involuntary"}),
-        ("cycles", {"busy_hz", "net_hz", "ipc"}),
-        ("instructions", {"ipc"}),
-    ],
-)
+@pytest.mark.parametrize(("still", "gone"), [
+    ("ref", {"util", "busy_hz", "halt", "involuntary"}),
+    ("cycles", {"busy_hz", "net_hz", "ipc"}),
+    ("instructions", {"ipc"}),
+])  # fmt: skip
 def test_counters_that_exist_but_do_not_count_are_suspect(still: str, gone: set[str]) -> None:
     """A hypervisor that returns the same number at each read does not show an idle machine."""
     busy = counter("busy_s", "s", bits=64, scale=1e-9)
@@ -256,11 +253,10 @@ def test_a_core_whose_sibling_goes_offline_is_single() -> None:
     assert split.states[0].tolist() == [0.75, 0.25, 0, 0]
 
 
-@pytest.mark.parametrize(
-    "data",
-    [{}, {"cpu": "x"}, {"cpu": 99, "online": True}, {"cpu": 0, "online": True, "row": [1]},
-     {"cpu": 0, "online": True, "row": {"core": 2.5, "siblings": {}, "zap": 1}}],
-)  # fmt: skip
+@pytest.mark.parametrize("data", [
+    {}, {"cpu": "x"}, {"cpu": 99, "online": True}, {"cpu": 0, "online": True, "row": [1]},
+    {"cpu": 0, "online": True, "row": {"core": 2.5, "siblings": {}, "zap": 1}},
+])  # fmt: skip
 def test_malformed_notes_are_ignored(data: dict[str, object]) -> None:
     session = play(made.hello([made.REF]), {"ref": [0, 0]})
     session.apply(wire.Note("hotplug", 5, data=data))

@@ -1,32 +1,42 @@
-"""The app without a terminal, on a stream controlled by the test."""
+"""The app without a terminal, on a stream controlled by the test; its messages and sizes."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import os
 import pty
+import random
 import select
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_ssh import RemoteFeed
 from fakes import CpuLoad, Feed, Machine
+from nights import cases_by_day
+from painted import messages
 from playing import INTERVAL_NS, Run, colour, marked_lines, running_app
+from taped import write_recording
 from textual import events
 from waiting import until_true
+from walking import walk_live, walk_replay
 
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
+from perftop.process.link import Link
 from perftop.tui import stream
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
+from perftop.tui.overview.overview import Overview
 from perftop.tui.stream import LiveSource
 
 
@@ -278,12 +288,11 @@ def test_the_first_of_two_internal_errors_is_shown(monkeypatch: pytest.MonkeyPat
     assert app.return_code == 1
 
 
-@pytest.mark.parametrize(
-    ("environ", "encoding", "drawn"),
-    [({"LANG": "C"}, "", False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "", False),
-     ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "", True), ({"LANG": "de_DE.UTF-8"}, "utf8", True),
-     ({"LANG": "de_DE.UTF-8"}, "latin-1", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("environ", "encoding", "drawn"), [
+    ({"LANG": "C"}, "", False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "", False),
+    ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "", True), ({"LANG": "de_DE.UTF-8"}, "utf8", True),
+    ({"LANG": "de_DE.UTF-8"}, "latin-1", False),
+])  # fmt: skip
 def test_shapes_are_drawn_if_the_locale_and_stdout_support_them(
     environ: dict[str, str], encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,3 +303,131 @@ def test_shapes_are_drawn_if_the_locale_and_stdout_support_them(
     if encoding:
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
     assert utf8() == drawn
+
+
+# --- messages on the screen: effects of keys, a broken link, and a restarted machine
+
+
+async def test_a_mark_is_reported_with_its_time_until_the_next_key() -> None:
+    async with running_app(Machine()) as run:
+        await run.pilot.press("m", *"warm", "enter")
+        await until_true(
+            lambda: run.source.status.notice.startswith('marked "warm" at '), "the mark"
+        )
+        output = run.source.status.notice
+        await run.sees(output)
+        await run.pilot.press("down")
+        assert run.source.status.notice == ""
+        assert not run.has(output)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
+)
+async def test_the_last_episode_is_reported_as_such(keys: list[str], words: str) -> None:
+    """One episode runs from the first sample on."""
+
+    async with running_app(Machine()) as run:
+        await run.intervals(4)
+        await run.pilot.press(*keys)
+        await run.sees(words)
+        await run.pilot.click(offset=(0, 20))
+        await until_true(lambda: run.source.status.notice == "", "a click ends it, too")
+
+
+async def test_a_jump_reports_its_time() -> None:
+    async with running_app(Machine()) as run:
+        await run.intervals(12)
+        await run.pilot.press("J", "minus", "1", "s", "enter")
+        await until_true(lambda: run.source.status.notice.startswith("at "), "the moment")
+        assert run.source.status.notice.endswith("; space goes on from there")
+        assert run.source.status.paused is not None
+
+
+async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
+    link = Link("n7", RemoteFeed(), lambda: 0.0)
+
+    async with running_app(Machine(), link=lambda: link) as run:
+        link.set_down("n7: connection: refused")
+        await run.sees("NO LINK FOR 0 s")
+        assert run.has("n7: connection: refused")
+        assert run.source.interval is not None, "what came before is kept"
+        link.set_up()
+        await until_true(lambda: not run.has("NO LINK"), "it is back")
+
+
+async def test_a_restarted_machine_starts_a_new_session() -> None:
+    async with running_app(Machine()) as run:
+        await run.intervals(2)
+        await run.pilot.press("space")
+        hello = run.feed.machine.hello
+        later = dataclasses.replace(hello, raw_ns=hello.raw_ns + 5, boot_id="another")
+        run.feed.send(later)
+        run.feed.seq = 0
+        run.feed.frames(4)
+        await run.sees("was restarted")
+        await until_true(lambda: run.seq() >= 1, "numbers of the new session")
+        assert not run.source.paused
+        await run.pilot.press("2", "3", "4", "5", "1")
+        await run.intervals(1)
+
+
+# --- terminals of all sizes and while being resized; random keys, clicks and resizes
+
+
+async def test_the_selection_is_visible_at_any_size() -> None:
+    async with running_app(Machine(cores=64), (80, 24)) as run:
+        await run.pilot.press("1", *["down"] * 20)
+        for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)] * 2:
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+            assert run.grid.choice.cpu == 20
+            if size[1] > 1:
+                assert len(marked_lines(run)) == 1
+            screen = run.app.screen
+            assert screen.size == size
+
+
+@pytest.mark.parametrize("view", cases_by_day("123456", "135"))
+async def test_a_screen_may_be_narrower_than_its_margins(view: str) -> None:
+    async with running_app(Machine(cores=4)) as run:
+        await run.pilot.press(view)
+        for size in ((1, 24), (2, 70), (4, 24), (7, 70), (12, 24)):
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+            assert run.app.screen.size == size
+
+
+async def test_rows_remain_on_the_smallest_screens() -> None:
+    async with running_app(Machine()) as run:
+        assert run.has("round the middle")
+        await run.pilot.resize_terminal(20, 5)
+        await run.pilot.press("down", "down", "down")
+        await run.intervals(1)
+        assert run.grid.size.height == 3
+        output = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
+        assert all(cpus in line for line, cpus in output)
+        assert marked_lines(run) == [run.text()[4]]
+        await run.pilot.click(Overview, offset=(2, 0))
+        assert run.grid.choice.cpu == 1
+        await run.pilot.resize_terminal(80, 24)
+        await run.intervals(1)
+        assert run.has("lp0 / lp1")
+        assert run.has("package 0")
+        assert run.has("q quit")
+
+
+FRAMES, STEPS = 400, 50
+SEEDS = cases_by_day(range(60), [0, 3])
+"""By day: a live random walk on few CPUs, and one in a recording of many."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_walks_cause_no_errors(tmp_path: Path, seed: int) -> None:
+    feed = messages((2, 8)[seed // 2 % 2], FRAMES, ("guest", "smt-mix")[seed // 4 % 2])
+    rng = random.Random(seed)
+    if seed % 2:
+        path = write_recording(tmp_path / "recording", feed[0], feed[1:])  # type: ignore[arg-type]
+        assert asyncio.run(walk_replay(rng, path, STEPS)) == []
+    else:
+        assert asyncio.run(walk_live(rng, feed, STEPS)) == []

@@ -111,42 +111,39 @@ COMMA = "a key is missing beside a comma; a comma itself is comma, a space is sp
 SHARED = "too, in the same view: one of them needs another"
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "what"),
-    [
-        ("theme = dark", 1, "Invalid value; text needs quotes around it"),
-        ('units = "GHz"\ntheme', 2, "Expected '=' after a key in a key/value pair"),
-        ("\n\ncolumns = [", 3, "Invalid value"),
-        ('units = "GHz"\nunits = "MHz"', 2, "Cannot overwrite a value"),
-        (b"# \xff", 1, "this is no UTF-8"),
-        (b"units = 'GHz'\n# \xe9t\xe9", 2, "this is no UTF-8"),
-        ("a = " + "[" * 9000, None, "lists or tables in one another, too many"),
-        ("a = " + "1" * 9000, None, "a number has too many digits"),
-        ('them = "x"', 1, "unknown entry 'them': did you mean theme?"),
-        ("[key]\nquit = 'x'", 1, "unknown table 'key': did you mean keys?"),
-        ("\n[a.b]\nc = 1", 2, "unknown table 'a'; known: theme, units, columns, keys"),
-        ("theme = 'dark'", 1, f"unknown theme 'dark'; {THEMES}"),
-        ("theme = ''", 1, f"unknown theme ''; {THEMES}"),
-        ("theme = true", 1, 'theme is true or false: it must be a string such as "perftop-dark"'),
-        ("units = 'KHz'", 1, "unknown units 'KHz'; known: GHz, MHz, base"),
-        ("units = 1979-05-27", 1, 'units is a date or time: it must be a string such as "GHz"'),
-        ("columns = 'ipc'", 1, 'columns is a string: it must be a list such as ["util", "ipc"]'),
-        ("columns = ['ipc', 'utl']", 1, "unknown column 'utl': did you mean util?"),
-        ("columns = [1.5]", 1, 'a column is a number: it must be a string such as "util"'),
-        ("keys = 1", 1, "keys is a number: it must be a table, [keys]"),
-        ("[keys]\n\nqiut = 'x'", 3, "unknown action 'qiut': did you mean quit?"),
-        ("[keys]\nzzz = 'x'", 2, "unknown action 'zzz'; perftop --default-config lists them"),
-        ("[keys]\nquit = ['q']", 2, 'quit is a list: it must be a string such as "q,f10"'),
-        ("keys.quit = 'esc'", 1, "quit: there is no key 'esc': did you mean escape?"),
-        ("keys = {quit = 'x+y'}", 1, "quit: there is no key 'x+y'; try q, Q, f1, ctrl+p"),
-        ("[keys]\npause = 'p,,P'", 2, f"pause: {COMMA}"),
-        ("[keys]\npause = ' '", 2, f"pause: {COMMA}"),
-        ("[keys]\nquit = ''", 2, "quit has no key: it needs one, such as q"),
-        ("[keys]\norder = 'x,q'", 2, f"order: q is a key of quit, {SHARED}"),
-        ("[keys]\nheat_left = 'left,h'", 2, f"heat_left: h is a key of help, {SHARED}"),
-        ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "what"), [
+    ("theme = dark", 1, "Invalid value; text needs quotes around it"),
+    ('units = "GHz"\ntheme', 2, "Expected '=' after a key in a key/value pair"),
+    ("\n\ncolumns = [", 3, "Invalid value"),
+    ('units = "GHz"\nunits = "MHz"', 2, "Cannot overwrite a value"),
+    (b"# \xff", 1, "this is no UTF-8"),
+    (b"units = 'GHz'\n# \xe9t\xe9", 2, "this is no UTF-8"),
+    ("a = " + "[" * 9000, None, "lists or tables in one another, too many"),
+    ("a = " + "1" * 9000, None, "a number has too many digits"),
+    ('them = "x"', 1, "unknown entry 'them': did you mean theme?"),
+    ("[key]\nquit = 'x'", 1, "unknown table 'key': did you mean keys?"),
+    ("\n[a.b]\nc = 1", 2, "unknown table 'a'; known: theme, units, columns, keys"),
+    ("theme = 'dark'", 1, f"unknown theme 'dark'; {THEMES}"),
+    ("theme = ''", 1, f"unknown theme ''; {THEMES}"),
+    ("theme = true", 1, 'theme is true or false: it must be a string such as "perftop-dark"'),
+    ("units = 'KHz'", 1, "unknown units 'KHz'; known: GHz, MHz, base"),
+    ("units = 1979-05-27", 1, 'units is a date or time: it must be a string such as "GHz"'),
+    ("columns = 'ipc'", 1, 'columns is a string: it must be a list such as ["util", "ipc"]'),
+    ("columns = ['ipc', 'utl']", 1, "unknown column 'utl': did you mean util?"),
+    ("columns = [1.5]", 1, 'a column is a number: it must be a string such as "util"'),
+    ("keys = 1", 1, "keys is a number: it must be a table, [keys]"),
+    ("[keys]\n\nqiut = 'x'", 3, "unknown action 'qiut': did you mean quit?"),
+    ("[keys]\nzzz = 'x'", 2, "unknown action 'zzz'; perftop --default-config lists them"),
+    ("[keys]\nquit = ['q']", 2, 'quit is a list: it must be a string such as "q,f10"'),
+    ("keys.quit = 'esc'", 1, "quit: there is no key 'esc': did you mean escape?"),
+    ("keys = {quit = 'x+y'}", 1, "quit: there is no key 'x+y'; try q, Q, f1, ctrl+p"),
+    ("[keys]\npause = 'p,,P'", 2, f"pause: {COMMA}"),
+    ("[keys]\npause = ' '", 2, f"pause: {COMMA}"),
+    ("[keys]\nquit = ''", 2, "quit has no key: it needs one, such as q"),
+    ("[keys]\norder = 'x,q'", 2, f"order: q is a key of quit, {SHARED}"),
+    ("[keys]\nheat_left = 'left,h'", 2, f"heat_left: h is a key of help, {SHARED}"),
+    ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
+])  # fmt: skip
 def test_mistakes_are_reported_with_their_line(
     text: str | bytes, line: int | None, what: str
 ) -> None:
@@ -225,29 +222,26 @@ def test_the_table_of_keys_is_consistent() -> None:
     }, hidden  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [("?", "question_mark"), ("q", "q"), ("Q", "Q"), ("F10", "f10"), ("Ctrl+P", "ctrl+p"),
-     ("shift+ctrl+left", "ctrl+shift+left"), ("plus", "plus"), ("+", "plus"), ("é", "é"),
-     ("comma", "comma"), (" ", "space"), ("Escape", "escape")],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "name"), [
+    ("?", "question_mark"), ("q", "q"), ("Q", "Q"), ("F10", "f10"), ("Ctrl+P", "ctrl+p"),
+    ("shift+ctrl+left", "ctrl+shift+left"), ("plus", "plus"), ("+", "plus"), ("é", "é"),
+    ("comma", "comma"), (" ", "space"), ("Escape", "escape"),
+])  # fmt: skip
 def test_keys_have_the_names_used_by_textual(key: str, name: str) -> None:
     assert keys.canonical(key) == name
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["esc", "", "+a", "a+b", "ctrl+", "shift+a", "return", "<any>", "none", "plus_sign", "\x1b"],
-)
+@pytest.mark.parametrize("key", [
+    "esc", "", "+a", "a+b", "ctrl+", "shift+a", "return", "<any>", "none", "plus_sign", "\x1b",
+])  # fmt: skip
 def test_other_names_are_not_keys(key: str) -> None:
     assert keys.canonical(key) is None
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [("question_mark", "?"), ("semicolon", ";"), ("f10", "F10"), ("ctrl+p", "ctrl+p"),
-     ("shift+left", "shift+←"), ("delete", "delete"), ("watermelon", "watermelon")],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "text"), [
+    ("question_mark", "?"), ("semicolon", ";"), ("f10", "F10"), ("ctrl+p", "ctrl+p"),
+    ("shift+left", "shift+←"), ("delete", "delete"), ("watermelon", "watermelon"),
+])  # fmt: skip
 def test_keys_have_common_captions(key: str, text: str) -> None:
     assert keys.caption(key) == text
 
@@ -255,18 +249,15 @@ def test_keys_have_common_captions(key: str, text: str) -> None:
 # --- the app
 
 
-@pytest.mark.parametrize(
-    ("term", "more", "wanted", "shown"),
-    [
-        ("linux", {}, "perftop-dark", "perftop-ansi"),
-        ("xterm", {}, "perftop-dark", "perftop-ansi"),
-        ("xterm", {}, "perftop-light", "perftop-light"),
-        ("xterm-256color", {}, "perftop-dark", "perftop-dark"),
-        ("xterm", {"COLORTERM": "truecolor"}, "perftop-dark", "perftop-dark"),
-        ("xterm", {"NO_COLOR": "1"}, "perftop-dark", "perftop-dark"),
-        ("xterm", {"NO_COLOR": "1"}, "perftop-ansi", "perftop-dark"),
-    ],
-)
+@pytest.mark.parametrize(("term", "more", "wanted", "shown"), [
+    ("linux", {}, "perftop-dark", "perftop-ansi"),
+    ("xterm", {}, "perftop-dark", "perftop-ansi"),
+    ("xterm", {}, "perftop-light", "perftop-light"),
+    ("xterm-256color", {}, "perftop-dark", "perftop-dark"),
+    ("xterm", {"COLORTERM": "truecolor"}, "perftop-dark", "perftop-dark"),
+    ("xterm", {"NO_COLOR": "1"}, "perftop-dark", "perftop-dark"),
+    ("xterm", {"NO_COLOR": "1"}, "perftop-ansi", "perftop-dark"),
+])  # fmt: skip
 def test_a_terminal_of_16_colours_starts_with_the_ansi_theme(
     term: str, more: dict[str, str], wanted: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,14 +55,11 @@ def test_values_match_the_schedule(tracks: tuple[Track, Track]) -> None:
     assert np.isnan([before, after]).all(), "where there is no recording"
 
 
-@pytest.mark.parametrize(
-    ("alignment", "origin_s", "shift_s"),
-    [
-        (Alignment(), 0.0, 0.0),
-        (Alignment("mark", "solve"), 8.0, 3.0),
-        (Alignment("command"), 1.0, -2.0),
-    ],
-)
+@pytest.mark.parametrize(("alignment", "origin_s", "shift_s"), [
+    (Alignment(), 0.0, 0.0),
+    (Alignment("mark", "solve"), 8.0, 3.0),
+    (Alignment("command"), 1.0, -2.0),
+])  # fmt: skip
 def test_both_are_aligned_at_the_given_time(
     tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, shift_s: float
 ) -> None:

@@ -1,24 +1,37 @@
-"""The work of a refresh: its calls, rebuilt lines and written bytes. No test measures time."""
+"""The work of a refresh: calls, lines, bytes and wake-ups. No test measures time."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import io
+import os
 import random
+import re
 import statistics
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from calls import count_calls
+from drawn_numbers import fed_messages, press_until_shown
 from nights import cases_by_day
-from painted import Cells, FedApp, messages, shown_app
+from painted import Cells, FedApp, PaintedApp, messages, shown_app
+from simulated import SAMPLE_NS
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
-from waiting import until_quiet, until_true
+from waiting import MAX_WAIT_S, until_quiet, until_true
 
 from perfprobe import wire
+from perftop.model.evaluation import MAX_RESTING_SHARE
+from perftop.process.streams import ProbeStream, Stream
 from perftop.tui.frame.monitor import Monitor, State
+from perftop.tui.stream import LiveSource
 
 SAMPLES = 30
 
@@ -241,3 +254,103 @@ async def test_moving_charts_write_few_bytes() -> None:
             app._display(app.screen, app.screen._compositor.render_update(full=True))
             whole.append(count(message))
         assert statistics.mean(whole) > 1.3 * statistics.mean(moved), whole
+
+
+# --- wakeups of the app: one for each batch from the pipe, and no others
+
+
+BATCHES = 12
+
+
+class Counted(PaintedApp):
+    """The app on the read end of a pipe. It counts sleeps of its event loop, and writes."""
+
+    def __init__(self, reader: int) -> None:
+        probe: Any = SimpleNamespace(stdout=io.FileIO(reader), place=None)
+
+        @asynccontextmanager
+        async def opener() -> AsyncIterator[Stream]:
+            yield ProbeStream(probe)
+
+        self.live = LiveSource(opener, SAMPLE_NS)
+        super().__init__(self.live)
+        self.slept = self.writes = 0
+        self.drew = threading.Event()
+
+    def post_display_hook(self) -> None:
+        super().post_display_hook()
+        self.writes += 1
+        self.drew.set()
+
+    def watch_sleep(self) -> None:
+        loop: Any = asyncio.get_running_loop()
+        select = loop._selector.select
+
+        def counted(timeout: float | None = None) -> Any:
+            self.slept += timeout is None or timeout > 0
+            return select(timeout)
+
+        loop._selector.select = counted
+
+
+def feed(app: Counted, writer: int, batches: list[bytes]) -> None:
+    """Writes each batch after the previous one was drawn and the app sleeps again."""
+    for batch in batches:
+        app.drew.clear()
+        before = app.slept
+        os.write(writer, batch)
+        assert app.drew.wait(MAX_WAIT_S)
+        while app.slept == before:
+            threading.Event().wait(0.001)
+
+
+async def test_a_batch_causes_one_wakeup_and_one_write() -> None:
+    reader, writer = os.pipe()
+    texts = [wire.encode(message) for message in messages(2, 20 + BATCHES)]
+    app = Counted(reader)
+    run = asyncio.ensure_future(app.run_async(size=(160, 50)))
+    os.write(writer, b"".join(texts[:20]))
+    await until_true(lambda: app._up and app.live.interval is not None, "the first numbers")
+    await until_quiet()
+    app.watch_sleep()
+    slept, writes = app.slept, app.writes
+    await asyncio.to_thread(feed, app, writer, texts[20:])
+    # The loop sleeps once before the first batch and once after each; a slow machine may add one.
+    assert app.slept - slept <= BATCHES + 3
+    assert app.writes - writes <= BATCHES + 1
+    assert not [*app._timers]
+    app.exit()
+    await run
+    os.close(writer)
+
+
+# --- values of idle cpus do not appear and disappear, and no view shows a kernel share of idle
+
+
+SPANS = 8
+
+
+def dots(app: FedApp, cpu: int) -> list[int]:
+    """Positions of dots in the table's line of a CPU."""
+    line = next(x for x in app.terminal.lines() if re.match(rf".{{3}} +{cpu} +0:", x))
+    return [at for at, sign in enumerate(line) if sign == "·"]
+
+
+async def test_the_dots_of_an_idle_cpu_do_not_move() -> None:
+    feed = fed_messages("neighbour", 16)
+
+    async with shown_app(feed[:-SPANS], (200, 40)) as app:
+        await press_until_shown(app, "4", "▲core")
+        seen: list[list[int]] = []
+        shares: list[float] = []
+        for message in feed[-SPANS:]:
+            app.source.take([message])
+            await until_quiet()
+            assert app.source.interval is not None
+            if isinstance(message, wire.Frame):
+                shares.append(float(app.source.interval.values["util"][1]))
+                seen.append(dots(app, 1))
+        assert 0.0 in shares
+        assert any(0 < share < MAX_RESTING_SHARE for share in shares)
+        assert seen[0]
+        assert all(one == seen[0] for one in seen)

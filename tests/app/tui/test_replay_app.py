@@ -321,11 +321,10 @@ async def test_a_recording_of_wire_1_is_played() -> None:
     assert digest(GOLDEN) == before
 
 
-@pytest.mark.parametrize(
-    ("frames", "cut", "status", "why"),
-    [(0, 0, 1, "there is no sample in it"), (1, 0, 1, "there is no sample in it"),
-     (2, 9, 4, "there is no sample in it: cut at byte")],
-)  # fmt: skip
+@pytest.mark.parametrize(("frames", "cut", "status", "why"), [
+    (0, 0, 1, "there is no sample in it"), (1, 0, 1, "there is no sample in it"),
+    (2, 9, 4, "there is no sample in it: cut at byte"),
+])  # fmt: skip
 def test_a_recording_without_samples_is_refused(
     tmp_path: Path, frames: int, cut: int, status: int, why: str
 ) -> None:

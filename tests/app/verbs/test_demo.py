@@ -121,15 +121,12 @@ def test_the_list_has_recordings_and_simulated_machines(
     assert all(f"`{name}`" in printed for name in (*NAMES, *names("sim", "scenario")))
 
 
-@pytest.mark.parametrize(
-    ("typed", "source"),
-    [
-        ([], "sim:demo"),
-        (["guest"], "sim:guest"),
-        (["cpus=8"], "sim:demo,cpus=8"),
-        (["neighbour,cpus=64"], "sim:neighbour,cpus=64"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "source"), [
+    ([], "sim:demo"),
+    (["guest"], "sim:guest"),
+    (["cpus=8"], "sim:demo,cpus=8"),
+    (["neighbour,cpus=64"], "sim:neighbour,cpus=64"),
+])  # fmt: skip
 def test_a_simulated_machine_can_be_given_by_its_size_only(
     typed: list[str], source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,21 +58,18 @@ def test_two_files_of_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFi
     assert "14.6 % longer" in capsys.readouterr().out.splitlines()[0]
 
 
-@pytest.mark.parametrize(
-    ("conditions", "status", "message"),
-    [
-        (["run_s > 3 %"], 1, "'run_s > 3 %' is met: run_s differs by +14.6 %"),
-        (["run_s>14%"], 1, "'run_s>14%' is met: run_s differs by +14.6 %"),
-        (["run_s > 15 %"], 0, ""),
-        (["run_s < -3 %"], 0, ""),
-        (["cpu_s > 3 %"], 0, ""),
-        (["cpu_s > 3 %", "run_s < 20 %"], 1, "'run_s < 20 %' is met: run_s differs by +14.6 %"),
-        (["run_s > 3 pt"], 2, "--fail-if 'run_s > 3 pt': the unit here is %"),
-        (["ipc < -3 %"], 2, "--fail-if 'ipc < -3 %': ipc was not compared"),
-        (["cpus > 3 %"], 2, "unknown number 'cpus'"),
-        (["run_s > 3"], 2, "--fail-if: invalid condition 'run_s > 3' (try 'cpu_s > 3 %'"),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "status", "message"), [
+    (["run_s > 3 %"], 1, "'run_s > 3 %' is met: run_s differs by +14.6 %"),
+    (["run_s>14%"], 1, "'run_s>14%' is met: run_s differs by +14.6 %"),
+    (["run_s > 15 %"], 0, ""),
+    (["run_s < -3 %"], 0, ""),
+    (["cpu_s > 3 %"], 0, ""),
+    (["cpu_s > 3 %", "run_s < 20 %"], 1, "'run_s < 20 %' is met: run_s differs by +14.6 %"),
+    (["run_s > 3 pt"], 2, "--fail-if 'run_s > 3 pt': the unit here is %"),
+    (["ipc < -3 %"], 2, "--fail-if 'ipc < -3 %': ipc was not compared"),
+    (["cpus > 3 %"], 2, "unknown number 'cpus'"),
+    (["run_s > 3"], 2, "--fail-if: invalid condition 'run_s > 3' (try 'cpu_s > 3 %'"),
+])  # fmt: skip
 def test_a_condition_decides_the_exit_status(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -35,33 +35,27 @@ def check(monkeypatch: pytest.MonkeyPatch, items: list[dict[str, Any]], *rules: 
     return cli.main(["doctor", "--check", *rules])
 
 
-@pytest.mark.parametrize(
-    ("rule", "item", "state"),
-    [
-        ("quota", READY, "holds"),
-        ("quota=none", READY, "holds"),
-        ("quota=2", READY, "broken"),
-        ("quota", QUOTA, "broken"),
-        ("quota=0.5", QUOTA, "holds"),
-        ("turbo=on", GUEST, "unknown"),
-        ("turbo", None, "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "item", "state"), [
+    ("quota", READY, "holds"),
+    ("quota=none", READY, "holds"),
+    ("quota=2", READY, "broken"),
+    ("quota", QUOTA, "broken"),
+    ("quota=0.5", QUOTA, "holds"),
+    ("turbo=on", GUEST, "unknown"),
+    ("turbo", None, "unknown"),
+])  # fmt: skip
 def test_a_rule_without_a_value_requires_the_best_state(
     rule: str, item: dict[str, Any] | None, state: str
 ) -> None:
     assert outcome(rule, item).state == state
 
 
-@pytest.mark.parametrize(
-    ("rules", "status"),
-    [
-        (("quota", "mask", "load"), 0),
-        (("governor=powersave",), 0),
-        (("governor=performance", "quota"), 1),
-        (("turbo=on",), 1),  # required, but unknown
-    ],
-)
+@pytest.mark.parametrize(("rules", "status"), [
+    (("quota", "mask", "load"), 0),
+    (("governor=powersave",), 0),
+    (("governor=performance", "quota"), 1),
+    (("turbo=on",), 1),  # required, but unknown
+])  # fmt: skip
 def test_the_exit_status_is_that_of_all_rules(
     monkeypatch: pytest.MonkeyPatch, rules: tuple[str, ...], status: int
 ) -> None:

@@ -145,12 +145,11 @@ def test_an_inconclusive_result_keeps_the_warning(checks: list[dict[str, Any]]) 
     assert files.findings_line("b-2") is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "null", '{"boot_id": "b-1", "wrong": ["x"]}', "[" * 60000, "\xff",
-     json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
-     json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": [1]})],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "null", '{"boot_id": "b-1", "wrong": ["x"]}', "[" * 60000, "\xff",
+    json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
+    json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": [1]}),
+])  # fmt: skip
 def test_foreign_content_is_ignored(place: Path, text: str) -> None:
     place.parent.mkdir()
     place.write_text(text, encoding="latin-1")

@@ -47,15 +47,12 @@ def test_slightly_early_samples_end_their_interval() -> None:
     assert [round(span, 3) for span in spans] == [0.2, 0.2]
 
 
-@pytest.mark.parametrize(
-    ("json_", "lines", "told"),
-    [
-        (False, True, ["episode"]),
-        (False, False, ["episode"]),
-        (True, True, ["episode-start", "episode"]),
-        (True, False, ["episode"]),
-    ],
-)
+@pytest.mark.parametrize(("json_", "lines", "told"), [
+    (False, True, ["episode"]),
+    (False, False, ["episode"]),
+    (True, True, ["episode-start", "episode"]),
+    (True, False, ["episode"]),
+])  # fmt: skip
 def test_a_running_episode_is_printed_once(json_: bool, lines: bool, told: list[str]) -> None:
     """In text output at its start, or at the end if only that is printed."""
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
@@ -174,19 +171,16 @@ def test_a_signal_that_ended_the_command_ends_the_series(
     assert "signal 15" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["-r", "3"],
-        ["-r", "3", "-i", "1", "--", "true"],
-        ["--warmup", "2", "--", "true"],
-        ["--keep-failed", "--", "true"],
-        ["-A", "true", "-B", "true"],
-        ["-r", "2", "-A", "true"],
-        ["-r", "2", "-A", "true", "-B", "true", "--", "true"],
-        ["-r", "2", "-A", "'", "-B", "true"],
-    ],
-)
+@pytest.mark.parametrize("options", [
+    ["-r", "3"],
+    ["-r", "3", "-i", "1", "--", "true"],
+    ["--warmup", "2", "--", "true"],
+    ["--keep-failed", "--", "true"],
+    ["-A", "true", "-B", "true"],
+    ["-r", "2", "-A", "true"],
+    ["-r", "2", "-A", "true", "-B", "true", "--", "true"],
+    ["-r", "2", "-A", "'", "-B", "true"],
+])  # fmt: skip
 def test_contradicting_options_are_a_usage_error(options: list[str]) -> None:
     assert cli.main(["stat", SOURCE, *options]) == USAGE
 

@@ -1,8 +1,10 @@
-"""`perftop summary` of recordings of simulated machines: complete, by mark, and in part."""
+"""perftop summary and why of recordings and commands."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +12,11 @@ from typing import Any
 
 import exported
 import pytest
+from command import runs_here
+from nights import cases_by_day
 from simulated import messages
 from taped import write_recording
+from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop import cli
@@ -112,14 +117,11 @@ def test_a_phase_that_begins_during_an_episode_names_its_culprit(
     assert heading[:5] == ["phase", "s", "busy", "%", "GHz"]
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ("--from 100s", "has no sample in that time"),
-        ("--from 2s --to 1s", "--to must be later"),
-        ("--from 99:00", "invalid time of day '99:00'"),
-    ],
-)
+@pytest.mark.parametrize(("more", "why"), [
+    ("--from 100s", "has no sample in that time"),
+    ("--from 2s --to 1s", "--to must be later"),
+    ("--from 99:00", "invalid time of day '99:00'"),
+])  # fmt: skip
 def test_a_range_without_samples_is_refused(recording: Path, more: str, why: str) -> None:
     with pytest.raises(Failed, match=why) as failed:
         run(recording, *more.split())
@@ -195,3 +197,51 @@ def test_the_length_of_a_day_depends_on_clock_changes(
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+# --- `perftop why` as a program: its output and exit status
+
+
+QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=40"]
+
+
+def run_perftop(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perftop", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
+
+
+def test_a_single_sample_is_not_enough(tmp_path: Path) -> None:
+    """Empty output would look like "no cause"."""
+    path = tmp_path / "recording"
+    played = exported.messages("sim:idle,cpus=2", 1)
+    exported.record(path, played[:2])
+    for arguments, status in (([str(path)], USAGE), ([*QUICK, "--duration", "1ms"], 0)):
+        result = runs_here("why", *arguments)
+        assert (result.stdout, result.returncode) == ("", status)
+        assert "fewer than two samples" in result.stderr
+
+
+WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
+
+
+@pytest.mark.parametrize("how", cases_by_day(WAYS, [WAYS[0], WAYS[3]]))
+def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "FILE"
+    how = [str(path) if word == "FILE" else word for word in how]
+    result = run_perftop("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
+    assert result.returncode == 3, result.stderr
+    own, printed = (result.stderr, result.stdout) if "-" in how else (result.stdout, result.stderr)
+    if path.exists():
+        assert printed == ""
+        printed = path.read_text()
+    assert own == "mine\n"
+    if how:
+        assert json.loads(printed)["run"]["status"] == 3
+    else:
+        assert "seen" in printed
+
+
+def test_a_recording_and_a_command_are_exclusive(tmp_path: Path) -> None:
+    result = runs_here("why", str(tmp_path), "--", "true")
+    assert result.returncode == 2
+    assert "not both" in result.stderr

@@ -139,15 +139,12 @@ def lost(lost_s: float) -> list[dict[str, Any]]:
     return [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": 0.1, "lost_s": lost_s}]
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"job": {"disk_s": 1.0}}, "waited 1.00 s more for the disk"),
-        ({"job": {"waited_s": 1.2}}, "waited 1.10 s more for a CPU"),
-        ({"run": {"user_s": 31.0}}, "worked 1.00 s longer"),
-        ({"causes": lost(0.9)}, "lost 0.90 s more to turbo-drop power-pl1"),
-    ],
-)
+@pytest.mark.parametrize(("more", "words"), [
+    ({"job": {"disk_s": 1.0}}, "waited 1.00 s more for the disk"),
+    ({"job": {"waited_s": 1.2}}, "waited 1.10 s more for a CPU"),
+    ({"run": {"user_s": 31.0}}, "worked 1.00 s longer"),
+    ({"causes": lost(0.9)}, "lost 0.90 s more to turbo-drop power-pl1"),
+])  # fmt: skip
 def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -> None:
     result = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
     (outlier,) = result.outliers

@@ -21,10 +21,9 @@ EVERY_NS = 3_000_000_000
 FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power_w")
 
 
-@pytest.mark.parametrize(
-    ("name", "form", "metrics"),
-    [("table.csv", "csv", None), ("lines.jsonl", "jsonl", None), ("series.om", "openmetrics", FEW)],
-)
+@pytest.mark.parametrize(("name", "form", "metrics"), [
+    ("table.csv", "csv", None), ("lines.jsonl", "jsonl", None), ("series.om", "openmetrics", FEW),
+])  # fmt: skip
 def test_all_formats_equal_the_reviewed_files(
     recording: Path, name: str, form: str, metrics: tuple[str, ...] | None
 ) -> None:

@@ -55,31 +55,28 @@ async def asked(port: int, request: bytes) -> bytes:
     return content
 
 
-@pytest.mark.parametrize(
-    ("head", "status"),
-    [
-        (b"GET /metrics HTTP/1.1\r\nHost: x", 200),
-        (b"GET /metrics?name=x HTTP/1.1\r\nhost:x", 200),
-        (b"GET /metrics HTTP/1.0", 200),
-        (b"GET / HTTP/1.0", 200),
-        (b"HEAD /metrics HTTP/1.0", 200),
-        (b"GET /metrics HTTP/1.1", 400),
-        (b"GET /../etc/passwd HTTP/1.0", 404),
-        (b"GET /metrics/ HTTP/1.0", 404),
-        (b"POST /metrics HTTP/1.0", 405),
-        (b"OPTIONS / HTTP/1.0", 405),
-        (b"GET /metrics HTTP/2.0", 400),
-        (b"GET /metrics", 400),
-        (b"GET http://x/metrics HTTP/1.0", 400),
-        (b"", 400),
-        (b"\xff\xfe\x00", 400),
-        (b" / HTTP/1.0", 400),
-        (b"GET / HTTP/1.0\r\nno colon", 400),
-        (b"GET / HTTP/1.0\r\n folded: x", 400),
-        (b"GET / HTTP/1.0\r\nname : x", 400),
-        (b"GET / HTTP/1.0\r\n: x", 400),
-    ],
-)
+@pytest.mark.parametrize(("head", "status"), [
+    (b"GET /metrics HTTP/1.1\r\nHost: x", 200),
+    (b"GET /metrics?name=x HTTP/1.1\r\nhost:x", 200),
+    (b"GET /metrics HTTP/1.0", 200),
+    (b"GET / HTTP/1.0", 200),
+    (b"HEAD /metrics HTTP/1.0", 200),
+    (b"GET /metrics HTTP/1.1", 400),
+    (b"GET /../etc/passwd HTTP/1.0", 404),
+    (b"GET /metrics/ HTTP/1.0", 404),
+    (b"POST /metrics HTTP/1.0", 405),
+    (b"OPTIONS / HTTP/1.0", 405),
+    (b"GET /metrics HTTP/2.0", 400),
+    (b"GET /metrics", 400),
+    (b"GET http://x/metrics HTTP/1.0", 400),
+    (b"", 400),
+    (b"\xff\xfe\x00", 400),
+    (b" / HTTP/1.0", 400),
+    (b"GET / HTTP/1.0\r\nno colon", 400),
+    (b"GET / HTTP/1.0\r\n folded: x", 400),
+    (b"GET / HTTP/1.0\r\nname : x", 400),
+    (b"GET / HTTP/1.0\r\n: x", 400),
+])  # fmt: skip
 def test_responses_depend_on_method_and_path(head: bytes, status: int) -> None:
     assert answer(head, BODY.__getitem__).status == status
 
@@ -93,21 +90,18 @@ def test_a_response_has_a_body_except_for_head() -> None:
     assert b"Allow: GET, HEAD" in answer(b"PUT / HTTP/1.0", BODY.__getitem__).data
 
 
-@pytest.mark.parametrize(
-    ("accept", "openmetrics"),
-    [
-        ("", False),
-        ("*/*", False),
-        ("text/plain;version=0.0.4", False),
-        ("application/openmetrics-text", True),
-        (PROMETHEUS, True),
-        ("application/openmetrics-text;version=2.0.0,text/plain;q=0.5", False),
-        ("application/openmetrics-text;q=0.2,text/plain;q=0.5", False),
-        ("application/openmetrics-text;q=0", False),
-        ("application/openmetrics-text;q=nan", False),
-        (";;,=,q=;q", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("accept", "openmetrics"), [
+    ("", False),
+    ("*/*", False),
+    ("text/plain;version=0.0.4", False),
+    ("application/openmetrics-text", True),
+    (PROMETHEUS, True),
+    ("application/openmetrics-text;version=2.0.0,text/plain;q=0.5", False),
+    ("application/openmetrics-text;q=0.2,text/plain;q=0.5", False),
+    ("application/openmetrics-text;q=0", False),
+    ("application/openmetrics-text;q=nan", False),
+    (";;,=,q=;q", False),
+])  # fmt: skip
 def test_the_format_is_negotiated(accept: str, openmetrics: bool) -> None:
     assert wants_openmetrics(accept) is openmetrics
     head = f"GET /metrics HTTP/1.0\r\nAccept: {accept}".encode()

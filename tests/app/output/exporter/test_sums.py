@@ -276,16 +276,13 @@ def printed(page: Page) -> dict[str, float]:
     return {labels[-1]: value for labels, value in series if labels[0] == "0" and value}
 
 
-@pytest.mark.parametrize(
-    ("flags", "unknown_s"),
-    [
-        ({}, 0.0),
-        (dict.fromkeys(range(5, 12), UNREAD), 0.0),  # the next read covers all of it
-        ({5: wire.ROW_SAMPLED | wire.ROW_WIDE}, 0.0),
-        ({5: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.1),
-        (dict.fromkeys(range(5, 9), UNREAD) | {9: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.5),
-    ],
-)
+@pytest.mark.parametrize(("flags", "unknown_s"), [
+    ({}, 0.0),
+    (dict.fromkeys(range(5, 12), UNREAD), 0.0),  # the next read covers all of it
+    ({5: wire.ROW_SAMPLED | wire.ROW_WIDE}, 0.0),
+    ({5: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.1),
+    (dict.fromkeys(range(5, 9), UNREAD) | {9: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.5),
+])  # fmt: skip
 def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
     _, page = fed_page(stream(flags), "core")
     answer = printed(page)

@@ -141,11 +141,10 @@ async def test_a_click_between_keys_does_nothing() -> None:
 FIX = "ask for a vPMU, or use a metal instance"
 
 
-@pytest.mark.parametrize(
-    ("width", "end"),
-    [(80, "clock, IPC, halts unknown · perftop doctor"),
-     (160, f"cannot be counted · {FIX} · more: perftop doctor")],
-)  # fmt: skip
+@pytest.mark.parametrize(("width", "end"), [
+    (80, "clock, IPC, halts unknown · perftop doctor"),
+    (160, f"cannot be counted · {FIX} · more: perftop doctor"),
+])  # fmt: skip
 def test_missing_instruments_are_shown_at_all_widths(width: int, end: str) -> None:
     machine = guest()
     missing = [replace(m, fix=FIX) for m in machine.hello.missing]

@@ -1,26 +1,113 @@
-"""The top line, which reports the worst running episode."""
+"""The lines above a view: header, alert, metrics of the machine, and tiles."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nan
 
+import numpy as np
 import pytest
-from fakes import Machine, observe
+from fakes import CpuLoad, Machine, guest, observe
 
 from perfprobe.wire import Note
-from perftop.draw import strips
-from perftop.draw.columns import Run
+from perftop.draw import strips, theme
+from perftop.draw.columns import Run as TextRun
 from perftop.model.kinds import Episode
 from perftop.process.link import LinkState
+from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.frame import top
-from perftop.tui.frame.header import Status
+from perftop.tui.frame import header, top
+from perftop.tui.frame import machine as machine_line
+from perftop.tui.frame import machine as tiles
+from perftop.tui.frame.header import Replay, Status
 from perftop.tui.frame.top import alert_line
 from perftop.tui.shared.verdict import CALM_SIGN, Verdict
 
+STATUS = Status(500_000_000, own_cpu_share=0.021)
 
-def text(session: Session, interval: Interval | None, status: Status, width: int = 160) -> str:
+
+def text(status: Status = STATUS, width: int = 160) -> str:
+    return strips.text(header.header_line(*observe(Machine()), status, width))
+
+
+def test_the_name_has_no_background() -> None:
+    runs = header.header_line(*observe(Machine()), STATUS, 160)
+    assert ("perftop", "key") in runs
+
+
+@pytest.mark.parametrize(("name", "short"), [
+    ("Intel(R) Xeon(R) W-2225 CPU @ 4.10GHz", "Xeon W-2225"), ("AMD EPYC 7763 64-Core Processor",
+     "AMD EPYC 7763"), ("AMD EPYC", "AMD EPYC"), ("", ""),
+])  # fmt: skip
+def test_a_model_name_is_shortened(name: str, short: str) -> None:
+    assert header.short_model(name) == short
+
+
+def test_a_guest_is_reported() -> None:
+    session, interval = observe(guest())
+    session.hello = replace(session.hello, virtualisation="KVM")
+    output = strips.text(header.header_line(session, interval, STATUS, 160))
+    assert "KVM guest · " in output
+    assert "skew" not in output
+
+
+def test_a_large_skew_is_a_warning() -> None:
+    session, interval = observe(Machine())
+    styles = []
+    for skew_s in (0.009, 0.011):
+        runs = header.header_line(session, replace(interval, skew_s=skew_s), STATUS, 160)
+        at = next(i for i, (part, _) in enumerate(runs) if "skew" in part)
+        styles.append(runs[at + 1][1])
+    assert styles == ["text", "warn"]
+
+
+def test_states_remain_when_other_parts_are_dropped() -> None:
+    session, interval = observe(Machine())
+    session.late_samples = 3
+    replay = Replay(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
+    for state, word in (
+        (replace(STATUS, paused=interval.time), "PAUSED"),
+        (replace(STATUS, replay=replay), "REPLAY"),
+        (replace(STATUS, silent_s=4.0), "NO DATA"),
+        (replace(STATUS, recording="3 MB"), "REC 3 MB"),
+        (replace(STATUS, recording=""), "NOT RECORDING"),
+        (replace(STATUS, failed="gone"), "DEAD"),
+    ):
+        for width in range(20, 300):
+            output = strips.text(header.header_line(session, interval, state, width))
+            assert len(output) <= max(width, 60)
+            assert word in output or width < 60
+        assert "dropped 0" in strips.text(header.header_line(session, interval, state, 120))
+    assert "late 3" in strips.text(header.header_line(session, interval, STATUS, 160))
+
+
+@pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
+def test_only_a_running_command_is_green(status: int | None, style: str) -> None:
+    state = replace(STATUS, job="sh ended: 7", job_status=status)
+    assert ("sh ended: 7", style) in header.header_line(*observe(Machine()), state, 160)
+
+
+def test_the_connection_to_a_remote_machine_is_shown() -> None:
+    link = LinkState("n7", 0.0123, 4321.0)
+    assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, link=link))
+    unknown = replace(STATUS, link=replace(link, rtt_s=nan, place="unix:/run/s"))
+    assert "socket 4.3 kB/s" in text(unknown)
+    assert "ms" not in text(unknown).partition("socket")[2].partition("kB/s")[0]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_broken_link_is_shown_at_all_widths(width: int) -> None:
+    link = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
+    assert " NO LINK FOR 12 s " in text(replace(STATUS, link=link, silent_s=12.3), width)
+
+
+# --- the top line, which reports the worst running episode
+
+
+def alert_text(
+    session: Session, interval: Interval | None, status: Status, width: int = 160
+) -> str:
     return strips.text(alert_line(session, interval, status, width)[0])
 
 
@@ -31,22 +118,21 @@ def test_a_dead_probe_comes_before_all_episodes() -> None:
     assert "q quits" in strips.text(output)
 
 
-@pytest.mark.parametrize(
-    ("length", "end"),
-    [(41, " · these are the last numbers · q quits "), (65, " · q quits "), (75, "")],
-)
+@pytest.mark.parametrize(("length", "end"), [
+    (41, " · these are the last numbers · q quits "), (65, " · q quits "), (75, ""),
+])  # fmt: skip
 def test_the_reason_of_a_dead_probe_is_in_narrow_lines_too(length: int, end: str) -> None:
     session, interval = observe(Machine())
     status = Status(0, failed="the probe ended: ".ljust(length - 4, "x"))
-    assert text(session, interval, status, 80) == f" ▼ {status.failed}{end}"
-    assert len(text(session, interval, status, 30)) == 30
+    assert alert_text(session, interval, status, 80) == f" ▼ {status.failed}{end}"
+    assert len(alert_text(session, interval, status, 30)) == 30
 
 
 def test_a_warning_is_shown_while_it_is_recent_and_nothing_is_worse() -> None:
     m = Machine(ceiling_hz=3.0e9)
     session, interval = observe(m)
 
-    def shown() -> list[Run]:
+    def shown() -> list[TextRun]:
         return alert_line(session, interval, Status(0), 80)[0]
 
     assert shown() == []
@@ -84,4 +170,147 @@ def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     output = alert_line(session, interval, Status(0, link=link), 160)[0]
     assert output[0] == (" next try in 4 s · n7: connection: refused", "alarm")
     tried = Status(0, link=replace(link, next_s=0.0))
-    assert text(session, interval, tried).startswith(" trying again · n7")
+    assert alert_text(session, interval, tried).startswith(" trying again · n7")
+
+
+# --- the metrics of the machine and its smt states in one line of text
+
+
+ALL = list(range(8))
+
+
+def test_the_machine_line_fits_and_drops_metrics() -> None:
+    session, interval = observe(Machine())
+    wide = strips.text(machine_line.number_line(session, interval, [], 160))
+    assert "busy 50.0 %" in wide
+    assert "clock 3.00 of 3.20 GHz" in wide
+    assert "IPC 1.25" in wide
+    assert "halts 50.0 % idle  0.00 % involuntary" in wide
+    for size in range(20, 300):
+        line = machine_line.number_line(session, interval, [], size)
+        assert strips.width(line) <= size
+        assert size < 40 or "busy 50.0 %" in strips.text(line)
+
+
+@pytest.mark.parametrize(("kind", "cause", "number"), [
+    ("turbo-drop", "power-pl1", "3.00"), ("neighbour", "sibling", "1.25"),
+    ("neighbour", "package", "3.00"), ("involuntary-halt", "smm", "0.00"),
+])  # fmt: skip
+def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: str) -> None:
+    session, interval = observe(Machine())
+
+    def red(cpus: list[int]) -> list[str]:
+        runs = machine_line.number_line(
+            session,
+            interval,
+            [Episode(kind, cpus, 0, None, 2e8 if kind == "turbo-drop" else 0.1, cause)],
+            200,
+        )
+        return [part.strip() for part, key in runs if key == "alarm" and part.strip()]
+
+    assert number in red(ALL)
+    assert red(ALL[:1]) == []
+
+
+def test_a_sign_does_not_move_other_metrics() -> None:
+    session, interval = observe(Machine())
+    drop = Episode("turbo-drop", ALL, 0, None, 2e8, "thermal")
+    lines = [strips.text(machine_line.number_line(session, interval, e, 160)) for e in ([], [drop])]
+    assert lines[0].index("IPC") == lines[1].index("IPC")
+
+
+def test_a_guest_has_no_smt_states() -> None:
+    assert not machine_line.has_states(observe(Machine(threads=1))[0])
+    assert machine_line.has_states(observe(Machine())[0])
+    session, interval = observe(guest())
+    assert "clock" not in strips.text(machine_line.number_line(session, interval, [], 160))
+
+
+def test_cores_of_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
+    session, interval = observe(Machine(cores=2, threads=4))
+    interval.split.states[:, 0] = 0.25
+    runs = machine_line.state_line(session, interval, 80)
+    text = strips.text(runs)
+    assert "any  75  neither  25 %   2.00 of 4 threads active" in text
+    assert strips.width(runs) == 80
+    bar = text[5 : text.index("  any")]
+    assert bar.count(theme.UNKNOWN) == pytest.approx(0.75 * len(bar), abs=1)
+    assert set(bar) == {theme.UNKNOWN, theme.NEITHER}
+
+
+def test_four_uncounted_threads_have_a_range_of_neither() -> None:
+    session, interval = observe(
+        Machine(cores=2, threads=4, does={i: CpuLoad(0.2) for i in range(8)})
+    )
+    for width in (40, 80, 160):
+        runs = machine_line.state_line(session, interval, width)
+        assert strips.width(runs) == width
+    assert "neither  20–80  %   0.80 of 4 threads active" in strips.text(runs)
+
+
+# --- tiles of metrics of a machine whose cores cannot be counted
+
+
+FEW_VALUES = {"util": 0.736, "user": 0.58, "system": 0.156, "steal": 0.079, "pressure_cpu": 0.412}
+ALL_VALUES = FEW_VALUES | {
+    "pressure_io": 0.03, "pressure_memory": 0.0, "load_1": 3.12, "load_5": 2.64, "load_15": 1.9,
+    "interrupts_hz": 520.4, "context_switches_hz": 826.0,
+}  # fmt: skip
+
+
+def test_tiles_fit_and_important_ones_are_kept() -> None:
+    for size in range(20, 300):
+        for output in (FEW_VALUES, ALL_VALUES):
+            assert strips.width(tiles.tile_line(output, size)) <= size
+            assert strips.width(tiles.tile_column_line(tiles.tile_columns(output, size))) <= size
+    assert "waits for a CPU  41.2 %" in strips.text(tiles.tile_line(FEW_VALUES, 120))
+    narrow = strips.text(tiles.tile_line(FEW_VALUES, 80))
+    assert "waits  41.2 %" in narrow
+    assert "busy  73.6 %" in strips.text(tiles.tile_line(FEW_VALUES, 30))
+
+
+def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
+    runs = tiles.tile_line(FEW_VALUES, 160)
+    assert [part.strip() for part, key in runs if key == "alarm"] == ["7.9"]
+    assert "steal" not in strips.text(tiles.tile_line({"util": 0.1, "steal": float("nan")}, 160))
+
+
+@pytest.mark.parametrize("size", [160, 200, 300])
+def test_the_history_is_below_its_metric(size: int) -> None:
+    machine = guest()
+    session = Session(machine.hello, History(machine.hello))
+    for seq in range(40):
+        session.apply(machine.frame(seq))
+    interval = session.take_interval()
+    output = tiles.machine_values(session, interval)
+    numbers = strips.text(tiles.tile_column_line(tiles.tile_columns(output, size)))
+    (past,) = tiles.TileHistory(session).lines(
+        tiles.tile_columns(output, size), interval, 10**8, size
+    )
+    assert strips.width(past) <= size
+    assert "busy" in numbers
+    assert any(set(part) & set("▁▂▃▄▅▆▇█") and key.startswith("user") for part, key in past)
+
+
+def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
+    high = tiles.HIGH_STEAL
+    for values, styles in (
+        ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
+        ([high, high], [("alarm", 2)]),
+        ([high, high, 0.0], [("over", 2), ("steal", 1)]),
+    ):
+        assert tiles._steal_styles(values) == styles
+
+
+def test_a_column_does_not_move_when_its_value_changes() -> None:
+    calm = {**ALL_VALUES, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
+    rooms = [
+        [tile_column.room for tile_column in tiles.tile_columns(output, 240)]
+        for output in (ALL_VALUES, calm)
+    ]
+    assert rooms[0] == rooms[1]
+
+
+def test_a_history_of_several_lines_is_filled_from_below() -> None:
+    assert tiles._area_lines(np.array([0.5, 1.0, 0.0]), np.ones(3), 3) == [" █ ", "▄█ ", "██ "]
+    assert tiles._area_lines(np.array([0.0, 0.4, 4.0]), np.full(3, 4.0), 3) == ["  █", "  █", " ▂█"]

@@ -79,10 +79,9 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
 # --- layout
 
 
-@pytest.mark.parametrize(
-    ("count", "height", "rows"),
-    [(1, 41, 12), (2, 41, 10), (3, 41, 6), (4, 41, 6), (2, 18, 5), (4, 18, 2), (2, 58, 16)],
-)
+@pytest.mark.parametrize(("count", "height", "rows"), [
+    (1, 41, 12), (2, 41, 10), (3, 41, 6), (4, 41, 6), (2, 18, 5), (4, 18, 2), (2, 58, 16),
+])  # fmt: skip
 def test_charts_of_cpus_are_as_high_as_the_screen_allows(
     count: int, height: int, rows: int
 ) -> None:
@@ -91,10 +90,9 @@ def test_charts_of_cpus_are_as_high_as_the_screen_allows(
     assert (result.kind, result.rows) == ("titled", rows)
 
 
-@pytest.mark.parametrize(
-    ("count", "height", "rows", "gap"),
-    [(4, 41, 6, 1), (8, 41, 4, 0), (16, 41, 2, 0), (4, 18, 2, 0), (2, 18, 5, 0)],
-)
+@pytest.mark.parametrize(("count", "height", "rows", "gap"), [
+    (4, 41, 6, 1), (8, 41, 4, 0), (16, 41, 2, 0), (4, 18, 2, 0), (2, 18, 5, 0),
+])  # fmt: skip
 def test_charts_of_states_have_an_even_number_of_rows(
     count: int, height: int, rows: int, gap: int
 ) -> None:

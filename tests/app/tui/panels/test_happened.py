@@ -141,16 +141,13 @@ def test_omitted_evidence_is_marked() -> None:
     assert "…" not in tall
 
 
-@pytest.mark.parametrize(
-    ("shown", "room", "lines"),
-    [
-        ("one · two · three", 9, ["one · two", "three"]),
-        ("one two three", 8, ["one two", "three"]),
-        ("a · abcdefghij · b", 4, ["a", "abcd", "efgh", "ij", "b"]),
-        ("x abcdefghij y", 4, ["x ab", "cdef", "ghij", "y"]),
-        ("", 4, []),
-    ],
-)
+@pytest.mark.parametrize(("shown", "room", "lines"), [
+    ("one · two · three", 9, ["one · two", "three"]),
+    ("one two three", 8, ["one two", "three"]),
+    ("a · abcdefghij · b", 4, ["a", "abcd", "efgh", "ij", "b"]),
+    ("x abcdefghij y", 4, ["x ab", "cdef", "ghij", "y"]),
+    ("", 4, []),
+])  # fmt: skip
 def test_evidence_is_cut_between_its_parts(shown: str, room: int, lines: list[str]) -> None:
     assert wrapped_lines(shown, room) == lines
 

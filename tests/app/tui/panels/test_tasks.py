@@ -133,19 +133,16 @@ def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
     assert [comm for _, comm in tables.ranking(*of).tasks] == ["postgres", "perfprobe"]
 
 
-@pytest.mark.parametrize(
-    ("group", "parent", "owner"),
-    [
-        ("/system.slice/nginx.service", "systemd", "nginx"),
-        ("/system.slice/nginx.service/worker", "nginx", "nginx"),
-        ("/user.slice/user@1000.service/app.slice/x.scope", "bash", "x.scope"),
-        ("/user.slice/user@1000.service/init", "bash", "user.slice"),
-        ("/docker/0123456789abcdef0123", "sh", "container 0123456789ab"),
-        (None, "bash", "bash"),
-        (None, None, ""),
-        (["/a.service"], 7, ""),
-    ],
-)
+@pytest.mark.parametrize(("group", "parent", "owner"), [
+    ("/system.slice/nginx.service", "systemd", "nginx"),
+    ("/system.slice/nginx.service/worker", "nginx", "nginx"),
+    ("/user.slice/user@1000.service/app.slice/x.scope", "bash", "x.scope"),
+    ("/user.slice/user@1000.service/init", "bash", "user.slice"),
+    ("/docker/0123456789abcdef0123", "sh", "container 0123456789ab"),
+    (None, "bash", "bash"),
+    (None, None, ""),
+    (["/a.service"], 7, ""),
+])  # fmt: skip
 def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, owner: str) -> None:
     details = {"4502": {"group": group, "parent": parent}}
     session, _ = observe(guest(), records=records(details=details))

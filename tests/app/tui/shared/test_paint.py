@@ -1,20 +1,23 @@
-"""Pre-rendered strips, compared with Textual's ordinary drawing, and the bytes written for them."""
+"""Pre-rendered strips, the bytes written for them, and positions on a canvas."""
 
 from __future__ import annotations
 
 import io
+from unittest.mock import Mock
 
+from fakes import Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from painted import Cells
+from playing import Run, running_app
 from rich.ansi import AnsiDecoder
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 from textual.strip import Strip
 
-from perftop.draw import theme
-from perftop.draw.columns import Run
+from perftop.draw import strips, theme
+from perftop.draw.columns import Run as TextRun
 from perftop.tui.shared.paint import Ink, LineUpdate, _ink, ready_strip
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
@@ -54,7 +57,7 @@ def plain(strip: Strip) -> Strip:
 
 @given(RUNS, st.sampled_from([INK, CHOSEN]), st.integers(1, 60))
 def test_the_terminal_shows_the_same_as_with_ordinary_strips(
-    runs: list[Run], ink: Ink, size: int
+    runs: list[TextRun], ink: Ink, size: int
 ) -> None:
     ready = ready_strip(runs, ink, size, ascii_=False)
     assert cells(ready.render(CONSOLE)) == cells(plain(ready).render(CONSOLE))
@@ -62,7 +65,7 @@ def test_the_terminal_shows_the_same_as_with_ordinary_strips(
 
 
 @given(RUNS, st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True))
-def test_strips_are_cut_like_ordinary_ones(runs: list[Run], cuts: list[int]) -> None:
+def test_strips_are_cut_like_ordinary_ones(runs: list[TextRun], cuts: list[int]) -> None:
     ready = ready_strip(runs, INK, 40, ascii_=False)
     items = sorted(cuts)
     for mine, other in zip(ready.divide(items), plain(ready).divide(items), strict=True):
@@ -72,7 +75,9 @@ def test_strips_are_cut_like_ordinary_ones(runs: list[Run], cuts: list[int]) -> 
 
 
 @given(RUNS, st.integers(0, 39), st.integers(1, 40))
-def test_strips_are_cropped_like_ordinary_ones(runs: list[Run], start: int, length: int) -> None:
+def test_strips_are_cropped_like_ordinary_ones(
+    runs: list[TextRun], start: int, length: int
+) -> None:
     ready, end = ready_strip(runs, INK, 40, ascii_=False), min(40, start + length)
     assert ready.crop(start, end).text == plain(ready).crop(start, end).text
     assert ready.crop_extend(start, 44, None).text == plain(ready).crop_extend(start, 44, None).text
@@ -80,7 +85,7 @@ def test_strips_are_cropped_like_ordinary_ones(runs: list[Run], start: int, leng
 
 @given(RUNS, st.integers(0, 7), st.integers(0, 7), st.sampled_from(["text", "badge", "dim"]))
 def test_a_partly_rewritten_line_looks_as_if_redrawn(
-    runs: list[Run], first: int, last: int, key: str
+    runs: list[TextRun], first: int, last: int, key: str
 ) -> None:
     """Some of its runs differ, with the same number of cells."""
     first, last = sorted((first, last))
@@ -161,3 +166,58 @@ def test_cells_behind_a_scrollbar_are_not_written() -> None:
             CONSOLE
         )
         assert text.removesuffix("\x1b[0m").endswith("5") == written
+
+
+# --- positions on a canvas of lines
+
+
+async def test_no_line_exists_below_the_last_one() -> None:
+    """A click there selects nothing."""
+
+    async with running_app(Machine(cores=2)) as run:
+        grid = run.grid
+        end = len(grid.heads) + grid.count
+        assert end < grid.size.height
+        assert (grid.line_at(end - 1), grid.line_at(end)) == (grid.count - 1, None)
+        before = grid.choice.cpu
+        await run.pilot.click(grid, offset=(5, end))
+        assert grid.choice.cpu == before
+
+
+def fixed_lines(*texts: str) -> list[strips.Line]:
+    return [([(text, "text")], "calm") for text in texts]
+
+
+async def test_fixed_lines_are_at_the_bottom_and_others_scroll_above() -> None:
+    async with running_app(Machine(cores=29, threads=1), (100, 20)) as run:
+        grid = run.grid
+        # The grid would set its own fixed lines.
+        grid._draw_fixed_lines = Mock()  # type: ignore[method-assign]
+        grid.feet = []
+        before = grid.height
+        grid.feet = fixed_lines("first", "second")
+        grid._paint()
+        assert [line.text.rstrip() for line in shown(run)[-2:]] == ["first", "second"]
+        assert grid.height == before - 2
+        assert grid.line_at(grid.size.height - 2) is None
+        await run.pilot.press("G")
+        assert "28" in shown(run)[-3].text.split()
+        grid.feet = []
+        grid._paint()
+        assert "first" not in "".join(line.text for line in shown(run))
+
+
+async def test_only_changed_fixed_lines_are_drawn() -> None:
+    async with running_app(Machine(cores=29, threads=1)) as run:
+        grid = run.grid
+        grid.feet = fixed_lines("first", "second", "third")
+        grid._paint()
+        built = grid.built
+        grid.feet = fixed_lines("first", "other", "third")
+        grid._paint()
+        assert grid.built == built + 1
+        assert [line.text.rstrip() for line in shown(run)[-3:]] == ["first", "other", "third"]
+
+
+def shown(run: Run) -> list[Strip]:
+    return [run.grid.render_line(y) for y in range(run.grid.size.height)]

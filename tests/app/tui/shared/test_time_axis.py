@@ -189,11 +189,10 @@ def test_an_episode_of_zero_length_has_a_mark() -> None:
     assert text(made(), drop(10, 10, "online")) == "─" * 10 + "•" + "─" * 49
 
 
-@pytest.mark.parametrize(
-    ("kind", "run"),
-    [("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
-     ("never heard of", ("│", "text"))],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "run"), [
+    ("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
+    ("never heard of", ("│", "text")),
+])  # fmt: skip
 def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
     assert time_axis.episode_mark(drop(1, kind=kind)) == run
     assert ascii_text(run[0]).isascii()
@@ -307,10 +306,9 @@ def test_labels_without_room_at_an_end_are_omitted() -> None:
     assert strips.text(time_axis.times_line(a, ticks)) == "           00:01:15       00:01:30      "
 
 
-@pytest.mark.parametrize(
-    ("at_s", "step_s", "drawn"),
-    [(0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00")],
-)
+@pytest.mark.parametrize(("at_s", "step_s", "drawn"), [
+    (0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00"),
+])  # fmt: skip
 def test_relative_times_on_a_long_axis_have_hours_and_minutes(
     at_s: float, step_s: float, drawn: str
 ) -> None:

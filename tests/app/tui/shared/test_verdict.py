@@ -1,4 +1,4 @@
-"""The verdict on the screen equals the first line of `why` for the same samples."""
+"""The verdict on the screen equals the first line of why; episodes of the displayed time."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from itertools import groupby
 
 import exported
 import pytest
-from fakes import Machine
+from fakes import Machine, observe
 from played import session_of
 
 from perfprobe import wire
 from perftop.draw import strips
+from perftop.model.kinds import Episode
+from perftop.output.sentences import sentence, text
 from perftop.output.why_report import report
 from perftop.output.why_text import answer
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.header import Status
 from perftop.tui.frame.top import alert_line
+from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, verdict_at
 
 SECOND = 1_000_000_000
@@ -125,3 +129,41 @@ def test_a_late_screen_does_not_read_the_history_again(
             assert verdict is not None
             texts.append(verdict.text)
     assert texts[-1].startswith("hogA[11] and hogB[12] share CPU 1")
+
+
+# --- the episodes shown at a given time, and the sentences of ended ones
+
+
+S = 10**9
+
+
+def test_a_played_recording_shows_the_episodes_of_the_current_time() -> None:
+    session, interval = observe(Machine(cores=2))
+    assert interval.seq, "as it is played, not looked up"
+    now_ns = interval.time_ns
+    live = Episode("offline", [1], now_ns - 1)
+    session.detector.running = [live]
+    assert episodes_during(session, interval) == [live]
+    session.log.recording = RecordingEpisodes()
+    later, here, before = (
+        Episode("steal", [0], now_ns + since, until if until is None else now_ns + until)
+        for since, until in ((10**9, None), (-(10**8), 10**9), (-2 * 10**9, -(10**9)))
+    )
+    for episode in (before, here, later):
+        session.log.recording.add(episode)
+    session.log.recording.is_complete = True
+    assert episodes_during(session, interval) == [here]
+
+
+def test_sentences_are_cached_by_episodes_and_width() -> None:
+    session, _ = observe(Machine())
+    ended = [Episode("turbo-drop", [cpu], S, 2 * S, 1e8 * cpu, "thermal") for cpu in range(300)]
+    for some in ([one] for one in ended):
+        for most in (20, 70):
+            output = ended_sentence(session, some, most)
+            assert output == sentence(session.topology, some, over=True, most=most)
+            assert ended_sentence(session, some, most) is output
+    assert text(ended_sentence(session, ended[1:2], 20)) != text(
+        ended_sentence(session, ended[1:2], 70)
+    )
+    assert ended_sentence(session, ended[1:3]) != ended_sentence(session, ended[1:2])

@@ -1,18 +1,42 @@
-"""The time view: strips of all CPUs as text and runs, and its keys."""
+"""The time view: strips of all CPUs, episodes, memory traffic, and keys."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import simulated
 from fakes import CpuLoad, Machine, with_doubt
+from hypothesis import given
+from hypothesis import strategies as st
 from nights import cases_by_day
-from time_view import many_cores, two_cores, view_of, viewing
+from played import session_of
+from simulated import SAMPLE_NS
+from time_view import View, many_cores, two_cores, view_of, viewing
+from waiting import until_true
 
+from perfprobe import wire
+from perftop.draw import strips
+from perftop.draw.strips import text
+from perftop.model.kinds import Episode
+from perftop.model.machine_totals import TRAFFIC_KEYS
+from perftop.process.streams import Stream
 from perftop.session.history import History
 from perftop.session.selection import parse
+from perftop.session.session import Session
+from perftop.session.values import COLUMNS_BY_KEY
+from perftop.tui.app import PerfTopApp
 from perftop.tui.shared import time_axis
+from perftop.tui.shared.choice import Place
+from perftop.tui.stream import LiveSource
+from perftop.tui.views import timeline
+from perftop.tui.views.timeline import Timeline
 
 # --- contents of a line
 
@@ -119,10 +143,9 @@ async def test_unchanged_rows_are_not_rebuilt() -> None:
 # --- values and units
 
 
-@pytest.mark.parametrize(
-    ("key", "number"),
-    [("ref", "≁98.0"), ("instructions", "98.0")],  # the second counter does not affect utilisation
-)
+@pytest.mark.parametrize(("key", "number"), [
+    ("ref", "≁98.0"), ("instructions", "98.0"),
+])  # fmt: skip
 async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
     async with viewing(many_cores()) as view:
         session, interval = view.run.session, view.run.interval
@@ -220,3 +243,165 @@ async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> No
         assert all(rows <= most + 2 for rows, _ in request)
         assert view.seen()[-3].split()[1:3] == ["127", "127,255"]
         assert "▀" in view.seen()[-3]
+
+
+# --- episodes and marks in the time view: on the axis, in lanes, and below them
+
+
+S = 1_000_000_000
+
+
+async def shown(view: View, *episodes: Episode) -> None:
+    view.run.session.detector.running += [e for e in episodes if e.end_ns is None]
+    view.run.session.ended.extend([e for e in episodes if e.end_ns is not None])
+    await view.again()
+
+
+async def test_an_episode_is_marked_on_the_axis_and_in_its_row() -> None:
+    async with viewing(many_cores()) as view:
+        await shown(view, Episode("involuntary-halt", [24], 14 * S // 10))
+    index = view.feet[0].index("║")
+    assert view.rows[1][index] == "║"
+    assert view.rows[1].rstrip().endswith("98.0 ║")  # it still runs
+    assert not any("║" in row for row in view.rows[2:])
+    assert set(view.feet[0][index + 1 : view.past._chart_left + view.past._axis.cells]) == {"━"}
+
+
+async def test_an_ended_episode_has_no_stroke_to_the_end() -> None:
+    async with viewing(many_cores()) as view:
+        await shown(view, Episode("involuntary-halt", [0], S // 2, S))
+    assert view.feet[0].count("║") == 1
+    assert view.rows[1].count("║") == 1
+    assert not view.rows[1].rstrip().endswith("║")
+
+
+async def test_panels_fill_the_room_below_the_axis() -> None:
+    results: list[object] = []
+
+    async with viewing(two_cores()) as view:
+        await shown(view, Episode("involuntary-halt", [1], S // 2, S))
+        past = view.past
+        seen = view.seen()
+        first = next(y for y, line in enumerate(seen) if "what happened" in line)
+        at = next(y for y in range(first, len(seen)) if "║" in seen[y])
+        results.append(past.target(seen[at].index("║"), past.size.height - at))
+        results.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
+    episode, room, feet = results
+    assert isinstance(episode, Episode)
+    assert episode.kind == "involuntary-halt"
+    assert room == feet
+
+
+async def test_an_episode_of_a_package_is_in_its_heading_once() -> None:
+    async with viewing(many_cores()) as view:
+        await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+    assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
+
+
+async def test_rows_show_episodes_of_packages_without_headings() -> None:
+    async with viewing(many_cores()) as view:
+        view.past.choice.order = "CPU number"
+        await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+    assert [row.count("▼") for row in view.rows] == [2] * 24
+
+
+# --- cells of lanes
+
+
+UTIL = COLUMNS_BY_KEY["util"]
+
+
+class Written:
+    """A history with a different value in each sample, some of them unknown."""
+
+    begin_ns: int | None = None
+
+    def field(self, _: str, rows: Sequence[int], edges: Any) -> Any:
+        ends = edges[1:, None] // 10**8 * 7 + np.array(rows)[None] * 3
+        values = ends % 101 / 100
+        return np.where(ends % 11 == 0, np.nan, values)
+
+
+PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
+
+
+def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.Lanes:
+    session: Any = SimpleNamespace(past=Written())
+    at = time_axis.fit_axis(now_ns, window_s, room)
+    return timeline.Lanes(session, UTIL, at, PLACES, ascii_=False)
+
+
+@given(st.integers(600, 9000), st.integers(5, 90))
+def test_rows_read_one_by_one_equal_those_read_together(now: int, room: int) -> None:
+    together, apart = _lanes(now * 10**8, room), _lanes(now * 10**8, room)
+    together.read([0, 2])
+    for row in (2, 0):
+        apart.read([row])
+    for row in (0, 2):
+        np.testing.assert_array_equal(apart.values[row], together.values[row])
+
+
+# --- lines of the time view with the memory traffic of packages
+
+
+def watched(spec: str, samples: int) -> Session:
+    hello, result = simulated.messages(spec, samples)
+    return session_of(Session(hello, History(hello)), result)
+
+
+@asynccontextmanager
+async def kept_open(session: Session, messages: list[wire.Message]) -> AsyncIterator[Stream]:
+    """A stream that remains open after these messages."""
+
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [session.hello, *messages]
+        await asyncio.Event().wait()
+
+    yield stream()
+
+
+@asynccontextmanager
+async def time_view(session: Session, order: str) -> AsyncIterator[Timeline]:
+    """The time view of the messages applied to the session."""
+    assert session.history is not None
+    messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
+    source = LiveSource(lambda: kept_open(session, messages), 5 * SAMPLE_NS)
+    app = PerfTopApp(source)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await until_true(lambda: source.interval is not None, "a first interval")
+        await pilot.press("3")
+        view = app.screen_stack[0].query_one(Timeline)
+        view.choice.order = order
+        view.lay_out()
+        yield view
+
+
+@pytest.mark.parametrize(
+    ("order", "packages"),
+    cases_by_day(
+        [*product(("topology", "CPU number"), (1, 2))], [("topology", 2), ("CPU number", 1)]
+    ),
+)
+async def test_each_package_has_a_line_below_its_heading_or_above_all_rows(
+    order: str, packages: int
+) -> None:
+    async with time_view(watched(f"memory,cpus=8,packages={packages}", 130), order) as view:
+        lines = view.heads + [view.line(y)[0] for y in range(view.count)]
+        interval, width = view.interval, view.width
+    texts = [text(line) for line in lines]
+    at = [y for y, line in enumerate(texts) if " mem " in line]
+    assert len(at) == packages
+    under = [texts[y - 1].startswith(f" package {i}") for i, y in enumerate(at)]
+    assert under == [order == "topology"] * packages
+    assert order == "topology" or at == [2, 3][:packages]
+    for package, y in enumerate(at):
+        moved = sum(interval.packages[f"{key}_per_s"][package] for key in TRAFFIC_KEYS)
+        assert f"{moved / 1e9:.1f}" in texts[y]
+        assert strips.width(lines[y]) == width
+        assert len({key for _, key in lines[y] if key.startswith("heat")}) > 1, "it was less before"
+
+
+async def test_machines_without_traffic_counters_have_no_such_line() -> None:
+    async with time_view(watched("guest,cpus=2", 30), "topology") as view:
+        assert not any(" mem " in text(view.line(y)[0]) for y in range(view.count))
+        assert len(view.heads) == 2

@@ -1,0 +1,297 @@
+"""Losses that records of tasks, interrupts, quotas and memory show."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import made
+import pytest
+from fakes import CpuLoad
+from record_streams import PER_S, RecordStream
+
+from perftop.model.kinds import Episode
+from perftop.output.sentences import losers, sentence, text
+from perftop.output.why_report import report
+from perftop.output.why_text import lines
+from perftop.session.session import Session
+
+NAMES: tuple[list[object], list[object]] = (
+    [["36 eth0", 9000]],
+    [["RCU", 50_000], ["NET_RX", 40_000]],
+)
+
+
+class Flooded(RecordStream):
+    """Two CPUs with one record of tasks a second, and a record of interrupts when CPU 0 has any."""
+
+    def flood(self, entry: object = None, tasks: list[object] | None = None) -> None:
+        records: dict[str, Any] = {"tasks": {}, "others": {"0": tasks or []}}
+        self.second(records | ({} if entry is None else {"interrupts": {"0": entry}}))
+
+
+def test_softirqs_are_an_episode_with_kind_and_share() -> None:
+    cpu = Flooded()
+    for entry in (None, [0.6, 0.0, 0.4, [], []], [0.7, 0.0, 0.3, *NAMES], None, None):
+        cpu.flood(entry)
+    (result,) = cpu.episodes("interrupt")
+    assert (result.cause, result.cpus, result.confidence) == ("softirq", [0], "measured")
+    assert result.depth == pytest.approx(0.35)
+    second_ns = PER_S * made.SAMPLE_NS
+    assert (result.start_ns, result.end_ns) == (second_ns, 3 * second_ns)
+    assert result.evidence == {"line": "NET_RX", "came_per_s": 40_000, "raised_by": "36 eth0"}
+    words = text(sentence(cpu.session.topology, [result], over=True))
+    assert words == "Softirq work (NET_RX) took 35 % of CPU 0"
+
+
+def test_an_interrupt_line_has_its_name() -> None:
+    cpu = Flooded()
+    cpu.flood()
+    cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], []])
+    (result,) = cpu.episodes("interrupt")
+    assert (result.cause, result.evidence["line"]) == ("irq", "36 eth0")
+
+
+def test_a_task_with_almost_no_cpu_time_loses_most() -> None:
+    cpu = Flooded()
+    for entry in (None, [0.05, 0.0, 0.93, *NAMES], [0.05, 0.0, 0.93, *NAMES]):
+        cpu.flood(entry)
+    (result,) = cpu.episodes("interrupt")
+    assert result.depth == pytest.approx(0.93)
+
+
+@pytest.mark.parametrize(("entry", "tasks"), [
+    ([0.9, 0.0, 0.04, [], []], []),
+    ([0.05, 0.0, 0.6, [], []], []),  # no other task wants the CPU
+    ([0.2, 0.0, 0.2, [], []], []),  # the CPU has idle time
+    ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # others wait for it
+    ([0.5, float("nan"), -1, [], []], []),
+    ([0.5, "x", 0.4, [], []], []),
+])  # fmt: skip
+def test_small_and_invalid_interrupt_loads_cause_no_episode(
+    entry: object, tasks: list[object]
+) -> None:
+    cpu = Flooded()
+    for _ in range(3):
+        cpu.flood(entry, tasks)
+    assert cpu.episodes("interrupt") == []
+
+
+@pytest.mark.parametrize(("line", "remedy"), [
+    ("threshold apic interrupts", "replace the memory"), ("tlb shootdowns", "fewer munmap"),
+])  # fmt: skip
+def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: str) -> None:
+    """Corrected errors of a failing DIMM cause machine check interrupts without a number."""
+    cpu = Flooded()
+    cpu.session.start_accounts()
+    cpu.machine.does = {0: CpuLoad(util=1.0)}
+    for _ in range(4):
+        cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
+    result = report(cpu.session, cpu.session.run.start_ns)
+    (first,) = [finding for finding in result.findings if finding.cause == ("interrupt", "irq")]
+    assert first.text == f"Interrupt work ({line}) takes 20 % of CPU 0"
+    assert first.hint.startswith(remedy)
+
+
+def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
+    cpu = Flooded()
+    cpu.session.start_accounts()
+    cpu.machine.does = {0: CpuLoad(util=1.0)}
+    for _ in range(3):
+        cpu.flood([0.6, 0.0, 0.4, [], []])
+    result = report(cpu.session, cpu.session.run.start_ns)
+    output = lines(cpu.session, result, colour=False, unicode=True)
+    assert any("measured: the kernel's account of time in softirqs" in line for line in output)
+
+
+# --- stops by cpu quotas, from simulated records; no other task is blamed for them
+
+
+GROUP = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/web"
+SAMPLE_NS = made.SAMPLE_NS
+OTHER = [4001, "stream", 0.5]
+
+
+class Limited(RecordStream):
+    """A job with one thread on CPU 0, whose quota is half a CPU. Tasks and quotas have a record a
+    second."""
+
+    run_ns = wait_ns = throttled_us = periods = 0
+
+    def limit(self, *, stopped: float, waited: float = 0.0, quota: bool = True) -> None:
+        """`stopped`: share of the time for which the quota stops the job; `waited`: share for which
+        it waits for another task."""
+        wait = stopped + waited
+
+        def record(throttled: int) -> dict[str, Any]:
+            counts = [0.5, self.periods, throttled, self.throttled_us]
+            return {"quotas": {"groups": {GROUP: counts}, "pids": {"4000": [GROUP]}}}
+
+        def records() -> dict[str, Any]:
+            self.run_ns += round((1 - wait) * SAMPLE_NS)
+            self.wait_ns += round(wait * SAMPLE_NS)
+            self.throttled_us += round(stopped * SAMPLE_NS / 1000)
+            self.periods += 1
+            thread = [4000, "web", 0, self.run_ns, self.wait_ns, 0, 0]
+            watched = {"watched": {"threads": {"4000": thread}, "more": 0}}
+            if self.seq % PER_S == 0:
+                task = [4000, "web", 1 - wait]
+                watched |= {"tasks": {"0": task}, "others": {"0": [task, OTHER]}}
+            is_due = quota and (self.seq == 1 or self.seq % PER_S == 0)
+            return watched | (record(0 if self.seq == 1 else self.periods // 2) if is_due else {})
+
+        self.second({}, records)
+
+
+def test_a_stop_is_an_episode_with_owner_and_share() -> None:
+    job = Limited()
+    for stopped in (0, 0.5, 0.5, 0, 0):
+        job.limit(stopped=stopped)
+    (result,) = job.episodes("quota")
+    assert (result.cause, result.cpus, result.confidence) == ("quota", [0], "measured")
+    assert result.depth == pytest.approx(0.5, abs=0.01)
+    second_ns = PER_S * SAMPLE_NS
+    assert (result.start_ns, result.end_ns) == (second_ns, 3 * second_ns)
+    assert result.lost_s(job.session.now_ns) == pytest.approx(1.0, abs=0.02)
+    assert result.evidence == {
+        "owner": "pod 0a1b2c3d", "group": GROUP, "CPUs_allowed": 0.5, "throttled_periods": 10,
+        "periods": 20, "throttled_s": 1.0,
+    }  # fmt: skip
+    words = text(sentence(job.session.topology, [result], over=True))
+    assert words == "pod 0a1b2c3d was stopped by its CPU quota for 50 % of the time"
+
+
+def test_an_episode_ends_when_the_quota_is_removed() -> None:
+    job = Limited()
+    for quota in (True, True, False):
+        job.limit(stopped=0.5, quota=quota)
+    (result,) = job.episodes("quota")
+    assert result.end_ns == 2 * PER_S * SAMPLE_NS
+
+
+def test_no_task_is_blamed_for_waits_caused_by_a_quota() -> None:
+    job = Limited(watch="web")
+    for _ in range(4):
+        job.limit(stopped=0.5)
+    assert len(job.episodes("quota")) == 1
+    assert job.episodes("neighbour") == []
+
+
+def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
+    job = Limited(watch="web")
+    for _ in range(5):
+        job.limit(stopped=0.3, waited=0.3)
+    (result,) = job.episodes("neighbour")
+    assert result.cause == "scheduler"
+    assert result.depth == pytest.approx(0.3 / 0.7, abs=0.02)
+    assert [one.comm for one in result.evidence["who"]] == ["stream"]
+    assert len(job.episodes("quota")) == 1
+
+
+def test_waits_are_evaluated_each_sample_after_a_quota_is_removed() -> None:
+    job = Limited(watch="web")
+    job.limit(stopped=0, quota=True)
+    for _ in range(2):
+        job.limit(stopped=0, waited=0.4, quota=False)
+    (result,) = job.episodes("neighbour")
+    assert result.depth == pytest.approx(0.4, abs=0.02)
+
+
+# --- tasks that are stalled for memory, from simulated records
+
+
+POD = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/web"
+AT_LIMIT = {
+    "stalled_us": 400_000, "counts": {"workingset_refault_file": 9000},
+    "groups": {POD: [63_000_000, 900, 9000, 300_000]}, "pids": {"4000": POD},
+}  # fmt: skip
+
+
+def episodes(*memory: object) -> tuple[Session, list[Episode]]:
+    """The episodes of a stream with such a record each second, while process 4000 runs on CPU 1."""
+    stream = RecordStream()
+    for record in memory:
+        records = {"tasks": {"1": [4000, "web", 0.5]}}
+        stream.second(records | ({} if record is None else {"memory": record}))
+    return stream.session, stream.episodes("memory-stall")
+
+
+def test_a_group_at_its_limit_reports_the_stall_time_of_its_tasks() -> None:
+    session, (result,) = episodes(None, AT_LIMIT, AT_LIMIT, None, None)
+    assert (result.cause, result.cpus, result.confidence) == ("memory-limit", [1], "measured")
+    assert result.depth == pytest.approx(0.3)
+    assert result.lost_s(session.now_ns) == pytest.approx(0.6)
+    assert result.evidence == {
+        "owner": "pod 0a1b2c3d", "group": POD, "stalled_s": 0.6, "memory_limit_mb": 63,
+        "at_limit": 1800, "pages_read_back": 18_000,
+    }  # fmt: skip
+    words = text(sentence(session.topology, [result], over=True))
+    assert words == "The memory limit of pod 0a1b2c3d stopped its tasks for 30 % of the time"
+
+
+@pytest.mark.parametrize(("cause", "counts"), [
+    ("reclaim", {"allocstall_normal": 40, "pgscan_direct": 5000}),
+    ("compaction", {"compact_stall": 60, "thp_fault_fallback": 7}),
+    ("read-back", {"pswpin": 4000, "workingset_refault_anon": 4000}),
+    ("numa-balancing", {"numa_hint_faults": 90_000, "numa_pages_migrated": 20_000}),
+])  # fmt: skip
+def test_counts_of_the_kernel_name_the_cause(cause: str, counts: dict[str, int]) -> None:
+    stalled_us = 0 if cause == "numa-balancing" else 300_000
+    _, (result,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
+    assert result.cause == cause
+    assert result.depth == pytest.approx(0.28 if cause == "numa-balancing" else 0.3)
+    assert result.confidence == "inferred"
+
+
+@pytest.mark.parametrize("record", [
+    {"stalled_us": 300_000, "counts": {}},  # the reason is unknown
+    {"stalled_us": 20_000, "counts": {"allocstall_normal": 40}},
+    {"stalled_us": 300_000, "counts": {"workingset_refault_file": 90_000}},  # a file is read
+    {"stalled_us": -5, "counts": {"allocstall_normal": 40}},
+    {"stalled_us": 300_000, "counts": {"allocstall_normal": "x"}},
+    {"stalled_us": 300_000, "counts": {}, "groups": {POD: [None, 900, 1, 1]}, "pids": 7},
+    7,
+])  # fmt: skip
+def test_stalls_for_files_or_unknown_reasons_cause_no_episode(record: object) -> None:
+    assert episodes(None, record, record)[1] == []
+
+
+# --- A watched job whose threads are stopped, from simulated records.
+
+
+def stopped_episodes(states: str, active: float = 1.0) -> tuple[Session, list[Episode]]:
+    """The episodes of a job with one thread, whose state changes once a second as listed; it is
+    active for this share of the time while it is running or asleep."""
+    stream, run_ns = RecordStream(watch="job"), 0
+
+    def records(state: str) -> dict[str, object]:
+        nonlocal run_ns
+        run_ns += round(active * made.SAMPLE_NS) if state in "RS" else 0
+        threads = {"7": [7, "job", 1, run_ns, 0, 0, 0]}
+        return {"watched": {"threads": threads, "more": 0, "states": {"7": state}}}
+
+    for state in states:
+        stream.second({}, partial(records, state))
+    return stream.session, stream.episodes("stopped")
+
+
+@pytest.mark.parametrize(("state", "words"), [
+    ("T", "SIGSTOP kept job from running"),
+    ("t", "A debugger kept job from running"),
+    ("F", "A frozen group kept job from running"),
+])  # fmt: skip
+def test_a_stop_lasts_from_record_to_record(state: str, words: str) -> None:
+    session, (result,) = stopped_episodes(f"RR{state}{state}R")
+    assert (result.cause, result.cpus, result.confidence) == ("stopped", [1], "measured")
+    assert result.end_ns is not None
+    assert (result.end_ns - result.start_ns) / 1e9 == pytest.approx(2.0, abs=0.01)
+    assert result.lost_s(session.now_ns) == pytest.approx(2.0, abs=0.15)
+    names = losers(session, [result], {})
+    assert text(sentence(session.topology, [result], names, over=True)) == words
+
+
+def test_a_stopped_thread_loses_its_previous_activity() -> None:
+    _, (result,) = stopped_episodes("SSTT", active=0.25)
+    assert result.depth == pytest.approx(0.25, abs=0.03)
+    assert stopped_episodes("SSTT", active=0.01)[1] == []
+    assert stopped_episodes("SSDD")[1] == []

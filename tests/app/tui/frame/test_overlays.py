@@ -1,0 +1,270 @@
+"""Menus and the command palette over a view."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from fakes import Machine, observe
+from playing import Run, running_app
+from rich.style import Style
+from textual import events
+from textual.actions import parse
+from textual.command import CommandList
+from textual.widgets import OptionList
+from waiting import until_true
+
+from perftop.draw import theme
+from perftop.draw.columns import RISING
+from perftop.session.selection import HELP
+from perftop.tui.app import PerfTopApp
+from perftop.tui.frame.monitor import Monitor
+from perftop.tui.frame.overlays import Chooser, Menu, Palette, commands, cpu_commands
+
+THREE = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
+
+
+@asynccontextmanager
+async def menu_result(
+    screen: Callable[[], Menu | Chooser], *, ascii_: bool = False
+) -> AsyncIterator[tuple[Run, list[object]]]:
+    """Opens the menu and collects its results."""
+    results: list[object] = []
+    async with running_app(Machine(), (80, 24), ascii_=ascii_) as run:
+        await run.app.push_screen(screen(), results.append)
+        await until_true(lambda: run.app.screen.focused, "the list to take the keys")
+        await run.pilot.pause()
+        yield run, results
+
+
+async def pressed(screen: Callable[[], Menu | Chooser], *keys: str) -> list[object]:
+    async with menu_result(screen) as (run, result):
+        await run.pilot.press(*keys)
+        await until_true(lambda: len(run.app.screen_stack) == 1, "the list to close")
+    return result
+
+
+def picture(run: Run) -> str:
+    return run.app.export_screenshot().replace("&#160;", " ")
+
+
+@pytest.mark.parametrize(("keys", "found"), [
+    (["enter"], "b"), (["j", "enter"], "c"), (["k", "enter"], "a"), (["down", "enter"], "c"),
+    (["home", "enter"], "a"), (["escape"], None), (["j", "q"], None),
+])  # fmt: skip
+async def test_a_menu_returns_the_selected_item(keys: list[str], found: str | None) -> None:
+    assert await pressed(lambda: Menu("fruit", THREE, "b"), *keys) == [found]
+
+
+@pytest.mark.parametrize(("keys", "found"), [
+    (["enter"], {"b"}), (["space", "enter"], {"a", "b"}), (["j", "space", "enter"], set()),
+    (["a", "enter"], {"a", "b", "c"}), (["a", "a", "enter"], set()), (["a", "escape"], None),
+    (["space", "q"], None),
+])  # fmt: skip
+async def test_a_chooser_returns_the_marked_items(keys: list[str], found: set[str] | None) -> None:
+    assert await pressed(lambda: Chooser("fruit", THREE, {"b"}), *keys) == [found]
+
+
+async def test_a_click_selects_marks_or_closes() -> None:
+    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, taken):
+        await run.pilot.click(OptionList, offset=(5, 3))
+    assert taken == ["c"]
+    async with menu_result(lambda: Chooser("fruit", THREE, {"b"})) as (run, turned):
+        await run.pilot.click(OptionList, offset=(5, 3))
+        assert turned == []
+        await run.pilot.press("enter")
+    assert turned == [{"b", "c"}]
+    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, left):
+        await run.pilot.click(offset=(1, 1))
+    assert left == [None]
+
+
+async def test_a_click_on_an_option_that_is_gone_is_dropped() -> None:
+    async with running_app(Machine()) as run:
+        await run.pilot.press("s")
+        options = run.app.screen.query_one(OptionList)
+        click = events.Click(options, 5, 3, 0, 0, 1, False, False, False)
+        click.style = Style.from_meta({"option": options.option_count})
+        options.post_message(click)
+        await run.pilot.pause()
+        assert run.app.screen.query_one(OptionList) is options
+
+
+async def test_labels_are_literal_and_the_view_is_not_dimmed() -> None:
+    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, result):
+        text = picture(run)
+        for part in (
+            "fruit",
+            "▌ pear ×2",
+            "[plum]",
+            "package 0",
+            theme.PALETTES["perftop-dark"].colors["both"],
+        ):
+            assert part in text
+        await run.intervals(2)  # the view below is updated
+        await run.pilot.press("slash", "question_mark", "4", "escape")
+    assert result == [None]
+
+
+async def test_long_menus_scroll_on_a_small_screen() -> None:
+    many = [(str(i), f"number {i}") for i in range(90)]
+
+    async with menu_result(lambda: Menu("long", many, "89")) as (run, result):
+        panel = run.app.screen.query_one(OptionList)
+        assert panel.region.bottom <= 24
+        assert "number 89" in "".join(panel.render_line(y).text for y in range(panel.size.height))
+        await run.pilot.resize_terminal(20, 5)
+        await run.pilot.press("end", "enter")
+    assert result == ["89"]
+
+
+async def test_the_menu_has_full_names_and_marks_the_current_order() -> None:
+    async with running_app(Machine()) as run:
+        await run.pilot.press("s", *["j"] * 3, "enter", "r", "s")
+        panel = run.app.screen.query_one(OptionList)
+        drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
+        assert drawn[:5] == [
+            "topology", "CPU number", "worst first",
+            f"{theme.CHOSEN_SIGN} busy time, %  {RISING}", "clock, GHz",
+        ]  # fmt: skip
+        assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
+
+
+async def test_a_second_enter_after_closing_does_nothing() -> None:
+    async with menu_result(lambda: Menu("fruit", THREE, "a")) as (run, result):
+        menu = run.app.screen
+        assert isinstance(menu, Menu)
+        menu.dismiss("a")
+        menu.dismiss("b")
+        await run.pilot.pause()
+        assert len(run.app.screen_stack) == 1
+        assert result == ["a"]
+
+
+async def test_a_menu_without_room_is_not_shown() -> None:
+    async with menu_result(lambda: Menu("fruit", THREE, "a")) as (run, _):
+        await run.pilot.resize_terminal(1, 1)
+        await run.pilot.press("pageup", "pagedown")
+        assert isinstance(run.app.screen, Menu)
+
+
+# --- the command palette: search results and their execution
+
+
+THEMES = theme.names(no_color=False)
+
+
+def test_all_choices_have_a_command() -> None:
+    session, _ = observe(Machine())
+    results = {name: action for name, _, action in commands(session, THEMES)}
+    assert results["Theme perftop-safe"] == "app.theme('perftop-safe')"
+    assert results["Clocks in MHz"] == "units('MHz')"
+    assert results["Sort by worst first"] == "sort('worst first')"
+    assert results["Sort by IPC"] == "sort('ipc')"
+    assert results["Show IPC"] == "metric('ipc')"
+    assert {f"Filter {text}" for text, _ in HELP} <= set(results)
+    assert not any("steal" in name for name in results) or session.evaluator.chosen["steal"]
+
+
+def test_all_commands_can_be_executed() -> None:
+    session, _ = observe(Machine())
+    for name, _, action in (*commands(session, THEMES), *cpu_commands(session, "3")):
+        whose, verb, arguments = parse(action)
+        owner = PerfTopApp if whose == "app" else Monitor
+        assert len(arguments) == 1, name
+        assert hasattr(owner, f"action_{verb}"), name
+
+
+def test_fewer_commands_are_available_without_a_stream() -> None:
+    assert {name.split()[0] for name, *_ in commands(None, THEMES)} == {"Theme", "Clocks", "Sort"}
+
+
+@pytest.mark.parametrize(("query", "names"), [
+    ("cpu 5", ["Go to CPU 5"]), ("1", ["Go to CPU 1", "Go to core 1 of package 0"]), ("", []),
+    ("77", []), ("2 6", ["Go to CPU 2", "Go to CPU 6", "Go to core 2 of package 0"]),
+])  # fmt: skip
+def test_cpus_and_cores_are_found_by_number(query: str, names: list[str]) -> None:
+    session, _ = observe(Machine(cores=4))
+    assert sorted(name for name, *_ in cpu_commands(session, query)) == names
+
+
+def shown(run: Run) -> list[str]:
+    lists = run.app.screen.query(CommandList)
+    return [str(option.prompt).partition("\n")[0] for result in lists for option in result.options]
+
+
+async def listed(run: Run, query: str, first: str) -> list[str]:
+    """Results of a query, once the first one appears."""
+    await run.pilot.press("colon")
+    await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
+    await run.pilot.press(*query)
+    await until_true(lambda: shown(run)[:1] == [first], f"{first} comes first")
+    return shown(run)
+
+
+async def do(run: Run, query: str, name: str) -> None:
+    await listed(run, query, name)
+    await run.pilot.press("enter")
+    await until_true(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
+    await run.pilot.pause()
+
+
+async def test_a_command_is_executed() -> None:
+    async with running_app(Machine()) as run:
+        monitor = run.monitor
+        await do(run, "mhz", "Clocks in MHz")
+        await until_true(lambda: monitor.choice.units == "MHz", "clocks in MHz")
+        await do(run, "heat", "Heat")
+        await until_true(lambda: monitor.view.id == "heat", "the heat map")
+        await do(run, "cpu 6", "Go to CPU 6")
+        await until_true(lambda: monitor.choice.cpu == 2, "the core of CPU 6")
+        await do(run, "safe", "Theme perftop-safe")
+        await until_true(lambda: run.app.theme == "perftop-safe", "another theme")
+        await do(run, "busy>80", "Filter busy>80")
+        await run.pilot.press("enter")
+        await until_true(lambda: monitor.choice.filter is not None, "a filter")
+
+
+async def test_quit_is_not_the_first_result_and_a_second_enter_is_harmless() -> None:
+    async with running_app(Machine()) as run:
+        assert (await listed(run, "", "Pause"))[0] != "Quit"
+        palette = run.app.screen
+        assert isinstance(palette, Palette)
+        palette.dismiss()
+        palette.dismiss()
+        await run.pilot.pause()
+        assert len(run.app.screen_stack) == 1
+
+
+async def test_a_search_that_starts_after_closing_finds_nothing() -> None:
+    async with running_app(Machine()) as run:
+        await listed(run, "", "Pause")
+        palette = run.app.screen
+        assert isinstance(palette, Palette)
+        await palette.dismiss()
+        search = palette._gather_commands("steady")
+        await until_true(lambda: search.is_finished, "the search is over")
+        assert search.error is None
+
+
+async def test_a_palette_may_be_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a click outside right after its key."""
+    async with running_app(Machine()) as run:
+        push = run.app.push_screen
+
+        async def push_and_close(screen: Palette) -> None:
+            await push(screen)
+            await screen.dismiss()
+
+        monkeypatch.setattr(run.app, "push_screen", push_and_close)
+        await run.source.open_palette()
+        assert len(run.app.screen_stack) == 1
+
+
+async def test_a_palette_without_room_has_no_pages() -> None:
+    async with running_app(Machine()) as run:
+        await listed(run, "", "Pause")
+        await run.pilot.resize_terminal(1, 1)
+        await run.pilot.press("pageup", "pagedown")
+        assert isinstance(run.app.screen, Palette)
