@@ -70,10 +70,6 @@ def test_an_empty_file_is_valid() -> None:
     assert read("") == read("\ufeff# nothing\r\n") == Config()
 
 
-def test_two_actions_may_swap_keys() -> None:
-    assert read('[keys]\npause = "o"\norder = "space"').keys == {"pause": "o", "order": "space"}
-
-
 # --- path
 
 

@@ -120,13 +120,6 @@ def is_written_immediately(app: FedApp, message: wire.Message) -> bool:
     return app.terminal.written > written
 
 
-async def test_a_refresh_is_written_without_waiting_for_textual() -> None:
-    feed = messages(64, SAMPLES + 1)
-
-    async with shown_app(feed[:-1]) as app:
-        assert is_written_immediately(app, feed[-1])
-
-
 async def test_a_refresh_does_not_overwrite_what_covers_the_view() -> None:
     feed = messages(64, SAMPLES + 2)
 

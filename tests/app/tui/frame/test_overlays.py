@@ -142,13 +142,6 @@ async def test_a_second_enter_after_closing_does_nothing() -> None:
         assert result == ["a"]
 
 
-async def test_a_menu_without_room_is_not_shown() -> None:
-    async with menu_result(lambda: Menu("fruit", THREE, "a")) as (run, _):
-        await run.pilot.resize_terminal(1, 1)
-        await run.pilot.press("pageup", "pagedown")
-        assert isinstance(run.app.screen, Menu)
-
-
 # --- the command palette: search results and their execution
 
 

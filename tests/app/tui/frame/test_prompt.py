@@ -233,16 +233,6 @@ async def test_typed_characters_are_not_commands() -> None:
         await until_true(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
 
 
-async def test_a_prompt_works_at_all_sizes() -> None:
-    async with running_app(Machine()) as run:
-        await run.pilot.press("slash", *"util>")
-        for size in [(80, 24), (20, 5), (1, 1), (240, 70), (40, 8)]:
-            await run.pilot.resize_terminal(*size)
-            await run.intervals(1)
-        await run.pilot.press("1", "enter")
-        assert len(rows(run)) >= 1
-
-
 class Counting:
     """A filter that counts its evaluations."""
 
@@ -301,12 +291,6 @@ async def test_jumping_shows_the_given_time() -> None:
         assert "history holds" in words(run)
         await run.pilot.press("escape", "space")
         assert run.source.status.paused is None
-
-
-async def test_a_filter_is_underlined_from_the_term_that_is_wrong() -> None:
-    async with running_app(Machine()) as run:
-        await run.pilot.press("slash", *"0-3 utl>8")
-        await until_true(lambda: underlined_text(prompt(run)) == "utl>8", "the wrong term")
 
 
 @pytest.mark.parametrize("before", ["", "0-3"])

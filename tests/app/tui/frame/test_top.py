@@ -31,11 +31,6 @@ def text(status: Status = STATUS, width: int = 160) -> str:
     return strips.text(header.header_line(*observe(Machine()), status, width))
 
 
-def test_the_name_has_no_background() -> None:
-    runs = header.header_line(*observe(Machine()), STATUS, 160)
-    assert ("perftop", "key") in runs
-
-
 @pytest.mark.parametrize(("name", "short"), [
     ("Intel(R) Xeon(R) W-2225 CPU @ 4.10GHz", "Xeon W-2225"), ("AMD EPYC 7763 64-Core Processor",
      "AMD EPYC 7763"), ("AMD EPYC", "AMD EPYC"), ("", ""),

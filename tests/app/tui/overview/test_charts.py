@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, guest, tasks
 from hypothesis import given
@@ -22,7 +21,6 @@ from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, UnitValues, title_runs, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
 from perftop.tui.overview.columns import RowHistories, history_axis
@@ -170,20 +168,6 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     assert moment.numbers(every[1], chosen=False).tasks == names
 
 
-def test_a_short_history_fills_half_of_a_chart() -> None:
-    machine = Machine()
-    session = Session(machine.hello, History(machine.hello))
-    for samples in range(100, 700, 45):
-        while session.frames < samples:
-            seqs = range(session.frames, session.frames + 5)
-            for _ in session.play([machine.frame(seq) for seq in seqs]):
-                pass
-        past = ColumnHistory(session, ["util"], [0], {})
-        past.read(57, 60.0, session.now_ns, past=False)
-        assert past.axis.known_columns >= 28, samples
-        assert np.isfinite(past.series("util")[0, -past.axis.known_columns :]).all()
-
-
 SIZES = [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)]
 CORES = [1, 2, 4, 8, 16, None]
 """None: a guest without counters."""
@@ -202,28 +186,6 @@ def test_lines_are_no_wider_than_the_screen(size: tuple[int, int], cores: int | 
     assert {strips.width(line) for line in result.lines} <= {*range(width + 1)}
     assert len(result.lines) == len(result.rows) <= height - result.panel_height
     assert {row for row in result.rows if row is not None} == {*range(len(result._places.places))}
-
-
-@pytest.mark.parametrize("scenario", ["hotplug,cpus=4", "guest,cpus=2"])
-def test_the_same_clocks_are_low_in_charts_and_rows(scenario: str) -> None:
-    hello, result = simulated(scenario, 250)
-    session, low = Session(hello, History(hello)), set[bool]()
-    for begin in range(0, len(result), 5):
-        session_of(session, result[begin : begin + 5])
-        interval, places = session.take_interval(), Places(session)
-        counted = bool(session.evaluator.chosen["busy_hz"])
-        every = units(places, range(len(places.places)), counted=counted)
-        sheet = Reader(session, places).read(interval)
-        episodes = RowEpisodes(session)
-        episodes.read(interval)
-        moment = Moment(sheet, every, GHZ, episodes)
-        for unit in every:
-            output = moment.numbers(unit, chosen=False)
-            assert np.array_equal(output.ceiling_hz, sheet.ceiling[unit.core_index], equal_nan=True)
-            is_low = output.dropped[0] == theme.DROPPED
-            assert is_low or not sheet.is_dropped[unit.core_index]
-            low.add(is_low)
-    assert low == ({False, True} if "turbo" in scenario else {False})
 
 
 def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
@@ -285,16 +247,6 @@ async def test_past_values_are_shown_and_charts_do_not_move() -> None:
         assert [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)] == then
         assert run.grid._charts._drawer.past.axis == axis  # type: ignore[union-attr]
         assert "│" in run.grid.render_line(2).text
-
-
-async def test_all_sizes_are_drawn_and_rows_replace_charts_that_do_not_fit() -> None:
-    async with running_app(Machine(cores=2)) as run:
-        for size in ((160, 50), (20, 5), (80, 24), (240, 70), (300, 90), (61, 20), (120, 30)):
-            await run.pilot.resize_terminal(*size)
-            await run.intervals(1)
-            grid = run.grid
-            widths = {grid.render_line(y).cell_length for y in range(grid.size.height)}
-            assert widths == {size[0]}
 
 
 # --- histories beside rows

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import simulated
 from fakes import CpuLoad, Machine, guest
-from nights import cases_by_day
 from played import session_of
 from playing import Run, running_app
 
@@ -112,11 +111,6 @@ def test_the_seconds_add_up_to_the_time_window(height: int) -> None:
     assert sum(seconds) == pytest.approx(12.0, abs=0.05 * len(seconds))
 
 
-@pytest.mark.parametrize("width", [30, 44, 60, 80, 100, 140, 200])
-def test_a_table_can_have_any_width(width: int) -> None:
-    table(lanes_of([([HOG], [[0.0, 10.0]])] * 3), width)
-
-
 # --- on the screen
 
 
@@ -128,20 +122,6 @@ async def test_the_page_of_a_guest_has_each_chart_once() -> None:
         assert isinstance(page, CorePage)
         lines = [strips.text(line) for line in page._lines]
         assert [sum(line[1:6] == mark for line in lines) for mark in ("  100", "  who")] == [1, 1]
-
-
-@pytest.mark.parametrize("threads", cases_by_day([1, 2, 4], [2]))
-async def test_all_sizes_are_drawn(threads: int) -> None:
-    machine = Machine(cores=2, threads=threads, counted=threads > 1)
-    async with running_app(machine) as run:
-        await run.intervals(3)
-        await run.pilot.press("enter")
-        for size in ((160, 50), (20, 5), (80, 24), (240, 70), (61, 20), (120, 30), (40, 12)):
-            await run.pilot.resize_terminal(*size)
-            await run.intervals(1)
-            view = page(run)
-            widths = {view.render_line(y).cell_length for y in range(view.size.height)}
-            assert widths == {size[0]}
 
 
 async def test_up_and_down_go_to_other_cores() -> None:
@@ -256,17 +236,6 @@ async def test_malformed_task_records_do_no_harm(record: object) -> None:
         await run.intervals(3, records=records)
         await run.pilot.press("enter")
         assert "tasks" in line(shown(run), "CPU seconds of")
-
-
-async def test_unchanged_lines_are_not_rebuilt() -> None:
-    async with running_app(Machine(cores=2)) as run:
-        await run.intervals(3)
-        await run.pilot.press("enter")
-        await run.intervals(1)
-        view = page(run)
-        before = view.built
-        view.set(view.session, view.interval)
-        assert view.built == before
 
 
 async def test_the_only_online_thread_is_drawn_alone() -> None:

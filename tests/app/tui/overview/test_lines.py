@@ -111,10 +111,6 @@ def test_titles_are_above_their_columns(width: int) -> None:
         at += column.width
 
 
-def test_an_empty_view_has_no_titles() -> None:
-    assert columns.titles([], "task") == []
-
-
 def test_the_mark_of_the_sorted_column_does_not_change_its_width() -> None:
     p = picture(Machine(), 160)
     to_ascii = strips.text(columns.titles(p.columns))
@@ -184,13 +180,6 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     assert "turbo-drop −0.60 GHz" in strips.text(output)
 
 
-def test_the_line_of_a_package_counts_its_losing_cores() -> None:
-    p = losing(Machine(), "neighbour", [1, 2], depth=0.31, cause="sibling")
-    assert "2 of 4 cores lose to a sibling" in strips.text(package_line(p, 160))
-    calm = picture(Machine())
-    assert "lose" not in strips.text(package_line(calm, 160))
-
-
 def test_idle_rows_are_dimmed() -> None:
     p = picture(Machine(does={0: CpuLoad(0.004, 1.2e9, kernel=0.7), 4: CpuLoad(0.0)}), 240)
     runs = row(p, 0)[0]
@@ -251,11 +240,6 @@ def test_a_guest_has_a_row_for_each_cpu_and_no_empty_column() -> None:
     assert (number, util) == ("0", "50.0")
     assert [bar.count(shape) for shape in "█▓╳·"] == pytest.approx([len(bar) / 4] * 4, abs=1)
     assert keys(p, 0, "25.0") >= {"alarm"}
-
-
-def test_text_from_outside_is_escaped() -> None:
-    assert strips.safe_cells("a\x1b[31m\nb") == "a?[31m?b"
-    assert strips.safe_cells("日本") == "??"
 
 
 def test_all_shapes_have_an_ascii_replacement_of_the_same_width() -> None:

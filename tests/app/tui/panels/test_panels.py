@@ -110,16 +110,6 @@ def test_a_machine_without_losses_reports_that() -> None:
     assert text(lost(), 60, 4)[1:] == ["  no core loses anything, nor did within a minute"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 200])
-def test_panels_have_their_exact_size_at_all_widths(count: int) -> None:
-    each = [Episode("neighbour", [i % 4], i, None, 0.2, "sibling", SIBLING) for i in range(count)]
-    of = lost(*each)
-    for width in range(20, 301, 7):
-        for height in (1, 4, 9):
-            lines = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
-            assert [strips.width(line) for line in lines] == [width] * height
-
-
 # --- the row of panels below the overview, and clicks on it
 
 

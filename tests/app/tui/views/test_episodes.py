@@ -17,7 +17,6 @@ from perftop.draw import strips
 from perftop.draw.columns import total_width
 from perftop.model.kinds import KINDS, Episode
 from perftop.tui.frame.overlays import Menu
-from perftop.tui.shared.choice import Choice
 from perftop.tui.views.episodes import (
     SIGN_CELLS,
     Episodes,
@@ -323,16 +322,3 @@ async def test_a_low_screen_has_only_the_list() -> None:
         await run.intervals(1)
         assert "20 %" in lines(run)[0]
         await run.pilot.press("down", "enter")
-
-
-def test_keys_before_the_first_drawing_are_harmless() -> None:
-    empty = Episodes(Choice())
-    empty._lines = [HALT]  # listed, but not laid out yet
-    assert empty._cursor_line() == 0
-
-
-@pytest.mark.parametrize("order", Episodes.ORDERS)
-def test_the_heading_of_a_narrow_list_is_cut(order: str) -> None:
-    for width in range(1, 60):
-        layout = Layout(width, episode_columns(width))
-        assert layout.heading(order, reverse=False)

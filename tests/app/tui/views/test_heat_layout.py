@@ -294,12 +294,6 @@ def test_metrics_have_names_and_include_states_if_cores_have_siblings() -> None:
     assert "both" not in {field.key for field in heat_fields(observe(Machine(threads=1))[0])}
 
 
-def test_all_cpus_of_a_core_have_its_states() -> None:
-    session, interval = OBSERVED
-    both = cpu_values(session, interval, "both")
-    assert both == pytest.approx([0.5] * 16, abs=0.01)
-
-
 @given(st.lists(st.floats(0.8e9, 4.0e9), min_size=1, max_size=8), st.floats(-1e7, 1e7))
 def test_a_scale_covers_all_values_and_rarely_changes(clocks: list[float], more: float) -> None:
     values = np.array(clocks)

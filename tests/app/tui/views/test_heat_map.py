@@ -8,7 +8,7 @@ from typing import Any
 
 import made
 import pytest
-from fakes import CpuLoad, Machine, with_doubt
+from fakes import CpuLoad, Machine
 from playing import Run, play_app, running_app
 
 from perftop.draw import theme
@@ -43,12 +43,6 @@ def shown(machine: Machine, *keys: str, size: tuple[int, int] = (120, 30), **mor
 
 def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, CpuLoad]:
     return {core: CpuLoad(0.9, hz), core + 8: CpuLoad(0.9, hz)}
-
-
-def test_keys_switch_between_metrics() -> None:
-    assert " heat map · clock " in shown(Machine(), "v")[0]
-    assert "GHz" in shown(Machine(), "v")[0]
-    assert " heat map · busy time " in shown(Machine(), "v", "V")[0]
 
 
 def test_all_clocks_have_the_selected_unit() -> None:
@@ -96,17 +90,6 @@ def test_eight_threads_are_shown_in_one_line() -> None:
     assert "lp0–7  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_positions_do_not_change_with_values(size: tuple[int, int]) -> None:
-    low = {cpu: CpuLoad(0.004, 0.8e9, 0.01, 0.001) for cpu in range(64)}
-    high = {cpu: CpuLoad(1.0, 3.2e9, 2.0, 0.9) for cpu in range(64)}
-    a, b = (shown(Machine(cores=32, does=does), size=size) for does in (low, high))
-    for one, other in zip(a, b, strict=True):
-        assert len(one) == len(other) == size[0]
-        words = [[(x, c) for x, c in enumerate(line) if c.isalpha()] for line in (one, other)]
-        assert words[0] == words[1]
-
-
 async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
     m = Machine(cores=8, does={2: CpuLoad(0.0), 10: CpuLoad(0.0)})
 
@@ -126,22 +109,6 @@ async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
         await run.pilot.press("left", "v")
         assert f"lp0    {theme.NEITHER}  lp1    {theme.NEITHER} GHz" in text(run)[-1]
         assert "–" in text(run)[4]
-
-
-@pytest.mark.parametrize(("key", "marked"), [("ref", True), ("instructions", False)])
-async def test_a_cell_is_marked_only_if_its_value_depends_on_a_suspect_counter(
-    key: str, *, marked: bool
-) -> None:
-    async with running_app(Machine(cores=8), (160, 30)) as run:
-        session, interval = run.session, run.interval
-        await run.pilot.press("2", "right")
-        view(run).set(session, with_doubt(interval, 2, key))
-        cells = [line.split("doubtful")[-1] for line in text(run)[2:-1]]
-        assert any("≁" in line for line in cells) is marked
-        await run.pilot.press("right")
-        view(run).set(session, with_doubt(interval, 2, key))
-        foot = text(run)[-1].split("≁ ")[0]  # without the reason
-        assert ("IPC ≁" in foot) is not marked
 
 
 async def test_the_last_line_does_not_scroll_with_the_map() -> None:
@@ -186,15 +153,6 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
             await run.pilot.click(HeatMap, offset=(x + at, y + 2), times=times)
             assert heat.choice.cpu == core
         assert opened == [5]
-
-
-async def test_unchanged_cells_are_not_redrawn() -> None:
-    async with running_app(Machine(cores=64), (80, 14)) as run:
-        await run.pilot.press("2")
-        await run.intervals(1)
-        before = view(run).built
-        await run.intervals(2)
-        assert view(run).built == before
 
 
 async def test_panels_fill_the_room_below_the_map() -> None:

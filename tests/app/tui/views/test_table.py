@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from itertools import takewhile
 from typing import Any
 
-import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, tasks, with_doubt
 from hypothesis import given
@@ -431,17 +430,6 @@ def test_visible_columns_fit_and_all_can_be_reached(
         assert total_width(result.columns) <= room
     if result.hidden and result.more == 0:  # no further than needed
         assert total_width([every[result.hidden - 1], *result.columns]) > room
-
-
-def test_rows_of_equal_values_do_not_move() -> None:
-    session, interval = observe(
-        Machine(does={3: CpuLoad(0.50049), 5: CpuLoad(0.50031), 1: CpuLoad(0.7)})
-    )
-    of = columns.CpuColumns(session)
-    rows = of.sorted_rows(
-        np.arange(8), columns.COLUMNS_BY_KEY["util"], interval, GHZ, reverse=False
-    ).tolist()
-    assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(("units", "base_hz", "number", "digits"), [

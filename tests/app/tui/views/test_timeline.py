@@ -122,15 +122,6 @@ async def test_the_past_ends_at_the_right_edge() -> None:
     assert view.rows[1].split()[-1] == "98.0"
 
 
-async def test_no_line_is_rebuilt_while_paused() -> None:
-    async with viewing(many_cores()) as view:
-        await view.run.pilot.press("space")
-        await view.run.pilot.pause()
-        before = view.past.built
-        await view.run.intervals(5)
-        assert view.past.built == before
-
-
 async def test_unchanged_rows_are_not_rebuilt() -> None:
     async with viewing(many_cores()) as view:
         await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
