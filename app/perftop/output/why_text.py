@@ -53,6 +53,8 @@ def answer(session: Session, report: Report) -> str:
     if report.job and not report.totals.times.threads:
         named = not (session.neighbours.watched_job.name or "").isdecimal()
         unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
+        if report.totals.start_ns > session.run.start_ns:
+            unseen = f"{_capitalise(who)} was not seen in this time"
         return f"{unseen}, so nothing is known of it."
     if not isfinite(whole) and not isfinite(report.interval.values.mean("util", session.shown)):
         is_sampled = report.totals.sample_count > report.totals.suspect_count

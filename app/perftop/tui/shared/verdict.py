@@ -1,4 +1,5 @@
-"""The verdict: the first line of `why` over the last seconds, up to the shown moment.
+"""The verdict: the first line of `why` over the last seconds, up to the shown moment; over its
+whole time for a watched job that has ended.
 
 A live session is summed up from its start, so the last seconds are the difference of two totals. A
 past moment is summed up again from history.
@@ -23,6 +24,7 @@ from perftop.output.sentences import total_cost
 
 if TYPE_CHECKING:
     from perftop.model.kinds import Episode
+    from perftop.model.tasks import WatchedJob
     from perftop.output.why_report import Finding, Report
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
@@ -121,6 +123,10 @@ class _Verdicts:
         self._states: deque[Totals] = deque()
         """Totals since the session's start, one for each of the last ten seconds."""
         self._verdict: Verdict | None = None
+        self._is_past = False
+        """Whether the verdict is on a past moment."""
+        self._of_job: Verdict | None = None
+        """The verdict on a watched job that has ended; None while it runs."""
         self._range_s = 0.0
         """Length in seconds of the selected range; 0: the verdict is on the last seconds."""
         self._until_ns = 0
@@ -137,8 +143,9 @@ class _Verdicts:
         end_ns = interval.time_ns if past else session.now_ns
         verdict = self._verdict
         range_s = interval.elapsed_s if is_range else 0.0
-        changed, self._range_s = self._range_s != range_s, range_s
-        if verdict is not None and verdict.is_past == past and not changed:
+        kept = (self._is_past, self._range_s) == (past, range_s)
+        self._is_past, self._range_s = past, range_s
+        if verdict is not None and kept:
             age_ns = end_ns - self._until_ns
             if age_ns == 0 or (0 < age_ns < STEP_NS and not past):
                 return verdict
@@ -187,6 +194,14 @@ class _Verdicts:
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
         self._sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
+        if has_ended(session.neighbours.watched_job) and totals.times.threads:
+            if self._of_job is None:
+                whole = session.run_interval()
+                verdict = _verdict(session, totals.copy(), whole, past=True)
+                lasted = f"in all {long_duration(round(1e9 * verdict.seen_s))}"
+                self._of_job = replace(verdict, pieces=(lasted, *verdict.pieces))
+            return self._of_job
+        self._of_job = None
         verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
         before = [state for state in self._states if state.end_ns <= now_ns - RECENT_NS]
         if verdict.level and before:
@@ -208,6 +223,10 @@ class _Verdicts:
 
 
 _VERDICTS: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
+
+
+def has_ended(job: WatchedJob) -> bool:
+    return job.time_ns > 0 and not job.last_threads
 
 
 def is_past(session: Session, interval: Interval) -> bool:

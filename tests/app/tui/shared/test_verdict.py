@@ -110,6 +110,31 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     assert not any("hogA" in piece for piece in verdicts[-1][1].pieces)
 
 
+def ended_job() -> Iterator[wire.Message]:
+    """A job that waits half of its time for 8 s, and the machine for 30 s after its end."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9, changes={"watch": "70"})
+    yield machine.hello
+    for seq in range(381):
+        records: dict[str, object] = {}
+        if seq % 10 == 0:
+            ran_ns = seq * SECOND // 20
+            threads = {"70": [70, "make", 1, ran_ns, ran_ns, 0, 0]} if seq <= 80 else {}
+            records = HOGS | {"watched": {"threads": threads, "more": 0}}
+        yield machine.frame(seq, records=records)
+
+
+def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
+    """It was once told as 'ended before a sample, so nothing is known of it', ten seconds after."""
+    _, verdicts = watched([*ended_job()])
+    texts = [verdict.text for _, verdict in verdicts]
+    assert texts[5].startswith("make loses 50 % of its time to ")
+    assert set(texts[10:]) == {texts[5].replace("loses", "lost")}
+    last = verdicts[-1][1]
+    assert last.pieces[0].startswith("in all ")
+    assert last.wanted_s == pytest.approx(7)  # from its second record on
+    assert last.seen_s == pytest.approx(9, abs=1.1)
+
+
 def test_a_late_screen_does_not_read_the_history_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
