@@ -26,7 +26,7 @@ from perftop.tui.frame.header import Status
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import NOTES, Canvas
-from perftop.tui.shared.choice import WINDOWS_S, Choice
+from perftop.tui.shared.choice import GROUPINGS, WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.sheet import heat_fields, order_name
 
@@ -449,7 +449,8 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_owners(self) -> None:
-        self.choice.by_owner = not self.choice.by_owner
+        index = GROUPINGS.index(self.choice.grouping) + 1
+        self.choice.grouping = GROUPINGS[index % len(GROUPINGS)]
         self.refresh_view()
 
     def action_window(self, by: int) -> None:

@@ -105,6 +105,8 @@ class UnitCharts:
     rate: list[list[Run]]
     low_hz: float
     high_hz: float = 0.0
+    lost_s: Sequence[float] = ()
+    """Seconds lost below the ceiling, by cause, in the order of `charts.GAP_CAUSES`."""
 
 
 class ChartDrawer:
@@ -137,11 +139,13 @@ class ChartDrawer:
         """Upper end of the clock scale, by type of core."""
 
     def draw(
-        self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int, look: Look
-    ) -> list[UnitCharts]:
+        self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int, look: Look,
+        range_ns: tuple[int, int] | None = None,
+    ) -> list[UnitCharts]:  # fmt: skip
         """Returns the charts of all units. Call `past.read` first. `area_rows`, `rows` and
         `rate_rows`: lines of the charts of states, of clocks and of the IPC; 0 if there are no
-        charts of the IPC."""
+        charts of the IPC. `range_ns`: raw times between which lost seconds are summed; None: over
+        all columns."""
         unit_charts = [UnitCharts([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lowered_chart(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
@@ -155,7 +159,11 @@ class ChartDrawer:
                 unit_charts[i].area = area
         if self._counted:
             busier = self._busiest()
-            self._clocks(unit_charts, busier, episodes, rows, look)
+            how = self._clocks(unit_charts, busier, episodes, rows, look)
+            for chart, lost_s in zip(
+                unit_charts, self._lost_seconds(busier, how, range_ns), strict=True
+            ):
+                chart.lost_s = lost_s
             if rate_rows:
                 self._rates(unit_charts, busier["ipc"], episodes, rate_rows, look)
         return unit_charts
@@ -240,7 +248,8 @@ class ChartDrawer:
     def _clocks(
         self, all_charts: list[UnitCharts], busier: Mapping[str, Floats],
         episodes: Sequence[Episode], rows: int, look: Look,
-    ) -> None:  # fmt: skip
+    ) -> Ints:  # fmt: skip
+        """Adds the charts of clocks. Returns the state of each column, (units, columns)."""
         hz = busier["busy_hz"]
         all_units = [*range(len(self._units))]
         how = np.zeros(hz.shape, np.intp)
@@ -262,6 +271,26 @@ class ChartDrawer:
             lines = rows_of(charts.clock_area(columns, (floor_hz, top_hz), rows, look))
             unit_charts.clock = charts.with_gap_numbers(lines, loss)
             unit_charts.low_hz, unit_charts.high_hz = floor_hz, top_hz
+        return how
+
+    def _lost_seconds(
+        self, busier: Mapping[str, Floats], how: Ints, range_ns: tuple[int, int] | None
+    ) -> list[list[float]]:
+        """Returns, by unit and cause, the running time of the busier CPU that was lost below its
+        ceiling, in seconds. A gap outside episodes has no known cause."""
+        axis, ceiling = self.past.axis, self.past.series("cores")[:, -1]
+        first_ns, last_ns = (axis.start_ns, axis.end_ns) if range_ns is None else range_ns
+        ends_ns = axis.edges.clip(first_ns, last_ns)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lost = busier["util"] * (1 - busier["busy_hz"] / ceiling) * np.diff(ends_ns) / 1e9
+        lost = np.where((how == charts.ASLEEP) | (lost < 0), 0.0, np.nan_to_num(lost))
+        causes = np.where(how < charts.LOSING, 0, (how - charts.LOSING) % len(charts.GAP_CAUSES))
+        of_causes = [
+            np.where(causes == cause, lost, 0.0).sum(axis=1)
+            for cause in range(len(charts.GAP_CAUSES))
+        ]
+        by_unit: list[list[float]] = np.stack(of_causes, axis=1).tolist()
+        return by_unit
 
     def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
         """Returns the lower and upper ends of the clock scales, in Hz. All units of a type have one

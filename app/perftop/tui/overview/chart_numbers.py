@@ -10,7 +10,7 @@ from math import isnan, nan
 import numpy as np
 
 from perftop.base.text import GHZ, ClockUnit
-from perftop.draw import theme
+from perftop.draw import charts, theme
 from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run
 from perftop.draw.strips import merge_runs, width
 from perftop.model.kinds import Episode
@@ -474,6 +474,29 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
 
 RIGHT_WIDTH = 9
 """Width of the numbers to the right of a chart, in cells."""
+CAUSES_WIDTH, MIN_WIDTH_FOR_CAUSES = 17, 156
+"""Width of the seconds lost by cause beside a chart of the clock, in cells, and the minimum width
+of a screen with them."""
+MIN_LOST_S = 0.05
+"""Minimum loss that has a line of its own, in seconds."""
+
+
+def lost_lines(
+    lost_s: Sequence[float], window_s: float, rows: int, *, colour: bool
+) -> list[list[Run]]:
+    """Returns the seconds lost below the ceiling of the clock by cause, the largest loss first, in
+    `rows` lines of CAUSES_WIDTH cells. `window_s`: seconds over which they are summed."""
+    lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 3 else []
+    order = sorted(range(len(lost_s)), key=lambda cause: -lost_s[cause])
+    shown = [cause for cause in order if lost_s[cause] >= MIN_LOST_S]
+    for cause in shown[: rows - len(lines)]:
+        name, seconds = charts.GAP_CAUSES[cause], lost_s[cause]
+        sign = charts.GAP_SIGNS[cause], f"bright/gap-{name}" if colour else "text"
+        number = f"{seconds:>6.{2 if seconds < 10 else 1}f}"
+        lines.append([sign, (f" {name:<7}", "text"), (number, "text"), (" s", "dim")])
+    if not shown:
+        lines.append([("nothing", "dim")])
+    return [merge_runs(line, CAUSES_WIDTH) for line in [*lines, *[[]] * rows][:rows]]
 
 
 def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:

@@ -25,6 +25,8 @@ from perftop.tui.overview import chart_numbers
 from perftop.tui.overview.chart_cells import ChartDrawer, UnitCharts
 from perftop.tui.overview.chart_numbers import (
     BLOCK_WIDTH,
+    CAUSES_WIDTH,
+    MIN_WIDTH_FOR_CAUSES,
     RIGHT_WIDTH,
     SCALE_WIDTH,
     WIDE_BLOCK_WIDTH,
@@ -120,11 +122,11 @@ class Charts:
         )
         episodes = time_axis.episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
-        basis = plan, look, self._drawer, shown_episodes
+        basis = plan, look, self._drawer, shown_episodes, choice.range_ns
         if has_moved or basis != self._basis:
             self._basis = basis
             rows = plan.area_rows, plan.rows, plan.rate_rows
-            self._unit_charts = self._drawer.draw(episodes, *rows, look)
+            self._unit_charts = self._drawer.draw(episodes, *rows, look, choice.range_ns)
             time_axes = [past.axis, past.dots] if plan.counted else [past.axis]
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in time_axes]
             last_unit = self._units[-1]
@@ -134,8 +136,8 @@ class Charts:
                 for unit in self._units
             ]  # fmt: skip
         has_lanes = plan.lane_rows or self._cores is not None
-        if has_lanes and self.lanes.basis != (past.axis, choice.range_ns):
-            self.lanes.read(past.axis, self._drawer.busy_shares(), choice.range_ns)
+        if has_lanes and self.lanes.basis != (past.axis, choice.range_ns, choice.grouping):
+            self.lanes.read(past.axis, self._drawer.busy_shares(), choice.range_ns, choice.grouping)
         clock = clock_of(session, choice.units, known=True)
         self._episodes.read(interval)
         moment = Moment(self._reader.read(interval), self._units, clock, self._episodes)
@@ -154,7 +156,12 @@ class Charts:
             if plan.kind == "titled":
                 lines = _titled_lines(plan, values, unit_charts, look, self.lanes, i)
             else:
-                lines = _with_numbers_beside(plan, values, unit_charts, look, self.lanes, i)
+                known_ns = past.axis.known_columns * past.axis.bin_ns
+                first_ns, last_ns = choice.range_ns or (0, known_ns)
+                window_s = (last_ns - first_ns) / 1e9
+                lines = _with_numbers_beside(
+                    plan, values, unit_charts, look, self.lanes, i, window_s
+                )
             if choice.cursor_ns is not None:
                 titles = int(plan.kind == "titled")
                 lines[titles:] = self._draw_cursor(lines[titles:], choice)
@@ -176,7 +183,8 @@ class Charts:
             x = plan.block + plan.columns + _GAP
             spans.append((x, plan.chart_width, 2))
             if plan.rates:
-                spans.append((x + plan.chart_width + RIGHT_WIDTH + _GAP - 1, plan.chart_width, 2))
+                spans.append((x + plan.chart_width + plan.clock_right + _GAP - 1,
+                              plan.chart_width, 2))  # fmt: skip
         return spans
 
     def time_at(self, x: int, y: int) -> int | None:
@@ -254,9 +262,10 @@ class Charts:
         if not plan.counted:
             return legend
         words = f"clock under its ceiling, {clock_unit}"
-        if len(words) > plan.chart_width + RIGHT_WIDTH:
+        room = plan.chart_width + plan.clock_right
+        if len(words) > room:
             words = f"clock, {clock_unit}"
-        clock = merge_runs([(words, "dim")], plan.chart_width + RIGHT_WIDTH)
+        clock = merge_runs([(words, "dim")], room)
         runs = [*merge_runs(legend, plan.columns), (" " * _GAP, "text"), *clock]
         if plan.rates:
             wordings = ("IPC of the busier or losing thread", "IPC of one thread")
@@ -283,7 +292,7 @@ class Charts:
         has_times = last and plan.times
         for i, (axis, marks, shown) in enumerate(charts):
             gap: list[Run] = (
-                [(" " * (_GAP if i == 1 else RIGHT_WIDTH + _GAP - 1), "text")] if i else []
+                [(" " * (_GAP if i == 1 else plan.clock_right + _GAP - 1), "text")] if i else []
             )
             named = [] if i else self._session.marks
             line += [*gap, *time_axis.tick_line(
@@ -331,8 +340,9 @@ def _titled_lines(
 
 
 def _with_numbers_beside(
-    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int
-) -> list[list[Run]]:
+    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int,
+    window_s: float,
+) -> list[list[Run]]:  # fmt: skip
     rows = plan.rows
     lane = lanes.lane(unit, plan.lane_rows, look) if plan.lane_rows else []
     areas = [*charts.area, *lane]
@@ -348,6 +358,11 @@ def _with_numbers_beside(
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
         for block, area, clock, numbers in zip(left, areas, charts.clock, right, strict=True)
     ]
+    if plan.has_causes:
+        causes = chart_numbers.lost_lines(
+            charts.lost_s, window_s, rows, colour=look in {"colour", "sixteen"}
+        )
+        lines = [[*line, *cause] for line, cause in zip(lines, causes, strict=True)]
     if plan.rates:
         rate: list[list[Run]] = [*charts.rate]
         if len(rate) < rows:
@@ -456,6 +471,16 @@ class Plan:
         return not self.counted and self.rows >= 4 and self.width >= MIN_WIDTH_FOR_SUMS
 
     @property
+    def has_causes(self) -> bool:
+        """Whether the seconds lost by cause are beside each clock chart."""
+        return self.rates and self.rows > 2 and self.width >= MIN_WIDTH_FOR_CAUSES
+
+    @property
+    def clock_right(self) -> int:
+        """Width of what is to the right of a clock chart, in cells."""
+        return RIGHT_WIDTH + CAUSES_WIDTH * self.has_causes
+
+    @property
     def block(self) -> int:
         """Width of the names and numbers, or of the scale, to the left of a chart, in cells."""
         return (
@@ -479,7 +504,7 @@ class Plan:
     @property
     def chart_width(self) -> int:
         """Width of a chart of the clock or the IPC, in cells."""
-        room = self.width - self.block - RIGHT_WIDTH - _GAP
+        room = self.width - self.block - self.clock_right - _GAP
         return (room - RIGHT_WIDTH - _GAP + 2) // 4 if self.rates else room // 3
 
     @property

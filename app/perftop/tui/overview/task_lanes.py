@@ -26,6 +26,8 @@ from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import draw_to_lines
 from perftop.tui.overview.chart_numbers import QUEUE_LETTER, Unit
+from perftop.tui.panels.tables import cut_name, group_name
+from perftop.tui.shared.choice import Grouping
 from perftop.tui.shared.time_axis import Axis
 
 SUMS_WIDTH = 37
@@ -78,8 +80,9 @@ class TaskLanes:
         """Mean number of waiting tasks, by unit and record, with the same dummy."""
         self._read_ns = 0, 0
         """Raw times of the start and the end of the span whose records were read."""
+        self._grouping: Grouping = "task"
         self._names: list[str] = [""] * NAMED_TAKERS
-        """The task of each colour; '' if there is none."""
+        """The task, job or control group of each colour; '' if there is none."""
         self._shares = np.zeros((len(units), 0, TAKERS))
         self._record_of_column = np.zeros(0, int)
         self._scale = self._column_s = np.zeros((len(units), 0))
@@ -92,12 +95,17 @@ class TaskLanes:
         self.basis: object = None
         """The axis and the range that were read last."""
 
-    def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
+    def read(
+        self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None,
+        grouping: Grouping = "task",
+    ) -> None:  # fmt: skip
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
-        `range_ns`: raw times between which seconds are summed; None: over all columns. Lanes and
-        sums change with the axis."""
-        self.basis = axis, range_ns
-        if self._read_records(axis.start_ns, axis.now_ns):
+        `range_ns`: raw times between which seconds are summed; None: over all columns. `grouping`:
+        which tasks share a colour. Lanes and sums change with the axis."""
+        self.basis = axis, range_ns, grouping
+        has_changed = self._read_records(axis.start_ns, axis.now_ns) or grouping != self._grouping
+        self._grouping = grouping
+        if has_changed:
             self._add_up()
         self._drawn.clear()
         columns = axis.columns
@@ -164,18 +172,23 @@ class TaskLanes:
         self._waiting = np.zeros(self._by_record.shape[:2])
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
-                for (_, comm, share), wait, _ in tasks:
-                    self._by_record[unit, record, place.get(comm, _OTHERS_INDEX)] += share
+                for (pid, comm, share), wait, _ in tasks:
+                    colour = place.get(self._name(pid, comm), _OTHERS_INDEX)
+                    self._by_record[unit, record, colour] += share
                     self._waiting[unit, record] += 0.0 if isnan(wait) else wait
         self._by_record /= self._cpu_counts[..., None]
+
+    def _name(self, pid: int, comm: str) -> str:
+        return group_name(self._session, pid, comm, self._grouping)
 
     def _choose_names(self) -> None:
         used: dict[str, float] = {}
         for _, tasks_of_units in self._records:
-            for (_, comm, share), *_ in chain.from_iterable(tasks_of_units):
-                used[comm] = used.get(comm, 0.0) + share
-        top = sorted(used, key=lambda comm: -used[comm])[:NAMED_TAKERS]
-        new = [comm for comm in top if comm not in self._names]
+            for (pid, comm, share), *_ in chain.from_iterable(tasks_of_units):
+                name = self._name(pid, comm)
+                used[name] = used.get(name, 0.0) + share
+        top = sorted(used, key=lambda name: -used[name])[:NAMED_TAKERS]
+        new = [name for name in top if name not in self._names]
         self._names = [name if name in top else "" for name in self._names]
         for i, name in enumerate(self._names):
             if not name and new:
@@ -236,7 +249,7 @@ class TaskLanes:
             named_count = max(0, rows - 1 - len(rest))
             seconds[_OTHERS_INDEX] += sum(seconds[i] for i in order[named_count:])
             order = order[:named_count]
-        names, kinds = [*map(safe_cells, self._names), "others", "not seen"], [*order, *rest]
+        names, kinds = [*self._names, "others", "not seen"], [*order, *rest]
         lines: list[list[Run]] = []
         for i in kinds:
             is_task = i < NAMED_TAKERS
@@ -246,7 +259,7 @@ class TaskLanes:
             )
             if look != "colour":
                 sign, key = charts.TAKER_LETTERS[i], "text"
-            name = fit(names[i], _NAME_WIDTH)
+            name = fit(cut_name(names[i], _NAME_WIDTH), _NAME_WIDTH)
             lines.append([
                 (sign, key), (f" {name}", "text" if is_task else "dim"),
                 (f"{seconds[i]:>6.1f}", "bright" if i == kinds[0] else "text"), (" s  ", "dim"),
@@ -295,7 +308,7 @@ class TaskLanes:
             run_s, wait_s = (float(np.nansum(shares * column_s)) for shares in (ran, waited))
             if run_s > 0:
                 all_times.append(LaneTask(
-                    *key, parts.get(key[0], _OTHERS_INDEX), run_s,
+                    *key, parts.get(self._name(key[1], key[0]), _OTHERS_INDEX), run_s,
                     nan if isnan(longest_s[key]) else wait_s, longest_s[key],
                     ran.sum(axis=0), waited.sum(axis=0), last_ns[key],
                 ))  # fmt: skip

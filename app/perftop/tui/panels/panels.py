@@ -49,7 +49,7 @@ from perftop.tui.shared.canvas import (
     has_rows,
     note_line,
 )
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import GROUPINGS, Choice
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
@@ -75,7 +75,7 @@ def _title_key(key: str, label: str, width: int) -> list[Run]:
 def who_runs(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
-    ranking = tables.ranking(session, interval, by_owner=choice.by_owner)
+    ranking = tables.ranking(session, interval, choice.grouping)
     if not ranking.tasks:
         reason = "no task has run for a noticeable time"
         if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
@@ -95,7 +95,9 @@ def who_runs(
         after.append((" " * max(0, width - total_width(shown)), "dim"))
         heads = [panel_title("who runs", "", width, after)]
     else:
-        key = _title_key(choice.captions["owners"], "tasks" if choice.by_owner else "owners", width)
+        index = GROUPINGS.index(choice.grouping) + 1
+        label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
+        key = _title_key(choice.captions["owners"], label, width)
         heads = [panel_title("who runs", "% of a CPU", width, key), tables.task_headings(shown)]
     runners = ranking.first(max(0, height - len(heads)))
     return [
@@ -506,7 +508,7 @@ class PanelRow:
         now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_PERIOD_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
         used: dict[Kind, object] = {  # `choice` itself stays the same object
-            "who": choice.by_owner,
+            "who": choice.grouping,
             "happened": choice.range_ns,
             "losses": (choice.cpu, choice.mask),
         }

@@ -15,6 +15,7 @@ import numpy as np
 
 from perftop.draw import columns, theme
 from perftop.draw.columns import (
+    ELLIPSIS,
     Cell,
     Column,
     Run,
@@ -24,9 +25,9 @@ from perftop.draw.columns import (
     headings,
     total_width,
 )
-from perftop.draw.strips import join_cells, panel_title, safe_cells, wrapped_lines
+from perftop.draw.strips import join_cells, panel_title, safe_cells, width, wrapped_lines
 from perftop.model.kinds import Episode
-from perftop.model.tasks import Task, TaskSnapshot, process_owner
+from perftop.model.tasks import TaskSnapshot, process_owner
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import losers as names_of_losers
 from perftop.output.sentences import sentence
@@ -34,14 +35,13 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import Choice, Places
+from perftop.tui.shared.choice import Choice, Grouping, Places
 from perftop.tui.shared.episode_style import CPU_KINDS, RowEpisode, RowEpisodes
-from perftop.tui.shared.verdict import Verdict, verdict_at
+from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs for which each CPU has a column."""
 MIN_WIDTH_FOR_OWNERS = 88
-MIN_BAR_WIDTH_FOR_LEGEND = 23
 MIN_BOLD_WAIT = 0.2
 """Minimum share of time waiting that is bold."""
 NO_OWNER = "no unit or container"
@@ -50,9 +50,10 @@ DIM_SHARE = 0.05
 """Tasks with a smaller share of a CPU are dim."""
 INDENT = 2
 """Cells before the names in a panel, for the marker of a line."""
-_BAR = Column("bar", "", 16, is_left=True, gap=4, rank=3, max_width=38)
-_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits ", "dim"),
-                      ("─", "faint"), (" sleeps", "dim")]  # fmt: skip
+_BAR = Column("bar", "", 18, is_left=True, gap=4, rank=3, max_width=38)
+_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits", "dim"),
+                      (" ─", "faint"), (" sleeps", "dim")]  # fmt: skip
+"""The heading of the bars; a narrow column has its first four runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,9 @@ def task_columns(
         Column("pid", "", 8),
     ]
     tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
-    if ranking.by_owner:
-        names = [Column("name", "owner", indent + 24, is_left=True, gap=indent)]
+    if ranking.grouping != "task":
+        names = [Column("name", ranking.grouping, indent + 24, is_left=True, gap=indent,
+                        max_width=indent + 48, growth_turn=1)]  # fmt: skip
     elif any(owner_name(session, pid) for pid, _ in tasks):
         names.append(Column("owner", "owner", 13, is_left=True))
     cpus = sorted(session.topology[row].cpu for row in session.shown)
@@ -115,19 +117,21 @@ def task_columns(
         "waits": interval.snapshot.waits is not None,
         "bar": not low,
         "switches": interval.snapshot.waits is not None and not low,
+        "total": session.accounts and not low,
         "ipc": bool(session.evaluator.chosen["ipc"]),
     }
     more = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
-            Column("ipc", "IPC", 6, rank=2, digits=2)]  # fmt: skip
+            Column("ipc", "IPC", 6, rank=2, digits=2),
+            Column("total", "total s", 10, rank=5, digits=1, source=ranking)]  # fmt: skip
     return fit_columns(
         [*names, *shares, *(column for column in more if available[column.key])], width
     )
 
 
 def task_headings(shown: list[Column]) -> list[Run]:
-    """Returns the headings of the columns; a wide column of bars has a legend as its heading."""
+    """Returns the headings of the columns; bars have a legend as their heading."""
     cells = [
-        _LEGEND if column.key == "bar" and column.room >= MIN_BAR_WIDTH_FOR_LEGEND
+        (_LEGEND if width(_LEGEND) <= column.room else _LEGEND[:4]) if column.key == "bar"
         else (column.heading, "dim") for column in shown
     ]  # fmt: skip
     return columns.columns_line(shown, cells)
@@ -140,7 +144,7 @@ def task_cells(
     for column in shown:
         match column.key:
             case "name":
-                yield safe_cells(task.comm), style
+                yield cut_name(task.comm, column.room), style
             case "pid":
                 yield str(task.pid), "dim"
             case "owner":
@@ -155,6 +159,9 @@ def task_cells(
                 yield column.cell(task.switches, style)
             case "ipc":
                 yield column.cell(_ipc(session, interval, task), style)
+            case "total":
+                live = not is_past(session, interval)
+                yield column.cell(column.source.total_s(task) if live else nan, style)
             case _:
                 share = task.share if column.key == "share" else task.shares.get(column.source, 0.0)
                 yield column.cell(share, style, resting=not share)
@@ -190,30 +197,62 @@ def owner_name(session: Session, pid: int) -> str:
     return name or (parent if isinstance(parent, str) else "")
 
 
+def group_name(session: Session, pid: int, comm: str, grouping: Grouping) -> str:
+    """Returns the name under which a task is listed: its own, that of its job, or the path of its
+    control group."""
+    if grouping == "task":
+        return comm
+    details = session.details.get(str(pid), {})
+    if grouping == "job":
+        return process_owner(details) or NO_OWNER
+    group = details.get("group")
+    return group if isinstance(group, str) and group else NO_OWNER
+
+
+def cut_name(name: str, size: int) -> str:
+    """Returns a name that is safe to draw, in at most `size` cells; a path keeps its end."""
+    name = safe_cells(name)
+    if name.startswith("/") and len(name) > size > 1:
+        return ELLIPSIS + name[1 - size :]
+    return fit(name, min(len(name), size))
+
+
 class Ranking:
     """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of a
-    process that have the same name count as one task; `by_owner`: all tasks of one owner do."""
+    process that have the same name count as one task. Unless `grouping` is "task", all tasks of a
+    job or a control group count as one."""
 
-    def __init__(self, session: Session, snapshot: TaskSnapshot, *, by_owner: bool) -> None:
-        self.snapshot, self.shown, self.by_owner = snapshot, session.shown, by_owner
+    def __init__(self, session: Session, snapshot: TaskSnapshot, grouping: Grouping) -> None:
+        self.snapshot, self.shown, self.grouping = snapshot, session.shown, grouping
         self._session = session
         self._shares: dict[tuple[int, str], dict[int, float]] = {}
         known = snapshot.top_tasks or snapshot.tasks
         for row in session.shown:
             cpu = session.topology[row].cpu
             for task in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
-                shares = self._shares.setdefault(self._key_of(task), {})
+                shares = self._shares.setdefault(self._key_of(task.pid, task.comm), {})
                 shares[cpu] = shares.get(cpu, 0.0) + task.share
         ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
         """Pid and name of each task, the busiest first."""
         self._tasks_made: list[RankedTask] = []
 
-    def _key_of(self, task: Task) -> tuple[int, str]:
-        """Returns the PID and name under which a task is listed; for an owner, the PID is 0."""
-        if not self.by_owner:
-            return task.pid, task.comm
-        return 0, process_owner(self._session.details.get(str(task.pid), {})) or NO_OWNER
+    def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
+        """Returns the PID and name under which a task is listed; for a group, the PID is 0."""
+        name = group_name(self._session, pid, comm, self.grouping)
+        return pid if self.grouping == "task" else 0, name
+
+    def total_s(self, task: RankedTask) -> float:
+        """Returns the CPU seconds that a task has used since perftop began to watch."""
+        return self._totals_s.get((task.pid, task.comm), nan)
+
+    @cached_property
+    def _totals_s(self) -> dict[tuple[int, str], float]:
+        totals_s: dict[tuple[int, str], float] = {}
+        for (pid, comm, _), times in self._session.run_times.tasks.items():
+            key = self._key_of(pid, comm)
+            totals_s[key] = totals_s.get(key, 0.0) + times.run_s
+        return totals_s
 
     def first(self, count: int) -> list[RankedTask]:
         """Returns the `count` busiest tasks. They are made when first needed, because a screen
@@ -221,7 +260,7 @@ class Ranking:
         for pid, comm in self.tasks[len(self._tasks_made) : count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
-            threads = [thread for thread in tasks if self._key_of(thread.task) == (pid, comm)]
+            threads = [t for t in tasks if self._key_of(t.task.pid, t.task.comm) == (pid, comm)]
             wait = sum(thread.wait for thread in threads) / len(threads)
             switches = sum(thread.switches for thread in threads)
             self._tasks_made.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
@@ -238,17 +277,15 @@ class Ranking:
         return names
 
 
-_LAST_RANKINGS: tuple[WeakKeyDictionary[Session, Ranking], ...]
-_LAST_RANKINGS = WeakKeyDictionary(), WeakKeyDictionary()
-"""The last rankings of each session, of tasks and of owners, cached because a record of tasks is
-shown for a second."""
+_RANKINGS: WeakKeyDictionary[Session, dict[Grouping, Ranking]] = WeakKeyDictionary()
+"""The last rankings of each session, cached because a record of tasks is shown for a second."""
 
 
-def ranking(session: Session, interval: Interval, *, by_owner: bool = False) -> Ranking:
-    last = _LAST_RANKINGS[by_owner].get(session)
+def ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> Ranking:
+    rankings = _RANKINGS.setdefault(session, {})
+    last = rankings.get(grouping)
     if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
-        last = Ranking(session, interval.snapshot, by_owner=by_owner)
-        _LAST_RANKINGS[by_owner][session] = last
+        last = rankings[grouping] = Ranking(session, interval.snapshot, grouping)
     return last
 
 

@@ -25,6 +25,10 @@ WINDOWS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Selectable spans of time axes, in seconds."""
 
 
+Grouping = Literal["task", "job", "cgroup"]
+GROUPINGS: tuple[Grouping, ...] = ("task", "job", "cgroup")
+
+
 @dataclass(slots=True)
 class Sorting:
     order: str = "topology"
@@ -41,8 +45,9 @@ class Choice(Sorting):
     metric: str = "util"
     """Key of the metric that the heat map and the time view show."""
     units: Units = "GHz"
-    by_owner: bool = False
-    """Whether "who runs" lists owners (units, containers, jobs) instead of tasks."""
+    grouping: Grouping = "task"
+    """Whether tasks are listed and coloured by their name, by their job (unit, container, pod), or
+    by their control group."""
     window_s: float = 60.0
     columns: tuple[str, ...] = ()
     """Keys of the table's columns, in display order; empty: all columns."""

@@ -89,7 +89,7 @@ KEYS: tuple[Key, ...] = (
     Key("metric_back", "monitor", "V", "metric(-1)", "metric back", "Previous metric"),
     Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz or as multiples of base"),
     Key("owners", "monitor", "a,i", "owners", "owners",
-        "Who runs: tasks, or their owners (units, containers, pods, jobs)"),
+        "Who runs: by task, by job (unit, container, pod), or by control group"),
     Key("step_back", "app", "left,comma", "source('step',-1)", "back", "One sample back (pauses)"),
     Key("step_on", "app", "right,full_stop", "source('step',1)", "on", "One sample on"),
     Key("leap_back", "app", "shift+left", "source('leap',-10)", "10 s back",

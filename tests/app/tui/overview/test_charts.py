@@ -17,6 +17,7 @@ from simulated import messages as simulated
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ
 from perftop.draw import strips, theme
+from perftop.draw.charts import GAP_CAUSES
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
@@ -218,6 +219,29 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     tolerance_s = cells_with_gaps * row_hz / 16 / 3.5e9 * cell_s
     assert abs(lost_s - power.lost_s) < tolerance_s
     assert tolerance_s < power.lost_s / 10
+    listed_s = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
+    assert sum(listed_s) == pytest.approx(power.lost_s, rel=0.03)
+    texts = [strips.text(line) for line in result.lines]
+    assert sum(f"▼ power  {listed_s[0]:>6.2f} s" in text for text in texts) >= 1
+
+
+def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
+    """A range that ends before the episode has no loss."""
+    hello, messages_ = simulated("turbo-drop,cpus=8", 300)
+    session = Session(hello, History(hello))
+    session_of(session, messages_)
+    places, choice = Places(session), Choice(cpu=0, window_s=30.0)
+    result, interval = Charts(session, places), session.take_interval()
+    assert result.fit(60, 200)
+    ended_ns = session.now_ns - 30 * 10**9
+    drops = (e for e in session.episodes(0, session.now_ns) if e.kind == "turbo-drop")
+    first_s = min((e.start_ns - ended_ns) / 1e9 for e in drops)
+    for end_s, is_lost in ((first_s - 0.5, False), (first_s + 4.5, True)):
+        choice.range_ns = ended_ns, ended_ns + round(end_s * 1e9)
+        result.read(interval, range(4), choice, "colour")
+        seconds = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
+        assert all((lost_s > 0.3) == is_lost for lost_s in seconds)
+        assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
 
 
 async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None:

@@ -21,7 +21,7 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import units
 from perftop.tui.overview.core_page import CorePage, task_table
 from perftop.tui.overview.task_lanes import TaskLanes
-from perftop.tui.shared.choice import Places
+from perftop.tui.shared.choice import GROUPINGS, Places
 from perftop.tui.shared.time_axis import Axis
 
 S = 1_000_000_000
@@ -298,6 +298,20 @@ def test_a_lane_shows_its_task_by_colour_and_letter() -> None:
     assert ("hogZ", "ground/task0") in lanes.lane(1, 2, "colour")[-1]
     assert strips.text(lanes.lane(1, 2, "ascii")[-1]).startswith("a=hogZ aaa")
     assert strips.text(lanes.lane(0, 2, "ascii")[-1]).strip() == ""
+
+
+def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:
+    lanes = hog_lanes(20)
+    groups = {"7": "/system.slice/build.service", "8": "/system.slice/build.service"}
+    lanes._session.details.update({pid: {"group": group} for pid, group in groups.items()})
+    now_ns, util = lanes._session.now_ns, np.array([[0.0], [1.0]]).repeat(80, axis=1)
+    axis, names = Axis(now_ns, S // 2, 80, now_ns), ("hogZ", "build.service", "…uild.service")
+    for grouping, name in zip(GROUPINGS, names, strict=True):
+        lanes.read(axis, util, None, grouping)
+        texts = [strips.text(line) for line in lanes.sums(1, 9, "colour")]
+        (line,) = (text for text in texts if name in text)
+        expected_s = 20 if grouping == "task" else 20 + 0.08 * 20
+        assert abs(float(line.split()[-3 if "█" in line.split()[-1] else -2]) - expected_s) < 0.8
 
 
 def test_each_waiting_task_fills_one_line_above_the_chart() -> None:

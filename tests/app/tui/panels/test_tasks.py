@@ -152,13 +152,28 @@ def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, o
 def test_tasks_of_one_owner_can_be_grouped() -> None:
     details = DETAILS | {"4509": DETAILS["4502"]}
     of = observe(guest(), records=records(details=details))
-    lines = panels.who_runs(*of, Choice(by_owner=True), 97, 10)
+    lines = panels.who_runs(*of, Choice(grouping="job"), 97, 10)
     result = [strips.text(line).replace("━", "").replace("─", "").split() for line, _ in lines]
-    assert result[1][:5] == ["owner", "CPU", "0", "CPU", "1"]
+    assert result[1][:5] == ["job", "CPU", "0", "CPU", "1"]
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
     assert result[3][:3] == ["postgresql.service", "·", "38.4"]
     assert result[4][:6] == [*tables.NO_OWNER.split(), "2.7", "0.6"]
     assert text(of, 97, 10)[2].split()[0] == "cc1plus", "tasks are kept beside"
+
+
+def test_running_totals_are_the_seconds_since_the_start() -> None:
+    """Samples are 100 ms apart, and tasks are reported with each tenth one."""
+    machine = guest()
+    session = Session(machine.hello)
+    session.start_accounts()
+    for seq in range(301):
+        session.apply(machine.frame(seq, records={} if seq % 10 else records()))
+    of = session, session.take_interval()
+    lines = [strips.text(line) for line, _ in panels.who_runs(*of, Choice(), 160, 10)]
+    assert lines[1].split()[-2:] == ["total", "s"]
+    cells = dict(zip(("name", "pid"), lines[2].split(), strict=False))
+    assert cells["pid"] == "4502", "whose share is 0.479"
+    assert float(lines[2].split()[-1]) == pytest.approx(30 * 0.479, abs=1.0)
 
 
 def test_a_choice_of_owners_is_drawn_at_once() -> None:
@@ -166,7 +181,7 @@ def test_a_choice_of_owners_is_drawn_at_once() -> None:
     of, choice = observe(guest(), records=records()), Choice()
     row = panels.PanelRow(("who",), (1,), 97, 10)
     by_task = row.lines(*of, choice)
-    choice.by_owner = True
+    choice.grouping = "job"
     assert row.lines(*of, choice) != by_task
 
 
