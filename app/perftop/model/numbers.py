@@ -350,7 +350,7 @@ RARE_METRICS: dict[str, Metric] = {
     metric.key: metric
     for metric in (
         _slots("topdown_retiring", "retiring",
-               "Share of issue slots whose work was of use. Fields of 8 bits: right to 0.4 %."),
+               "Share of issue slots whose work was of use, in steps of 0.4 %."),
         _slots("topdown_bad_speculation", "bad spec",
                "Share of issue slots lost to work that was thrown away."),
         _slots("topdown_frontend", "front end",

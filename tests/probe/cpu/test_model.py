@@ -141,20 +141,6 @@ def test_every_stepping_of_55_is_known(steppings: Iterable[int | None], name: st
         assert result.licenses["license_2"].config == 0x2028
 
 
-def test_diamond_rapids_has_neither_power_nor_limits_in_msrs() -> None:
-    model = find_uarch(INTEL, 19, 0x01, 0)
-    assert (model.rapl, model.limits) == (None, None)
-
-
-def test_limit_reasons_seen_on_a_haswell_server() -> None:
-    """The register of a Dell server was C500C100h."""
-    limits = find_uarch(INTEL, 6, 0x3F, 2).limits
-    assert limits is not None
-    results = [part for bit, part in enumerate(limits.parts) if 0xC500C100 >> bit & 1]
-    assert results == ["electrical", "below turbo for the active cores", "below request"]
-    assert [limits.parts[bit] for bit in range(16) if 0xC500 >> bit & 1][1] == "multi-core turbo"
-
-
 @pytest.mark.parametrize(
     ("announced", "bits"), [(0x90, [0, 2, 4, 6, 8, 10, 12, 14]), (0x10, [0, 2, 4, 6, 8, 10])]
 )
