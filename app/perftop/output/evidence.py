@@ -242,6 +242,13 @@ MAX_UNCORE_SHARE = 0.9
 """Clock of an uncore as a share of its highest, up to which it is a clue. An idle package lowers
 it, so its CPUs must work for at least half of the time."""
 
+UNCORE = (
+    "the uncore", "L3 and memory",
+    "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the firmware's energy mode",
+)  # fmt: skip
+FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firmware's setup"
+"""What the clock is of, what it slows down, and the remedy."""
+
 
 def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
     """Yields why memory may be slow: another node serves it, or the uncore's clock is low in the
@@ -260,15 +267,16 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
         session.counters.rates(session.run.delta, key) for key in ("uncore_hz", "uncore_max_hz")
     )
     is_busy = mean_of_job(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
+    is_amd = session.hello.identity.vendor == "AuthenticAMD"
+    name, parts, remedy = FABRIC if is_amd else UNCORE
     if is_busy and clock is not None and highest is not None:
         for package, (hz, max_hz) in enumerate(zip(clock, highest, strict=True)):
             if hz <= MAX_UNCORE_SHARE * max_hz:
                 yield Clue(
                     "uncore",
-                    f"the uncore of package {package} runs at {hz / 1e9:.2f} of"
-                    f" {max_hz / 1e9:.2f} GHz, and with it L3 and memory",
-                    "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the energy"
-                    " policy of the firmware",
+                    f"{name} of package {package} runs at {hz / 1e9:.2f} of"
+                    f" {max_hz / 1e9:.2f} GHz, and with it {parts}",
+                    remedy,
                 )
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,18 +166,18 @@ class Report:
 
 
 def report(
-    session: Session, first_ns: int, name: str | None = None, *, past: bool = False,
+    session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False,
     totals: Totals | None = None, whole: Interval | None = None,
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on a part of it. `first_ns`: raw time of the first frame.
-    `name`: name of the command that perftop ran, which has ended. `past`: true if the span is over,
+    `argv`: the command that perftop ran, which has ended. `past`: true if the span is over,
     so that no cause is still running. `totals`: sums of the part, whose numbers are `whole`."""
     is_whole_run = totals is None
-    over = past or name is not None
+    over = past or bool(argv)
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.run_interval()
-    job = name or _job_text(session, totals.times)
+    job = _command_name(argv, totals.times) if argv else _job_text(session, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = [
         _finding(session, totals, whole, cause, episodes, job, past=past, over=over)
@@ -222,6 +223,15 @@ OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", N
 SLEEP = ("why it slept", "locks, network and timers are not told apart", None)
 L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
 """Losses that no counter shows; reported if everything else was measured."""
+
+
+def _command_name(argv: Sequence[str], times: RunTimes) -> str:
+    """Returns the name of a command. `nice`, `env` and `timeout` run another program, which is in
+    their arguments: the name is that of the argument that used most of the time."""
+    busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
+    names = [Path(word).name for word in argv]
+    is_busiest = (name for name in names if busiest is not None and name[:15] == busiest.comm)
+    return next(is_busiest, names[0])
 
 
 def _job_text(session: Session, times: RunTimes) -> str | None:

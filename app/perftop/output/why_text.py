@@ -38,7 +38,7 @@ LABEL_WIDTH = 11
 MIN_WANTED_SHARE = 0.5
 """Share of the elapsed time from which the losses of a job are given as a share of its time. A job
 that ran or waited less mostly slept, for a lock for example, and the answer must say so."""
-MAX_EVIDENCE_LINES = 2
+MAX_EVIDENCE_LINES = 3
 MAX_UNSEEN = 4
 
 

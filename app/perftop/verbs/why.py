@@ -135,8 +135,8 @@ class Why(MeasuredWork):
             return
         self.has_reported = True
         is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
-        name = None if job is None or not is_own_job else Path(job.argv[0]).name
-        findings = report(session, first_ns, name, past=self._args.file is not None)
+        argv = job.argv if job is not None and is_own_job else ()
+        findings = report(session, first_ns, argv, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]

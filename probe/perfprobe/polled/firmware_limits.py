@@ -28,7 +28,10 @@ from perfprobe.wire import Counter, Cpu, Missing
 # request is _IOWR(0xF8, 0, struct hsmp_message).
 MESSAGE_FORMAT = struct.Struct("=IHH8IH2x")
 REQUEST = 3 << 30 | MESSAGE_FORMAT.size << 16 | 0xF8 << 8
-PROCHOT, FREQUENCY_LIMIT = 0x0B, 0x19
+PROCHOT, FABRIC_CLOCKS, FREQUENCY_LIMIT = 0x0B, 0x0F, 0x19
+ANSWER_WORDS = {FABRIC_CLOCKS: 2}
+"""Number of words in a message's answer, if not 1; the driver refuses other numbers. Only the first
+word is used, of these the clock of the fabric; the second is that of the memory."""
 SOURCES = 16
 SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability", "APML agent",
                 "HSMP agent")  # fmt: skip
@@ -45,7 +48,11 @@ LIMITS = Counter(
     "hsmp_limits", "sources of the clock limit", "1", "HSMP", "flags", columns=1 + SOURCES
 )
 PROCHOT_GAUGE = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
-COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [PROCHOT_GAUGE]}
+FABRIC = [
+    Counter("uncore_hz", "clock of the fabric", "Hz", "HSMP", "gauge", scale=1e6),
+    Counter("uncore_max_hz", "highest of these so far", "Hz", "HSMP", "gauge", scale=1e6),
+]
+COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [PROCHOT_GAUGE], FABRIC_CLOCKS: FABRIC}
 
 SendMessage = Callable[[int, int], int]
 """A function of socket and message that returns the first word of the answer. Raises OSError."""
@@ -60,7 +67,8 @@ class Mailbox:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __call__(self, socket: int, message: int) -> int:
-        data = bytearray(MESSAGE_FORMAT.pack(message, 0, 1, *(0,) * 8, socket))
+        words = ANSWER_WORDS.get(message, 1)
+        data = bytearray(MESSAGE_FORMAT.pack(message, 0, words, *(0,) * 8, socket))
         fcntl.ioctl(self._fd, REQUEST, data)
         return int(MESSAGE_FORMAT.unpack(data)[3])
 
@@ -87,6 +95,8 @@ class Hsmp:
         """Pairs of socket and message that failed. They are not repeated, because the kernel logs
         each failure."""
         self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
+        self._fabric_max = [0] * self.rows
+        """The highest clock of each socket's fabric so far: no message returns what it can be."""
         self._ask = ask or self._open(root / "dev/hsmp")
         self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
         cpu, names = identity(root), list(SOURCE_NAMES)
@@ -156,6 +166,9 @@ class Hsmp:
         """Values of the message's counters. Each answer counts as one poll of the source bits."""
         if message == PROCHOT:
             return [answer]
+        if message == FABRIC_CLOCKS:
+            self._fabric_max[row] = max(self._fabric_max[row], answer or 0)
+            return [answer or None, self._fabric_max[row] or None]
         if answer is None:
             return [None] * (2 + SOURCES)
         seen = self._seen[row]

@@ -132,7 +132,7 @@ are words for people.
 | memory_read_bytes, memory_write_bytes | package | counter | B | from memory, and to it |
 | memory_clock | package | counter | cycles | clocks of memory channels, each of two transfers |
 | power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
-| uncore_hz, uncore_max_hz | package | gauge | Hz | clock of mesh and L3, and its highest |
+| uncore_hz, uncore_max_hz | package | gauge | Hz | clock of mesh, or AMD's fabric; its highest |
 | temperature_c | package | gauge | °C | temperature |
 | kvm_users | package | gauge | 1 | open files of KVM; 0 while no guest of KVM runs |
 | ceiling_hz, e_ceiling_hz | package | gauge | Hz | highest clock of P and E cores now |

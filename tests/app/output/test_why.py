@@ -13,6 +13,7 @@ from nights import cases_by_day
 from played import session_of
 from truths import PLAYED_S, SMALL, found_episodes, play_episodes
 
+from perfprobe.wire import Identity
 from perftop.model.counters import Counters
 from perftop.model.kinds import Episode, cause_of
 from perftop.output import why_report
@@ -158,6 +159,17 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
     session.neighbours.watched_job.name = "4711"
     assert answer(session, replace(result, job="process 4711")).startswith("process 4711 ended")
+
+
+@pytest.mark.parametrize(("argv", "job"), [
+    (["nice", "-n", "5", "/usr/bin/postgres", "-D", "x"], "postgres"),
+    (["/usr/bin/sh", "-c", "exec postgres"], "sh"),
+])  # fmt: skip
+def test_a_command_has_the_name_of_the_program_that_it_starts(argv: list[str], job: str) -> None:
+    session, _ = session_and_report("guest", 60, "postgres")
+    result = report(session, session.run.start_ns, argv)
+    assert result.job == job
+    assert answer(session, result).startswith(f"{job} lost")
 
 
 def test_time_before_the_measurement_does_not_count() -> None:
@@ -682,6 +694,9 @@ def test_slow_memory_is_a_clue(
     )  # fmt: skip
     found = [clue.text.split(",")[0] for clue in _memory_clues(session, whole, sums)]
     assert found == words
+    session.hello = replace(session.hello, identity=Identity(vendor="AuthenticAMD"))
+    found = [clue.text.split(",")[0] for clue in _memory_clues(session, whole, sums)]
+    assert found == [word.replace("uncore", "data fabric") for word in words]
 
 
 def test_a_lowered_power_limit_hints_at_running_power_managers() -> None:

@@ -16,6 +16,7 @@ from made import Clock
 from perfprobe.cpu import topology
 from perfprobe.polled import firmware_limits
 from perfprobe.polled.firmware_limits import (
+    ANSWER_WORDS,
     FREQUENCY_LIMIT,
     MESSAGE_FORMAT,
     PROCHOT,
@@ -37,7 +38,8 @@ int main(void)
 {
     struct hsmp_message m = {HSMP_GET_SOCKET_FREQ_LIMIT, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}, 12};
     const unsigned char *bytes = (const unsigned char *)&m;
-    printf("%lu %d ", HSMP_IOCTL_CMD, HSMP_GET_PROC_HOT);
+    printf("%lu %d %d %d ", HSMP_IOCTL_CMD, HSMP_GET_PROC_HOT, HSMP_GET_FCLK_MCLK,
+           hsmp_msg_desc_table[HSMP_GET_FCLK_MCLK].response_sz);
     for (size_t i = 0; i < offsetof(struct hsmp_message, sock_ind) + 2; i++)
         printf("%02x", bytes[i]);
     return 0;
@@ -51,8 +53,9 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
     source.write_text(PROGRAM, encoding="ascii")
     subprocess.run(["cc", "-o", program, source], check=True)
     out = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-    request, hot, message = out.split()
+    request, hot, clocks, words, message = out.split()
     assert (int(request), int(hot)) == (REQUEST, PROCHOT)
+    assert {int(clocks): int(words)} == ANSWER_WORDS
     assert (
         MESSAGE_FORMAT.pack(FREQUENCY_LIMIT, 2, 3, *range(4, 12), 12).hex()[: len(message)]
         == message
@@ -63,6 +66,9 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
 SOURCES = [*("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability"),
            *("APML agent", "HSMP agent")]  # fmt: skip
 """Linux's freqlimit_srcnames, in its order."""
+
+
+FABRIC_KEYS = "uncore_hz", "uncore_max_hz"
 
 
 @pytest.fixture
@@ -100,14 +106,14 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two: Path) -> None:
     assert low["hsmp_limits"] == [2, 1, 0, 2, *[0] * 13]
     assert high["hsmp_limits"] == [2, *[0] * 16]
     assert (low["hsmp_prochot"], high["hsmp_prochot"]) == ([0], [1])
-    limit, flags, _ = source.block.counters
+    limit, flags, *_ = source.block.counters
     assert (limit.scale, source.missing) == (1e6, [])
     assert flags.parts[:9] == [*SOURCES, "bit 8"]
 
 
 def test_a_later_model_has_more_names_of_sources(two: Path) -> None:
     trees.put(two, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n")
-    _, flags, _ = opened(two, lambda *_: 0).block.counters
+    _, flags, *_ = opened(two, lambda *_: 0).block.counters
     assert flags.parts[3:12] == [
         *SOURCES[3:],
         "VRHOT",
@@ -162,7 +168,7 @@ def test_firmware_without_a_message(two: Path) -> None:
         return 0
 
     source = opened(two, ask)
-    assert [c.key for c in source.block.counters] == ["hsmp_prochot"]
+    assert [c.key for c in source.block.counters] == ["hsmp_prochot", *FABRIC_KEYS]
     assert [m.what for m in source.missing] == ["hsmp_limit_hz", "hsmp_limits"]
     assert "19h" in source.missing[0].why
 
@@ -180,7 +186,9 @@ def test_a_missing_device_is_not_reported(two: Path) -> None:
     trees.put(two, "dev/hsmp", "")  # a file that is not a device
     source = Hsmp(two, topology.read(two))
     assert source.block.counters == []
-    assert {m.what for m in source.missing} == {"hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"}
+    assert {m.what for m in source.missing} == {
+        *("hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"), *FABRIC_KEYS,
+    }  # fmt: skip
     source.close()
 
 
@@ -198,7 +206,22 @@ def test_slow_messages_are_sent_less_often(two: Path) -> None:
     for _ in range(100):
         list(source.read())
         clock.now_s += 0.1
-    assert len(request) == 4 * 13, "four messages take 8 ms, so a pause of 0.8 s follows"
+    assert len(request) == 6 * 9, "six messages take 12 ms, so a pause of 1.2 s follows"
+
+
+def test_the_clock_of_the_fabric_and_its_highest_so_far(two: Path) -> None:
+    """Linux, asm/amd_hsmp.h: message 0Fh returns two words, of which the first is FCLK in MHz."""
+    clocks = [2000, 2000]
+    source = opened(two, lambda socket, message: clocks[socket] if message == 0x0F else 0)
+    valid_values(source)
+    clocks[0] = 1200
+    low, high = valid_values(source)
+    assert [low[key] for key in FABRIC_KEYS] == [[1200], [2000]]
+    assert [high[key] for key in FABRIC_KEYS] == [[2000], [2000]]
+    scales = {c.key: c.scale for c in source.block.counters}
+    assert [scales[key] for key in FABRIC_KEYS] == [1e6, 1e6]
+    clocks[0] = 0  # no clock
+    assert FABRIC_KEYS[0] not in valid_values(source)[0]
 
 
 # --- the table of metrics
