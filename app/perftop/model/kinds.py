@@ -422,7 +422,9 @@ class CostlySetting(NamedTuple):
     price_key: str = ""
     """Name of the setting in hello with the time of one call that it slows down ..."""
     price_text: str = ""
-    """... and the words for it."""
+    """... the words for it ..."""
+    price_without_us: float = 0.0
+    """... and the time in us that the call takes without the setting."""
 
 
 BANDWIDTH_CAPS = CostlySetting(
@@ -436,6 +438,7 @@ COSTLY_SETTINGS = (
         "the clock source {}, a device that takes about a microsecond to read",
         "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted",
         price_key="clock_read", price_text="; a read takes {} here, of the TSC 0.03 us",
+        price_without_us=0.03,
     ),
     CostlySetting(
         "frequency_driver", ("pcc-cpufreq",), "the driver {}, in which all CPUs share a lock",
@@ -445,6 +448,7 @@ COSTLY_SETTINGS = (
         "costly_mitigations", (), "mitigations that slow each system call down ({})",
         "a newer CPU; mitigations=off only where all code is trusted",
         price_key="system_call", price_text="; the shortest takes {} here, without them 0.1 us",
+        price_without_us=0.1,
     ),
     BANDWIDTH_CAPS,
 )  # fmt: skip

@@ -3,8 +3,9 @@ which are evidence of losses that have no episode."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,6 +210,8 @@ class Clue(NamedTuple):
     key: str
     text: str
     hint: str
+    highest_share: float = nan
+    """Upper bound of the share of the time that it costs; NaN where unknown."""
 
 
 def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
@@ -227,12 +230,16 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
         is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
         if value and (not setting.values or value in setting.values) and is_slow:
-            share = (
-                f"{whole_percent(kernel)} of the time is in the kernel, with " * setting.kernel_only
-            )
+            text, share = setting.text.format(value), nan
             price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
-            text = setting.text.format(value) + (setting.price_text.format(price) if price else "")
-            result.append(Clue(setting.key, share + text, setting.remedy))
+            if setting.kernel_only and isfinite(kernel):
+                # Each call takes at least its price, so this many fit into the kernel's time.
+                price_us = float(number[0]) if (number := re.match(r"[0-9.]+", price)) else inf
+                share = kernel * max(0.0, 1 - setting.price_without_us / price_us)
+                text = f"{whole_percent(kernel)} of the time is in the kernel, with {text}"
+            text += setting.price_text.format(price) if price else ""
+            text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""
+            result.append(Clue(setting.key, text, setting.remedy, share))
     return [*result, *_memory_clues(session, whole, sums)]
 
 

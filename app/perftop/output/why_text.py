@@ -69,7 +69,9 @@ def answer(session: Session, report: Report) -> str:
         seen = "" if report.totals.times.has_waits else "seen "
         text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
         if report.clues:
-            text = f"Nothing measured {slowing} {who} down, but there is a clue below."
+            bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
+            clue = f"the clue below may cost up to {whole_percent(max(bounds))}" if bounds else ""
+            text = f"Nothing measured {slowing} {who} down, but {clue or 'there is a clue below'}."
         return _first_fitting([text + blind, text])
     first, share, second = report.named_findings[0], 0.0, None
     for finding in report.named_findings:
@@ -295,7 +297,8 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     share. A cause has `kind` and `cause` as in the line of an episode (`cause` is "other" where no
     episode explains it), `lost_ratio`, `lost_s`, `for_s` (null: unknown), `running`, `cpus`,
     `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
-    known). `clues` are likely reasons without a size, with `key`, `text` and `try`. `looked_for`
+    known). `clues` are likely reasons without a measured size, with `key`, `text`, `try` and
+    `highest_ratio` (the most that it can cost; null: unknown). `looked_for`
     lists the losses that were measured, whether or not they are causes; `not_seen` lists those
     that could not be measured, with `why` and `fix`; `spent` is what the threads of the job did, in
     seconds of all together (null: not known); `seen` is the basis of the report. `run` is the run
@@ -312,7 +315,10 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         }
         for f in report.findings
     ]  # fmt: skip
-    clues = [{"key": clue.key, "text": clue.text, "try": clue.hint} for clue in report.clues]
+    clues = [
+        {"key": clue.key, "text": clue.text, "try": clue.hint,
+         "highest_ratio": json_number(clue.highest_share)} for clue in report.clues
+    ]  # fmt: skip
     looked_for = [
         {"key": check.key, "lost_ratio": json_number(check.share), "text": check.looked_for,
          "found": check.result}

@@ -394,7 +394,7 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, words: str
     session.run_times.threads = {(1, 1): times("job", 0.01, wait_s)}
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
-    assert answer(session, report(session, session.run.start_ns, "job")) == words
+    assert answer(session, report(session, session.run.start_ns, ["job"])) == words
 
 
 @pytest.mark.parametrize(("wait_s", "words"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
@@ -403,7 +403,7 @@ def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, words: str) 
     session.start_accounts()
     session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
     session.run_times.job_has_waits = True
-    result = report(session, session.run.start_ns, "job")
+    result = report(session, session.run.start_ns, ["job"])
     found = next(check.result for check in result.checks if check.key == "wait")
     assert found.partition(" s of 0 s")[2] == words
 
@@ -514,7 +514,7 @@ def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint
     session.start_accounts()
     stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
     session.run_times.threads, session.run_times.job_has_waits = {(1, 1): stopped}, True
-    result = report(session, session.run.start_ns, "job")
+    result = report(session, session.run.start_ns, ["job"])
     (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.culprit, first.hint, first.confidence) == (by, hint, "measured")
@@ -537,7 +537,7 @@ def test_the_cost_of_sleeps_after_split_locks_is_inferred(
     job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches)
     session.run_times.threads, session.run_times.job_has_waits = {(1, 1): job}, True
     session.hints.take({"kernel_log": [["split-lock", name, 1]]})
-    result = report(session, session.run.start_ns, "job")
+    result = report(session, session.run.start_ns, ["job"])
     found = {finding.cause: finding for finding in result.findings}
     finding = found.get(("stopped", "split-lock"))
     assert (finding.lost_s if finding else 0.0) == pytest.approx(lost_s)
@@ -563,7 +563,7 @@ def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) ->
 def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.3)
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
-    result = report(session, session.run.start_ns, "job")
+    result = report(session, session.run.start_ns, ["job"])
     (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
     assert (first.culprit, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
@@ -631,15 +631,27 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     assert first.startswith("Nothing measured is slowing" if words else "Nothing seen is slowing")
 
 
-def test_the_time_of_a_slow_call_was_measured() -> None:
-    settings = {"clocksource": "hpet", "clock_read": "1.4 us"}
+@pytest.mark.parametrize(("settings", "words", "share"), [
+    ({"clocksource": "hpet", "clock_read": "1.5 us"}, "a read takes 1.5 us here", 0.4 * 0.98),
+    ({"costly_mitigations": "retbleed: IBRS", "system_call": "0.4 us"},
+     "the shortest takes 0.4 us here", 0.4 * 0.75),
+    ({"frequency_driver": "pcc-cpufreq"}, "in which all CPUs share a lock", 0.4),
+])  # fmt: skip
+def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
+    settings: dict[str, str], words: str, share: float
+) -> None:
     machine = Machine(cores=2, changes={"settings": settings})
     machine.does = dict.fromkeys(range(4), CpuLoad(util=0.9, hz=3.2e9, kernel=0.4))
     session = Session(machine.hello)
     session.start_accounts()
     session_of(session, [machine.frame(seq) for seq in range(30)])
-    (clue,) = report(session, session.run.start_ns).clues
-    assert clue.text.endswith("a read takes 1.4 us here, of the TSC 0.03 us")
+    result = report(session, session.run.start_ns)
+    (clue,) = result.clues
+    assert clue.highest_share == pytest.approx(share, rel=0.02)
+    assert words in clue.text
+    bound = f"up to {100 * clue.highest_share:.0f} %"
+    assert clue.text.endswith(f"{bound} of the time")
+    assert f"but the clue below may cost {bound}." in answer(session, result)
 
 
 @pytest.mark.parametrize(("records", "clues", "managers"), [
