@@ -87,8 +87,9 @@ class Detection:
             due = at
             if not gaps[at]:
                 stop = first_true(gaps, at)
-                for number in range(len(self._detectors)):
-                    self._skip(number, batch, last, stop)
+                for number, taken in enumerate(self._next):
+                    if taken < min(last, stop):
+                        self._skip(number, batch, last, stop)
                 due, stop = min(self._next), min(stop, last)
                 if due >= stop:
                     at = stop

@@ -7,13 +7,13 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Ints
+from perftop.base.arrays import Floats, Ints
 from perftop.base.text import safe_text
 
 # --- tasks and the watched job
@@ -139,8 +139,7 @@ class TaskSnapshot:
         return activities
 
     def activity_rows(self, cpu: str) -> list[tuple[int, str, float, float, float]]:
-        """Returns the tasks of `activity_on` as plain rows: PID, name, share, wait and switches.
-        One is made for each task and record, and named tuples take twice as long to make."""
+        """Returns the tasks of `activity_on` as plain rows: PID, name, share, wait and switches."""
         records, waits = self._records(cpu), self.waits.get(cpu) if self.waits else None
         wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
         rows = []
@@ -148,13 +147,46 @@ class TaskSnapshot:
             if (fields := _task_fields(record)) is not None:
                 wait = switches = nan
                 if type(wait_record) is list and len(wait_record) > 1:
-                    wait, switches = wait_record[:2]
-                    if not (type(wait) is float and 0.0 <= wait <= 1.0):
-                        wait = _number(wait, 1.0)
-                    if not (type(switches) is float and 0.0 <= switches < inf):
-                        switches = _number(switches, inf)
+                    wait, switches = _number(wait_record[0], 1.0), _number(wait_record[1], inf)
                 rows.append((*fields, wait, switches))
         return rows
+
+    def columns(self, cpus: Sequence[str]) -> TaskColumns:
+        """Returns the tasks of `activity_on` of all these CPUs."""
+        columns = self._uniform_columns(cpus)
+        if columns is None:
+            rows = [(i, *row) for i, cpu in enumerate(cpus) for row in self.activity_rows(cpu)]
+            indexes, pids, names, *numbers = zip(*rows, strict=True) if rows else [()] * 6
+            columns = TaskColumns(np.array(indexes, int), pids, names, *np.array(numbers, float))
+        return columns
+
+    def _uniform_columns(self, cpus: Sequence[str]) -> TaskColumns | None:
+        """Checks all records together, which takes a tenth of the time of `activity_rows`. Returns
+        None unless all are as a probe writes them."""
+        listed_cpus = [cpu for cpu in cpus if cpu in self.top_tasks]
+        tasks: list[Any] = [*map(self.top_tasks.get, listed_cpus)]
+        waits: list[Any] = [*map((self.waits or {}).get, listed_cpus)]
+        if {*map(type, tasks + waits)} != {list} or self.tasks.keys() != self.top_tasks.keys():
+            return None
+        counts = [*map(len, tasks)]
+        if counts != [*map(len, waits)] or min(counts) == 0 or max(counts) > MAX_TASKS_PER_CPU:
+            return None
+        columns = _columns([*chain(*tasks)], int, str, float)
+        columns += _columns([*chain(*waits)], float, float)
+        if len(columns) < len(TaskColumns._fields) - 1:
+            return None
+        pids, names, *numbers = columns
+        shares, wait_shares, switches = np.array(numbers)
+        is_valid = (
+            0 <= min(pids) <= max(pids) < 1 << 32
+            and max(map(len, names)) <= MAX_NAME_LENGTH
+            and all(map(str.isprintable, names))
+            and ((shares >= 0) & (shares <= 1) & (wait_shares >= 0) & (wait_shares <= 1)).all()
+            and ((switches >= 0) & (switches < inf)).all()
+        )
+        indexes = [index for index, cpu in enumerate(cpus) if cpu in self.top_tasks]
+        index = np.repeat(indexes, counts)
+        return TaskColumns(index, pids, names, shares, wait_shares, switches) if is_valid else None
 
     def _records(self, cpu: str) -> list[object]:
         records = self.top_tasks.get(cpu)
@@ -171,6 +203,26 @@ class TaskActivity(NamedTuple):
     """Share of the time for which the task waited for a CPU, 0 to 1."""
     switches: float
     """Number of times per second that the task gave up or lost its CPU."""
+
+
+class TaskColumns(NamedTuple):
+    """The tasks of several CPUs, as columns; numbers as in `Task` and `TaskActivity`."""
+
+    cpus: Ints
+    """Index of the CPU of each task among the CPUs asked for, in ascending order."""
+    pids: Sequence[int]
+    names: Sequence[str]
+    shares: Floats
+    waits: Floats
+    switches: Floats
+
+
+def _columns(records: Sequence[Any], *types: type) -> list[Any]:
+    """Returns the fields of records by column; an empty list unless all have these types."""
+    if {*map(type, records)} != {list} or {*map(len, records)} != {len(types)}:
+        return []
+    columns = [*zip(*records, strict=True)]
+    return columns if [{*map(type, fields)} for fields in columns] == [{t} for t in types] else []
 
 
 def _number(value: object, max_value: float) -> float:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import isnan
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -335,36 +334,39 @@ class RunTimes:
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
-        ran_s, waited_s = ([0.0] * len(self._position) for _ in range(2))
-        known_waits = unknown_waits = 0
-        is_waiting = False
-        tasks = self.tasks
-        for cpu, index in self._position.items():
-            rows = snapshot.activity_rows(str(cpu))
-            if len(rows) >= MIN_TASKS_SENT and _may_hide_waits(rows):
-                self.full_s[cpu] = self.full_s.get(cpu, 0.0) + span_s
-            for pid, comm, share, wait, switches in rows:
-                is_known = not isnan(wait)
-                known_waits += is_known
-                unknown_waits += not is_known
-                run_s, wait_s = share * span_s, wait * span_s if is_known else 0.0
-                key = pid, comm, cpu
-                times = tasks.pop(key, None) or TaskTimes(comm)
-                count = None if isnan(switches) else round(switches * span_s)
-                tasks[key] = times.with_record(cpu, run_s, wait_s, count)
-                ran_s[index] += run_s
-                waited_s[index] += wait_s
-                is_waiting |= wait >= MIN_WAIT
+        cpus, count, tasks = [*self._position], len(self._position), self.tasks
+        columns = snapshot.columns([*map(str, cpus)])
+        has_wait, is_waiting = np.isfinite(columns.waits), columns.waits >= MIN_WAIT
+        run_s = columns.shares * span_s
+        wait_s = np.where(has_wait, columns.waits, 0.0) * span_s
+        switches = np.where(np.isnan(columns.switches), -1.0, np.rint(columns.switches * span_s))
+        numbers = (values.tolist() for values in (columns.cpus, run_s, wait_s, switches))
+        for pid, comm, index, ran_s, waited_s, switch_count in zip(
+            columns.pids, columns.names, *numbers, strict=True
+        ):
+            key = pid, comm, cpus[index]
+            times = tasks.pop(key, None) or TaskTimes(comm)
+            known_count = int(switch_count) if switch_count >= 0 else None
+            tasks[key] = times.with_record(cpus[index], ran_s, waited_s, known_count)
+        seen_share, waiting_count, cpu_run_s, cpu_wait_s = (
+            np.bincount(columns.cpus, weights, count).astype(float)
+            for weights in (columns.shares, is_waiting, run_s, wait_s)
+        )
+        # As many tasks are reported as can be, and others ran for a noticeable share of the time.
+        task_count = np.bincount(columns.cpus, minlength=count)
+        may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
+        for index in np.flatnonzero(may_hide_waits & (waiting_count > 0)).tolist():
+            self.full_s[cpus[index]] = self.full_s.get(cpus[index], 0.0) + span_s
         for parent, child in snapshot.short_lived():
-            key, run_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, len(ran_s)) * span_s
-            children = self.tasks.pop(key, None) or TaskTimes(parent.comm)
-            self.tasks[key] = children.with_record(UNKNOWN_CPU, run_s, 0.0)
+            key, child_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, count) * span_s
+            children = tasks.pop(key, None) or TaskTimes(parent.comm)
+            tasks[key] = children.with_record(UNKNOWN_CPU, child_s, 0.0)
         self.seen_s += span_s
         # If no task ran for long enough to be listed, none waited either.
-        self.wait_snapshots += known_waits > 0 or not unknown_waits
-        self.waiting_s += span_s if is_waiting else 0.0
+        self.wait_snapshots += bool(has_wait.any() or not len(has_wait))
+        self.waiting_s += span_s if is_waiting.any() else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
-        return np.array(ran_s), np.array(waited_s)
+        return cpu_run_s, cpu_wait_s
 
     def job_time(self) -> JobTime | None:
         """Returns what the threads of the watched job did; None if their states are not known."""
@@ -501,13 +503,6 @@ def _times_since(
         if (before := earlier.get(key)) is not task
     }
     return {key: task for key, task in later.items() if task.wanted_s > 0 or task.elapsed_s > 0}
-
-
-def _may_hide_waits(rows: Sequence[tuple[int, str, float, float, float]]) -> bool:
-    """Returns whether tasks waited on a CPU of which a snapshot reports as many tasks as it can,
-    and whether others ran there for a noticeable share of its time. `rows`: `activity_rows`."""
-    seen_share = sum(share for _, _, share, _, _ in rows)
-    return seen_share < MIN_SEEN_SHARE and any(wait >= MIN_WAIT for _, _, _, wait, _ in rows)
 
 
 def _drop_oldest(entries: dict[Any, Any], max_entries: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan, nan
+from math import inf, isnan, nan
 from typing import Any
 
 import pytest
@@ -175,3 +175,46 @@ def test_malformed_tasks_are_ignored(record: Any) -> None:
     assert look.tasks_on("3") == [] == look.activity_on("3")
     assert [task.comm for task in look.tasks_on("4")] == ["a"]
     assert [ran.task.comm for ran in look.activity_on("4")] == ["a"]
+
+
+REGULAR: dict[str, tuple[list[Any], Any]] = {
+    "0": ([[7, "a", 0.5], [8, "b", 0.25]], [[0.1, 20.0], [0.0, 0.0]]),
+    "2": ([[9, "c", 1.0]], [[0.0, 3.5]]),
+}
+IRREGULAR: dict[str, tuple[list[Any], Any]] = {
+    "PID is a truth value": ([[True, "a", 0.5]], [[0.1, 2.0]]),
+    "PID is too large": ([[1 << 32, "a", 0.5]], [[0.1, 2.0]]),
+    "name is no text": ([[7, b"a", 0.5]], [[0.1, 2.0]]),
+    "name has a control sequence": ([[7, "a\x1b[0m", 0.5]], [[0.1, 2.0]]),
+    "name is long": ([[7, "a" * 100, 0.5]], [[0.1, 2.0]]),
+    "share is too large": ([[7, "a", 1.5]], [[0.1, 2.0]]),
+    "share is an integer": ([[7, "a", 1]], [[0.1, 2.0]]),
+    "share is no number": ([[7, "a", nan]], [[0.1, 2.0]]),
+    "wait is negative": ([[7, "a", 0.5]], [[-0.1, 2.0]]),
+    "switches are infinite": ([[7, "a", 0.5]], [[0.1, inf]]),
+    "waits are missing": ([[7, "a", 0.5], [8, "b", 0.1]], [[0.1, 2.0]]),
+    "there are more waits than tasks": ([[7, "a", 0.5]], [[0.1, 2.0], [0.2, 3.0]]),
+    "record has another field": ([[7, "a", 0.5, 1]], [[0.1, 2.0]]),
+    "record is none": ([None, [7, "a", 0.5]], [[0.1, 2.0], [0.2, 3.0]]),
+    "there is no record": ([], []),
+    "waits are text": ([[7, "a", 0.5]], "ab"),
+    "there are too many": ([[i, "a", 0.01] for i in range(80)], [[0.0, 0.0]] * 80),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["", *IRREGULAR])
+def test_columns_are_the_rows_of_all_cpus(case: str) -> None:
+    """Records that are checked together give the same tasks as those checked one by one."""
+    listed = REGULAR | ({"1": IRREGULAR[case]} if case else {})
+    snapshot = TaskSnapshot(
+        {cpu: tasks[0] if tasks else None for cpu, (tasks, _) in listed.items()},
+        {cpu: tasks for cpu, (tasks, _) in listed.items()},
+        {cpu: waits for cpu, (_, waits) in listed.items()},
+    )
+    cpus = ["0", "1", "2", "3"]
+    columns = snapshot.columns(cpus)
+    rows = [(i, *row) for i, cpu in enumerate(cpus) for row in snapshot.activity_rows(cpu)]
+    numbers = (columns.shares.tolist(), columns.waits.tolist(), columns.switches.tolist())
+    joined_rows = zip(columns.cpus.tolist(), columns.pids, columns.names, *numbers, strict=True)
+    assert repr([*joined_rows]) == repr(rows)  # NaN equals itself only as text
+    assert (snapshot._uniform_columns(cpus) is None) == bool(case)

@@ -27,7 +27,7 @@ from perftop.model.numbers import (
     Scope,
 )
 from perftop.model.smt import BOUNDS, STATES
-from perftop.model.tasks import Task, TaskSnapshot
+from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import L3, PACKAGE, cpu_values
@@ -115,13 +115,15 @@ class IntervalRows:
         snapshot = self.interval.snapshot
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
-            cpus = (self.session.topology[row].cpu for row in self.rows)
-            tasks = [snapshot.first_task(str(cpu)) or _NO_TASK for cpu in cpus]
-            self._tasks: dict[str, Column] = {
-                "comm": [task.comm or None for task in tasks],
-                "pid": np.array([task.pid for task in tasks], float),
-                "share": np.array([task.share for task in tasks], float),
-            }
+            cpus = [str(self.session.topology[row].cpu) for row in self.rows]
+            tasks = snapshot.columns(cpus)
+            rows, first_tasks = np.unique(tasks.cpus, return_index=True)
+            names: list[str | None] = [None] * len(cpus)
+            for row, first_task in zip(rows.tolist(), first_tasks.tolist(), strict=True):
+                names[row] = tasks.names[first_task] or None
+            pids, shares = np.full((2, len(cpus)), np.nan)
+            pids[rows], shares[rows] = np.array(tasks.pids)[first_tasks], tasks.shares[first_tasks]
+            self._tasks: dict[str, Column] = {"comm": names, "pid": pids, "share": shares}
         return self._tasks[name]
 
     def job(self, name: str) -> Floats:
@@ -129,7 +131,6 @@ class IntervalRows:
         return UNKNOWN if activity is None else self.machine_column(getattr(activity, name))
 
 
-_NO_TASK = Task(math.nan, "", math.nan)  # type: ignore[arg-type]
 Kind = Literal["number", "exact", "whole", "count", "total", "truth", "text"]
 """`number`: printed with seven digits; `exact`: printed with all digits; `whole`: an integer;
 `count`: events in the interval; `total`: events since the start."""
