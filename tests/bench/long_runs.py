@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import terminal
+from read_back import faults, story
 from terminal import Screen
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
-from perftop.recording.file import Recording
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 SAMPLES = 48
@@ -208,7 +208,7 @@ def here(seconds: int) -> bool:
     report = lines.read_bytes()
     intervals = report.count(b'{"type":"interval"')
     print(f"stat: {intervals} intervals; the summary ends {report[-120:].strip()!r}")
-    troubles[1] = troubles[1] or read_back(path)
+    troubles[1] = troubles[1] or read_back_faults(path)
     good = [run.judge(trouble) for run, trouble in zip(runs, troubles, strict=True)]
     return all(good)
 
@@ -221,18 +221,12 @@ def looked_at(runs: list[Run], seconds: int) -> None:
             run.look(f"{(time.monotonic() - start_s) / 60:.1f} min")
 
 
-def read_back(path: Path) -> str:
+def read_back_faults(path: Path) -> str:
     """Returns the faults of the recording, or ''."""
-    count = lost = gaps = 0
-    last: wire.Frame | None = None
-    with Recording(path) as recording:
-        for message in recording.messages():
-            if isinstance(message, wire.Frame):
-                gaps += last is not None and message.seq - last.seq != 1 + message.lost - last.lost
-                last, count, lost = message, count + 1, message.lost
-        damage = recording.damage
-    print(f"record: {count} frames, {lost} lost, {path.stat().st_size / 1e6:.1f} MB")
-    return damage or (f"{gaps} gaps that are not told" if gaps else "")
+    report, damage = story(path)
+    print(f"record: {report.seen['frames']} frames, {report.seen['lost']} lost, "
+          f"{path.stat().st_size / 1e6:.1f} MB")  # fmt: skip
+    return damage or ", ".join(faults(report.faults))
 
 
 def main(what: str, numbers: list[float]) -> int:

@@ -167,15 +167,6 @@ def test_bits(feature: str, number: int, registers: Registers) -> None:
     assert cpuid.has_feature(cpuid.no_leaves, feature) is None
 
 
-def test_bits_of_a_real_guest() -> None:
-    guest = Fake(GENOA_GUEST)
-    assert cpuid.has_feature(guest, "hypervisor") is True
-    assert cpuid.has_feature(guest, "invariant-tsc") is True
-    assert cpuid.has_feature(guest, "aperfmperf") is False
-    assert cpuid.has_feature(guest, "aperfmperf-read-only") is False
-    assert cpuid.has_feature(guest, "amd-perfmon-v2") is False  # above the highest leaf
-
-
 def test_leaves_beyond_the_highest_are_absent() -> None:
     # Intel CPUs return the registers of the highest leaf.
     old = Fake({0: (0x0D, *INTEL[1:]), 0x15: (2, 168, 0, 0), 0x16: (2100, 0, 0, 0)})

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import trees
-from roots import DATA
 
 from perfprobe.cpu import files, topology
 from perfprobe.wire import Cpu
@@ -124,14 +123,6 @@ def test_knl_has_four_threads_and_no_l3(tmp_path: Path) -> None:
     assert topology.cores(rows)[0] == [0, 72, 144, 216]
 
 
-def test_sparse_numbers(tmp_path: Path) -> None:
-    trees.sparse(tmp_path)
-    rows = topology.read(tmp_path)
-    assert [row.cpu for row in rows] == [0, 1, 2, 3, 8, 9, 10, 11]
-    assert topology.cores(rows) == [[0, 8], [1, 9], [2, 10], [3, 11]]
-    assert topology.packages(rows) == [[0, 1, 8, 9], [2, 3, 10, 11]]
-
-
 def test_an_offline_cpu_in_the_topology(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
     rows = topology.read(tmp_path)
@@ -166,14 +157,6 @@ def test_ids_of_minus_one(tmp_path: Path) -> None:
     assert rows[2] == Cpu(2, True, None, None, 0, 0, None, None, "P", [2])
     assert sorted(topology.cores(rows)) == [[0], [1], [2], [3]]
     assert topology.packages(rows) == [[0, 1, 2, 3]]
-
-
-def test_captured_guest() -> None:
-    rows = topology.read(DATA / "guest-epyc-2cpu")
-    assert rows == [
-        Cpu(0, True, 0, 0, 0, 0, 0, 0, None, [0]),
-        Cpu(1, True, 0, 0, 1, 0, 0, 0, None, [1]),
-    ]
 
 
 def test_many_cpus_need_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,10 +56,6 @@ def test_the_deepest_idle_state_is_the_slowest_that_is_enabled(
     assert settings(tmp_path) == {"deepest_idle_state": deepest}
 
 
-def test_missing_settings_are_left_out(tmp_path: Path) -> None:
-    assert settings(tmp_path) == {}
-
-
 def test_default_settings_are_left_out(tmp_path: Path) -> None:
     assert settings(write_tree(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
 

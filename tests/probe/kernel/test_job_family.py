@@ -14,7 +14,7 @@ from waiting import wait_for
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import ProcessFamily, Watch
-from perfprobe.kernel.task_files import Stat, parse_stat, read
+from perfprobe.kernel.task_files import Stat
 from perfprobe.kernel.tasks import Tasks
 
 S = 1_000_000_000
@@ -49,18 +49,6 @@ def test_an_older_process_had_a_different_parent() -> None:
     """Files of sleeping processes are not read again: 11 once had a child 12 that has ended."""
     family = ProcessFamily("10", 500)
     assert pids(family, p10=(1, 500), p12=(10, 800), p11=(12, 400)) == ["10", "12"]
-
-
-def test_the_parent_comes_from_the_kernels_file() -> None:
-    child = subprocess.Popen(["sleep", "30"])
-    try:
-        result = parse_stat(read(f"/proc/{child.pid}/stat"))
-        me = Path("/proc/self").readlink().name
-        assert result is not None
-        assert str(result.parent) == me
-    finally:
-        child.kill()
-        child.wait()
 
 
 NEST = """

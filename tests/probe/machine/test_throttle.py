@@ -41,11 +41,6 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
     core.close()
 
 
-def test_nothing_is_reported_without_files(tmp_path: Path) -> None:
-    machine(tmp_path)
-    assert cpu_files.throttle_files(tmp_path, topology.read(tmp_path)) == []
-
-
 def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
     machine(tmp_path)
     trees.lists(tmp_path, "0-3", "1-3")

@@ -77,15 +77,6 @@ def test_two_cpus_one_frame(fd: int) -> None:
             assert sampler.stats(cpu).pin_errno == 0
 
 
-def test_rounds_and_deadlines_ascend(fd: int) -> None:
-    with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
-        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
-        first = drain(sampler)
-        second = drain(sampler)
-        assert second.round > first.round
-        assert second.deadline_ns - first.deadline_ns == PERIOD_NS * (second.round - first.round)
-
-
 def test_no_frame_before_the_deadline(fd: int) -> None:
     with Sampler(3600 * 10**9, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
@@ -207,15 +198,6 @@ def test_frames_without_lanes_continue() -> None:
     with Sampler(PERIOD_NS, ROW) as sampler:
         assert drain(sampler).delivered == 0
         assert sampler.late == 0
-
-
-def test_the_frame_can_go_into_a_message(fd: int) -> None:
-    with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
-        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
-        drained = drain(sampler)
-        end = [8 * n for n in (wire.HEAD, wire.HEAD + 1, ROW)]
-        rows = wire.Rows(*(sampler.frame[a:b] for a, b in zip([0, *end], end, strict=False)))
-        wire.encode(wire.Frame(0, drained.deadline_ns, {"cpu": rows}))
 
 
 def test_errors_are_oserror(fd: int) -> None:

@@ -317,13 +317,6 @@ def test_a_container_answers_eperm(tmp_path: Path) -> None:
         assert "security module" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
 
 
-def test_setcap_is_never_suggested(tmp_path: Path) -> None:
-    rights(tmp_path, "2")
-    for number in (*WHY, errno.EACCES):
-        result = open_trouble(OSError(number, "x"), tmp_path)
-        assert "setcap" not in f"{result.why} {result.fix}"
-
-
 def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "0\n")
     assert shortage_trouble(4, tmp_path).why == "only 4 counters free: another tool holds some"
