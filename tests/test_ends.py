@@ -104,6 +104,28 @@ def test_a_signal_during_an_import_has_its_status_and_no_traceback(
     assert (done.returncode, done.stderr) == (128 + number, "")
 
 
+AWKWARD = "no\nfile"
+IN_A_NAME = [
+    ["summary", AWKWARD],
+    ["replay", AWKWARD],
+    ["export", AWKWARD],
+    ["diff", AWKWARD, AWKWARD],
+    ["record", "-o", f"{AWKWARD}/r", "--source", "sim", "--duration", "1s"],
+    ["stat", "--sysroot", AWKWARD, "-n", "1"],
+    ["stat", "--source", "sim", "--", AWKWARD],
+    ["stat", f"--{AWKWARD}"],
+    [AWKWARD],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", IN_A_NAME, ids=lambda words: words[0].replace("\n", " "))
+def test_a_line_end_in_a_name_does_not_divide_the_message(arguments: list[str]) -> None:
+    done = command.runs_here(*arguments)
+    assert done.returncode
+    assert done.stderr.startswith("perftop: ")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("number", [*END_SIGNALS, signal.SIGUSR1])
 def test_a_signal_while_the_interpreter_ends_changes_nothing(number: signal.Signals) -> None:
     done = command.python(LATE.replace("SIGNAL", str(int(number))), check=False)

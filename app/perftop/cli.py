@@ -123,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
         status: int = args.verb(args)
         sys.stdout.flush()
     except Failed as failed:
-        print_error(str(failed))
+        print_error(*failed.lines)
         return failed.status
     except BrokenPipeError:
         discard_writes(sys.stdout.fileno())  # a closed pipe is a normal end
@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
             raise
         if isinstance(error, OSError) and error.filename is None:  # writing to stdout failed
             discard_writes(sys.stdout.fileno())
-        print_error(str(reason))
+        print_error(*reason.lines)
         return reason.status
     return status
 

@@ -51,7 +51,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _report_failure(text: str, status: int) -> int:
-    print(f"perfprobe: {text}", file=sys.stderr)
+    line = " ".join(text.splitlines())  # the app reads one line
+    print(f"perfprobe: {line}", file=sys.stderr)
     return status
 
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from perftop.base.text import printable
@@ -19,9 +20,10 @@ DAMAGED = 4
 
 
 class Failed(Exception):  # noqa: N818 - what happened, not what class of mistake
-    def __init__(self, text: str, status: int = 1) -> None:
+    def __init__(self, text: str, status: int = 1, *, further_lines: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.status = status
+        self.lines = [text, *further_lines]
 
 
 def cannot(action: str, error: OSError) -> Failed:
@@ -73,10 +75,11 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
     return expected_failure(inner, output) if isinstance(inner, Exception) else None
 
 
-def print_error(text: str) -> None:
-    """Prints lines to stderr. If stderr is closed, the exit status still reports the failure."""
+def print_error(*lines: str) -> None:
+    """Prints lines to stderr; a line end within one, as in a file's name, is made printable. If
+    stderr is closed, the exit status still reports the failure."""
     try:
-        for line in text.splitlines():
+        for line in lines:
             print(f"perftop: {printable(line)}", file=sys.stderr, flush=True)
     except OSError:
         discard_writes(2)

@@ -86,8 +86,15 @@ def run_loop(
     """Runs a coroutine function in an event loop. Raises Failed if no loop can run."""
     import asyncio
 
+    async def run() -> T:
+        try:
+            return await work(*arguments, **options)
+        finally:  # a loop closes its sockets first: a signal that would wake it is then an error
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGURG)
+
     check_loop()
-    return asyncio.run(work(*arguments, **options))
+    hold_signals()
+    return asyncio.run(run())
 
 
 async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T:
@@ -119,6 +126,18 @@ async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T
     return await done
 
 
+_held_signals: list[int] = []
+"""Signals that arrived since `hold_signals`, until `on_signal` handles them."""
+
+
+def hold_signals() -> None:
+    """Lets signals that ask perftop to end wait until `on_signal` handles them: an exception of
+    their handlers would leave half of an event loop."""
+    for number in END_SIGNALS:
+        if callable(signal.getsignal(number)):
+            signal.signal(number, lambda number, _: _held_signals.append(number))
+
+
 def on_signal(
     numbers: Iterable[int], take: Callable[[Any], None],
     at_once: Callable[[], None] = lambda: None,
@@ -145,6 +164,9 @@ def on_signal(
 
     for number in numbers:
         signal.signal(number, handle)
+        while number in _held_signals:
+            _held_signals.remove(number)
+            signal.raise_signal(number)
 
 
 def ignore(numbers: Iterable[int] = END_SIGNALS) -> None:

@@ -176,7 +176,7 @@ class ProbeStream:
         if last is not None:
             self._probe.failure_raised = True
         if first is not None and last is not None:
-            raise Failed(f"{first}\n{last}", first.status)
+            raise Failed(str(first), first.status, further_lines=last.lines)
         if first is not None or last is not None:
             raise first or last  # type: ignore[misc]
 

@@ -32,7 +32,7 @@ from perftop.base import END_SIGNALS, errors
 from perftop.base.errors import Failed
 from perftop.base.files import make_directory, read_own_file, replace, user_directory
 from perftop.draw import theme
-from perftop.process.signals import check_loop, on_signal
+from perftop.process.signals import check_loop, hold_signals, on_signal, run_loop
 from perftop.tui.config import Config
 from perftop.tui.shared import keys
 
@@ -106,8 +106,6 @@ class PerfTopApp(App[None]):
         self.failure: Failed | None = None
         """Why no new data can be shown; None if there was no failure."""
         self._up = self._crashed = False
-        self.early_signals: list[signal.Signals] = []
-        """Signals of ENDS that arrived while the event loop was being made."""
         self._left: int | None = None
         """Exit status if the app is to end; None: the app continues."""
         self.displays = 0
@@ -142,23 +140,10 @@ class PerfTopApp(App[None]):
         driver = super().get_driver_class()
         return Terminal if driver is LinuxDriver else driver
 
-    def hold_signals(self) -> None:
-        """Lets signals of ENDS wait until there is an event loop: an exception of their handlers
-        would leave half of one. Called before the loop is made."""
-
-        def hold(number: int, _: object) -> None:
-            self.early_signals.append(signal.Signals(number))
-
-        for number in END_SIGNALS:
-            if callable(signal.getsignal(number)):
-                signal.signal(number, hold)
-
     def on_load(self) -> None:
         self.source.start()
         self.run_worker(self.source.feed(), exclusive=True)
         on_signal(END_SIGNALS, self._on_signal, self._hurry)
-        for number in self.early_signals:
-            self._on_signal(number)
 
     def on_ready(self) -> None:
         self.source.ready()
@@ -272,12 +257,12 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show. `on_start` is called when no signal can end perftop any more without the app, which
     restores the terminal."""
-    check_loop()
+    check_loop()  # before a first picture on the terminal is left to the app
     app.keep_theme()
-    app.hold_signals()
+    hold_signals()
     on_start()
     with drawing_on_stdout():
-        app.run(mouse=mouse)
+        run_loop(app.run_async, mouse=mouse)
     if message := app.source.end_recording():
         errors.print_error(message)
     if app.failure is not None and app.failure.status:

@@ -296,7 +296,6 @@ def run(
     ascii_ = not utf8()
     source = Around(console, lambda: open_stream(probe), interval_ns, lambda: probe.link)
     app = PerfTopApp(source, config, ascii_=ascii_)
-    app.hold_signals()
     run_loop(_run, app, source, mouse=mouse)
     command_run, failure = source.run, app.failure
     if command_run is not None and command_run.failed is not None:

@@ -74,7 +74,8 @@ def parse_config(raw: bytes, name: str) -> Config:
     if errors := sorted(
         {(_line(text, key_path), problem) for key_path, problem in _errors(document)}
     ):
-        raise Failed("\n".join(f"{name}:{line}: {problem}" for line, problem in errors), USAGE)
+        first, *further = [f"{name}:{line}: {problem}" for line, problem in errors]
+        raise Failed(first, USAGE, further_lines=further)
     default = Config()
     return Config(
         document.get("theme", default.theme),

@@ -116,11 +116,9 @@ def run(args: argparse.Namespace) -> int:
         colour = colours(sys.stdout)
         lines = text.lines(compared, (a_title, b_title), unicode=utf8(), colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    for line in damages:
-        print_error(line)
+    print_error(*damages)
     outcomes = [line for asked in conditions for line in _outcomes(asked, compared)]
-    for line in outcomes:
-        print_error(line)
+    print_error(*outcomes)
     return CONDITION_MET_STATUS if outcomes else DAMAGED if damages else 0
 
 

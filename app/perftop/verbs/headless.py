@@ -235,15 +235,14 @@ def _handle_signals(
 
 def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
     """Prints the failures and returns the exit status, which is 0 only without failures."""
-    lines = [str(failure) for failure in failed if failure is not None]
-    for line in dict.fromkeys(lines):
-        print_error(line)
-    if len(lines) > 1 or (lines and len(failed) > 1):
-        print_error(f"{len(lines)} of {len(failed)} machines failed")
-    statuses = {failure.status for failure in failed if failure is not None}
+    failures = [failure for failure in failed if failure is not None]
+    print_error(*dict.fromkeys(line for failure in failures for line in failure.lines))
+    if len(failures) > 1 or (failures and len(failed) > 1):
+        print_error(f"{len(failures)} of {len(failed)} machines failed")
+    statuses = {failure.status for failure in failures}
     if status or not statuses:
         return status
-    return statuses.pop() if len(lines) == len(failed) and len(statuses) == 1 else 1
+    return statuses.pop() if len(failures) == len(failed) and len(statuses) == 1 else 1
 
 
 # --- output

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from command import started_process
+from command import python, started_process
 from nights import cases_by_day
 from waiting import wait_for
 
@@ -108,6 +108,57 @@ def test_a_signal_at_any_line_leaves_no_probe_running(
         at += stride
     assert statuses <= {0, -number, 128 + number}
     assert not [run for run in bad if (run / "begun").exists()]
+
+
+CLOSING = """
+import asyncio, os, signal
+from asyncio.selector_events import BaseSelectorEventLoop
+from perftop.process.signals import on_signal, run_loop
+
+def close(loop, really=BaseSelectorEventLoop._close_self_pipe):
+    really(loop)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+BaseSelectorEventLoop._close_self_pipe = close
+arrived = []
+
+async def work():
+    on_signal([signal.SIGTERM], print, lambda: arrived.append(1))
+
+run_loop(work)
+assert arrived
+"""
+
+
+STARTING = """
+import asyncio, os, signal
+from perftop.process.signals import on_signal, run_loop
+
+def start(*_, really=asyncio.new_event_loop):
+    loop = really()
+    os.kill(os.getpid(), signal.SIGTERM)
+    return loop
+
+asyncio.events.new_event_loop = asyncio.runners.events.new_event_loop = start
+signal.signal(signal.SIGTERM, lambda *_: 1 / 0)
+
+async def work():
+    ended = asyncio.Event()
+    on_signal([signal.SIGTERM], lambda number: ended.set())
+    await asyncio.wait_for(ended.wait(), 60)
+
+run_loop(work)
+"""
+
+
+def test_a_signal_while_a_loop_starts_arrives_when_the_work_handles_it() -> None:
+    done = python(STARTING)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_signal_while_a_loop_closes_is_no_error() -> None:
+    done = python(CLOSING)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_signals_that_nohup_ignores_stay_ignored() -> None:

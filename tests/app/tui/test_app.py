@@ -33,6 +33,7 @@ from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.process.link import Link
+from perftop.tui import app as app_module
 from perftop.tui import stream
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
@@ -92,11 +93,11 @@ def test_the_screen_is_drawn_on_stdout_if_stderr_is_not_a_terminal(
         monkeypatch.setattr(sys, "__stdout__", stdout)
         monkeypatch.setattr(sys, "__stderr__", stderr)
 
-        def draw(app: PerfTopApp, *, mouse: bool) -> None:
+        async def draw(app: PerfTopApp, *, mouse: bool) -> None:
             assert sys.__stderr__ is not None
             print("\udcff drawn", file=sys.__stderr__, end="", flush=True)
 
-        monkeypatch.setattr(PerfTopApp, "run", draw)
+        monkeypatch.setattr(PerfTopApp, "run_async", draw)
         probe: Any = SimpleNamespace(pace=None)  # never used
         assert stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: None) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
@@ -110,8 +111,8 @@ def test_the_first_picture_handles_signals_until_the_app_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps: list[str] = []
-    monkeypatch.setattr(PerfTopApp, "hold_signals", lambda _: steps.append("holds signals"))
-    monkeypatch.setattr(PerfTopApp, "run", lambda _, **__: steps.append("runs"))
+    monkeypatch.setattr(app_module, "hold_signals", lambda: steps.append("holds signals"))
+    monkeypatch.setattr(app_module, "run_loop", lambda *_, **__: steps.append("runs"))
     probe: Any = SimpleNamespace(pace=None)
     stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: steps.append("handed over"))
     assert steps == ["holds signals", "handed over", "runs"]

@@ -30,7 +30,7 @@ def messages_about(text: str | bytes) -> list[str]:
     with pytest.raises(Failed) as caught:
         config.parse_config(text if isinstance(text, bytes) else text.encode(), "c.toml")
     assert caught.value.status == 2
-    return str(caught.value).split("\n")
+    return caught.value.lines
 
 
 def read(text: str) -> Config:
@@ -180,8 +180,7 @@ def test_a_file_is_read_or_refused_with_a_message(text: str | bytes) -> None:
     try:
         config.parse_config(raw, "c.toml")
     except Failed as failed:
-        lines = str(failed).split("\n")
-        assert all(line.startswith("c.toml:") for line in lines)
+        assert all(line.startswith("c.toml:") for line in failed.lines)
 
 
 names = st.sampled_from([key.id for key in keys.KEYS])
