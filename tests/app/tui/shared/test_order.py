@@ -27,44 +27,32 @@ def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> 
     return arranged_rows(Places(session), choice, session, interval)
 
 
-@pytest.mark.parametrize("key", ["lp0", "util", "busy_hz"])
-def test_rows_can_be_sorted_by_all_columns_of_the_table(key: str) -> None:
-    does = {cpu: CpuLoad(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
-    does |= {cpu: CpuLoad(0.0) for cpu in range(4, 8)}
-    assert order(Machine(does=does), key) == [3, 2, 1, 0]
-    assert order(Machine(does=does), key, reverse=True) == [0, 1, 2, 3]
+RISING = {cpu: CpuLoad(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
+SIBLINGS_IDLE = {cpu: CpuLoad(0.0) for cpu in range(4, 8)}
+ONE_HALTED = {0: CpuLoad(0.5, 2e9), 1: CpuLoad(0.0), 2: CpuLoad(0.5, 3e9), 3: CpuLoad(0.5, 2.5e9)}
+HIGH_IPC_OF_A_RESTING_SIBLING = {
+    0: CpuLoad(0.9, ipc=1.0), 4: CpuLoad(0.05, ipc=3.0), 1: CpuLoad(0.9, ipc=2.0),
+    5: CpuLoad(0.0),
+}  # fmt: skip
+STOLEN = {0: CpuLoad(0.9, steal=0.01), 4: CpuLoad(0.05, steal=0.4), 1: CpuLoad(0.5, steal=0.2)}
+TASKS = tasks(["c", "", "a", "B"])
 
 
-def test_rows_are_sorted_by_the_displayed_value() -> None:
-    """That of the busiest CPU: core 0 has the highest IPC, but of a sibling that hardly runs."""
-    does = {
-        0: CpuLoad(0.9, ipc=1.0),
-        4: CpuLoad(0.05, ipc=3.0),
-        1: CpuLoad(0.9, ipc=2.0),
-        5: CpuLoad(0.0),
-    }
-    assert order(Machine(cores=4, does=does), "ipc") == [1, 2, 3, 0]
-    does = {0: CpuLoad(0.9, steal=0.01), 4: CpuLoad(0.05, steal=0.4), 1: CpuLoad(0.5, steal=0.2)}
-    assert order(Machine(cores=4, does=does), "steal")[:2] == [0, 1], "of steal the worst CPU's"
-
-
-def test_unknown_values_come_last_in_both_orders() -> None:
-    """Core 1 was halted all the time: it has no clock."""
-    does = {0: CpuLoad(0.5, 2e9), 1: CpuLoad(0.0), 2: CpuLoad(0.5, 3e9), 3: CpuLoad(0.5, 2.5e9)}
-    does |= {cpu: CpuLoad(0.0) for cpu in range(4, 8)}
-    assert order(Machine(does=does), "busy_hz") == [2, 3, 0, 1]
-    assert order(Machine(does=does), "busy_hz", reverse=True) == [0, 3, 2, 1]
-
-
-def test_invisible_differences_do_not_move_rows() -> None:
-    does = {cpu: CpuLoad(0.5 + 1e-5 * cpu) for cpu in range(8)}
-    assert order(Machine(does=does), "util") == [0, 1, 2, 3]
-
-
-def test_tasks_are_sorted_by_name_and_none_comes_last() -> None:
-    records = tasks(["c", "", "a", "B"])
-    assert order(Machine(), "task", records=records) == [2, 3, 0, 1]
-    assert order(Machine(), "task", reverse=True, records=records) == [0, 3, 2, 1]
+@pytest.mark.parametrize(("does", "key", "first", "last"), [
+    *((RISING | SIBLINGS_IDLE, key, [3, 2, 1, 0], [0, 1, 2, 3]) for key in ("lp0", "util")),
+    (RISING | SIBLINGS_IDLE, "busy_hz", [3, 2, 1, 0], [0, 1, 2, 3]),
+    (HIGH_IPC_OF_A_RESTING_SIBLING, "ipc", [1, 2, 3, 0], [0, 3, 2, 1]),  # the busiest CPU's
+    (STOLEN, "steal", [0, 1, 2, 3], [3, 2, 1, 0]),  # the worst CPU's
+    (ONE_HALTED | SIBLINGS_IDLE, "busy_hz", [2, 3, 0, 1], [0, 3, 2, 1]),  # unknown comes last
+    ({cpu: CpuLoad(0.5 + 1e-5 * cpu) for cpu in range(8)}, "util", [0, 1, 2, 3], [3, 2, 1, 0]),
+    ({}, "task", [2, 3, 0, 1], [0, 3, 2, 1]),
+])  # fmt: skip
+def test_rows_are_sorted_by_their_displayed_values(
+    does: dict[int, CpuLoad], key: str, first: list[int], last: list[int]
+) -> None:
+    machine = Machine(cores=4, does={**does})
+    assert order(machine, key, records=TASKS) == first
+    assert order(machine, key, reverse=True, records=TASKS) == last
 
 
 def test_victims_come_before_busy_cores() -> None:

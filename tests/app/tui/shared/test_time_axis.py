@@ -166,27 +166,20 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
     return Episode(kind, [0], round(start_s * S), end_ns)
 
 
-def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration() -> None:
-    drawn = text(made(), drop(10, 13.5))
-    assert drawn == "─" * 10 + "▼━━━" + "─" * 46
-
-
-def test_running_episodes_are_drawn_up_to_the_current_time() -> None:
-    a = made(59.5)
-    assert text(a, drop(57)).endswith("─▼━━")
-    back = made(40.0)
-    assert text(back, drop(39, 50)) == "─" * 59 + "▼"
-    assert text(back, drop(41)) == "─" * 60
-    assert text(made(39.5), drop(39.8)) == "─" * 60
-
-
-def test_earlier_episodes_have_no_mark() -> None:
-    assert text(made(100), drop(30, 42)) == "━━" + "─" * 58
-    assert text(made(100), drop(30, 40)) == "─" * 60
-
-
-def test_an_episode_of_zero_length_has_a_mark() -> None:
-    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "•" + "─" * 49
+@pytest.mark.parametrize(("now_s", "episode", "drawn"), [
+    (60, drop(10, 13.5), "─" * 10 + "▼━━━" + "─" * 46),
+    (60, drop(10, 10, "online"), "─" * 10 + "•" + "─" * 49),
+    (59.5, drop(57), "─" * 57 + "▼━━"),  # it runs up to the displayed time
+    (40, drop(39, 50), "─" * 59 + "▼"),
+    (40, drop(41), "─" * 60),
+    (39.5, drop(39.8), "─" * 60),
+    (100, drop(30, 42), "━━" + "─" * 58),  # it began earlier
+    (100, drop(30, 40), "─" * 60),
+])  # fmt: skip
+def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration(
+    now_s: float, episode: Episode, drawn: str
+) -> None:
+    assert text(made(now_s), episode) == drawn
 
 
 @pytest.mark.parametrize(("kind", "run"), [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import made
@@ -48,25 +49,20 @@ def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
 
 
 @pytest.mark.parametrize("ascii_", [False, True])
-@pytest.mark.parametrize(("of", "threads"), [
-    ((1, 1, 128), 2), ((2, 8, 8), 2), ((2, 16, 4), 2), ((1, 16, 8), 2), ((8, 1, 16), 2),
-    ((4, 1, 16), 4), ((2, 1, 16), 8), ((2, 16, 8), 1), ((256, 1, 1), 1), ((2, 128, 1), 1),
+@pytest.mark.parametrize(("of", "threads", "width", "height"), [
+    *((of, threads, 79, 16) for of, threads in (
+        ((1, 1, 128), 2), ((2, 8, 8), 2), ((2, 16, 4), 2), ((1, 16, 8), 2), ((8, 1, 16), 2),
+        ((4, 1, 16), 4), ((2, 1, 16), 8), ((2, 16, 8), 1), ((256, 1, 1), 1), ((2, 128, 1), 1))),
+    *((of, threads, 159, 42) for of, threads in (
+        ((1, 1, 512), 2), ((2, 32, 8), 2), ((8, 8, 8), 2), ((4, 64, 2), 2), ((16, 1, 32), 2),
+        ((2, 16, 8), 4), ((2, 64, 8), 1))),
 ])  # fmt: skip
-def test_256_cpus_fit_24_lines(of: tuple[int, int, int], threads: int, ascii_: bool) -> None:
-    plan = planned(of, threads, 79, 16, ascii_=ascii_)
-    assert len(plan.lines) <= 16
-    assert len(plan.spots) == 256 // threads
-
-
-@pytest.mark.parametrize("ascii_", [False, True])
-@pytest.mark.parametrize(("of", "threads"), [
-    ((1, 1, 512), 2), ((2, 32, 8), 2), ((8, 8, 8), 2), ((4, 64, 2), 2), ((16, 1, 32), 2),
-    ((2, 16, 8), 4), ((2, 64, 8), 1),
-])  # fmt: skip
-def test_1024_cpus_fit_50_lines(of: tuple[int, int, int], threads: int, ascii_: bool) -> None:
-    plan = planned(of, threads, 159, 42, ascii_=ascii_)
-    assert len(plan.lines) <= 42
-    assert len(plan.spots) == 1024 // threads
+def test_256_cpus_fit_24_lines_and_1024_fit_50(
+    of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
+) -> None:
+    plan = planned(of, threads, width, height, ascii_=ascii_)
+    assert len(plan.lines) <= height
+    assert len(plan.spots) == of[0] * of[1] * of[2]
 
 
 @given(
@@ -194,7 +190,9 @@ def test_the_gap_after_a_two_coloured_cell_has_no_colour() -> None:
 # --- cores that differ from the rest of their package; scales of metrics
 
 
-CLOCK, UTIL, INVOLUNTARY = (COLUMNS_BY_KEY[key] for key in ("busy_hz", "util", "involuntary"))
+CLOCK, UTIL, INVOLUNTARY, BOTH = (
+    COLUMNS_BY_KEY[key] for key in ("busy_hz", "util", "involuntary", "both")
+)
 
 
 def judged(machine: Machine, field: Number) -> list[Outlier]:
@@ -202,16 +200,16 @@ def judged(machine: Machine, field: Number) -> list[Outlier]:
     return Peers(session).outliers(field, cpu_values(session, interval, field.key), interval)
 
 
-def far(machine: Machine, field: Number) -> list[int]:
-    return [result.core for result in judged(machine, field)]
-
-
-def packages(cores: int, **changes: Any) -> dict[str, Any]:
+def packages(cores: int) -> dict[str, Any]:
     """Two packages with half of the cores each."""
     rows = [dataclasses.replace(row, package=row.cpu % cores // (cores // 2))
             for row in made.topology(cores)]  # fmt: skip
     groups = [[row.cpu for row in rows if row.package == package] for package in (0, 1)]
-    return {"topology": rows, "packages": groups, **changes}
+    return {"topology": rows, "packages": groups}
+
+
+def slow(cores: Iterable[int], count: int, hz: float = 2.4e9) -> dict[int, CpuLoad]:
+    return {cpu: CpuLoad(0.9, hz) for core in cores for cpu in (core, core + count)}
 
 
 def test_a_slow_core_is_reported_with_the_median() -> None:
@@ -220,55 +218,41 @@ def test_a_slow_core_is_reported_with_the_median() -> None:
     assert result[0].median == pytest.approx(3e9, rel=1e-3)
 
 
-def test_noise_is_not_an_outlier() -> None:
-    m = Machine(cores=8, does={3: CpuLoad(0.5, 2.95e9), 4: CpuLoad(0.6)})
-    assert far(m, CLOCK) == far(m, UTIL) == []
-    assert judged(Machine(cores=8), COLUMNS_BY_KEY["both"]) == []
+NOISY = {3: CpuLoad(0.5, 2.95e9), 4: CpuLoad(0.6)}
+ALIKE = {cpu: CpuLoad(0.5) for cpu in range(32)}
+SCATTERED = {cpu: CpuLoad(0.4 + 0.2 * (cpu % 2)) for cpu in range(32)}
+RESTING = {cpu: CpuLoad(0.02) for cpu in range(32)}
+HIGH = {3: CpuLoad(0.9), 19: CpuLoad(0.9)}
+HALTING = {5: CpuLoad(0.5, involuntary=0.03)}
+TYPES = [dataclasses.replace(r, type="E" if r.cpu % 32 > 27 else "P") for r in made.topology(32)]
 
 
-def test_more_difference_is_required_among_scattered_values() -> None:
-    alike = {cpu: CpuLoad(0.5) for cpu in range(32)}
-    spread = {cpu: CpuLoad(0.4 + 0.2 * (cpu % 2)) for cpu in range(32)}
-    high = {3: CpuLoad(0.9), 19: CpuLoad(0.9)}
-    assert far(Machine(cores=16, does=alike | high), UTIL) == [3]
-    assert far(Machine(cores=16, does=spread | high), UTIL) == []
-
-
-def test_a_core_is_compared_within_its_package() -> None:
-    slow = {cpu: CpuLoad(0.9, 2.4e9) for core in range(4) for cpu in (core, core + 8)}
-    assert far(Machine(cores=8, does=slow, changes=packages(8)), CLOCK) == []
-    one = slow | {6: CpuLoad(0.9, 2.4e9)}
-    assert far(Machine(cores=8, does=one, changes=packages(8)), CLOCK) == [6]
-
-
-def test_cores_are_compared_within_their_type() -> None:
-    rows = [dataclasses.replace(r, type="E" if r.cpu % 32 > 27 else "P") for r in made.topology(32)]
-    slow = {cpu: CpuLoad(0.9, 2.0e9) for core in range(28, 32) for cpu in (core, core + 32)}
-    assert far(Machine(cores=32, does=slow, changes={"topology": rows}), CLOCK) == []
-    assert sorted(far(Machine(cores=32, does=slow), CLOCK)) == [28, 29, 30, 31]
-
-
-def test_a_common_value_is_not_an_outlier() -> None:
-    few = {cpu: CpuLoad(0.95) for cpu in (0, 1)}
-    many = {cpu: CpuLoad(0.95) for cpu in range(5)}
-    rest = {cpu: CpuLoad(0.02) for cpu in range(32)}
-    assert sorted(far(Machine(cores=16, does=rest | few), UTIL)) == [0, 1]
-    assert far(Machine(cores=16, does=rest | many), UTIL) == []
-
-
-def test_a_sleeping_core_is_not_an_outlier_in_clock() -> None:
-    m = Machine(cores=8, does={2: CpuLoad(0.02, 1.2e9), 10: CpuLoad(0.0)})
-    assert far(m, CLOCK) == []
-
-
-def test_a_few_percent_of_halts_are_an_outlier() -> None:
-    m = Machine(cores=8, does={5: CpuLoad(0.5, involuntary=0.03)})
-    assert far(m, INVOLUNTARY) == [5]
-    assert far(m, UTIL) == []
-
-
-def test_three_cores_are_too_few_for_an_outlier() -> None:
-    assert judged(Machine(cores=3, does={1: CpuLoad(0.9, 2e9)}), CLOCK) == []
+@pytest.mark.parametrize(("cores", "does", "changes", "field", "outliers"), [
+    (8, NOISY, {}, CLOCK, []),
+    (8, NOISY, {}, UTIL, []),
+    (8, {}, {}, BOTH, []),
+    (16, ALIKE | HIGH, {}, UTIL, [3]),
+    (16, SCATTERED | HIGH, {}, UTIL, []),  # among scattered values it must differ by more
+    (8, slow(range(4), 8), packages(8), CLOCK, []),  # a core is compared within its package,
+    (8, slow([0, 1, 2, 3, 6], 8), packages(8), CLOCK, [6]),
+    (32, slow(range(28, 32), 32, 2e9), {"topology": TYPES}, CLOCK, []),  # and within its type
+    (32, slow(range(28, 32), 32, 2e9), {}, CLOCK, [28, 29, 30, 31]),
+    (16, RESTING | {cpu: CpuLoad(0.95) for cpu in range(2)}, {}, UTIL, [0, 1]),
+    (16, RESTING | {cpu: CpuLoad(0.95) for cpu in range(5)}, {}, UTIL, []),  # five are common
+    (8, {2: CpuLoad(0.02, 1.2e9), 10: CpuLoad(0.0)}, {}, CLOCK, []),  # a sleeping core
+    (8, HALTING, {}, INVOLUNTARY, [5]),
+    (8, HALTING, {}, UTIL, []),
+    (3, {1: CpuLoad(0.9, 2e9)}, {}, CLOCK, []),  # three cores are too few
+])  # fmt: skip
+def test_only_clearly_different_cores_are_outliers(
+    cores: int,
+    does: dict[int, CpuLoad],
+    changes: dict[str, Any],
+    field: Number,
+    outliers: list[int],
+) -> None:
+    result = judged(Machine(cores=cores, does={**does}, changes=changes), field)
+    assert sorted(outlier.core for outlier in result) == outliers
 
 
 @given(st.lists(st.floats(2.99e9, 3.01e9), min_size=16, max_size=16), st.integers(0, 15),
