@@ -125,7 +125,7 @@ def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
 
 
 SAMPLE_NS = 100_000_000
-START_losses, END_losses = 0.1, 0.05
+LOSS_START, LOSS_END = 0.1, 0.05
 
 
 class Steps(Stepped):
@@ -134,7 +134,7 @@ class Steps(Stepped):
     def __init__(self, groups: Sequence[int] = (0,), least: float = 0.0) -> None:
         super().__init__()
         self.losses = NeighbourLosses(self.detector, "made", np.array(groups), SAMPLE_NS,
-                             start=START_losses, end=END_losses, least=least)  # fmt: skip
+                             start=LOSS_START, end=LOSS_END, least=least)  # fmt: skip
         self.names = [[cpu] for cpu in range(len(groups))]
 
     def step(self, *shares: float, times: int = 1, weight: float = 1.0, proven: bool = True,

@@ -77,7 +77,6 @@ def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
 
 
 LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
-NAN_curves = float("nan")
 
 
 def area(
@@ -118,13 +117,13 @@ def test_the_gap_is_as_high_as_the_loss() -> None:
 
 
 def test_idle_is_a_dot_at_the_floor_and_unknown_is_blank() -> None:
-    lines = area([7, 7, NAN_curves, NAN_curves], [7] * 4, [ASLEEP, ASLEEP, AWAKE, AWAKE])
+    lines = area([7, 7, NAN, NAN], [7] * 4, [ASLEEP, ASLEEP, AWAKE, AWAKE])
     assert [strips.text(line) for line in lines] == ["  ", "  ", "· "]
 
 
 def test_a_rate_is_an_area_from_zero() -> None:
     """12 rows of dots for 0 to 3: six dots for 1.5, none for 0, one for a little."""
-    lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN_curves], [0, 0, 0, 0, 0, LOSING], 3.0, 3)
+    lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN], [0, 0, 0, 0, 0, LOSING], 3.0, 3)
     assert lines == [
         [("  ", "text"), ("⡇", "loss-10")],
         [("⣤", "ipc-6"), (" ", "text"), ("⡇", "loss-6")],
@@ -137,7 +136,7 @@ def test_in_ascii_a_cell_is_one_column() -> None:
     assert [strips.text(line) for line in result] == ["# ", "##"]
 
 
-VALUES = st.floats(-1e10, 1e10) | st.just(NAN_curves)
+VALUES = st.floats(-1e10, 1e10) | st.just(NAN)
 
 
 @given(

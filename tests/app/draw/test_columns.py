@@ -137,13 +137,8 @@ def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
 # --- histories beside numbers
 
 
-NAN_heat_ramp = float("nan")
-
-
 def test_the_first_of_two_threads_is_in_the_upper_half_of_a_cell() -> None:
-    upper, lower = (
-        np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN_heat_ramp], [1.0, 0.0, 0.5, 0.0])
-    )
+    upper, lower = (np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN], [1.0, 0.0, 0.5, 0.0]))
     cells = heat_ramp.pair_codes(heat_ramp.steps(upper), heat_ramp.steps(lower)).tobytes()
     assert strips.text(map(heat_ramp.half_run, cells)) == "█▀▄ "
 
@@ -156,7 +151,7 @@ def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
 
 
 def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
-    cells = heat_ramp.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN_heat_ramp]))
+    cells = heat_ramp.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
     for ascii_ in (False, True):
         text = strips.text(heat_ramp.level(cell, ascii_=ascii_) for cell in cells.tobytes())
         assert len(text) == 5
@@ -166,8 +161,6 @@ def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
 
 
 def test_histories_are_red_from_the_start_of_a_loss_on() -> None:
-    cells = heat_ramp.lost_cells(
-        heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN_heat_ramp, 1.0]), 2.0), 2
-    )
+    cells = heat_ramp.lost_cells(heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0), 2)
     runs = heat_ramp.columns(cells.tobytes(), "ipc", ascii_=False)
     assert runs == (("██", "ipc"), ("▄", "alarm"), (" ", "ipc"), ("▄", "alarm"))

@@ -190,17 +190,6 @@ def test_distances_equal_those_of_the_paper(
     assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3  # blue and violet of perftop-dark
 
 
-def test_themes_keep_the_order_of_luminance() -> None:
-    for dark in (True, False):
-        styles = theme.styles("perftop-dark" if dark else "perftop-light")
-        colors = [styles[f"heat{i}"].color for i in range(theme.HEAT)]
-        light = [
-            0.2126 * t.red + 0.7152 * t.green + 0.0722 * t.blue
-            for t in (c.get_truecolor() for c in colors if c is not None)
-        ]
-        assert light == sorted(light, reverse=not dark)
-
-
 @pytest.mark.parametrize("name", MIXED_THEMES)
 @pytest.mark.parametrize("area", theme.AREAS)
 def test_steps_of_an_area_move_away_from_the_background(name: str, area: str) -> None:

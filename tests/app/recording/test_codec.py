@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pieces import FOUND, HELLO, record_pieces, unpacked_message
+from pieces import FOUND, HELLO, record_pieces
 from simulated import messages
 
 from perfprobe import wire
@@ -17,18 +17,6 @@ from perftop.session.packing import BLOCK_MESSAGES, Reader
 
 def read(data: bytes) -> list[wire.Message]:
     return list(Reader().feed(data))
-
-
-def test_a_stream_is_read_back_completely() -> None:
-    again = read(record_pieces(HELLO, FOUND).data)
-    assert again[0] == HELLO
-    assert again[1:] == [unpacked_message(message) for message in FOUND]
-    assert any(isinstance(message, wire.Note) for message in again)
-
-
-def test_an_uncompressed_stream_reads_the_same() -> None:
-    data = wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
-    assert read(data) == read(record_pieces(HELLO, FOUND).data)
 
 
 @given(st.integers(min_value=0, max_value=10**6), st.integers(min_value=1, max_value=5000))

@@ -56,20 +56,6 @@ def test_an_impossible_time_is_damage(time_ns: int, inside: bool) -> None:
             list(Reader().feed(wire.encode(FOUR_THREADS) + data))
 
 
-def test_a_frame_that_goes_back_in_time_is_skipped() -> None:
-    session, without = Session(FOUR_THREADS), Session(FOUR_THREADS)
-    for seq in range(8):
-        session.apply(frame(seq))
-        without.apply(frame(seq))
-        if seq == 5:
-            session.apply(dataclasses.replace(frame(1), seq=77))
-    assert session.warnings == ["frame 77 goes back in time, and was left out"]
-    one, other = session.take_interval(), without.take_interval()
-    assert one.elapsed_s == other.elapsed_s
-    assert one.counts["ref"].tolist() == other.counts["ref"].tolist()
-    assert one.values["util"][0] == pytest.approx(0.5)
-
-
 def test_an_unread_core_is_not_used_for_calibration() -> None:
     """The first of four threads has no span in one sample: this is neither evidence nor a
     warning."""

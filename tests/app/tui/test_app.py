@@ -49,16 +49,6 @@ async def test_keys_after_quitting_are_ignored() -> None:
     assert run.app.failure is None
 
 
-async def test_keys_of_replays_are_inactive_and_hidden_live() -> None:
-    async with running_app(Machine()) as run:
-        await run.intervals(3)
-        await run.pilot.press("0", "$", "{", "}")
-        assert run.source.status.paused is None
-        active = {it.binding.id for it in run.monitor.active_bindings.values() if it.enabled}
-        assert "record" in active
-        assert not {"begin", "finish", "faster", "slower"} & active
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_the_app_cleanly(number: signal.Signals) -> None:
     async with running_app(Machine()) as run:
@@ -240,19 +230,6 @@ def below(run: Run, name: str) -> list[list[str]]:
     text = [line[1:15] for line in run.text()]
     at = next(y for y, line in enumerate(text) if name in line)
     return [line.split() for line in text[at : at + 6]]
-
-
-async def test_only_changed_lines_are_rebuilt() -> None:
-    m = Machine(cores=32)
-
-    async with running_app(m, (80, 24)) as run:
-        await run.intervals(2)
-        before = run.grid.built
-        await run.intervals(1)
-        assert run.grid.built == before
-        m.does[9] = CpuLoad(0.77)
-        await run.intervals(2)
-        assert 1 <= run.grid.built - before <= 6  # the row and the heading of its package
 
 
 def test_an_internal_error_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import pytest
 from fakes import Machine
 from made import SAMPLE_NS
 from playing import INTERVAL_NS, S, Viewer, viewing
-from roots import DATA
 from taped import passed_bytes, write_recording
 from textual.widgets import Static
 from waiting import until_true
@@ -25,7 +24,6 @@ from perftop.tui import replay
 from perftop.tui.config import Config
 from perftop.tui.views.episodes import Episodes
 
-GOLDEN = DATA / "recording-1"
 FRAMES = 1001
 MARKS = {12: "warm", 80: "late"}
 """Time in seconds."""
@@ -279,14 +277,6 @@ def cut(path: Path, tmp_path: Path) -> Path:
     return copy
 
 
-@pytest.fixture
-def flipped(path: Path, tmp_path: Path) -> Path:
-    data, copy = bytearray(path.read_bytes()), tmp_path / "flipped"
-    data[data.index(b"data", len(data) // 2) + 12] ^= 0x20
-    copy.write_bytes(data)
-    return copy
-
-
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 async def test_a_cut_file_is_reported_and_ends_with_its_last_complete_frame(
     cut: Path, size: tuple[int, int]
@@ -299,26 +289,6 @@ async def test_a_cut_file_is_reported_and_ends_with_its_last_complete_frame(
         await until_true(lambda: "end" in viewer.header, "the end")
         assert 40 < viewer.at_s < 60
         assert "REPLAY" in viewer.header
-
-
-async def test_a_flipped_bit_loses_one_block(flipped: Path) -> None:
-
-    async with viewing(flipped) as viewer:
-        await viewer.press(*["right_curly_bracket"] * 20)
-        await viewer.sees("· end")
-        assert viewer.at_s == 100.0
-        await viewer.sees("the recording is damaged at byte")
-
-
-async def test_a_recording_of_wire_1_is_played() -> None:
-    before = digest(GOLDEN)
-    async with viewing(GOLDEN) as viewer:
-        assert "golden" in viewer.header
-        await viewer.sees("the recording is not checked")
-        await viewer.press("n", to_s=5.0)
-        await viewer.press("dollar_sign", to_s=10.9)
-        assert viewer.interval.online.tolist() == [True, True, True, False]
-    assert digest(GOLDEN) == before
 
 
 @pytest.mark.parametrize(("frames", "cut", "status", "why"), [

@@ -5,7 +5,6 @@ the text of `stat`, the fleet, and the exporter."""
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from collections.abc import Iterator
 
@@ -13,8 +12,6 @@ import pytest
 from drawn_numbers import Line, agrees, fed_messages, press_until_shown, sum_of_rows
 from nights import cases_by_day
 from painted import shown_app
-from scraped import fed_page as exported
-from scraped import series
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.text import GHZ, whole_percent
@@ -294,30 +291,3 @@ def test_all_other_places_show_the_values_of_stat(scenario: str, small: bool) ->
             return [*wrong, *summary_errors(session)]
 
     assert asyncio.run(act()) == []
-
-
-@pytest.mark.parametrize("scenario", cases_by_day([*SCENARIOS], ["neighbour", "guest", "demo"]))
-def test_the_exporter_agrees_with_the_summary_of_stat(scenario: str) -> None:
-    """Sums of the run: shares of CPU time, IPC, clock, states and energy."""
-    session, page = exported(fed_messages(scenario, 16))
-    values = series(page.text(openmetrics=True))
-
-    def total(name: str, *labels: str) -> float:
-        found = [v for key, v in values.items()
-                 if key[0] == f"perftop_{name}_total" and {*labels} <= {*key[1:]}]  # fmt: skip
-        return sum(found) if found else 0.0
-
-    line = summary_line(session, {}, 10.0)
-    machine, whole_s = line["machine"], total("cpu_seconds") - total("cpu_seconds", "poll")
-    said = {key: machine[key]["mean"] for key in ("util", "idle", "steal", "ipc", "busy_hz")
-            if machine[key] is not None}  # fmt: skip
-    counted = {
-        "util": total("cpu_seconds", "busy") / whole_s,
-        "idle": total("cpu_seconds", "idle") / whole_s,
-        "steal": total("cpu_seconds", "steal") / whole_s,
-        "ipc": total("instructions", "all") / (total("cycles", "all") or math.nan),
-        "busy_hz": total("cycles", "all") / total("cpu_seconds", "busy"),
-    }
-    assert {key: counted[key] for key in said} == pytest.approx(said, rel=0.02, abs=2e-3)
-    if line["energy_j"] is not None:
-        assert total("energy_joules") == pytest.approx(line["energy_j"], rel=0.02)

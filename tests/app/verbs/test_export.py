@@ -285,19 +285,6 @@ def test_the_part_after_the_damage_is_exported(path: Path) -> None:
     assert times[-1] - times[0] + lengths[0] == pytest.approx(10.4, abs=0.15)
 
 
-@pytest.mark.parametrize(("data", "why"), [
-    (b"", "ends before"),
-    (b"a,b\n1,2\n", "not a perftop"),
-    (wire.encode(HELLO)[:-1], "ends before"),
-])  # fmt: skip
-def test_other_files_are_refused(path: Path, data: bytes, why: str) -> None:
-    path.write_bytes(data)
-    with pytest.raises(Failed, match=f"is not a perftop recording: .*{why}") as refused:
-        export(path)
-    assert refused.value.status == 4
-    assert not path.with_name("exported").exists()
-
-
 def test_a_recording_without_frames_is_an_empty_table(path: Path) -> None:
     path.write_bytes(stream([HELLO, wire.Bye("done")]))
     assert rows(export(path)) == []

@@ -183,8 +183,3 @@ def test_a_signal_that_ended_the_command_ends_the_series(
 ])  # fmt: skip
 def test_contradicting_options_are_a_usage_error(options: list[str]) -> None:
     assert cli.main(["stat", SOURCE, *options]) == USAGE
-
-
-def test_a_missing_command_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["stat", "-r", "3", SOURCE, "--", "no-such-command"]) == 127
-    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -40,11 +40,6 @@ def test_the_key_line_fits_and_always_has_help_and_quit() -> None:
         assert shown(result).endswith(ENDS), (name, width, replay)
 
 
-def test_the_names_of_all_views_are_shown_if_they_fit() -> None:
-    width = next(w for w in range(60, 120) if shown(line("overview", w)).startswith(VIEWS))
-    assert sum(len(piece.text) for piece in line("overview", width)) == width - 1
-
-
 def test_more_keys_are_shown_in_groups_if_there_is_room() -> None:
     counts = [len({piece.key for piece in line("overview", width)}) for width in (80, 120, 160)]
     assert counts == sorted(set(counts))
@@ -69,11 +64,6 @@ def test_urgent_keys_replace_those_of_views() -> None:
     labels = LABELS | {"clear": "all · 4 of 64"}
     cleared = key_pieces("table", ("clear",), CAPTIONS, labels, 80, urgent=1)
     assert r"\ all · 4 of 64" in shown(cleared)
-
-
-def test_a_recording_has_no_record_key() -> None:
-    for name, width in itertools.product(HINTS, (80, 160, 240)):
-        assert "record" not in {piece.key for piece in line(name, width, replay=True)}
 
 
 @pytest.mark.parametrize("number", "12346")

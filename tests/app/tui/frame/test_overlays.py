@@ -169,10 +169,6 @@ def test_all_commands_can_be_executed() -> None:
         assert hasattr(owner, f"action_{verb}"), name
 
 
-def test_fewer_commands_are_available_without_a_stream() -> None:
-    assert {name.split()[0] for name, *_ in commands(None, THEMES)} == {"Theme", "Clocks", "Sort"}
-
-
 @pytest.mark.parametrize(("query", "names"), [
     ("cpu 5", ["Go to CPU 5"]), ("1", ["Go to CPU 1", "Go to core 1 of package 0"]), ("", []),
     ("77", []), ("2 6", ["Go to CPU 2", "Go to CPU 6", "Go to core 2 of package 0"]),

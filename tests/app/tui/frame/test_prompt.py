@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Machine, observe
+from fakes import Machine
 from playing import Run, running_app
 from textual import events
 from textual.app import App, ComposeResult
@@ -11,9 +11,7 @@ from textual.widgets import Input, Static
 from waiting import until_true
 
 from perftop.draw import theme
-from perftop.session.selection import parse
 from perftop.tui.frame.bottom import Prompt
-from perftop.tui.shared.choice import Choice
 
 # --- the input line
 
@@ -231,38 +229,6 @@ async def test_typed_characters_are_not_commands() -> None:
         assert run.monitor.choice.cpu == 1
         await run.pilot.press("slash", "J", "escape", "J", "slash", "f4", "escape", "ctrl+c")
         await until_true(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
-
-
-class Counting:
-    """A filter that counts its evaluations."""
-
-    def __init__(self, text: str) -> None:
-        result = parse(text)
-        assert result is not None
-        self.filter, self.is_steady, self.text, self.asked = result, result.is_steady, text, 0
-
-    def cpus(self, *of: object) -> object:
-        self.asked += 1
-        return self.filter.cpus(*of)  # type: ignore[arg-type]
-
-
-def test_a_filter_on_places_is_evaluated_only_when_they_change() -> None:
-    m = Machine()
-    session, interval = observe(m)
-    choice = Choice()
-    steady, moving = Counting("core:1"), Counting("util>1")
-    for counting in (steady, moving):
-        choice.filter = counting  # type: ignore[assignment]
-        for _ in range(3):
-            choice.update_mask(session, interval)
-    assert (steady.asked, moving.asked) == (1, 3)
-    choice.filter = steady  # type: ignore[assignment]
-    choice.update_mask(session, interval)
-    session.topology[2] = type(session.topology[2])(cpu=2, online=True, package=0, core=1)
-    choice.update_mask(session, interval)
-    assert steady.asked == 3
-    assert choice.mask == frozenset({1, 2, 5})
-    assert choice.matches(session) == "3 of 8 CPUs"
 
 
 # --- times

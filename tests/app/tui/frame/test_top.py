@@ -77,12 +77,6 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
     assert "late 3" in strips.text(header.header_line(session, interval, STATUS, 160))
 
 
-@pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
-def test_only_a_running_command_is_green(status: int | None, style: str) -> None:
-    state = replace(STATUS, job="sh ended: 7", job_status=status)
-    assert ("sh ended: 7", style) in header.header_line(*observe(Machine()), state, 160)
-
-
 def test_the_connection_to_a_remote_machine_is_shown() -> None:
     link = LinkState("n7", 0.0123, 4321.0)
     assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, link=link))
@@ -205,13 +199,6 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
 
     assert number in red(ALL)
     assert red(ALL[:1]) == []
-
-
-def test_a_sign_does_not_move_other_metrics() -> None:
-    session, interval = observe(Machine())
-    drop = Episode("turbo-drop", ALL, 0, None, 2e8, "thermal")
-    lines = [strips.text(machine_line.number_line(session, interval, e, 160)) for e in ([], [drop])]
-    assert lines[0].index("IPC") == lines[1].index("IPC")
 
 
 def test_a_guest_has_no_smt_states() -> None:

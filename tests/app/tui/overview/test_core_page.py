@@ -114,16 +114,6 @@ def test_the_seconds_add_up_to_the_time_window(height: int) -> None:
 # --- on the screen
 
 
-async def test_the_page_of_a_guest_has_each_chart_once() -> None:
-    async with running_app(guest({0: CpuLoad(0.5)}), (160, 50)) as run:
-        await run.intervals(10)
-        await run.pilot.press("enter")
-        page = run.monitor.view
-        assert isinstance(page, CorePage)
-        lines = [strips.text(line) for line in page._lines]
-        assert [sum(line[1:6] == mark for line in lines) for mark in ("  100", "  who")] == [1, 1]
-
-
 async def test_up_and_down_go_to_other_cores() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.pilot.press("enter")

@@ -86,18 +86,6 @@ def test_columns_do_not_move_when_values_change() -> None:
         assert {len(text) for text in lines(a) + lines(b)} == {width - 1}
 
 
-def test_columns_are_dropped_in_their_order() -> None:
-    session, interval = observe(Machine(), records=tasks(["a"]))
-    kept = [
-        {c.key for c in of_session(session, interval, width).columns}
-        for width in range(260, 60, -1)
-    ]
-    order = ["net_hz", "idle", "kernel_cycles", "past ipc", "work", "involuntary"]
-    gone = [next(i for i, there in enumerate(kept) if key not in there) for key in order]
-    assert gone == sorted(gone)
-    assert kept[180] == {"core", "cpus", "bar", "util", "ipc", "lost", "busy_hz", "who"}  # of 80
-
-
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_titles_are_above_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))

@@ -77,14 +77,6 @@ def test_a_narrow_panel_has_short_texts_without_evidence() -> None:
     ]  # fmt: skip
 
 
-def test_a_short_text_names_the_hypervisor_and_keeps_the_loss() -> None:
-    episode = Episode("neighbour", [0], S, 28 * S // 10, 0.09, "hypervisor")
-    noisy = Episode("neighbour", [1], S // 2, 3 * S, 0.31, "sibling")
-    result = text(session(ended=(episode, noisy)), 37, 5)
-    assert any(f"╳ {at(1)} steal 9 %, CPU 0 " in line for line in result)
-    assert any("neighbour 31 %" in line for line in result), result
-
-
 def test_episodes_of_one_cause_are_one_line() -> None:
     who = {"who": [TaskOnCpu(4032, "stream", 32)], "ipc": 1.28, "ipc_alone": 1.85}
     each = [Episode("neighbour", [cpu], S, None, 0.31, "sibling", who) for cpu in range(4)]
@@ -99,19 +91,6 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
     assert here.ended == [[much_later], [ramps[1], ramps[0]]]
     assert here.count == len(unique_losses([*of[0].running, *of[0].ended])) == 7 + len(drops)
-
-
-def test_lines_link_to_their_episode() -> None:
-    of = session(STEAL, ended=(OVER,))
-    results = [target for _, target in panels.what_happened(*of, Choice(), 58, 10)]
-    assert [isinstance(e, Episode) and e.start_ns // S for e in results] == [
-        False,
-        False,
-        2,
-        2,
-        2,
-        1,
-    ]
 
 
 def test_the_past_shows_the_episodes_of_then() -> None:

@@ -106,10 +106,6 @@ def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
     assert [cpu for _, cpu in PANELS["losses"](*of, Choice(), 94, 5)] == [None, 3, 3, 2, 2]
 
 
-def test_a_machine_without_losses_reports_that() -> None:
-    assert text(lost(), 60, 4)[1:] == ["  no core loses anything, nor did within a minute"]
-
-
 # --- the row of panels below the overview, and clicks on it
 
 

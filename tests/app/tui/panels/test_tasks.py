@@ -11,7 +11,6 @@ from fakes import NO_PMU, CpuLoad, Machine, guest, observe
 
 from perfprobe.wire import Missing
 from perftop.draw import strips
-from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels, tables
@@ -117,15 +116,6 @@ def test_threads_of_one_name_are_grouped() -> None:
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
 
 
-def test_running_tasks_are_computed_once_per_record() -> None:
-    session, interval = observe(guest(), records=records())
-    result = tables.ranking(session, interval)
-    again = tables.ranking(session, dataclasses.replace(interval, seq=interval.seq + 1))
-    assert again is result
-    other = dataclasses.replace(interval, snapshot=TaskSnapshot({"0": [7, "other", 0.5]}))
-    assert tables.ranking(session, other).tasks == [(7, "other")]
-
-
 def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
@@ -197,9 +187,3 @@ def test_a_line_gives_the_reason_for_missing_tasks() -> None:
     assert text(observe(guest(idle)), 60, 2)[1] == "  no task has run for a noticeable time"
     assert text(observe(guest(idle)), 36, 4)[1:] == ["  no task has run for a noticeable", "  time"]
     assert text(observe(guest(idle)), 36, 2)[1] == "  no task has run for a noticeable …"
-
-
-def test_a_click_on_a_task_selects_its_cpu() -> None:
-    of = observe(guest(), records=records())
-    for height, cpus in ((10, [None, None, 0, 1, 0, 0, 1]), (3, [None, 0, 1])):
-        assert [target for _, target in panels.who_runs(*of, Choice(), 97, height)] == cpus

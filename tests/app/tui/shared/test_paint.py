@@ -144,13 +144,6 @@ def test_ascii_replaces_other_characters() -> None:
     assert ready_strip([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
 
 
-def test_only_the_foreground_is_switched_on_one_background() -> None:
-    text = ready_strip([("a", "lp0"), ("b", "lp1"), ("c", "alarm")], INK, 3, ascii_=False).render(
-        CONSOLE
-    )
-    assert text.count("48;2") == 2  # at the start, and where bold starts
-
-
 def test_losses_are_as_bright_as_other_text_without_colour() -> None:
     styles = _ink("perftop-dark", "victim", True, ColorSystem.TRUECOLOR).styles
     assert styles["alarm"] == styles["bright"]

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made import hello
-from rich.cells import cell_len
 
 from perftop.base.arrays import Floats
 from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips
 from perftop.draw.columns import Run
-from perftop.model.kinds import KINDS, Episode
+from perftop.model.kinds import Episode
 from perftop.session.history_chunk import Times
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis
@@ -209,15 +208,6 @@ def test_episodes_running_at_the_displayed_time_are_red() -> None:
     assert keys(60) == {"alarm", "over"}
     assert keys(30) == {"over"}
     assert keys(15) == {"alarm"}
-
-
-def test_all_kinds_have_their_own_sign_in_ascii_too() -> None:
-    signs = [time_axis.episode_mark(drop(1, kind=kind))[0] for kind in KINDS]
-    assert (
-        len({*signs, time_axis.episode_mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
-    )
-    assert len({ascii_text(sign) for sign in signs} - {"?"}) == len(signs)
-    assert all(cell_len(sign) == 1 for sign in signs)
 
 
 def test_an_episode_that_ended_retroactively_is_drawn() -> None:

@@ -219,17 +219,6 @@ async def test_clocks_have_the_selected_unit() -> None:
         assert results == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
 
 
-async def test_the_chosen_columns_are_shown_in_order() -> None:
-    async with at_table(Machine()) as run:
-        choice, table = view(run).choice, view(run)
-        choice.columns = ("ipc", "no such", "util")
-        table.lay_out()
-        assert shown(run)[0].split() == ["cpu", "▲core", "IPC", "busy", "%"]
-        choice.columns = ("no such",)
-        table.lay_out()
-        assert "clock GHz" in shown(run)[0]
-
-
 async def test_only_matching_cpus_are_listed() -> None:
     async with at_table(Machine()) as run:
         table = view(run)
