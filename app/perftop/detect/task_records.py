@@ -73,7 +73,7 @@ class InterruptStorms:
             return []
         is_whole = self._storms.note_record(data.time_ns)
         for cpu, spent in _cpus(data.records).items() if is_whole else ():
-            taken = spent.irq + spent.softirq
+            taken = min(1.0, spent.irq + spent.softirq)
             least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL_SHARE else MIN_TASKS_IF_FULL
             is_lost = spent.tasks + taken >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
             if is_lost and cpu in self._position:

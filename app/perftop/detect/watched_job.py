@@ -317,9 +317,9 @@ class JobStops:
 # --- Detects control groups that their CPU quota stops.
 #
 # The kernel counts, for each group, for how long the queues of CPUs stood still. The probe reads
-# the counts about once a second, so an episode starts and ends with a record. Its CPUs are those on
-# which tasks of the group ran, and its depth is the share of the time for which each of them stood
-# still.
+# the counts about once a second, so an episode starts and ends with a record. Its CPUs are all on
+# which tasks of the group ran. Its depth is the share of the time for which the group stood still
+# on the CPUs that it used at the time: a single task that moves is on one CPU at a time.
 
 START, END = 0.05, 0.02
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
@@ -372,14 +372,16 @@ class QuotaStops:
             if cpus or group in self._stops.running:
                 stop = self._stops.add(group, "quota", quota.newest_s)
                 if stop is not None:
-                    _describe(stop, quota, cpus)
+                    _describe(stop, quota, cpus, self._stops.span_s)
         return self._stops.close()
 
 
-def _describe(stop: RecordEpisode, quota: Quota, cpus: list[int]) -> None:
+def _describe(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: float) -> None:
+    """Adds a record of `span_s`, in which tasks of the group ran on these CPUs."""
     episode, counts = stop.episode, stop.counts
     episode.cpus = sorted({*episode.cpus, *cpus})
-    episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(episode.cpus)))
+    counts["cpu_s"] = counts.get("cpu_s", 0.0) + span_s * max(1, len(cpus))
+    episode.depth = min(1.0, stop.lost_s / counts["cpu_s"])
     for key, count in zip(("periods", "throttled"), quota.newest_periods, strict=True):
         counts[key] = counts.get(key, 0) + count
     episode.evidence = {

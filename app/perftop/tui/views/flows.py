@@ -19,7 +19,7 @@ from perftop.model.kinds import Episode
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import culprits
 from perftop.output.waiting import remedy_against
-from perftop.output.why_report import Finding, Report, remedy
+from perftop.output.why_report import MIN_SHARE, Finding, Report, remedy
 from perftop.session.losses import STEAL_CAUSE, WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
@@ -97,7 +97,7 @@ def _name(comm: str, pids: Collection[int]) -> str:
 def flows(session: Session, report: Report, rows: Collection[int], *, folded: bool) -> list[Flow]:
     """Returns the flows on the CPUs at these positions, the largest first; small ones are joined at
     the end. Together they have as many seconds as the report's causes. `folded`: tasks of the same
-    name share a flow."""
+    name share a flow. No flow is returned if all are small and together below MIN_SHARE."""
     tasks = _Tasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():
@@ -116,6 +116,10 @@ def flows(session: Session, report: Report, rows: Collection[int], *, folded: bo
                 flow.add(taker[0], loser[0], cpu, part * seconds, wanted_s + stolen_s)
     ordered = sorted(by_key.values(), key=lambda flow: -flow.lost_s)
     count = max(1, sum(flow.lost_s >= MIN_LOST_S for flow in ordered))
+    total_s = sum(flow.lost_s for flow in ordered)
+    are_small = bool(ordered) and ordered[0].lost_s < MIN_LOST_S
+    if not ordered or (are_small and total_s < MIN_SHARE * report.sums.whole_s):
+        return []
     rest = [
         replace(flow, taker=OTHERS_NAME, loser=OTHERS_NAME, cause="") for flow in ordered[count:]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import made
@@ -239,6 +240,10 @@ async def test_flows_have_the_times_of_why() -> None:
             assert sum(sum(flow.pairs.values()) for flow in result) == pytest.approx(lost_s)
         assert {flow.cause for flow in result} == {"scheduler", ""}
         assert len(result) > 4
+        tiny = {cause: lost_s * 1e-3 for cause, lost_s in report.sums.by_cause.items()}
+        totals = replace(report.totals, losses=report.sums._replace(by_cause=tiny))
+        rest = replace(report, totals=totals)
+        assert flows(view.session, rest, view.session.shown, folded=True) == []
 
 
 async def test_a_key_groups_and_ungroups_tasks_of_one_name() -> None:
