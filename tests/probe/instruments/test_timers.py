@@ -24,6 +24,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from trees import put
 
+from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.errors import Unavailable
 from perfprobe.instruments import disturbance, timer_runs, timers
@@ -221,11 +222,11 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu))
 
 
-@pytest.mark.parametrize("asked", ["99999", "-1", "x"])
-def test_nonexistent_cpus(asked: str) -> None:
-    result = command.run("timers", f"--cpu={asked}", program="perfprobe")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert asked in result.stderr.splitlines()[-1]
+@pytest.mark.parametrize("asked", ["99999", "-1"])
+def test_nonexistent_cpus(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timers", f"--cpu={asked}"]) == 2
+    output = capsys.readouterr()
+    assert (output.out, asked in output.err) == ("", True)
 
 
 def test_amd_needs_a_serializing_lfence() -> None:

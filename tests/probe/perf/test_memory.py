@@ -4,6 +4,7 @@ package."""
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 
 import fakeperf
@@ -19,6 +20,8 @@ from perfprobe.perf.uncore import KEYS
 
 MIB = "6.103515625e-5\n"  # one count is 64 bytes
 ICX_FORMAT = {"event": "config:0-7", "umask": "config:8-15"}
+ICX_EVENTS = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}
+"""As arch/x86/events/intel/uncore_snbep.c describes Ice Lake's."""
 
 
 def two_packages(root: Path, vendor: str = INTEL, family: int = 6, model: int = 0x6A) -> None:
@@ -41,6 +44,12 @@ def controller(
         trees.put(root, f"{at}/events/{event}.unit", "MiB\n")
 
 
+def server(root: Path, masks: Sequence[str], **more: str) -> None:
+    """Controllers of an Ice Lake-SP, which have the same names in both packages."""
+    for i, mask in enumerate(masks):
+        controller(root, f"uncore_imc_{i}", 40 + i, mask, ICX_FORMAT, **ICX_EVENTS, **more)
+
+
 def of_memory(root: Path, kernel: fakeperf.Kernel) -> Part:
     rows = topology.read(root)
     return uncore.memory_part(root, rows, [row for row in rows if row.online], kernel)
@@ -54,11 +63,7 @@ def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int
 def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> None:
     """As uncore_snbep.c describes Ice Lake's: clockticks is event=0x00."""
     two_packages(tmp_path)
-    for i in range(3):
-        controller(
-            tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT, clockticks="event=0x00",
-            cas_count_read="event=0x04,umask=0x0f", cas_count_write="event=0x04,umask=0x30",
-        )  # fmt: skip
+    server(tmp_path, ["0,4"] * 3, clockticks="event=0x00")
     kernel = fakeperf.Kernel()
     part = of_memory(tmp_path, kernel)
     assert [(c.key, c.unit, c.columns) for c in part.counters] == [
@@ -70,14 +75,8 @@ def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> 
 
 
 def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
-    """As arch/x86/events/intel/uncore_snbep.c describes Ice Lake's: cas_count_read is
-    event=0x04,umask=0x0f. Its controllers have the same names in both packages."""
     two_packages(tmp_path)
-    for i in range(3):
-        controller(
-            tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT,
-            cas_count_read="event=0x04,umask=0x0f", cas_count_write="event=0x04,umask=0x30",
-        )  # fmt: skip
+    server(tmp_path, ["0,4"] * 3)
     planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     part = opened_parts(tmp_path, planner, kernel)[2]
@@ -98,12 +97,11 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
 def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
     """The CPU also uses it after its return, because the mask keeps the other CPU."""
     two_packages(tmp_path)
-    names = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}
-    controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
+    server(tmp_path, ["0,4"])
     kernel = fakeperf.Kernel()
     part = of_memory(tmp_path, kernel)
     for reader in (5, 4):
-        controller(tmp_path, "uncore_imc_0", 40, "0,5", ICX_FORMAT, **names)
+        server(tmp_path, ["0,5"])
         part.open(reader)
         assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [5, 5]
         part.close_cpu(reader)
@@ -201,11 +199,7 @@ def test_reasons_for_missing_traffic(
     """If one controller cannot be read, each sum would be too small."""
     two_packages(tmp_path)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
-    for i, mask in enumerate(masks):
-        controller(
-            tmp_path, f"uncore_imc_{i}", 40 + i, mask, ICX_FORMAT,
-            cas_count_read="event=0x04,umask=0x03", cas_count_write="event=0x04,umask=0x0c",
-        )  # fmt: skip
+    server(tmp_path, masks)
     part = of_memory(tmp_path, kernel)
     assert (part.counters, part.open(0)) == ([], [])
     assert [m.what for m in part.missing] == [*KEYS]
@@ -215,10 +209,7 @@ def test_reasons_for_missing_traffic(
 
 def test_an_unknown_unit_gives_no_traffic(tmp_path: Path) -> None:
     two_packages(tmp_path)
-    controller(
-        tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT,
-        cas_count_read="event=0x04,umask=0x03", cas_count_write="event=0x04,umask=0x0c",
-    )  # fmt: skip
+    server(tmp_path, ["0,4"])
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_imc_0/events/cas_count_read.unit", "furlongs\n")
     assert of_memory(tmp_path, fakeperf.Kernel()).counters == []
 

@@ -11,16 +11,17 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import command
 import made
 import pytest
 
 from perfprobe import wire
+from perfprobe.__main__ import main as perfprobe
 from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
 from perfprobe.instruments.selftest.load import Chain, Run, Times, WorkSpan
 from perfprobe.instruments.selftest.run import IsStopped
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
+from perftop.cli import main as perftop
 
 SAMPLE = 20_000_000
 HZ = 1_000_000_000
@@ -363,12 +364,13 @@ CHECK = Check("x", "", "", 0.01, "")
 # --- the command ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("program", "option"),
-    [("perfprobe", ["--source", "sim"]), ("perftop", ["--source", "sim:idle"]),
-     ("perfprobe", ["--sysroot", "/proc"]), ("perfprobe", ["--source", "nonsense"])],
-)  # fmt: skip
-def test_refusal_in_one_line(program: str, option: list[str]) -> None:
-    result = command.run("selftest", *option, program=program)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert len(result.stderr.splitlines()) == 1
+@pytest.mark.parametrize(("program", "option"), [
+    (perfprobe, ["--source", "sim"]), (perftop, ["--source", "sim:idle"]),
+    (perfprobe, ["--sysroot", "/proc"]), (perfprobe, ["--source", "nonsense"]),
+])  # fmt: skip
+def test_refusal_in_one_line(
+    program: Callable[[list[str]], int], option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program(["selftest", *option]) == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
