@@ -144,6 +144,7 @@ def test_unmeasurable_values_are_null_with_a_reason() -> None:
         assert why[key]
         assert all(row[key] is None for row in interval["cpus"])
     for row in interval["cpus"]:
+        assert row["util"] is not None, "the machine was too busy for two reads of a CPU"
         assert 0 <= row["util"] <= 1
         # Not exact: cpuidle measures polling separately from the transitions that give the rest.
         whole = row["util"] + row["idle"] + (row["poll"] or 0) + row["steal"]
