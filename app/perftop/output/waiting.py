@@ -47,8 +47,9 @@ MIN_ROOM, MIN_IDLE = 0.5, 0.1
 """Idle share of a CPU above which it could have run one more task, and idle share from which it
 could have run a part of one."""
 MIN_EXPLAINED_SHARE = 0.5
-"""Minimum running time of processes that ended between two scans, as a share of the waiting time,
-to be named. They are not searched for if tasks that were seen ran for as long."""
+"""Minimum running time of others, as a share of the waiting time, that explains it: then they are
+its cause, even if members of the group competed, too. Processes that ended between two scans are
+only searched for if others that were seen ran for less."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
     "khugepaged": "compaction", "idle_inject/": "idle-injection", "kidle_inj": "idle-injection",
@@ -255,7 +256,7 @@ def _find_reason(
     by = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
         by = "other tasks"
-    if neighbours and not (mutual and total.run_s > sum(ran_s.values())):
+    if neighbours and not (mutual and sum(ran_s.values()) < least_s):
         cause = _kernel_cause(session, *neighbours[0])
         by = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
         by += f"[{neighbours[0][0]}]" if by == waiters.name else ""

@@ -266,6 +266,7 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     (CROWDED, {}, "2 threads of job wait for each other on CPU 0", "its own threads"),
     (IN_TURN, {}, "2 threads of job wait for CPU 0", None),
     (CROWDED, hog(0.1), BOTH, "its own threads"),
+    (CROWDED, hog(0.3), BOTH, "hog"),  # without it, no more than two of five parts would remain
     (CROWDED, hog(2.0), BOTH, "hog"),
 ])  # fmt: skip
 def test_a_wait_names_the_tasks_that_caused_it(

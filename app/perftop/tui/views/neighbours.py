@@ -3,6 +3,7 @@ of the selected row, and how the watched job performs. All untrusted text is mad
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil, isnan, nan
@@ -217,7 +218,10 @@ def job_line(
 ) -> list[Run]:  # fmt: skip
     """Returns a line about the watched job, whose threads on CPUs of this machine are `threads`; if
     it is too long, the least important parts are dropped."""
-    name: Run = (f" {safe_cells(job.name or '')}", "bright")
+    title = job.name or ""
+    if title.isdecimal() and threads:  # a PID: the name of most threads, as in the verdict
+        title = f"{Counter(thread.comm for thread in threads).most_common(1)[0][0]} {title}"
+    name: Run = (f" {safe_cells(title)}", "bright")
     count = len(job.threads) + job.unlisted_threads
     if not count:
         text = "is not running" if job.time_ns else "its threads are not known yet"
