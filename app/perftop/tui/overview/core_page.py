@@ -122,7 +122,7 @@ class CorePage(ChartedView):
         if page_charts is None:
             row = PanelRow((self._draw_numbers,), (1,), width, room)
         else:
-            row = PanelRow((self._draw_tasks_and_events, self._draw_numbers), (3, 2), width, room)
+            row = PanelRow((self._draw_tasks_and_events, self._draw_numbers), (7, 5), width, room)
         self.feet = self.panel_lines(row)
 
     def line(self, y: int) -> Line:

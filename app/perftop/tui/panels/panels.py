@@ -15,14 +15,16 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from perftop.base.text import ClockUnit, long_duration, time_of_day
 from perftop.detect.losses import NEIGHBOUR
-from perftop.draw import columns
-from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
+from perftop.draw.columns import AT_REST, Column, Run, fit
 from perftop.draw.strips import (
     BLANK,
     QUIET_SHARE,
     Line,
+    Piece,
     fit_runs,
     merge_runs,
     panel_title,
@@ -37,9 +39,9 @@ from perftop.output.sentences import cause_name, group_episodes, losers, sentenc
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import cpu_values, suspect_rows
+from perftop.session.values import columns_by_key, cpu_values, suspect_rows
 from perftop.tui.panels import tables
-from perftop.tui.panels.tables import INDENT, comparison_lines, losing_cores
+from perftop.tui.panels.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import (
     HAPPENED_NOTE,
@@ -49,69 +51,13 @@ from perftop.tui.shared.canvas import (
     has_rows,
     note_line,
 )
-from perftop.tui.shared.choice import GROUPINGS, Choice
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 MIN_HEIGHT = 4
 """Minimum height of a panel in lines: a title and three lines."""
-MIN_HEIGHT_FOR_HEADINGS = 8
-"""Minimum height of a panel, in lines, for a separate line of column headings."""
-
-
-MIN_WIDTH_FOR_KEY = 60
-"""Minimum width of a panel, in cells, whose title has a key at its end."""
-
-
-def _title_key(key: str, label: str, width: int) -> list[Run]:
-    """Returns the key that shows more of what a panel shows, for the end of its title."""
-    return [(key, "key"), (f" {label}", "dim")] if width >= MIN_WIDTH_FOR_KEY else []
-
-
-# --- who runs
-
-
-def who_runs(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int
-) -> list[PanelLine]:
-    ranking = tables.ranking(session, interval, choice.grouping)
-    if not ranking.tasks:
-        reason = "no task has run for a noticeable time"
-        if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
-            reason = safe_cells(missing)
-        elif (interval.values["util"][session.shown] > tables.DIM_SHARE).any():
-            reason = "no task data yet (sampled once a second)"
-        parts, max_rows = wrapped_lines(reason, max(1, width - INDENT)), max(0, height - 2)
-        if rest := parts[max_rows:]:
-            parts[max_rows:] = [fit(" ".join(rest), width - INDENT)]
-        lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
-        return [(panel_title("who runs", "", width), None), *lines]
-    is_low = height < MIN_HEIGHT_FOR_HEADINGS
-    shown = tables.task_columns(session, interval, ranking, width, low=is_low)
-    if is_low:  # headings are in the title's line, except those of names
-        numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
-        after = columns.headings(numbers)
-        after.append((" " * max(0, width - total_width(shown)), "dim"))
-        heads = [panel_title("who runs", "", width, after)]
-    else:
-        index = GROUPINGS.index(choice.grouping) + 1
-        label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
-        key = _title_key(choice.captions["owners"], label, width)
-        heads = [panel_title("who runs", "% of a CPU", width, key), tables.task_headings(shown)]
-    runners = ranking.first(max(0, height - len(heads)))
-    return [
-        *((head, None) for head in heads),
-        *(
-            (
-                columns.columns_line(shown, tables.task_cells(task, shown, session, interval)),
-                task.cpu,
-            )
-            for task in runners
-        ),
-    ]
-
-
 # --- what happened
 
 _CLOCK_WIDTH = 8
@@ -149,7 +95,7 @@ def what_happened(
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
-    key = _title_key(choice.captions["episodes"], "all", size)
+    key = title_key(choice.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
@@ -372,6 +318,26 @@ def number_line(
     return [sign, (name, "text"), *cells, unit_run]
 
 
+def core_pieces(
+    session: Session, interval: Interval, cpus: list[int], keys: Iterable[str], clock: ClockUnit
+) -> Iterator[Piece]:
+    """Yields numbers of a core for a single line, the most important first. A number that the CPUs
+    share is shown once; only the first is shown if it is unknown."""
+    lowering, numbers = lowering_episodes(session, interval, cpus), columns_by_key(session)
+    for rank, key in enumerate((key for key in keys if key in numbers), 1):
+        number = numbers[key]
+        _, alarm_cpus = _sign_and_cpus(lowering.get(key))
+        column = number_column_of(number, clock, len("100.0"))
+        shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
+        rows = [session.position[cpu] for cpu in cpus]
+        if rank > 1 and np.isnan(cpu_values(session, interval, key)[rows]).all():
+            continue
+        cells = [*_cpu_cells(session, interval, column, shown_cpus, alarm_cpus)]
+        gap: Run = (" ", "text")
+        unit: Run = (f" {number.unit_name(clock)}".rstrip(), "dim")
+        yield rank, [(number.label, "dim"), *(run for cell in cells for run in (gap, cell)), unit]
+
+
 def lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
     """Returns the worst running episode on these CPUs, by the key of the number that it makes
     worse."""
@@ -451,22 +417,12 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 # --- side by side
 
 
-def a_against_b(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int
-) -> list[PanelLine]:
-    """Returns the comparison of the selected range with the one held before, which takes the place
-    of the tasks."""
-    lengths = [interval.elapsed_s] + ([choice.held[0].elapsed_s] if choice.held else [])
-    heading = panel_title("A against B", " and ".join(f"{s:.1f} s" for s in lengths), width)
-    lines = comparison_lines(session, interval, choice, width, height - 1)
-    return [(heading, None), *((line, None) for line in lines)]
-
-
 Kind = Literal["who", "happened", "selected", "losses"]
 Panel = Callable[[Session, Interval, Choice, int, int], list[PanelLine]]
 """Draws a panel, given its width and height."""
 PANELS: dict[Kind, Panel] = {
-    "who": who_runs, "happened": what_happened, "selected": selected_core, "losses": losing_cores,
+    "who": tables.who_runs, "happened": what_happened, "selected": selected_core,
+    "losses": tables.losing_cores,
 }  # fmt: skip
 GAP = 3
 """Cells between two panels."""
@@ -582,7 +538,9 @@ class PaneledView(Canvas):
         """Returns the lines of these panels below `gap` blank lines, the last of which may have a
         note. Clicks are looked up in these panels from now on."""
         if self.choice.is_comparing:
-            row.kinds = tuple(a_against_b if k in {"who", "losses"} else k for k in row.kinds)
+            row.kinds = tuple(
+                tables.a_against_b if k in {"who", "losses"} else k for k in row.kinds
+            )
         if self._drawn is not None:
             row.texts = self._drawn.texts
         self._drawn = row

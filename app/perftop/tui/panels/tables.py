@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from perftop.draw import columns, theme
+from perftop.draw import theme
 from perftop.draw.columns import (
     ELLIPSIS,
     Cell,
@@ -25,7 +25,8 @@ from perftop.draw.columns import (
     headings,
     total_width,
 )
-from perftop.draw.strips import join_cells, panel_title, safe_cells, width, wrapped_lines
+from perftop.draw.strips import join_cells, panel_title, safe_cells, wrapped_lines
+from perftop.draw.strips import width as text_width
 from perftop.model.kinds import Episode
 from perftop.model.tasks import TaskSnapshot, process_owner
 from perftop.output.evidence import evidence_pieces
@@ -35,7 +36,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import Choice, Grouping, Places
+from perftop.tui.shared.choice import GROUPINGS, Choice, Grouping, Places
 from perftop.tui.shared.episode_style import CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
@@ -54,6 +55,57 @@ _BAR = Column("bar", "", 18, is_left=True, gap=4, rank=3, max_width=38)
 _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits", "dim"),
                       (" ─", "faint"), (" sleeps", "dim")]  # fmt: skip
 """The heading of the bars; a narrow column has its first four runs."""
+
+
+MIN_HEIGHT_FOR_HEADINGS = 8
+"""Minimum height of a panel, in lines, for a separate line of column headings."""
+MIN_WIDTH_FOR_KEY = 60
+"""Minimum width of a panel, in cells, whose title has a key at its end."""
+
+
+def title_key(key: str, label: str, width: int) -> list[Run]:
+    """Returns the key that shows more of what a panel shows, for the end of its title."""
+    return [(key, "key"), (f" {label}", "dim")] if width >= MIN_WIDTH_FOR_KEY else []
+
+
+def who_runs(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int
+) -> list[PanelLine]:
+    ranked = ranking(session, interval, choice.grouping)
+    if not ranked.tasks:
+        reason = "no task has run for a noticeable time"
+        if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
+            reason = safe_cells(missing)
+        elif (interval.values["util"][session.shown] > DIM_SHARE).any():
+            reason = "no task data yet (sampled once a second)"
+        parts, max_rows = wrapped_lines(reason, max(1, width - INDENT)), max(0, height - 2)
+        if rest := parts[max_rows:]:
+            parts[max_rows:] = [fit(" ".join(rest), width - INDENT)]
+        lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
+        return [(panel_title("who runs", "", width), None), *lines]
+    is_low = height < MIN_HEIGHT_FOR_HEADINGS
+    shown = task_columns(session, interval, ranked, width, low=is_low)
+    if is_low:  # headings are in the title's line, except those of names
+        numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
+        after = headings(numbers)
+        after.append((" " * max(0, width - total_width(shown)), "dim"))
+        heads = [panel_title("who runs", "", width, after)]
+    else:
+        index = GROUPINGS.index(choice.grouping) + 1
+        label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
+        key = title_key(choice.captions["owners"], label, width)
+        cells: list[Cell] = [  # bars have a legend as their heading
+            (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
+            if column.key == "bar" else (column.heading, "dim") for column in shown
+        ]  # fmt: skip
+        heads = [panel_title("who runs", "% of a CPU", width, key), columns_line(shown, cells)]
+    return [
+        *((head, None) for head in heads),
+        *(
+            (columns_line(shown, task_cells(task, shown, session, interval)), task.cpu)
+            for task in ranked.first(max(0, height - len(heads)))
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +178,6 @@ def task_columns(
     return fit_columns(
         [*names, *shares, *(column for column in more if available[column.key])], width
     )
-
-
-def task_headings(shown: list[Column]) -> list[Run]:
-    """Returns the headings of the columns; bars have a legend as their heading."""
-    cells = [
-        (_LEGEND if width(_LEGEND) <= column.room else _LEGEND[:4]) if column.key == "bar"
-        else (column.heading, "dim") for column in shown
-    ]  # fmt: skip
-    return columns.columns_line(shown, cells)
 
 
 def task_cells(
@@ -448,6 +491,17 @@ def _strip(
 
 MIN_DIFFERENCE = 0.01
 """Minimum difference in CPUs that the sentence states, and that is red if it is a loss."""
+
+
+def a_against_b(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int
+) -> list[PanelLine]:
+    """Returns the comparison of the selected range with the one held before, which takes the place
+    of the tasks."""
+    lengths = [interval.elapsed_s] + ([choice.held[0].elapsed_s] if choice.held else [])
+    heading = panel_title("A against B", " and ".join(f"{s:.1f} s" for s in lengths), width)
+    lines = comparison_lines(session, interval, choice, width, height - 1)
+    return [(heading, None), *((line, None) for line in lines)]
 
 
 def comparison_lines(

@@ -13,8 +13,8 @@ from textual.message import Message
 from perftop.base.text import clock_time, count_noun, long_duration
 from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
-from perftop.draw.columns import ELLIPSIS, FALLING, RISING, Cell, Column, Run, fit, total_width
-from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells, wrapped_lines
+from perftop.draw.columns import Cell, Column, Run, fit, total_width
+from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells
 from perftop.model.kinds import KINDS, Episode
 from perftop.output.sentences import (
     STEAL_CAUSE,
@@ -41,12 +41,8 @@ running episodes first."""
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths, in cells, for the columns of kind and depth. Narrower lists need no such columns,
 because the sentence contains kind and depth."""
-SIGN_CELLS = 3
+SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and the episode sign."""
-SENTENCE_WIDTH = 78
-"""Width of the sentence, in cells, if evidence has its own column."""
-MIN_EVIDENCE_WIDTH = 40
-"""Minimum width of the evidence column, in cells."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum number of lines for details of the selected episode, and for a heading above the
 titles."""
@@ -58,105 +54,68 @@ _DETAILS = 5, 10
 
 
 def episode_columns(size: int) -> list[Column]:
-    columns = [Column("start", "start", 12, is_left=True, gap=0), Column("length", "length", 10)]
+    columns = [Column("start", "start", 13, is_left=True, gap=1), Column("length", "length", 10)]
     if size >= MIN_WIDTH_FOR_KIND:
         columns.append(Column("kind", "kind", 19, is_left=True))
     if size >= MIN_WIDTH_FOR_DEPTH:
         columns.append(Column("depth", "depth", 11))
     gap = 1 if columns[-1].is_left else 2
     room = max(1, size - SIGN_CELLS - total_width(columns) - gap)
-    if room - SENTENCE_WIDTH < MIN_EVIDENCE_WIDTH:
-        return [*columns, Column("what", "what", room - 1 + gap, is_left=True, gap=gap)]
+    return [*columns, Column("what", "what", room - 1 + gap, is_left=True, gap=gap)]
+
+
+def kind_name(episode: Episode) -> str:
+    """Returns the kind of an episode; steal has one name, whoever found it."""
+    return safe_cells(STEAL_CAUSE[0] if group_key(episode) == STEAL_CAUSE else episode.kind)
+
+
+def episode_line(
+    session: Session, episode: Episode, shown: Sequence[Column], names: Sequence[str],
+    *, chosen: bool,
+) -> list[Run]:  # fmt: skip
+    """Returns the line of an episode, which is dim if the history cannot show it any more. `names`:
+    as in `sentence_of`."""
+    over, kept = episode.end_ns is not None, is_reachable(session, episode)
+    key = episode_style.severity(episode, over=over)
+    quiet = "text" if kept else "dim"
+    style = "dim" if over and not (kept and episode_style.is_loss(episode)) else key
+    plain, room = style if over else "bright", shown[-1].room
+    parts = sentence_of(session, episode, room, names)
+    words = [(safe_cells(part.text), style if part.role == "lost" else plain) for part in parts]
+    cells: dict[str, Cell] = {
+        "start": (clock_time(session.unix(episode.start_ns)), quiet if over else key),
+        "length": (duration_text(session, episode), quiet if over else key),
+        "kind": (kind_name(episode), style),
+        "depth": (depth_text(episode.kind, episode.depth), style),
+        "what": fit_runs(words, room, plain),
+    }
     return [
-        *columns,
-        Column("what", "what", SENTENCE_WIDTH - 1 + gap, is_left=True, gap=gap),
-        Column("why", "cause · evidence", room - SENTENCE_WIDTH, is_left=True, gap=1),
+        (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text"),
+        (episode_style.sign(episode), "dim" if over else key),
+        *columns.columns_line(shown, [cells[column.key] for column in shown]),
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The columns of the list for a width."""
-
-    width: int
-    columns: list[Column]
-
-    @property
-    def sentence(self) -> Column:
-        return next(column for column in self.columns if column.key == "what")
-
-    @property
-    def has_why_column(self) -> bool:
-        """Whether evidence has its own column."""
-        return self.columns[-1].key == "why"
-
-    def heading(self, order: str, *, reverse: bool) -> list[Run]:
-        """Returns the headings of the columns. An order whose column is not shown is named in the
-        heading of the sentence, at its right."""
-        arrow = RISING if reverse else FALLING
-        runs: list[Run] = [(" " * SIGN_CELLS, "text")]
-        is_hidden = order not in [column.key for column in self.columns]
-        for column in self.columns:
-            text = column.heading
-            if column.key == order:
-                text += arrow
-            elif is_hidden and column.key == "what":
-                text += f"{f'by {order}{arrow}':>{max(0, column.room - 4)}}"
-            runs.append((column.place(text), "bright" if column.key == order else "dim"))
-        return runs
-
-    def reasons(self, episode: Episode) -> list[str]:
-        """Returns cause and evidence in lines that fit beside the sentence."""
-        return wrapped_lines(episode_style.cause_clause(episode), max(8, self.columns[-1].room))
-
-    def line(
-        self, session: Session, episode: Episode, parts: Sequence[Part], why: str,
-        *, chosen: bool, kept: bool,
-    ) -> list[Run]:  # fmt: skip
-        """Returns the line of an episode with its sentence. `why`: the part of its evidence in this
-        line. `kept`: whether the history can still show the episode."""
-        over = episode.end_ns is not None
-        key = episode_style.severity(episode, over=over)
-        quiet = "text" if kept else "dim"
-        style = "dim" if over and not (kept and episode_style.is_loss(episode)) else key
-        plain = style if over else "bright"
-        words = [(safe_cells(part.text), style if part.role == "lost" else plain) for part in parts]
-        cells: dict[str, Cell] = {
-            "start": (clock_time(session.unix(episode.start_ns)), quiet if over else key),
-            "length": (duration_text(session, episode), quiet if over else key),
-            "kind": (safe_cells(episode.kind), style),
-            "depth": (depth_text(episode.kind, episode.depth), style),
-            "what": fit_runs(words, self.sentence.room, plain),
-            "why": (why, "dim"),
-        }
-        return [
-            (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text"),
-            (f"{episode_style.sign(episode)} ", "dim" if over else key),
-            *columns.columns_line(self.columns, [cells[column.key] for column in self.columns]),
-        ]
-
-    def details(
-        self, session: Session, episode: Episode, height: int, names: Sequence[str]
-    ) -> list[list[Run]]:
-        """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
-        times, its sentence, and its cause and evidence. `names`: as in `sentence_of`."""
-        start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
-        duration = duration_text(session, episode)
-        until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
-        place = place_text(session.topology, episode.cpus) if episode.cpus else ""
-        remainder = " ".join(
-            filter(None, (place, start, until, f"for {duration}" if duration else ""))
-        )
-        sign = f"{episode_style.sign(episode)} {safe_cells(episode.kind)}"
-        size = max(1, self.width - 2)
-        parts = sentence_of(session, episode, size, names)
-        text = "".join(safe_cells(part.text) for part in parts)
-        lines: list[list[Run]] = [
-            [(" ", "text"), *panel_title(sign, remainder, size)],
-            [(f"   {fit(text, min(len(text), size - 2))}", "text")],
-        ]
-        lines += cause_lines(episode, size, max(0, height - 2), indent=3)
-        return [*lines, *[[(" ", "text")]] * height][:height]
+def details(
+    session: Session, episode: Episode, width: int, height: int, names: Sequence[str]
+) -> list[list[Run]]:
+    """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
+    times, its sentence, and its cause and evidence. `names`: as in `sentence_of`."""
+    start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
+    duration = duration_text(session, episode)
+    until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
+    place = place_text(session.topology, episode.cpus) if episode.cpus else ""
+    remainder = " ".join(filter(None, (place, start, until, f"for {duration}" if duration else "")))
+    size = max(1, width - 2)
+    title = panel_title(f"{episode_style.sign(episode)} {kind_name(episode)}", remainder, size)
+    parts = sentence_of(session, episode, size, names)
+    text = "".join(safe_cells(part.text) for part in parts)
+    lines: list[list[Run]] = [
+        [(" ", "text"), *title],
+        [(f"   {fit(text, min(len(text), size - 2))}", "text")],
+        *cause_lines(episode, size, max(0, height - 2), indent=3),
+    ]
+    return [*lines, *[[(" ", "text")]] * height][:height]
 
 
 def sentence_of(
@@ -171,7 +130,7 @@ def sentence_of(
 def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
     """Returns the heading: the number of episodes, the time they cover, and the number of each
     kind."""
-    kinds = Counter(STEAL_CAUSE[0] if group_key(e) == STEAL_CAUSE else e.kind for e in episodes)
+    kinds = Counter(map(kind_name, episodes))
     counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     named = [" ".join(count) for count in counts]
     if marks := kinds["mark"]:
@@ -281,7 +240,7 @@ class Episodes(PaneledView, Cursor):
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
         self._sorting = Sorting(self.ORDERS[0])
-        self._plan = Layout(0, episode_columns(0))
+        self._columns = episode_columns(0)
         self._lines: list[Episode] = []
         self._chosen: Episode | None = None
         """The selected episode, which stays selected when its line moves."""
@@ -290,8 +249,6 @@ class Episodes(PaneledView, Cursor):
         self._ended_episodes: tuple[object, list[Episode]] = None, []
         """A key that changes when ended episodes must be sorted again, and the sorted ended
         episodes."""
-        self._reasons: dict[int, str] = {}
-        """Evidence of ended episodes, by id() of the episode. It does not change any more."""
         self._led = False
         """Whether a click on another view has selected the episode, so that a second click opens
         it."""
@@ -306,8 +263,7 @@ class Episodes(PaneledView, Cursor):
     # --- lines from an interval
 
     def make_layout(self) -> None:
-        self._plan = Layout(self.width, episode_columns(self.width))
-        self._reasons.clear()
+        self._columns = episode_columns(self.width)
 
     def make_lines(self) -> None:
         session = self.session
@@ -320,12 +276,13 @@ class Episodes(PaneledView, Cursor):
             self._empty_lines = no_episodes(session, self.width, filtered=filtered)
         elif not self.bare:
             order, reverse = self._sorting.order, self._sorting.reverse
-            self.heads = [self._plan.heading(order, reverse=reverse)]
+            heads = columns.headings(self._columns, order, rising=reverse)
+            self.heads = [[(" " * SIGN_CELLS, "text"), *heads]]
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
                 self.heads.insert(0, summary(session, self._lines, self.width))
         self.count = len(self._lines) or len(self._empty_lines)
-        details = self._details(session)
-        self.feet = [*details, *self.panels(self.spare - len(details))]
+        detail_lines = self._details(session)
+        self.feet = [*detail_lines, *self.panels(self.spare - len(detail_lines))]
 
     def _details(self, session: Session) -> list[Line]:
         """Returns the lines about the selected episode."""
@@ -337,9 +294,9 @@ class Episodes(PaneledView, Cursor):
             reason = fit(reason, min(len(reason), max(1, self.width - 2)))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
         height = min(_DETAILS[1], max(_DETAILS[0], (self.size.height - len(self.heads)) // 4))
-        details = self._plan.details(session, chosen, height, self._names(chosen))
-        details[-1] = refusal or details[-1]
-        return [(runs, "calm") for runs in details]
+        lines = details(session, chosen, self.width, height, self._names(chosen))
+        lines[-1] = refusal or lines[-1]
+        return [(runs, "calm") for runs in lines]
 
     def _arranged(self, session: Session) -> list[Episode]:
         """Returns the episodes on the CPUs of the filter, in order. Ended episodes do not change,
@@ -365,7 +322,6 @@ class Episodes(PaneledView, Cursor):
         )
         if basis != self._ended_episodes[0]:
             self._ended_episodes = basis, sort(ended_episodes)
-            self._reasons.clear()  # ids may be reused
         running_episodes = sort(session.running)
         if not running_episodes:
             return self._ended_episodes[1]
@@ -378,23 +334,10 @@ class Episodes(PaneledView, Cursor):
     def line(self, y: int) -> Line:
         if not self._lines:
             return self._empty_lines[y], "calm"
-        episode, plan = self._lines[y], self._plan
-        chosen = episode is self._chosen
+        episode = self._lines[y]
+        chosen, names = episode is self._chosen, self._names(episode)
         mood: theme.Mood = "chosen" if chosen else "calm"
-        reason = self._reason(episode) if plan.has_why_column else ""
-        parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
-        can_go = is_reachable(self.session, episode)
-        return plan.line(self.session, episode, parts, reason, chosen=chosen, kept=can_go), mood
-
-    def _reason(self, episode: Episode) -> str:
-        """Returns the first line of the cause and the evidence of an episode."""
-        cached = self._reasons.get(id(episode))
-        if cached is None:
-            first, *more = self._plan.reasons(episode) or [""]
-            cached = f"{first} ·{ELLIPSIS}" if more else first
-            if episode.end_ns is not None:
-                self._reasons[id(episode)] = cached
-        return cached
+        return episode_line(self.session, episode, self._columns, names, chosen=chosen), mood
 
     def _names(self, episode: Episode) -> list[str]:
         """Returns the tasks that lose time because of a running episode; none for ended ones."""

@@ -4,7 +4,6 @@ package."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import isfinite, isnan, nan
 from typing import ClassVar
 
@@ -15,9 +14,8 @@ from textual.binding import BindingType
 from perftop.base.text import MISSING, ClockUnit, ranges
 from perftop.draw import cells, theme
 from perftop.draw.cells import OFF, full_cell, half_cells
-from perftop.draw.columns import DOUBTED_SIGN, Column, Run, fit
+from perftop.draw.columns import DOUBTED_SIGN, Run, fit
 from perftop.draw.strips import Line, Piece, fit_line, safe_cells, spread, width
-from perftop.model.numbers import METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -27,7 +25,7 @@ from perftop.session.values import (
     doubt_texts,
     suspect_rows,
 )
-from perftop.tui.panels.panels import Kind, PaneledView, selected_core
+from perftop.tui.panels.panels import Kind, PaneledView, core_pieces, selected_core
 from perftop.tui.panels.tables import Loser, losers, worst_cores
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine, Target
@@ -37,7 +35,6 @@ from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.sheet import (
     Scale,
-    busiest_rows,
     chosen_field,
     clock_of,
     field_scale,
@@ -174,7 +171,7 @@ class Heat:
             ]  # fmt: skip
         room = size - width(left) - 3
         right = self._worst(losers, room) or self._outlier(room)
-        if not right:
+        if not right and (is_asked or not self.packages.victims):
             text = next((text for text in _NOBODY_DIFFERS if len(text) <= room), "")
             right = [(text, "bright" if is_asked else "dim")]
         return spread(left, right, size - 1)
@@ -248,7 +245,9 @@ class Heat:
         pieces: list[Piece] = [(0, [(theme.CURSOR[0], "mark"), (name, "bright")])]
         if places.pairs:
             pieces.append((5, [(f"cpus {places.cpus[i]}", "dim")]))
-        pieces += [(1, self._field_of(place)), *self._numbers(place)]
+        states = ("both",) if len(place.cpus) > 1 else ()
+        keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
+        pieces += core_pieces(self.session, self.interval, [*place.cpus], keys, self.clock)
         own_outlier = next(
             (outlier for outlier in self.outliers if outlier.core == place.core_index), None
         )
@@ -269,79 +268,6 @@ class Heat:
         runs = fit_line(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
         room = size - 3 - width(runs)
         return [*runs, ("  ", "text"), (fit(suspect_texts, min(room, len(suspect_texts))), "text")]
-
-    def _field_of(self, place: Place) -> list[Run]:
-        """Returns the values of the map's field for each sibling."""
-        interval, is_single = self.interval, self.field.of_core or len(place.rows) == 1
-        rows = place.rows[:1] if is_single else place.rows
-        runs: list[Run] = [(f"{self.field.plain_name} ", "dim")] if is_single else []
-        width = 5 if self.field.unit == "ratio" else 4
-        _, factor, digits = self.unit
-        column = Column(self.field.key, "", width, scale=factor, digits=digits)
-        if len(rows) > 2:
-            runs.append((f"lp0–{len(rows) - 1} ", "dim"))
-        for thread, row in enumerate(rows):
-            if len(rows) == 2:
-                runs.append((f"{'  ' * thread}lp{thread} ", "dim"))
-            elif thread:
-                runs.append((" ", "text"))
-            text, style = column.cell(
-                self.values[row], "bright", online=bool(interval.online[row]),
-                resting=self.field.while_running and bool(interval.resting[row]),
-                doubted=row in self.doubted,
-            )  # fmt: skip
-            runs.append((f"{text:>{width}}", style))
-        return [*runs, (f" {self.unit.name}", "dim")] if self.unit.name else runs
-
-    def _numbers(self, place: Place) -> Iterator[Piece]:
-        """Yields numbers of the core, some of them for each sibling, with their ranks."""
-        session, interval, rows = self.session, self.interval, list(place.rows)
-        trouble = self.troubles.on_rows(rows) if self.troubles else None
-        variants = session.evaluator.chosen
-        values = {key: interval.values[key][rows].tolist() for key in ("util", "busy_hz", "ipc")}
-
-        def percent_of(key: str) -> Column:
-            return Column(key, "", 5, scale=100.0, digits=1)
-
-        def cell(column: Column, i: int, value: float) -> Run:
-            is_lowered = trouble is not None and (rows[i], column.key) in trouble.lost
-            number = METRICS.get(column.key)
-            text, style = column.cell(
-                value, "alarm" if is_lowered else "text",
-                resting=number is not None and number.while_running and interval.resting[rows[i]],
-                doubted=bool(suspect_rows(column.key, session, interval)[rows[i]]),
-            )  # fmt: skip
-            return f"{text:>{column.width}}", style
-
-        def thread_runs(column: Column) -> Iterator[Run]:
-            for i, value in enumerate(values[column.key]):
-                yield cell(replace(column, width=column.width + bool(i)), i, value)
-
-        lead = int(busiest_rows(np.array(values["util"]), np.array(values["busy_hz"])))
-        if self.field.key != "util" and not all(map(isnan, values["util"])):
-            yield 6, [("busy ", "dim"), *thread_runs(percent_of("util")), (" %", "dim")]
-        if variants["busy_hz"]:
-            ceiling = float(interval.ceiling_hz[place.core_index])
-            ceiling_runs: list[Run] = (
-                [] if isnan(ceiling) else [(" of ", "dim"), (self.hz(ceiling), "text")]
-            )
-            _, factor, digits = self.clock
-            clock = cell(
-                Column("busy_hz", "", 4, scale=factor, digits=digits), lead,
-                values["busy_hz"][lead],
-            )  # fmt: skip
-            yield 2, [("clock ", "dim"), clock, *ceiling_runs, (f" {self.clock.name}", "dim")]
-        split = interval.split
-        both_share = float(split.states[place.core_index][3])
-        if not isnan(both_share) and self.field.key != "both" and len(rows) > 1:
-            yield 4, [("both ", "dim"), cell(percent_of("both"), 0, both_share), (" %", "dim")]
-        elif split.method[place.core_index] == "bounds" and not isnan(
-            low := float(split.low[place.core_index][3])
-        ):
-            text = f"{100 * low:.0f}–{100 * float(split.high[place.core_index][3]):.0f}"
-            yield 4, [("both ", "dim"), (text, "text"), (" %", "dim")]
-        if self.field.key != "ipc" and variants["ipc"]:
-            yield 3, [("IPC ", "dim"), *thread_runs(Column("ipc", "", 4, digits=2))]
 
     def _suspect_texts(self, place: Place) -> Iterator[str]:
         """Yields the reasons why values of this core are suspect or unknown."""
