@@ -16,7 +16,7 @@ from command import argv
 from waiting import MAX_WAIT_S
 
 from perftop import cli
-from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import USAGE
 from perftop.process import job, job_terminal
 from perftop.verbs import options
 from perftop.verbs.record import size_bytes
@@ -78,8 +78,42 @@ WRONG = {
     "stat --sample 2s -i 1s": "--sample must not be longer than the interval (-i)",
     "stat --sample 300ms -i 1s": "the interval (-i) must be a multiple of --sample",
     "demo guest": "in a pipe: perftop stat --source sim:guest",
-}
+    "demo queue": "in a pipe: perftop summary demo:queue",
+    "fleet sim:idle": "for pipes and files: --json",
+    "replay a --align command": "--align needs two recordings",
+    "why . -- true": "a recording or a command, not both",
+    "diff a": "two files, or groups of them",
+    "diff a b c": "two files, or groups of them",
+    "diff --a a": "two files, or groups of them",
+    "diff a b --a c": "two files, or groups of them",
+    "ramp --seconds 100": "--seconds 100: from 1 to 60",
+    "ramp --cpu x": "--cpu x: name one CPU by its number, or all",
+    "timers --cpu 99999": "--cpu 99999: no such CPU",
+    "timers --cpu x": "--cpu: invalid int value: 'x'",
+    "timers --sysroot .": "no option --sysroot",
+    "topology --remote /x": "--remote needs --host",
+    **{f"{verb} --host n1 --host n2": "one --host at a time here"
+       for verb in ("live", "doctor", "topology", "serve")},
+    "stat -r 3": "-r runs a command several times: perftop stat -r 5 -- CMD",
+    "stat -r 3 -i 1 -- true": "-r prints one row a run; -i is for a single run",
+    "stat --warmup 2 -- true": "--warmup is for -r N",
+    "stat --keep-failed -- true": "--keep-failed is for -r N",
+    "stat -A true -B true": "two commands in turn: perftop stat -r 5 -A 'CMD' -B 'CMD'",
+    "stat -r 2 -A true": "-A",
+    "stat -r 2 -A true -B true -- true": "two commands in turn",
+    "stat -r 2 -A ' -B true": "-A or -B: No closing quotation",
+    "stat --attach unix:/nonexistent/s": "there is no such socket",
+    "stat --attach tcp:1": "is no address",
+    "stat --attach unix:/x --host n7": "--host is chosen for all readers",
+    "stat --attach unix:/x --source os": "--source is chosen for all readers",
+    "serve": "no socket to listen on: --socket PATH",
+    "serve --socket /nonexistent/s": "cannot listen on unix:/nonexistent/s",
+    "serve --socket /x --group no-such-group": "there is no such group",
+}  # fmt: skip
 """Expected error message for each mistyped command line."""
+STATUSES = {"why 10s": 1, "why sh": 1, "serve --socket /nonexistent/s": 1,
+            "stat --attach unix:/nonexistent/s": 3}  # fmt: skip
+"""Exit statuses other than that of a usage error."""
 
 
 @pytest.mark.parametrize("typed", WRONG)
@@ -93,7 +127,7 @@ def test_mistakes_are_reported_with_one_message(
     (line,) = output.err.splitlines()
     assert line.startswith("perftop: ")
     assert WRONG[typed] in line
-    assert status == (1 if typed.startswith("why ") and "count" not in typed else USAGE)
+    assert status == STATUSES.get(typed, USAGE)
 
 
 @pytest.mark.parametrize("name", ["2026-run.perftop", "10s"])
@@ -245,8 +279,3 @@ def test_the_default_interval_consists_of_whole_samples(
     assert options.interval_and_sample(given, 500_000_000) == tuple(
         int(ms * 1e6) for ms in times_ms
     )
-
-
-def test_remote_requires_a_host() -> None:
-    with pytest.raises(Failed, match="--remote needs --host"):
-        options.probe_command(cli._parse_arguments(["doctor", "--remote", "/x"]), "doctor")

@@ -11,8 +11,6 @@ from textual.widgets import Static
 from waiting import until_true
 
 from perfprobe import wire
-from perftop import cli
-from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
@@ -141,14 +139,3 @@ async def test_keys_move_the_time_and_the_axis(tmp_path: Path) -> None:
             page_text = str(app.screen.query_one(Static).content)
             assert "Show less time on time axes" in page_text
             assert "Start or stop recording" not in page_text, "a key that has no action here"
-
-
-@pytest.mark.parametrize(
-    "words", [["a", "b", "c"], ["a", "--align", "command"], ["a", "b", "--align", "noon"]]
-)
-def test_invalid_arguments_are_usage_errors(words: list[str]) -> None:
-    try:
-        status = cli.main(["replay", *words])
-    except SystemExit as ended:
-        status = int(str(ended.code))
-    assert status == USAGE

@@ -103,16 +103,6 @@ def test_the_report_on_a_recording_fits_into_80_columns(
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("name", "verb"), [("queue", "summary demo:queue"), ("guest", "stat --source sim:guest")]
-)
-def test_a_demo_in_a_pipe_suggests_a_verb(
-    name: str, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["demo", name]) == 2
-    assert capsys.readouterr().err.endswith(f"in a pipe: perftop {verb}\n")
-
-
 def test_the_list_has_recordings_and_simulated_machines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -360,8 +360,3 @@ def test_a_command_in_a_recording_has_a_run_time(
     assert (row["difference"], row["low"], row["verdict"]) == (1.0, None, "1 run")
     assert {one["key"]: one["b"] for one in printed["state"]} == {"command": "./job b"}
     assert printed["answer"].startswith("B took 20.0 % longer")
-
-
-@pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["--a", "a"], ["a", "b", "--a", "c"]])
-def test_two_sides_are_required(files: list[str]) -> None:
-    assert compared(*files) == USAGE

@@ -113,12 +113,6 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     await asyncio.wait([task])
 
 
-def test_without_a_terminal_json_is_suggested() -> None:
-    result = command.runs_here("fleet", "sim:idle")
-    assert result.returncode == 2
-    assert "--json" in result.stderr
-
-
 async def test_a_broken_link_is_reported_immediately_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

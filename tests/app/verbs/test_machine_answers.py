@@ -254,20 +254,6 @@ def test_timers_of_this_machine_are_printed() -> None:
             assert any(line.startswith(row["name"]) for line in lines)
 
 
-def test_invalid_timer_requests_are_refused() -> None:
-    for arguments, status, word in (
-        (["--cpu", "99999"], 2, "no such CPU"),
-        (["--cpu", "x"], 2, "invalid int"),
-        (["--sysroot", "."], 2, "--sysroot"),
-    ):
-        result = command.runs_here("timers", *arguments)
-        assert (result.returncode, result.stdout) == (status, ""), arguments
-        *usage, line = result.stderr.splitlines()
-        assert word in line
-        assert "perfprobe" not in line
-        assert all(extra.startswith(("usage: ", "  ")) for extra in usage)
-
-
 # --- events
 
 

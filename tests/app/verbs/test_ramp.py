@@ -152,19 +152,6 @@ def test_this_machine_can_be_measured() -> None:
     assert not list(json_page.object_faults(printed, "ramp", "ramp"))
 
 
-@pytest.mark.parametrize(("arguments", "status", "text"), [
-    (["--seconds", "100"], 2, "--seconds 100: from 1 to 60"),
-    (["--cpu", "x"], 2, "--cpu x: name one CPU by its number, or all"),
-])  # fmt: skip
-def test_invalid_requests_are_reported_with_one_message(
-    arguments: list[str], status: int, text: str
-) -> None:
-    result = command.runs_here("ramp", *arguments)
-    assert (result.returncode, result.stdout) == (status, "")
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"perftop: {text}")
-
-
 # --- charts
 
 

@@ -289,19 +289,3 @@ def test_a_reader_that_connects_while_the_probe_ends_gets_one_hello(
             await serving
 
     asyncio.run(asyncio.wait_for(play(), MAX_WAIT_S))
-
-
-@pytest.mark.parametrize(("arguments", "status", "text"), [
-    (("stat", "--attach", "unix:/nonexistent/s"), 3, "there is no such socket"),
-    (("stat", "--attach", "tcp:1"), 2, "is no address"),
-    (("stat", "--attach", "unix:/x", "--host", "n7"), 2, "--host is chosen"),
-    (("stat", "--attach", "unix:/x", "--source", "os"), 2, "--source is chosen"),
-    (("serve",), 2, "--socket"),
-    (("serve", "--socket", "/nonexistent/s"), 1, "cannot listen"),
-    (("serve", "--socket", "/x", "--group", "no-such-group"), 2, "no such group"),
-])  # fmt: skip
-def test_mistakes_are_reported_with_one_message(
-    arguments: tuple[str, ...], status: int, text: str
-) -> None:
-    result = runs_here(*arguments)
-    assert (result.returncode, text in result.stderr) == (status, True), result.stderr

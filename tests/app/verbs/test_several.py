@@ -158,13 +158,6 @@ def test_the_command_does_not_start_without_a_machine(hosts: fake_ssh.Hosts) -> 
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("verb", ["live", "doctor", "topology", "serve"])
-def test_other_verbs_accept_one_machine(verb: str) -> None:
-    result = runs_here(verb, *HOSTS)
-    assert result.returncode == 2
-    assert "one --host" in result.stderr
-
-
 def test_names_of_machines_are_safe_file_names(tmp_path: Path) -> None:
     wild = ["../../etc/x", "a/b", "a:b", ".x", "---", "ü" * 300, "[::1]"]
     result = headless.paths(tmp_path, wild)

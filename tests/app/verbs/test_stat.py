@@ -18,7 +18,6 @@ from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop import cli
-from perftop.base.errors import USAGE
 from perftop.verbs.stat import Stat
 
 MS = 1_000_000
@@ -169,17 +168,3 @@ def test_a_signal_that_ended_the_command_ends_the_series(
     runs = json.loads(out.read_text().splitlines()[-1])
     assert (runs["runs"], runs["status"]) == (1, 0)
     assert "signal 15" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("options", [
-    ["-r", "3"],
-    ["-r", "3", "-i", "1", "--", "true"],
-    ["--warmup", "2", "--", "true"],
-    ["--keep-failed", "--", "true"],
-    ["-A", "true", "-B", "true"],
-    ["-r", "2", "-A", "true"],
-    ["-r", "2", "-A", "true", "-B", "true", "--", "true"],
-    ["-r", "2", "-A", "'", "-B", "true"],
-])  # fmt: skip
-def test_contradicting_options_are_a_usage_error(options: list[str]) -> None:
-    assert cli.main(["stat", SOURCE, *options]) == USAGE

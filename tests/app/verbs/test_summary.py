@@ -239,9 +239,3 @@ def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path)
         assert json.loads(printed)["run"]["status"] == 3
     else:
         assert "seen" in printed
-
-
-def test_a_recording_and_a_command_are_exclusive(tmp_path: Path) -> None:
-    result = runs_here("why", str(tmp_path), "--", "true")
-    assert result.returncode == 2
-    assert "not both" in result.stderr
