@@ -155,6 +155,15 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     assert [row.number.key for row in comparison.rows] == ["run_s"], "steal is 0 on both sides"
     assert "busy_hz" in comparison.keys_of_one_side[0]
     assert comparison.keys_of_one_side[1] == []
+    unknown = "machine: the settings of at least one side are not known"
+    assert unknown in text.lines([comparison], ("A", "B"))
+    known = compared(side(draw), side(draw, state={"governor": "powersave"}))
+    for of in (
+        known,
+        dataclasses.replace(known, same=[]),
+        dataclasses.replace(known, differing=[]),
+    ):
+        assert unknown not in text.lines([of], ("A", "B"))
 
 
 def test_text_fits_and_values_are_aligned() -> None:

@@ -175,6 +175,9 @@ def test_the_machine_line_fits_and_drops_metrics() -> None:
     assert "clock 3.00 of 3.20 GHz" in wide
     assert "IPC 1.25" in wide
     assert "halts 50.0 % idle  0.00 % involuntary" in wide
+    vm = Machine(does={0: CpuLoad(0.5, steal=0.4)}, changes={"virtualisation": "kvm"})
+    of_vm = strips.text(machine_line.number_line(*observe(vm), [], 200))
+    assert ("steal 5.0 %" in of_vm, "steal" in wide) == (True, False)
     for size in range(20, 300):
         line = machine_line.number_line(session, interval, [], size)
         assert strips.width(line) <= size

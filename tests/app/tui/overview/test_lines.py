@@ -60,7 +60,8 @@ def keys(p: Grid, i: int, text: str) -> set[str]:
 
 def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any) -> Grid:
     """The rows of a machine with a running episode of this kind."""
-    session, interval = observe(of, records=tasks([f"t{cpu}" for cpu in range(8)]))
+    names = more.pop("names", [f"t{cpu}" for cpu in range(8)])
+    session, interval = observe(of, records=tasks(names))
     end_ns = more.pop("end_ns", None)
     episode = Episode(kind, cpus, interval.time_ns - 1, end_ns, **more)
     session.running[:] = [episode]
@@ -138,6 +139,9 @@ def test_a_victim_names_the_task_that_slows_it_down() -> None:
     assert "t1 4001 · t5 4005" in lines(p)[1]
     p = losing(Machine(), "steal", [2], depth=0.31)
     assert "t2 4002 ◂ hypervisor" in lines(p)[2]
+    alone = lines(losing(Machine(), "steal", [2], depth=0.31, names=[]))[2]
+    assert "hypervisor" in alone
+    assert "◂" not in alone, "no task is known"
 
 
 def test_victims_and_culprits_are_kept_before_metrics_in_narrow_rows() -> None:
@@ -251,6 +255,14 @@ def test_a_second_bar_shows_issue_slots_if_there_is_room() -> None:
     assert bar.endswith(theme.NEITHER)
     narrow = columns.grid_columns(session, Places(session), 120)
     assert all(column.key != "slots" for column in narrow)
+
+
+def test_the_line_of_a_package_has_its_power() -> None:
+    hello, result = messages("sim:smt-mix,cpus=8", 20)
+    session = session_of(Session(hello), result)
+    interval = session.take_interval()
+    text = strips.text(package_line(of_session(session, interval), 160))
+    assert f" {interval.packages['power_w'][0]:.0f} of " in text
 
 
 def test_names_too_long_for_both_share_the_room_without_their_pids() -> None:
