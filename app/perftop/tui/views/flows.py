@@ -27,6 +27,8 @@ from perftop.tui.shared.episode_style import is_running_at
 
 MIN_LOST_S = 0.3
 """Minimum loss of a flow, in seconds; smaller ones are joined, apart from the largest."""
+MIN_SHOWN_S = 0.05
+"""Minimum loss of all small flows together, in seconds; less would be shown as 0.0."""
 MIN_PART = 0.02
 """Minimum share that a task has in a loss or in taking it; smaller parts are left out."""
 OTHERS_NAME = "others"
@@ -69,7 +71,10 @@ class Flow:
         """The names of taker and loser, with the PID, or with how many tasks have the name."""
         takers, losers = ({pair[at] for pair in self.pairs} - {0} for at in (0, 1))
         if not self.cause:
-            return f"{len(takers)} {OTHERS_NAME}", f"{len(losers)} {OTHERS_NAME}"
+            takers_name, losers_name = (
+                f"{len(pids)} {OTHERS_NAME}" if pids else OTHERS_NAME for pids in (takers, losers)
+            )
+            return takers_name, losers_name
         return _name(self.taker, takers), _name(self.loser, losers)
 
     @property
@@ -96,8 +101,9 @@ def _name(comm: str, pids: Collection[int]) -> str:
 
 def flows(session: Session, report: Report, rows: Collection[int], *, folded: bool) -> list[Flow]:
     """Returns the flows on the CPUs at these positions, the largest first; small ones are joined at
-    the end. Together they have as many seconds as the report's causes. `folded`: tasks of the same
-    name share a flow. No flow is returned if all are small and together below MIN_SHARE."""
+    the end, and left out if they are below MIN_SHOWN_S together. So the flows have the seconds of
+    the report's causes. `folded`: tasks of the same name share a flow. No flow is returned if all
+    are small and together below MIN_SHARE."""
     tasks = _Tasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():
@@ -123,7 +129,8 @@ def flows(session: Session, report: Report, rows: Collection[int], *, folded: bo
     rest = [
         replace(flow, taker=OTHERS_NAME, loser=OTHERS_NAME, cause="") for flow in ordered[count:]
     ]
-    return [*ordered[:count], *([join_flows(rest)] if rest else [])]
+    joined = [join_flows(rest)] if sum(flow.lost_s for flow in rest) >= MIN_SHOWN_S else []
+    return [*ordered[:count], *joined]
 
 
 def join_flows(parts: Sequence[Flow]) -> Flow:

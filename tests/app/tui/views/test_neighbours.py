@@ -246,6 +246,11 @@ async def test_flows_have_the_times_of_why() -> None:
         assert flows(view.session, rest, view.session.shown, folded=True) == []
 
 
+def test_other_takers_without_a_name_have_no_number() -> None:
+    rest = Flow("others", "others", "", 0.2, {(0, 2, 0): 0.1, (0, 5, 0): 0.1})
+    assert rest.names == ("others", "2 others")
+
+
 async def test_a_key_groups_and_ungroups_tasks_of_one_name() -> None:
     async with running_app(crowded(), (160, 50)) as run:
         await queue(run)
