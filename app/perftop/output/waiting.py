@@ -140,7 +140,8 @@ def waiting_loss(
     waiters = _find_waiters(session, job, threads, tasks)
     if waiters is None:
         return None
-    reason = _find_reason(session, waiters, tasks, everywhere_tasks, whole, span_s)
+    covered_s = span_s if job is not None else min(span_s, times.seen_s)
+    reason = _find_reason(session, waiters, tasks, everywhere_tasks, whole, covered_s)
     name, members, waiting = waiters.name, waiters.members, waiters.waiting
     group, cpus, for_whom = waiters.total, waiters.cpus, reason.waited_for
 
@@ -155,7 +156,7 @@ def waiting_loss(
     they = "they" if len(waiting) > 1 else "it"
     digits = 1 if group.wanted_s >= 1 else 2
     is_crowded = job is None and any(
-        times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * span_s for cpu in cpus
+        times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * covered_s for cpu in cpus
     )
     bound_text = "at least " if is_crowded else ""
     evidence = [f"{they} waited {bound_text}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
@@ -224,16 +225,19 @@ def _find_waiters(
 
 def _find_reason(
     session: Session, waiters: _Waiters, tasks: Tasks, everywhere_tasks: Tasks, whole: Interval,
-    span_s: float,
+    covered_s: float,
 ) -> _Reason:  # fmt: skip
     """Returns what the group waited for: tasks that ran on its CPUs, its own members, processes too
     short-lived to be seen, or a CPU that first had to leave an idle state; and how a mask or a
-    cpuset kept it from other CPUs. `tasks`: those of `everywhere_tasks` whose CPU is known."""
+    cpuset kept it from other CPUs. `tasks`: those of `everywhere_tasks` whose CPU is known;
+    `covered_s`: the time of which their times are."""
     cpus, total, members = waiters.cpus, waiters.total, waiters.members
     ran_s = run_times_beside(tasks, cpus, waiters.pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
-    mutual = len(members) > 1 and any(total.by_cpu[cpu] > MIN_CROWDED_CPUS * span_s for cpu in cpus)
+    mutual = len(members) > 1 and any(
+        total.by_cpu[cpu] > MIN_CROWDED_CPUS * covered_s for cpu in cpus
+    )
     storm, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
     is_explained = mutual or sum(ran_s.values()) >= least_s
     if not is_explained:
@@ -399,20 +403,26 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
 
 def _with_wait(task: TaskTimes, wait_s: float) -> TaskTimes:
     """Returns the times of a task that waited for less time."""
-    part = (task.run_s + wait_s) / task.wanted_s if task.wanted_s > 0 else 0.0
+    rest_s = task.wanted_s - task.wait_s + wait_s
+    part = rest_s / task.wanted_s if task.wanted_s > 0 else 0.0
     by_cpu = {cpu: seconds * part for cpu, seconds in task.by_cpu.items()}
     return replace(task, wait_s=wait_s, by_cpu=by_cpu)
 
 
 def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
     run_s, wait_s, longest_s, switches, by_cpu = 0.0, 0.0, 0.0, 0, dict[int, float]()
+    without_waits_s = 0.0
     for task in times:
         run_s += task.run_s
         wait_s += task.wait_s
+        without_waits_s += task.without_waits_s
         longest_s, switches = max(longest_s, task.longest_s), switches + task.switches
         for cpu, wanted_s in task.by_cpu.items():
             by_cpu[cpu] = by_cpu.get(cpu, 0.0) + wanted_s
-    return TaskTimes(comm, run_s, wait_s, by_cpu, longest_s=longest_s, switches=switches)
+    return TaskTimes(
+        comm, run_s, wait_s, by_cpu, longest_s=longest_s, switches=switches,
+        without_waits_s=without_waits_s,
+    )  # fmt: skip
 
 
 def run_times_beside(

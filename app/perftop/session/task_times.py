@@ -71,7 +71,7 @@ class TaskTimes:
     run_s: float = 0.0
     wait_s: float = 0.0
     by_cpu: dict[int, float] = field(default_factory=dict)
-    """Seconds that the task ran or waited, by CPU."""
+    """Seconds of `wanted_s`, by CPU."""
     elapsed_s: float = 0.0
     """Seconds over which its state was read; 0: it is not known."""
     active_s: float = 0.0
@@ -82,10 +82,13 @@ class TaskTimes:
     """Number of times that it gave up or lost its CPU; 0 where unknown."""
     longest_s: float = 0.0
     """Lower bound of its longest single wait in s: the largest mean wait of all readings."""
+    without_waits_s: float = 0.0
+    """Seconds of `run_s` in records that do not have its waits."""
 
     @property
     def wanted_s(self) -> float:
-        return self.run_s + self.wait_s
+        """Seconds that it ran or waited, in records that have its waits."""
+        return self.run_s - self.without_waits_s + self.wait_s
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
         """Returns the times after those of `earlier`."""
@@ -101,6 +104,7 @@ class TaskTimes:
             {state: s - earlier.by_state.get(state, 0.0) for state, s in self.by_state.items()},
             self.switches - earlier.switches,
             self.longest_s if self.longest_s > earlier.longest_s else 0.0,
+            self.without_waits_s - earlier.without_waits_s,
         )  # fmt: skip
 
     @property
@@ -126,9 +130,13 @@ class TaskTimes:
         return min(self.rest_s - self.stopped_s, self.by_state.get("D", 0.0))
 
     def with_record(
-        self, cpu: int, run_s: float, wait_s: float, switches: int | None = None
+        self, cpu: int, run_s: float, wait_s: float | None, switches: int | None = None
     ) -> TaskTimes:
-        """Returns the times with those of one more record. `switches`: None where unknown."""
+        """Returns the times with those of one more record. `wait_s`, `switches`: None where
+        unknown."""
+        if wait_s is None:
+            unknown_s = self.without_waits_s + run_s
+            return replace(self, run_s=self.run_s + run_s, without_waits_s=unknown_s)
         longest_s = self.longest_s
         if switches is not None:  # it waited at most once before each time that it ran
             longest_s = max(longest_s, wait_s / (switches + 1))
@@ -136,7 +144,7 @@ class TaskTimes:
         return TaskTimes(
             self.comm, self.run_s + run_s, self.wait_s + wait_s, by_cpu,
             self.elapsed_s, self.active_s, self.by_state,
-            self.switches + (switches or 0), longest_s,
+            self.switches + (switches or 0), longest_s, self.without_waits_s,
         )  # fmt: skip
 
     def with_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
@@ -340,14 +348,16 @@ class RunTimes:
         run_s = columns.shares * span_s
         wait_s = np.where(has_wait, columns.waits, 0.0) * span_s
         switches = np.where(np.isnan(columns.switches), -1.0, np.rint(columns.switches * span_s))
-        numbers = (values.tolist() for values in (columns.cpus, run_s, wait_s, switches))
+        waits_s = np.where(has_wait, wait_s, -1.0)
+        numbers = (values.tolist() for values in (columns.cpus, run_s, waits_s, switches))
         for pid, comm, index, ran_s, waited_s, switch_count in zip(
             columns.pids, columns.names, *numbers, strict=True
         ):
             key = pid, comm, cpus[index]
             times = tasks.pop(key, None) or TaskTimes(comm)
             known_count = int(switch_count) if switch_count >= 0 else None
-            tasks[key] = times.with_record(cpus[index], ran_s, waited_s, known_count)
+            known_s = waited_s if waited_s >= 0 else None
+            tasks[key] = times.with_record(cpus[index], ran_s, known_s, known_count)
         seen_share, waiting_count, cpu_run_s, cpu_wait_s = (
             np.bincount(columns.cpus, weights, count).astype(float)
             for weights in (columns.shares, is_waiting, run_s, wait_s)
@@ -360,7 +370,7 @@ class RunTimes:
         for parent, child in snapshot.short_lived():
             key, child_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, count) * span_s
             children = tasks.pop(key, None) or TaskTimes(parent.comm)
-            tasks[key] = children.with_record(UNKNOWN_CPU, child_s, 0.0)
+            tasks[key] = children.with_record(UNKNOWN_CPU, child_s, None)
         self.seen_s += span_s
         # If no task ran for long enough to be listed, none waited either.
         self.wait_snapshots += bool(has_wait.any() or not len(has_wait))
@@ -502,7 +512,8 @@ def _times_since(
         for key, task in times.items()
         if (before := earlier.get(key)) is not task
     }
-    return {key: task for key, task in later.items() if task.wanted_s > 0 or task.elapsed_s > 0}
+    return {key: task for key, task in later.items()
+            if task.run_s > 0 or task.wait_s > 0 or task.elapsed_s > 0}  # fmt: skip
 
 
 def _drop_oldest(entries: dict[Any, Any], max_entries: int) -> None:

@@ -409,9 +409,23 @@ def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, words: str) 
     assert found.partition(" s of 0 s")[2] == words
 
 
+def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part_of_the_time() -> (
+    None
+):
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.seen_s = 0.4 * (session.now_ns - session.run.start_ns) / 1e9
+    half_s = session.run_times.seen_s / 2
+    session.run_times.tasks = {(pid, "job", 0): times("job", half_s, half_s, 0) for pid in (1, 2)}
+    session.run_times.tasks[3, "hog", 0] = times("hog", 0.3 * half_s, 0.0, 0)
+    result = waits_of(session, None)
+    assert result is not None
+    assert result.text.startswith("2 tasks of job wait for each other and hog[3]")
+
+
 def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     """The wait of a VM for a host CPU is the steal of its guest."""
     session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.seen_s = 1.0
     session.run_times.tasks = {
         (pid, f"CPU {cpu}/KVM", cpu): times(f"CPU {cpu}/KVM", 0.2, wait_s, cpu)
         for pid, cpu, wait_s in ((1, 0, 0.2), (1, 1, 0.2), (2, 0, 0.1))
@@ -440,6 +454,7 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
 
 def test_tasks_of_one_name_with_different_parents_are_separate() -> None:
     session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.seen_s = 1.0
     session.run_times.tasks = {
         (pid, "python", cpu): times("python", 0.4, wait_s, cpu)
         for pid, cpu, wait_s in ((1, 0, 0.4), (2, 0, 0.3), (3, 1, 0.2))

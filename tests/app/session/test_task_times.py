@@ -57,6 +57,23 @@ def test_a_record_is_counted_once() -> None:
     assert job.footprint.seen_s == pytest.approx(0.05)
 
 
+def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
+    """Two tasks share a CPU; the first record has no waits, because the probe takes differences."""
+    times, ran = RunTimes([0]), [[1, "a", 0.5], [2, "b", 0.5]]
+    for second in (1, 2, 3):
+        records: dict[str, object] = {"tasks": {"0": ran[0]}, "others": {"0": ran}}
+        if second > 1:
+            records["waits"] = {"0": [[0.5, 10.0], [0.5, 10.0]]}
+        snapshot = TaskSnapshot.from_records(records)
+        assert snapshot is not None
+        times.add_snapshot(snapshot, 0, second * 1_000_000_000)
+    task = times.tasks[1, "a", 0]
+    assert (task.run_s, task.wait_s, task.wanted_s) == (1.5, 1.0, 2.0)
+    assert task.by_cpu == {0: 2.0}
+    later = times.since(RunTimes([0]))
+    assert later.tasks[1, "a", 0].wanted_s == 2.0
+
+
 def spent(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
     """A thread that is read each 100 ms, in one of these states each time; `ran` and `waited` are
     shares of the time that ends in R."""

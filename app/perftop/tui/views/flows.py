@@ -171,7 +171,8 @@ class _Tasks:
             losers = {(min(self._job_pids, default=0), self._report.job): 1.0}
             times = {task: self._job.get(cpu, TaskTimes("")) for task in losers}
         for loser, lost in losers.items():
-            wanted_s = times[loser].wanted_s if loser in times else 0.0
+            known = times.get(loser, TaskTimes(""))
+            wanted_s = known.wanted_s if is_wait else known.run_s + known.wait_s
             takers = self._waited_for(loser, cpu) if is_wait else self._culprits(cause, cpu)
             for taker, taken in _weights_to_parts(takers).items():
                 yield taker, loser, lost * taken, wanted_s
@@ -183,7 +184,7 @@ class _Tasks:
         tasks = self._by_cpu.get(cpu, {})
         ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}
         own = [t for task, t in tasks.items() if task[0] in own_pids]
-        beyond_s = sum(t.wanted_s for t in own) - self._report.totals.elapsed_s
+        beyond_s = sum(t.wanted_s for t in own) - self._report.totals.times.seen_s
         if beyond_s > 0:
             ran_s[loser] = min(beyond_s, sum(t.run_s for t in own))
         return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}
