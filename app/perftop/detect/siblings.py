@@ -80,16 +80,15 @@ class _Outlook(NamedTuple):
     learned: Floats
     """(1 + samples, rows, CPUs): `UndisturbedPrograms.learned` before the first sample and after
     each."""
-    alone: Bools
     run_s: Floats
     together: Bools
     """Whether the sibling ran most of the time, and the IPC while alone is known."""
-    changes: SiblingChanges
+    work: _SiblingWork
 
     def first_samples(self, count: int) -> _Outlook:
         return _Outlook(
-            self.learned[: count + 1], self.alone[:count], self.run_s[:count],
-            self.together[:count], self.changes,
+            self.learned[: count + 1], self.run_s[:count], self.together[:count],
+            self.work.samples(slice(count)),
         )  # fmt: skip
 
 
@@ -188,13 +187,12 @@ class Siblings:
         """Returns what is learned from some samples."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.together & (learned[1:, CYCLES_ROW] > 0)
-        changes = self._history.compare(work.alone, work.together, work.ipc, work.overlap)
-        return _Outlook(learned, work.alone, run_s, together, changes)
+        return _Outlook(learned, run_s, together, work)
 
     def _learn(self, outlook: _Outlook, time_ns: Ints) -> None:
-        alone = outlook.alone
+        alone = outlook.work.alone
         self._programs.learned = outlook.learned[-1].copy()
-        self._history.take_changes(outlook.changes, len(alone))
+        self._history.add(outlook.work)
         self._alone_s = add_samples(self._alone_s, np.where(alone, outlook.run_s, 0.0))
         self._alone_ns = latest_known(
             self._alone_ns, np.broadcast_to(time_ns[:, None], alone.shape), alone
@@ -292,6 +290,8 @@ class Siblings:
 # follow each other: the last one before the sibling starts or stops, and the first one after
 # that.
 
+MAX_NEW_SAMPLES = 32
+"""Number of samples, or of blocks of samples, that wait to be compared together."""
 MAX_MIXED_SAMPLES = 2
 """Maximum number of samples between two compared samples: in these, the sibling ran for a part of
 the time."""
@@ -313,70 +313,66 @@ EDGES, FITS, SAMES, CHANGES = range(4)
 sibling ran as much as before; of these, the IPC fell or rose."""
 
 
-class SiblingChanges(NamedTuple):
-    """Comparisons before the first sample and after each, (1 + samples, ..., CPUs)."""
-
-    counts: Ints
-    """(1 + samples, 4, CPUs): `SiblingHistory.counts` before the first sample and after each."""
-    ipc: Floats
-    together: Bools
-    overlap: Floats
-    last: Ints
-    """Number of the last compared sample, from 1; 0 and less: before these samples."""
-
-
 class SiblingHistory:
     """The counts of each CPU since its program started."""
 
     def __init__(self, cpus: int, least: float) -> None:
         """`least`: share of the IPC from which a change counts."""
         self._least = least
-        self.counts: Ints = np.zeros((4, cpus), np.int64)
+        self._counts: Ints = np.zeros((4, cpus), np.int64)
         self._ipc: Floats = np.full(cpus, np.nan)
         self._together: Bools = np.zeros(cpus, bool)
         self._overlap: Floats = np.zeros(cpus)
+        """The IPC of the last compared sample, whether the sibling ran, and for which share of the
+        time."""
         self._last: Ints = np.zeros(cpus, np.int64)
+        """Number of that sample, counted from the next one; 0 is the one before it."""
+        self._new_samples: list[tuple[Bools, Bools, Floats, Floats]] = []
+        """Samples that are not compared yet: alone, together, IPC and overlap."""
 
     def forget(self, cpus: Ints) -> None:
         """Resets the counts of these CPUs, because another program runs there now."""
         self.counts[:, cpus] = 0
         self._ipc[cpus] = np.nan
 
-    def compare(
-        self, alone: Bools, together: Bools, ipc: Floats, overlap: Floats
-    ) -> SiblingChanges:
-        """Returns the comparisons of some samples, for `take_changes`; arrays are (samples, CPUs).
-        `overlap`: share of the running time in which the sibling ran."""
+    def add(self, work: _SiblingWork) -> None:
+        """Adds samples, which are compared with others later: one by one takes longer."""
+        self._new_samples.append((work.alone, work.together, work.ipc, work.overlap))
+        if len(self._new_samples) >= MAX_NEW_SAMPLES or len(work.ipc) >= MAX_NEW_SAMPLES:
+            self._compare()
+
+    @property
+    def counts(self) -> Ints:
+        """The counts of each CPU, (4, CPUs)."""
+        if self._new_samples:
+            self._compare()
+        return self._counts
+
+    def _compare(self) -> None:
+        """Compares the new samples, each with the last one before it that can be compared."""
+        parts: Any = map(np.concatenate, zip(*self._new_samples, strict=True))
+        alone, together, ipc, overlap = parts
+        self._new_samples = []
         compared = (alone | together) & (ipc > 0)
         number = np.arange(1, len(ipc) + 1)[:, None]
-        after = SiblingChanges(
-            np.zeros((len(ipc) + 1, *self.counts.shape), np.int64),
-            latest_known(self._ipc, ipc, compared),
-            latest_known(self._together, together, compared),
-            latest_known(self._overlap, overlap, compared),
-            latest_known(self._last, np.broadcast_to(number, ipc.shape), compared),
-        )
-        before, started = after.ipc[:-1], together & ~after.together[:-1]
-        mixed = number - 1 - after.last[:-1]
+        ipc_by_sample = latest_known(self._ipc, ipc, compared)
+        together_by_sample = latest_known(self._together, together, compared)
+        overlap_by_sample = latest_known(self._overlap, overlap, compared)
+        last_by_sample = latest_known(self._last, np.broadcast_to(number, ipc.shape), compared)
+        before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
+        mixed = number - 1 - last_by_sample[:-1]
         with np.errstate(invalid="ignore"):
             fell, rose = ipc <= (1 - self._least) * before, before <= (1 - self._least) * ipc
             compared &= before > 0
-            steady = np.abs(overlap - after.overlap[:-1]) <= MAX_OVERLAP_STEP
-        edge = compared & (together != after.together[:-1]) & (mixed <= MAX_MIXED_SAMPLES)
-        same = compared & (together == after.together[:-1]) & (mixed == 0) & steady
-        fits = np.where(started, fell, rose)
-        found = np.stack([edge, edge & fits, same, same & (fell | rose)], axis=1)
-        after.counts[0] = self.counts
-        np.cumsum(found, axis=0, out=after.counts[1:])
-        after.counts[1:] += self.counts
-        return after
-
-    def take_changes(self, changes: SiblingChanges, count: int) -> None:
-        """Uses the first `count` of the samples that were compared."""
-        self.counts = changes.counts[count].copy()
-        self._ipc, self._together = changes.ipc[count].copy(), changes.together[count].copy()
-        self._overlap = changes.overlap[count].copy()
-        self._last = changes.last[count] - count
+            steady = np.abs(overlap - overlap_by_sample[:-1]) <= MAX_OVERLAP_STEP
+        edge = compared & (together != together_before) & (mixed <= MAX_MIXED_SAMPLES)
+        same = compared & (together == together_before) & (mixed == 0) & steady
+        fits = np.where(together, fell, rose)
+        self._counts += [
+            mask.sum(axis=0) for mask in (edge, edge & fits, same, same & (fell | rose))
+        ]
+        self._ipc, self._together = ipc_by_sample[-1].copy(), together_by_sample[-1].copy()
+        self._overlap, self._last = overlap_by_sample[-1].copy(), last_by_sample[-1] - len(ipc)
 
     def ipc_follows(self) -> Bools:
         """Returns a mask of the CPUs whose IPC changes with the sibling, and not by chance."""

@@ -64,6 +64,8 @@ DROP_START: at a noise of 2 %, one sample in 160 is 5 % low by chance."""
 NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
 """Number of samples after which the weight of earlier ones is divided by e, in the noise and in the
 mean of a clock. A mean that is low starts a drop of a noisy clock, too."""
+MAX_NEW_SHARES = 32
+"""Number of blocks of samples whose noise is learned together, unless it is needed earlier."""
 CAP_MARGIN = 0.02
 """Share of a cap within which the mean clock stays if that cap limits it."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
@@ -191,7 +193,9 @@ class Drops:
         """Variance of the clock's share of its ceiling from one sample to the next, and its mean,
         while no drop runs ..."""
         self._last_share = np.full(count, np.nan)
-        """... and the clock's share of its ceiling in the last sample."""
+        """... and the clock's share of its ceiling in the last sample of these."""
+        self._new_shares: list[Floats] = []
+        """The shares in the samples after it, which `_learn_noise` takes together."""
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
@@ -225,17 +229,26 @@ class Drops:
         return last
 
     def _note_noise(self, cycles: Floats, allowed: Floats, known: Bools) -> None:
-        """Adds samples, (samples, cores), to the noise of the clocks and their mean. A step of the
-        clock, as at the start of a drop, counts for no more than DROP_START."""
+        """Adds samples, (samples, cores), in which no drop runs."""
         if not len(cycles):
             return
-        share = np.divide(cycles, allowed, out=np.full(cycles.shape, np.nan), where=known)
-        steps = np.diff(np.concatenate([self._last_share[None], share]), axis=0)
+        unknown = np.full(cycles.shape, np.nan)
+        self._new_shares.append(np.divide(cycles, allowed, out=unknown, where=known))
+        if len(self._new_shares) >= MAX_NEW_SHARES or len(cycles) >= MAX_NEW_SHARES:
+            self._learn_noise()
+
+    def _learn_noise(self) -> None:
+        """Adds the new shares to the noise of the clocks and their mean. A step of the clock, as at
+        the start of a drop, counts for no more than DROP_START."""
+        if not self._new_shares:
+            return
+        series = np.concatenate([self._last_share[None], *self._new_shares])
+        self._new_shares, steps = [], np.diff(series, axis=0)
         self._variance = _decayed_mean(
             self._variance, np.minimum(steps**2, DROP_START**2) / 2, NOISE_SAMPLES
         )
-        self._mean_share = _decayed_mean(self._mean_share, share, MEAN_SAMPLES)
-        self._last_share = share[-1]
+        self._mean_share = _decayed_mean(self._mean_share, series[1:], MEAN_SAMPLES)
+        self._last_share = series[-1]
 
     def _power_limits_w(self, batch: SampleBatch) -> Floats | None:
         """Returns the power limits, (samples, packages); None if the stream has none."""
@@ -294,6 +307,7 @@ class Drops:
             if not low.any():
                 self._capped[:] = False
                 return []
+        self._learn_noise()
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
         over = self._drops.close(self._follow(sample))
         min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
