@@ -60,14 +60,14 @@ def escaped(text: str) -> str:
     except line ends, are escaped as in JSON: \u001b."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        sign if sign == "\n" or _is_displayable(sign) else _escape(sign) for sign in text
-    )
-
-
-def _escape(sign: str) -> str:
-    units = sign.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[index : index + 4]}" for index in range(0, len(units), 4))
+    signs = ""
+    for sign in text:
+        if sign == "\n" or _is_displayable(sign):
+            signs += sign
+        else:
+            units = sign.encode("utf-16-be", "surrogatepass").hex()
+            signs += "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return signs
 
 
 def safe_text(text: str, most: int) -> str:

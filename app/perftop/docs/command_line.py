@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
@@ -66,12 +66,11 @@ def names(topic: str, heading: str) -> tuple[str, ...]:
     return tuple(code_names)
 
 
-def _sources() -> tuple[str, ...]:
-    return ("auto", "perf", "msr", "os", *(f"sim:{name}" for name in names("sim", "scenario")))
-
-
 _FIXED_VALUES: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
-    "--source": ("words", _sources),
+    "--source": (
+        "words",
+        lambda: ["auto", "perf", "msr", "os", *(f"sim:{n}" for n in names("sim", "scenario"))],
+    ),
     "--smt-method": ("words", lambda: [n for n in names("sources", "method") if n != "single"]),
     "--metrics": ("list", lambda: names("numbers", "key")),
     "--events": ("events", lambda: names("events", "event")),
@@ -259,34 +258,35 @@ ENVIRONMENT = (
 
 
 def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
-    """Returns the text of each man page, by its file name."""
+    """Returns the text of each man page, by its file name. Pages are in ASCII; other characters
+    are written as escapes with their code points, so that no page depends on an encoding."""
     main, *subverbs = verbs(parser)
     pages = [read_page(topic) for topic in topics()]
     texts = {"perftop.1": _main_page(main, subverbs, pages)}
     for verb in subverbs:
         texts[f"perftop-{verb.name}.1"] = _verb_page(verb, pages)
     for page in pages:
-        texts[f"perftop-{page.topic}.7"] = _topic_page(page)
-    return {name: _page_text(name, lines, version, date) for name, lines in texts.items()}
-
-
-def _page_text(name: str, lines: list[str], version: str, date: str) -> str:
-    """Returns the page with its header, in ASCII. Other characters are written as escapes with
-    their code points, so that the page does not depend on an encoding."""
-    title, _, section = name.rpartition(".")
-    head = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
-    ragged = ".ds AD l", ".ad l"  # the string is for groff 1.23, which resets .ad at each paragraph
-    text = "\n".join(["'\\\" t", head, ".nh", *ragged, *_without_double_gaps(lines), ""])
-    return "".join(sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text)
-
-
-def _without_double_gaps(lines: list[str]) -> Iterator[str]:
-    """Yields the lines, without `.PP` requests where there already is a gap."""
+        body = (line for block in page.blocks for line in _block(block))
+        heading = _name(f"perftop-{page.topic}", page.title)
+        texts[f"perftop-{page.topic}.7"] = [
+            *heading, ".SH DESCRIPTION", *body, ".SH SEE ALSO", ".BR perftop (1)",
+        ]  # fmt: skip
     gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
-    for previous, line, following in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
-        has_gap = previous.startswith(gap) or following.startswith((".TP", ".TS", ".IP"))
-        if line != ".PP" or not has_gap:
-            yield line
+    manual_pages = {}
+    for name, lines in texts.items():
+        title, _, section = name.rpartition(".")
+        head = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
+        # The string AD is for groff 1.23, which resets .ad at each paragraph.
+        page_lines = ["'\\\" t", head, ".nh", ".ds AD l", ".ad l"]
+        for before, line, after in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
+            has_gap = before.startswith(gap) or after.startswith((".TP", ".TS", ".IP"))
+            if line != ".PP" or not has_gap:
+                page_lines.append(line)
+        text = "\n".join([*page_lines, ""])
+        manual_pages[name] = "".join(
+            sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text
+        )
+    return manual_pages
 
 
 def _main_page(main: Verb, subverbs: list[Verb], pages: list[Page]) -> list[str]:
@@ -317,12 +317,6 @@ def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
     *first, last = ["perftop (1)", *related]
     return [*lines, ".SH SEE ALSO", *(f".BR {name}," for name in first), f".BR {last}"]
-
-
-def _topic_page(page: Page) -> list[str]:
-    text = (line for block in page.blocks for line in _block(block))
-    name = _name(f"perftop-{page.topic}", page.title)
-    return [*name, ".SH DESCRIPTION", *text, ".SH SEE ALSO", ".BR perftop (1)"]
 
 
 def _name(name: str, text: str) -> list[str]:

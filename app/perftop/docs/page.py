@@ -114,23 +114,20 @@ def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
     for block in page.blocks:
         if (block.kind, previous_kind) != ("item", "item"):
             output.append("")
-        output += _block_lines(block, room, colour=colour)
-        previous_kind = block.kind
+        previous_kind, text = block.kind, block.lines[0]
+        if block.kind == "heading":
+            output.append(_bold_text(text, colour=colour))
+        elif block.kind == "code":
+            output += [(" " * (MARGIN + 2) + line).rstrip() for line in block.lines]
+        elif block.kind == "table":
+            rows = [cells(row) for row in block.lines]
+            output += [" " * MARGIN + line for line in _table(rows, room, colour)]
+        else:
+            prefix = "- " if block.kind == "item" else ""
+            for line in _wrap(text, room - len(prefix), colour=colour):
+                output.append(" " * MARGIN + prefix + line)
+                prefix = " " * len(prefix)
     return output if unicode else [ascii_line(line) for line in output]
-
-
-def _block_lines(block: Block, room: int, *, colour: bool) -> list[str]:
-    text = block.lines[0]
-    if block.kind == "heading":
-        return [_bold_text(text, colour=colour)]
-    if block.kind == "code":
-        return [(" " * (MARGIN + 2) + line).rstrip() for line in block.lines]
-    margin = " " * MARGIN
-    if block.kind == "table":
-        return [margin + line for line in _table([cells(row) for row in block.lines], room, colour)]
-    first, following_prefix = ("- ", "  ") if block.kind == "item" else ("", "")
-    text_lines = _wrap(text, room - len(first), colour=colour)
-    return [margin + (following_prefix if i else first) + line for i, line in enumerate(text_lines)]
 
 
 def _bold_text(text: str, *, colour: bool) -> str:
@@ -172,7 +169,12 @@ def _wrap(text: str, width: int, *, colour: bool) -> list[str]:
     """Returns the text in lines of at most `width` cells, unless a word is longer."""
     text = re.sub("([0-9]) %", rf"\1{_NO_BREAK}%", without_links(text))
     text = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _NO_BREAK), text)
-    text = re.sub(r"\*\*[^*]*\*\*|\*[^*]*\*", lambda match: _emphasis(match[0], colour), text)
+    bold = f"{BOLD}%s{RESET}" if colour else "%s"
+    text = re.sub(
+        r"\*\*[^*]*\*\*|\*[^*]*\*",
+        lambda match: " ".join(bold % word for word in match[0].strip("*").split(" ")),
+        text,
+    )
     lines: list[str] = []
     line_width = 0
     for word in text.split(" "):
@@ -186,11 +188,6 @@ def _wrap(text: str, width: int, *, colour: bool) -> list[str]:
             lines.append(styled_word)
             line_width = length
     return lines
-
-
-def _emphasis(text: str, colour: bool) -> str:
-    words = text.strip("*").split(" ")
-    return " ".join(f"{BOLD}{word}{RESET}" if colour else word for word in words)
 
 
 def _display_width(text: str) -> int:

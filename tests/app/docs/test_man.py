@@ -16,7 +16,7 @@ from perfprobe import __version__
 from perftop import cli
 from perftop.docs import command_line
 from perftop.docs.command_line import verbs
-from perftop.docs.page import Page, blocks, topics
+from perftop.docs.page import blocks, topics
 
 PAGES = command_line.manual(cli._parser(), "1.2.3", "2026-11-23")
 
@@ -37,8 +37,8 @@ def test_all_options_are_explained() -> None:
 
 def test_arguments_become_requests_for_pages() -> None:
     text = "# Title\n\n.dot `a-b` **c** …\n\n- one\n\n| a | b |\n|---|---|\n| `x` | y |\n"
-    page = Page("topic", "Title", tuple(blocks(text))[1:])
-    assert command_line._topic_page(page)[3:-2] == [
+    lines = [line for block in [*blocks(text)][1:] for line in command_line._block(block)]
+    assert lines == [
         ".PP", "\\&.dot \\fBa\\-b\\fR \\fBc\\fR ...", ".IP \\(bu 2", "one",
         ".PP", ".TP", "\\fBx\\fR", "y",
     ]  # fmt: skip
