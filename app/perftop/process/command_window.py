@@ -266,22 +266,18 @@ class CommandWindow:
         self._frames += 1
         if self._frames == 1:
             self._since_ns = frame.time_ns
-        new = self._usable_rows(head[:, 4], off) & since & np.isnan(times_ns)
+        flags = head[:, 4]
+        is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _UNUSABLE_FLAGS == 0)
+        is_spoilt = np.zeros(int(self._core.max()) + 1, bool)
+        is_spoilt[self._core[~is_usable & ~off]] = True
+        # A CPU counts only if all CPUs of its core were read.
+        new = is_usable & ~off & ~is_spoilt[self._core] & since & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
         is_awaited = self._wanted & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
         return not is_awaited.any() or (
             self._frames >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
         )
-
-    def _usable_rows(self, flags: np.ndarray, off: Bools) -> Bools:
-        """Returns the mask of the rows that can be used for a difference. A CPU counts only if all
-        CPUs of its core were read."""
-        is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _UNUSABLE_FLAGS == 0)
-        is_spoilt = np.zeros(int(self._core.max()) + 1, bool)
-        is_spoilt[self._core[~is_usable & ~off]] = True
-        read: Bools = is_usable & ~off & ~is_spoilt[self._core]
-        return read
 
 
 def is_here(hello: wire.Hello) -> bool:

@@ -268,57 +268,36 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
     status = NOT_EXECUTABLE
     try:
         if terminal is not None:
-            _start_session(terminal)
+            # In a session on that terminal, so that signals from its keys and its hangup reach only
+            # the command.
+            os.setsid()
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+            for fd in range(3):
+                os.dup2(terminal, fd)
         for number in _IGNORED:
             signal.signal(number, signal.SIG_DFL)
-        programs = _program_paths(argv[0])
+        programs = [argv[0]]
+        if "/" not in argv[0]:  # by the rules of execvp; several, as some may not be executable
+            folders = os.get_exec_path() if argv[0] else []
+            paths = [os.path.join(folder, argv[0]) for folder in folders]  # noqa: PTH118
+            programs = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
         if os.read(gate, 1):
-            own_use = (
-                0.0,
-                0.0,
-                0,
-                0,
-                0,
-            )  # refused: the few ms of the fork are charged to the command
+            used = 0.0, 0.0, 0, 0, 0  # if refused, the few ms of the fork count for the command
             with contextlib.suppress(OSError):
-                own_use = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
-            os.write(reports, _START_MESSAGE.pack(raw_ns(), *own_use))
-            _execute_first(programs, argv)
+                used = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
+            os.write(reports, _START_MESSAGE.pack(raw_ns(), *used))
+            why = OSError(errno.ENOENT, "")
+            for program in programs:
+                try:
+                    os.execv(program, argv)  # noqa: S606
+                except OSError as error:
+                    why = error
+            raise why
     except OSError as error:
         status = NOT_FOUND if error.errno in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
         os.write(reports, str(error.errno).encode())
     finally:
         os._exit(status)
-
-
-def _program_paths(name: str) -> list[str]:
-    """Returns candidate paths of the program, by the rules of execvp; several, since some may not
-    be executable."""
-    if "/" in name:
-        return [name]
-    paths = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
-    return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - quick to import
-
-
-def _execute_first(programs: Sequence[str], argv: list[str]) -> NoReturn:
-    """Executes the first program that can be executed. If none can, raises the OSError of the last
-    one."""
-    why = OSError(errno.ENOENT, "")
-    for program in programs:
-        try:
-            os.execv(program, argv)  # noqa: S606
-        except OSError as error:
-            why = error
-    raise why
-
-
-def _start_session(terminal: int) -> None:
-    """Starts a session on that terminal, so that signals from its keys and its hangup reach only
-    the command."""
-    os.setsid()
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-    for fd in range(3):
-        os.dup2(terminal, fd)
 
 
 # --- Marks that a command sets itself, with `perftop mark NAME`.

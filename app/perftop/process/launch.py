@@ -396,23 +396,14 @@ def ssh_command(
 ) -> list[str]:
     """Returns the argv that runs the probe with these arguments on a remote machine. `remote`: path
     of the probe on that machine. Raises Failed for a host name that ssh would misinterpret."""
-    check_host(host)
-    home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
-    own = home + shlex.join([remote.removeprefix(home), *arguments])
-    return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]
-
-
-def check_host(host: str) -> None:
-    """Raises Failed if this is not a valid host name."""
-    if (
-        not host
-        or host.startswith("-")
-        or _without_user(host).startswith("-")
-        or len(host) > MAX_HOST
-    ):
+    is_option = host.startswith("-") or _without_user(host).startswith("-")
+    if not host or is_option or len(host) > MAX_HOST:
         raise Failed(f"--host {shlex.quote(host[:40])}: is no [USER@]HOST", USAGE)
     if not host.isprintable() or " " in host:
         raise Failed(f"--host {host[:40]!r}: a name has no blanks", USAGE)
+    home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
+    own = home + shlex.join([remote.removeprefix(home), *arguments])
+    return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]
 
 
 def host_of(argv: Sequence[str]) -> str | None:
@@ -437,7 +428,12 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
         return None
     last = next((line for line in reversed(lines) if line.strip()), "").strip()
     if status == SSH_FAILED_STATUS or status < 0:
-        return _broken_link(name, lines, last)
+        for step, pattern, fix in FAILURE_PATTERNS:
+            if line_found := next((line for line in lines if re.search(pattern, line)), None):
+                text = f"{name}: {step}: {line_found.strip().removeprefix('ssh: ')}"
+                return BrokenLink(f"{text}; {fix.format(host=name)}", UNAVAILABLE)
+        text = f"{name}: the connection ended" + (f": {last}" if last else "")
+        return BrokenLink(text, UNAVAILABLE)
     own = shlex.split(argv[-1])
     if own[0] == "sudo" and SUDO_REFUSED_PATTERN.search(last):
         root = f"--host root@{_without_user(name)}"
@@ -455,14 +451,6 @@ def ssh_failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -
 
 class BrokenLink(Failed):
     """The connection has failed or ended. A new attempt may succeed."""
-
-
-def _broken_link(name: str, lines: Sequence[str], last: str) -> BrokenLink:
-    for step, pattern, fix in FAILURE_PATTERNS:
-        if line_found := next((line for line in lines if re.search(pattern, line)), None):
-            text = line_found.strip().removeprefix("ssh: ")
-            return BrokenLink(f"{name}: {step}: {text}; {fix.format(host=name)}", UNAVAILABLE)
-    return BrokenLink(f"{name}: the connection ended" + (f": {last}" if last else ""), UNAVAILABLE)
 
 
 def _without_user(name: str) -> str:

@@ -105,19 +105,20 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
             ours = os.fstat(inode)
             if not stat.S_ISSOCK(ours.st_mode) or ours.st_uid != os.geteuid():
                 raise Untrusted("another user replaced its directory; use a directory of your own")
-            stack.callback(_remove, directory_fd, name, ours)
+
+            def remove() -> None:
+                with contextlib.suppress(OSError):  # it may have been replaced
+                    now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+                    if os.path.samestat(ours, now):
+                        os.unlink(name, dir_fd=directory_fd)
+
+            stack.callback(remove)
             if group is not None:
                 os.chown(f"/proc/self/fd/{inode}", -1, group)
                 os.chmod(f"/proc/self/fd/{inode}", 0o660)  # noqa: PTH101 - beside chown
         except OSError as error:
             raise cannot_listen(address, error) from None
         yield sock
-
-
-def _remove(directory_fd: int, name: str, status: os.stat_result) -> None:
-    with contextlib.suppress(OSError):  # it may have been replaced
-        if os.path.samestat(status, os.stat(name, dir_fd=directory_fd, follow_symlinks=False)):
-            os.unlink(name, dir_fd=directory_fd)
 
 
 def _remove_stale(directory_fd: int, name: str, address: str) -> None:

@@ -1,20 +1,21 @@
 """Streams of messages: from one local or remote probe, and from many machines at the same time.
 
-`async with spawn([...]) as stream: async for messages in stream: ...`
+`async with open_stream(probe) as stream: async for messages in stream: ...`
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.process.launch import SOCKET_SCHEME, START_FILE_FIX, BrokenLink, Feed, start_probe
+from perftop.process.launch import SOCKET_SCHEME, START_FILE_FIX, BrokenLink, Feed
 from perftop.process.link import Link, StreamJoiner, waits_s
 from perftop.process.signals import run_in_thread
 
@@ -78,7 +79,23 @@ def _has_sample(messages: Sequence[wire.Message]) -> bool:
     return any(isinstance(message, wire.Hello | wire.Frame) for message in messages)
 
 
-class ProbeStream:
+class _ClosingStream(ABC):
+    """A stream whose probe has ended when the block of the stream is left. Leaving it raises Failed
+    if registers were not restored."""
+
+    @abstractmethod
+    async def close(self, first: Failed | None = None) -> None:
+        """Ends the probe. Raises Failed if registers were not restored, or with the earlier failure
+        `first`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        await self.close(error if isinstance(error, Failed) else None)
+
+
+class ProbeStream(_ClosingStream):
     """The messages of one connection to a probe."""
 
     def __init__(self, probe: Feed, count: Callable[[int], None] = lambda _: None) -> None:
@@ -169,8 +186,6 @@ class ProbeStream:
             self._transport.close()
 
     async def close(self, first: Failed | None = None) -> None:
-        """Ends the probe. Raises Failed if registers were not restored, or with the earlier failure
-        `first`."""
         self.disconnect()
         last = await run_in_thread(self._probe.end)
         if last is not None:
@@ -206,7 +221,7 @@ class StreamEnded(Failed):
     counters have changed."""
 
 
-class LinkedStream:
+class LinkedStream(_ClosingStream):
     """The stream of a probe that is not our child. If the connection breaks, it is made again after
     increasing waits, and continues the stream after a gap. If that is impossible (the machine was
     restarted), the new hello is passed on if `restarts` is set; otherwise the stream fails."""
@@ -301,46 +316,11 @@ class LinkedStream:
                 return
 
 
-@asynccontextmanager
-async def open_stream(probe: Feed, *, restarts: bool = False) -> AsyncIterator[Stream]:
-    """Provides the stream of a launched probe, which has ended when the block is left. Raises
-    Failed if registers were not restored. `restarts`: the reader accepts a second hello, from a
+def open_stream(probe: Feed, *, restarts: bool = False) -> LinkedStream | ProbeStream:
+    """Returns the stream of a launched probe. `restarts`: the reader accepts a second hello, from a
     machine that was restarted."""
     place = probe.place
-    stream = LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
-    async with _closed_after(stream):
-        yield stream
-
-
-@asynccontextmanager
-async def open_connection(
-    argv: Sequence[str], count: Callable[[int], None] = lambda _: None
-) -> AsyncIterator[Stream]:
-    """Provides the stream of a single connection, for readers that reconnect by themselves: the
-    stream ends when the connection breaks. `count` is called with the number of bytes of each
-    read."""
-    stream = ProbeStream(start_probe(argv), count)
-    async with _closed_after(stream):
-        yield stream
-
-
-@asynccontextmanager
-async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
-    async with open_stream(start_probe(argv)) as stream:
-        yield stream
-
-
-@asynccontextmanager
-async def _closed_after(stream: LinkedStream | ProbeStream) -> AsyncIterator[None]:
-    try:
-        yield
-    except Failed as failed:
-        await stream.close(failed)
-    except BaseException:
-        await stream.close()
-        raise
-    else:
-        await stream.close()
+    return LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
 
 
 # --- many machines: a machine that hangs or sends invalid data does not delay the others

@@ -25,7 +25,7 @@ from perftop.base.text import safe_text, time_of_day
 from perftop.process import launch
 from perftop.process.link import ByteRate
 from perftop.process.signals import run_in_thread
-from perftop.process.streams import Member, listen, open_connection
+from perftop.process.streams import Member, ProbeStream, listen
 from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import (
     EPISODE_STEPS,
@@ -86,10 +86,11 @@ class LiveSource:
         return [*cost, received, f"frames lost {lost_frames}"]
 
     async def run(self) -> None:
-        await listen([
-            Member(partial(open_connection, argv, self._received.count), live, self.every_s)
-            for argv, live in self._feeds
-        ])  # fmt: skip
+        def connect(argv: list[str]) -> ProbeStream:
+            return ProbeStream(launch.start_probe(argv), self._received.count)
+
+        await listen([Member(partial(connect, argv), live, self.every_s)
+                      for argv, live in self._feeds])  # fmt: skip
 
     def travel(self, _: int) -> bool:
         return False

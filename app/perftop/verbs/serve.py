@@ -117,7 +117,8 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
     started perftop sees its errors."""
     import asyncio
 
-    from perftop.process.streams import spawn
+    from perftop.process.launch import start_probe
+    from perftop.process.streams import open_stream
 
     async def read() -> None:
         async for messages in stream:
@@ -126,7 +127,7 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
         raise Failed("the probe has ended")
 
     while True:
-        async with spawn(argv) as stream:
+        async with open_stream(start_probe(argv)) as stream:
             no_readers = asyncio.ensure_future(_wait_for_no_readers(readers))
             reading = asyncio.ensure_future(read())
             try:

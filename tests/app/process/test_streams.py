@@ -43,10 +43,14 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
     return [sys.executable, "-c", start + code]
 
 
+def opened(argv: Sequence[str]) -> streams.LinkedStream | streams.ProbeStream:
+    return streams.open_stream(launch.start_probe(argv))
+
+
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
     """Received messages, at most `stop_after`, followed by the failure if there was one."""
     results: list[wire.Message] = []
-    async with streams.spawn(argv) as source:
+    async with opened(argv) as source:
         try:
             async for messages in source:
                 results += messages
@@ -156,7 +160,7 @@ async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     over = False
     with pytest.raises(Failed, match=r"sent nothing for .*the measurement is incomplete"):
-        async with asyncio.timeout(MAX_WAIT_S), streams.spawn(child("time.sleep(1000)")) as stream:
+        async with asyncio.timeout(MAX_WAIT_S), opened(child("time.sleep(1000)")) as stream:
             assert isinstance(stream, streams.ProbeStream)
             stream.is_awaited = lambda: over
             messages = aiter(stream)
@@ -231,7 +235,7 @@ async def test_a_probe_stopped_before_its_hello_times_out(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     silent = child("os.kill(os.getpid(), 19)", GOOD[:9])
     with pytest.raises(Failed, match=r"^the probe has sent nothing for .*was it stopped"):
-        async with asyncio.timeout(MAX_WAIT_S), streams.spawn(silent) as stream:
+        async with asyncio.timeout(MAX_WAIT_S), opened(silent) as stream:
             async for _ in stream:
                 pass
 
@@ -276,7 +280,7 @@ async def test_a_probe_killed_while_perftop_ends_is_reported(
             pass
 
     with pytest.raises(Failed, match=r"signal 9.*stay programmed.*perftop stat --source msr"):
-        async with streams.spawn(argv) as source:
+        async with opened(argv) as source:
             task = asyncio.ensure_future(consume(source))
             await until_true(lambda: waits, "the reader waits for the probe's end")
             task.cancel()
@@ -318,7 +322,7 @@ async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
     """It is woken before its rest is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
-    async with streams.spawn(argv) as stream:
+    async with opened(argv) as stream:
         assert isinstance(stream, streams.ProbeStream)
         loop = asyncio.get_running_loop()
         try:
@@ -348,7 +352,7 @@ async def test_a_reader_of_a_fast_stream_does_not_rest() -> None:
     many = streams.MAX_PAUSED_BYTES // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
     result = 0
-    async with streams.spawn(child(code)) as stream:
+    async with opened(child(code)) as stream:
         assert isinstance(stream, streams.ProbeStream)
         async for messages in stream:
             result += len(messages)

@@ -221,13 +221,13 @@ def test_a_probe_that_cannot_start_is_reported_immediately(tmp_path: Path) -> No
 def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "IDLE_S", 0.2)
     starts: list[int] = []
-    again = probe_stream.spawn
+    again = probe_stream.open_stream
 
-    def counted(argv: list[str]) -> Any:
+    def counted(probe: Any) -> Any:
         starts.append(1)
-        return again(argv)
+        return again(probe)
 
-    monkeypatch.setattr(probe_stream, "spawn", counted)
+    monkeypatch.setattr(probe_stream, "open_stream", counted)
     path = tmp_path / "s"
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
@@ -260,18 +260,18 @@ def test_a_reader_that_connects_while_the_probe_ends_gets_one_hello(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "IDLE_S", 0.2)
-    spawn, path = probe_stream.spawn, tmp_path / "s"
+    open_stream, path = probe_stream.open_stream, tmp_path / "s"
     connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     @contextlib.asynccontextmanager
-    async def spawn_and_connect_at_the_end(argv: list[str]) -> Any:
-        async with spawn(argv) as stream:
+    async def open_and_connect_at_the_end(probe: Any) -> Any:
+        async with open_stream(probe) as stream:
             yield stream
             if not connections:
                 connections.append(await asyncio.open_unix_connection(path))
                 await asyncio.sleep(0.1)  # the server admits the reader
 
-    monkeypatch.setattr(probe_stream, "spawn", spawn_and_connect_at_the_end)
+    monkeypatch.setattr(probe_stream, "open_stream", open_and_connect_at_the_end)
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
     async def play() -> None:
