@@ -10,9 +10,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, distinct
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.belief import confidence
 from perftop.model.counters import Cores
+from perftop.model.delta import distinct
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader

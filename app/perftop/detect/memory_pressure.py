@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, first_true
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import (
     CpuWork,
@@ -28,7 +28,7 @@ from perftop.detect.losses import (
 from perftop.model import machine_totals
 from perftop.model.belief import confidence
 from perftop.model.counters import Cores, with_extra_column
-from perftop.model.delta import Delta
+from perftop.model.delta import Delta, first_true
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import L3Groups

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Ints, first_true
+from perftop.base.arrays import Bools, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes, highest_values, max_gap_ns
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Cache, Memory
@@ -23,7 +23,7 @@ from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudg
 from perftop.model import machine_totals
 from perftop.model.belief import Host, confidence
 from perftop.model.counters import packages
-from perftop.model.delta import Doubt
+from perftop.model.delta import Doubt, first_true
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import L3Groups
 from perftop.model.numbers import INDEX

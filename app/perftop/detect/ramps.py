@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, distinct, first_true, latest_known
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import GAP_SAMPLES, DetectorInput, max_gap_ns, util
 from perftop.model.belief import confidence
 from perftop.model.counters import Cores
+from perftop.model.delta import distinct, first_true, latest_known
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, first_true, latest_known
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import (
     CYCLES_ROW,
@@ -27,7 +27,7 @@ from perftop.detect.losses import (
 )
 from perftop.model.belief import OutOf, confidence
 from perftop.model.counters import Cores
-from perftop.model.delta import add_samples
+from perftop.model.delta import add_samples, first_true, latest_known
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split

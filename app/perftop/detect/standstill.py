@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, any_by_sample, first_true
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -22,6 +22,7 @@ from perftop.detect.engine import (
 )
 from perftop.model.belief import confidence
 from perftop.model.counters import BlockCounter, packages
+from perftop.model.delta import any_by_sample, first_true
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, any_by_sample, first_true
+from perftop.base.arrays import Bools, Floats
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -21,6 +21,7 @@ from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HEAT_BITS, Modulation, Standstill, Thermal
 from perftop.model.belief import KERNEL, confidence
 from perftop.model.counters import Cores
+from perftop.model.delta import any_by_sample, first_true
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX

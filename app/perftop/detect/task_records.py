@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from perftop.base.arrays import first_true
 from perftop.base.text import safe_text
 from perftop.detect.engine import (
     DetectorInput,
@@ -16,6 +15,7 @@ from perftop.detect.engine import (
     RunningEpisodes,
     has_task_records,
 )
+from perftop.model.delta import first_true
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot, owner

@@ -15,15 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import (
-    Bools,
-    Floats,
-    Ints,
-    any_by_sample,
-    distinct,
-    first_true,
-    latest_known,
-)
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     PAUSE_NS,
     AllowedPauses,
@@ -48,7 +40,7 @@ from perftop.detect.low_clock_causes import (
 )
 from perftop.model.belief import BASE_CLOCK, Cap, Level, confidence
 from perftop.model.counters import Cores, Counters
-from perftop.model.delta import Delta
+from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known
 from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader

@@ -9,7 +9,7 @@ from math import isnan
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, first_true
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     DetectorInput,
     RecordEpisode,
@@ -19,6 +19,7 @@ from perftop.detect.engine import (
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.belief import CrowdedCpu, confidence
+from perftop.model.delta import first_true
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleBatch, SampleReader

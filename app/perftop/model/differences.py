@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints, Words, latest_known
+from perftop.base.arrays import Bools, Floats, Ints, Words
 from perftop.model.delta import (
     BlockPlace,
     BlockPlaces,
@@ -33,6 +33,7 @@ from perftop.model.delta import (
     Doubt,
     Multiplexed,
     counter_of_columns,
+    latest_known,
 )
 
 MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4

@@ -152,6 +152,25 @@ class Metric(Number):
     1.0003."""
 
 
+def _time_share(origin: str, first: str, *more: str) -> Variant:
+    """Returns the variant of a metric that is the sum of these counters of seconds as a share of
+    the elapsed time."""
+
+    def seconds(q: Quantities) -> Floats:
+        total = q[first]
+        for key in more:
+            total = total + q[key]
+        return total
+
+    return Variant((first, *more), origin, seconds, lambda q: q.seconds(first))
+
+
+def _quotient(part: str, whole: str, origin: str = "") -> tuple[Variant]:
+    """Returns the only variant of a metric that is one counter divided by another."""
+    names = f"{part} / {whole}".replace("kernel_", "kernel ")
+    return (Variant((part, whole), origin or names, lambda q: q[part], lambda q: q[whole]),)
+
+
 SMALL_SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible upper ends of a scale of small shares. The lowest end keeps noise low. There are few
 ends, so that the scale seldom changes."""
@@ -235,20 +254,15 @@ METRICS: dict[str, Metric] = {
                         lambda q: q.seconds("busy_s")),
                 Variant(("busy_s",), "1 - not idle", lambda q: q.seconds("busy_s") - q["busy_s"],
                         lambda q: q.seconds("busy_s")),
-                Variant(("idle_s",), "cpuidle", lambda q: q["idle_s"],
-                        lambda q: q.seconds("idle_s")),
-                Variant(("stat_idle_s", "stat_iowait_s"), "/proc/stat idle + iowait",
-                        lambda q: q["stat_idle_s"] + q["stat_iowait_s"],
-                        lambda q: q.seconds("stat_idle_s")),
+                _time_share("cpuidle", "idle_s"),
+                _time_share("/proc/stat idle + iowait", "stat_idle_s", "stat_iowait_s"),
             ),
             high=1.0,
         ),
         Metric(
             "poll", "poll", "ratio",
             "Share of elapsed time idle but polling: idle to the system, running to the core.",
-            (Variant(("poll_s",), "cpuidle", lambda q: q["poll_s"],
-                     lambda q: q.seconds("poll_s")),),
-            title="polling idle", is_small=True, high=1.0,
+            (_time_share("cpuidle", "poll_s"),), title="polling idle", is_small=True, high=1.0,
         ),
         Metric(
             "involuntary", "invol", "ratio",
@@ -270,54 +284,44 @@ METRICS: dict[str, Metric] = {
         Metric(
             "steal", "steal", "ratio",
             "Share of elapsed time in which the hypervisor ran something else. Steps of 10 ms.",
-            (Variant(("stat_steal_s",), "/proc/stat", lambda q: q["stat_steal_s"],
-                     lambda q: q.seconds("stat_steal_s")),),
+            (_time_share("/proc/stat", "stat_steal_s"),),
             is_small=True, stands_out=0.01, high=1.0, better_sign=-1,
         ),
         Metric(
             "user", "user", "ratio",
             "Share of elapsed time in user space, niced or not, by the system's account: sampled "
             "once a tick, so good to a few per cent only.",
-            (Variant(("stat_user_s", "stat_nice_s"), "/proc/stat user + nice",
-                     lambda q: q["stat_user_s"] + q["stat_nice_s"],
-                     lambda q: q.seconds("stat_user_s")),),
+            (_time_share("/proc/stat user + nice", "stat_user_s", "stat_nice_s"),),
             is_coarse=True, high=1.0,
         ),
         Metric(
             "system", "kernel", "ratio",
             "Share of elapsed time in the kernel, interrupts included, by the system's account.",
-            (Variant(("stat_system_s", "stat_irq_s", "stat_softirq_s"),
-                     "/proc/stat system + irq + softirq",
-                     lambda q: q["stat_system_s"] + q["stat_irq_s"] + q["stat_softirq_s"],
-                     lambda q: q.seconds("stat_system_s")),),
+            (_time_share("/proc/stat system + irq + softirq",
+                         "stat_system_s", "stat_irq_s", "stat_softirq_s"),),
             is_coarse=True, high=1.0,
         ),
         Metric(
             "iowait", "iowait", "ratio",
             "Share of elapsed time idle with a task of this CPU waiting for a disk: part of idle.",
-            (Variant(("stat_iowait_s",), "/proc/stat", lambda q: q["stat_iowait_s"],
-                     lambda q: q.seconds("stat_iowait_s")),),
+            (_time_share("/proc/stat", "stat_iowait_s"),),
             is_small=True, is_coarse=True, high=1.0,
         ),
         Metric(
             "ipc", "IPC", "1",
             "Instructions retired per cycle while not halted.",
-            (Variant(("instructions", "cycles"), "instructions / cycles",
-                     lambda q: q["instructions"], lambda q: q["cycles"]),),
-            digits=2, while_running=True, better_sign=1,
+            _quotient("instructions", "cycles"), digits=2, while_running=True, better_sign=1,
         ),
         Metric(
             "kernel_cycles", "krn", "ratio",
             "Share of the cycles that were spent in the kernel.",
-            (Variant(("kernel_cycles", "cycles"), "kernel cycles / cycles",
-                     lambda q: q["kernel_cycles"], lambda q: q["cycles"]),),
+            _quotient("kernel_cycles", "cycles"),
             title="kernel cycles", while_running=True, high=1.0,
         ),
         Metric(
             "kernel_instructions", "krn ins", "ratio",
             "Share of the instructions that were retired in the kernel.",
-            (Variant(("kernel_instructions", "instructions"), "kernel instructions / instructions",
-                     lambda q: q["kernel_instructions"], lambda q: q["instructions"]),),
+            _quotient("kernel_instructions", "instructions"),
             title="kernel instructions", while_running=True, high=1.0,
         ),
         Metric(
@@ -339,11 +343,8 @@ COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions
 
 
 def _slots(key: str, label: str, text: str) -> Metric:
-    return Metric(
-        f"{key}_ratio", label, "ratio", text,
-        (Variant((key, "slots"), f"{key} / slots", lambda q: q[key], lambda q: q["slots"]),),
-        while_running=True, high=1.0,
-    )  # fmt: skip
+    variants = _quotient(key, "slots")
+    return Metric(f"{key}_ratio", label, "ratio", text, variants, while_running=True, high=1.0)
 
 
 RARE_METRICS: dict[str, Metric] = {
@@ -368,8 +369,7 @@ RARE_METRICS: dict[str, Metric] = {
         Metric(
             "smt_contention_ratio", "to sibling", "ratio",
             "Share of dispatch slots that went to the sibling while this thread had work for them.",
-            (Variant(("smt_contention", "cycles"), "slots given to the sibling / slots of cycles",
-                     lambda q: q["smt_contention"], lambda q: q["cycles"]),),
+            _quotient("smt_contention", "cycles", "slots given to the sibling / slots of cycles"),
             title="slots to sibling", while_running=True, high=1.0,
         ),
     )

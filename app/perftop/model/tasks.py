@@ -368,8 +368,16 @@ class WatchedJob:
             return False
         more = record.get("more", 0)
         self.unlisted_threads = more if isinstance(more, int) and more > 0 else 0
-        self.time_ns, self.last_threads, self.disk_ns = time_ns, [], _disk_waits(record.get("disk"))
-        self.states = _states(record.get("states"))
+        self.time_ns, self.last_threads = time_ns, []
+        disk_ns, states = (_by_thread(record.get(key)) for key in ("disk", "states"))
+        self.disk_ns = {
+            tid: ns for tid, ns in disk_ns.items() if type(ns) is int and 0 <= ns < 1 << 62
+        }
+        self.states = {
+            tid: state
+            for tid, state in states.items()
+            if isinstance(state, str) and len(state) == 1
+        }
         for tid, sums in list(threads.items())[:MAX_THREADS]:
             if _is_id(tid):
                 self._add(int(tid), sums, time_ns)
@@ -405,23 +413,10 @@ class WatchedJob:
         return {t.cpu for t in self.threads.values() if t.activity(DIFFERENCE_NS).run_s > 0}
 
 
-def _disk_waits(record: object) -> dict[int, int]:
-    """Returns the valid times in ns, by thread ID."""
+def _by_thread(record: object) -> dict[int, object]:
+    """Returns the unchecked values of a record by thread ID."""
     items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
-    return {
-        int(tid): ns
-        for tid, ns in items
-        if _is_id(tid) and type(ns) is int and 0 <= ns < 1 << 62
-    }  # fmt: skip
-
-
-def _states(record: object) -> dict[int, str]:
-    """Returns the valid states, by thread ID."""
-    items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
-    return {
-        int(tid): letter for tid, letter in items
-        if _is_id(tid) and isinstance(letter, str) and len(letter) == 1
-    }  # fmt: skip
+    return {int(tid): value for tid, value in items if _is_id(tid)}
 
 
 def _is_id(tid: object) -> bool:

@@ -16,9 +16,9 @@ from itertools import pairwise
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints, distinct
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.counters import Cores, Counters, with_extra_column
-from perftop.model.delta import MAX_HZ, Delta
+from perftop.model.delta import MAX_HZ, Delta, distinct
 from perftop.model.kinds import CLOCK_CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")

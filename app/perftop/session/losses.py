@@ -29,8 +29,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, first_true
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
+from perftop.model.delta import first_true
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import Episode
 from perftop.session.episodes import LATE_NS, RUN_ENDED, RUN_STARTED

@@ -11,11 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Codes, Floats, Ints, any_by_sample
+from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import machine_totals, numbers
 from perftop.model.counters import packages, with_extra_column
+from perftop.model.delta import any_by_sample
 from perftop.model.numbers import (
     COUNTS,
     EVENT,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, distinct
+from perftop.base.arrays import Bools, Floats
 from perftop.model.counters import Cores, packages
-from perftop.model.delta import Delta, Doubt
+from perftop.model.delta import Delta, Doubt, distinct
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.model.smt import STATES
