@@ -51,6 +51,9 @@ class EpisodeLog:
         self._forgotten = 0
         """Number of ended episodes that were dropped before those in `_ended`."""
         self._marks: list[Episode] = []
+        self._merged: tuple[object, list[Episode]] = None, []
+        """The ended episodes while the pass over a recording runs, and the state for which they
+        were listed."""
 
     @property
     def running(self) -> list[Episode]:
@@ -64,12 +67,23 @@ class EpisodeLog:
     def ended(self) -> list[Episode]:
         """Ended episodes, newest last: the last MAX_ENDED of a live stream, or all of a
         recording."""
-        return self._ended if self.recording is None else self.recording.all_ended(self._ended)
+        recording, detected = self.recording, self._ended
+        if recording is None or recording.is_complete:
+            return detected if recording is None else recording.ended
+        state = len(recording.ended), recording.until_ns, len(detected), *map(id, detected[-1:])
+        if state != self._merged[0]:
+            episodes = [*recording.ended, *recording.not_listed(detected)]
+            self._merged = state, sorted(episodes, key=lambda e: e.end_ns or 0)
+        return self._merged[1]
 
     @property
     def marks(self) -> list[Episode]:
         """Marks: named moments, which have no CPUs and no duration."""
-        return self._marks if self.recording is None else self.recording.all_marks(self._marks)
+        recording, detected = self.recording, self._marks
+        if recording is None or recording.is_complete:
+            return detected if recording is None else recording.marks
+        marks = {(e.start_ns, str(e.evidence["label"])): e for e in (*detected, *recording.marks)}
+        return sorted(marks.values(), key=_start_ns)
 
     def between(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Episodes that started by `until_ns` and did not end before `since_ns`; running episodes
@@ -129,7 +143,6 @@ class RecordingEpisodes:
         """Number of episodes left out because there are more than MAX_EPISODES."""
         self._spans = np.zeros((2, 0), np.int64)
         """Starts and ends of the episodes in `ended`."""
-        self._merged: tuple[object, list[Episode]] = None, []
 
     def add(self, episode: Episode) -> None:
         if len(self.ended) + len(self.marks) + len(self.running) >= MAX_EPISODES:
@@ -154,24 +167,6 @@ class RecordingEpisodes:
             self._spans = np.concatenate([self._spans, added], axis=1)
         starts, ends = self._spans
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
-
-    def all_ended(self, detected: list[Episode]) -> list[Episode]:
-        """Returns all ended episodes: those found by the pass, and those in `detected`, which a
-        session has detected, that the pass has not found yet."""
-        if self.is_complete:
-            return self.ended
-        state = len(self.ended), self.until_ns, len(detected), *(id(e) for e in detected[-1:])
-        if state != self._merged[0]:
-            episodes = [*self.ended, *self.not_listed(detected)]
-            self._merged = state, sorted(episodes, key=lambda e: e.end_ns or 0)
-        return self._merged[1]
-
-    def all_marks(self, detected: list[Episode]) -> list[Episode]:
-        """Returns all marks, oldest first."""
-        if self.is_complete:
-            return self.marks
-        marks = {(e.start_ns, str(e.evidence["label"])): e for e in (*detected, *self.marks)}
-        return sorted(marks.values(), key=_start_ns)
 
     def not_listed(self, detected: Sequence[Episode]) -> list[Episode]:
         """Returns the episodes in `detected` that the pass has not found, not even with a different

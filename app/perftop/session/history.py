@@ -176,9 +176,9 @@ class History:
 
     @property
     def bytes(self) -> int:
-        newest = self._chunks[-1].nbytes if self._chunks else 0
-        packer = self._chunks[-1].packer if self._chunks else None
-        return self._sealed_bytes + newest + (packer.nbytes if packer else 0) + self._layouts.nbytes
+        chunk = self._chunks[-1] if self._chunks else None
+        newest = 0 if chunk is None else chunk.nbytes + chunk.packer_bytes
+        return self._sealed_bytes + newest + self._layouts.nbytes
 
     @property
     def free_bytes(self) -> int:

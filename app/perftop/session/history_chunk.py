@@ -174,6 +174,7 @@ class Chunk:
         "last_ns",
         "messages",
         "packer",
+        "packer_bytes",
         "state",
         "task_frames",
         "trail",
@@ -196,6 +197,7 @@ class Chunk:
         """Packed messages."""
         self.packer: Packer | None = packer
         """Packs the frames of this chunk; None: the chunk is sealed."""
+        self.packer_bytes = 0
         self._waiting_frames: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
         self.task_frames: list[tuple[int, int]] = []
@@ -247,11 +249,12 @@ class Chunk:
     def seal(self) -> None:
         """Packs the waiting frames; no message can be added afterwards."""
         self.settle()
-        self.packer = None
+        self.packer, self.packer_bytes = None, 0
 
     def _pack(self, messages: Sequence[wire.Frame | wire.Note]) -> None:
         assert self.packer is not None
         packed_messages = self.packer.packs(messages)
+        self.packer_bytes = self.packer.nbytes
         self.messages += packed_messages
         self._bytes += sum(sys.getsizeof(data) + 8 for data in packed_messages)
 

@@ -27,8 +27,6 @@ from perftop.session.values import COLUMNS_BY_KEY, columns_by_key, displayed_val
 
 if TYPE_CHECKING:
     from perftop.model.kinds import Episode
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 MAX_LENGTH = 200
 """Maximum number of characters of a filter; a longer text was pasted by mistake."""
@@ -160,7 +158,10 @@ def _word_term(word: str, position: int) -> _Term:
     if prefix == "type":
         if not value:
             raise FilterError("a core type is missing: type:E", value_position)
-        return _Term(partial(_type_test, value.lower()), is_steady=True)
+        name = value.lower()
+        return _Term(lambda session, _: np.array([
+            isinstance(row.type, str) and row.type.lower() == name for row in session.topology
+        ]), is_steady=True)  # fmt: skip
     if prefix == "pid":
         return _Term(partial(_task_test, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _PLACES:
@@ -199,11 +200,6 @@ def _in_ranges(values: list[object], ranges: Ranges) -> Bools:
 
 def _place_test(name: str, ranges: Ranges, session: Session, _: Interval | None) -> Bools:
     return _in_ranges([getattr(row, name) for row in session.topology], ranges)
-
-
-def _type_test(name: str, session: Session, _: Interval | None) -> Bools:
-    types = [row.type for row in session.topology]
-    return np.array([isinstance(row_type, str) and row_type.lower() == name for row_type in types])
 
 
 class _Unit(NamedTuple):
@@ -292,13 +288,12 @@ def _online_test(session: Session, interval: Interval | None) -> Bools:
     return session.online if interval is None else interval.online
 
 
-def _suspect_test(session: Session, interval: Interval | None) -> Bools:
-    rows = [] if interval is None else list(interval.suspect)
-    return np.isin(np.arange(len(session.topology)), rows)
-
-
-_WORD_TESTS: dict[str, Test] = {"online": _online_test, "offline": partial(_inverted, _online_test),
-                           "suspect": _suspect_test}  # fmt: skip
+_WORD_TESTS: dict[str, Test] = {
+    "online": _online_test, "offline": partial(_inverted, _online_test),
+    "suspect": lambda session, interval: np.isin(
+        np.arange(len(session.topology)), [] if interval is None else list(interval.suspect)
+    ),
+}  # fmt: skip
 
 
 def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
