@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,13 @@ from perfprobe import __version__
 from perftop.base.errors import USAGE, Failed, discard_writes, expected_failure, print_error
 from perftop.base.text import ascii_line, colours, did_you_mean, full_terminal, utf8
 from perftop.verbs import (
-    diff,
     doctor,
-    export,
     instruments,
     machine,
     options,
     ramp,
     record,
+    recordings,
     screens,
     serve,
     stat,
@@ -77,27 +76,24 @@ def _show_help(args: argparse.Namespace) -> int:
         suggestion = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
         hint = f"; see {', '.join(naming)}" if naming else suggestion
         raise Failed(f"{text}{hint}", USAGE)
-    _print_paged("\n".join(lines))
-    return 0
-
-
-def _print_paged(text: str) -> None:
-    """Prints the text, through the user's pager if it does not fit on the terminal."""
+    text = "\n".join(lines)
     if not full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
         print(text)
-        return
-    import os
-    import pydoc
+    else:  # it does not fit on the terminal
+        import os
+        import pydoc
 
-    os.environ.setdefault("LESS", "FRX")  # allow colours, and do not clear the screen
-    pydoc.pager(text + "\n")
+        os.environ.setdefault("LESS", "FRX")  # allow colours, and do not clear the screen
+        pydoc.pager(text + "\n")
+    return 0
 
 
 VERBS = {
     **dict.fromkeys(("live", "replay", "demo", "attach"), screens.add_live), "stat": stat.add,
-    "record": record.add, "mark": record.add_mark, "fleet": screens.add_fleet, "export": export.add,
-    "exporter": serve.add_exporter, "serve": serve.add, "summary": why.add_summary,
-    "why": why.add, "diff": diff.add, "topology": machine.add_topology, "doctor": doctor.add,
+    "record": record.add, "mark": record.add_mark, "fleet": screens.add_fleet,
+    "export": recordings.add_export, "exporter": serve.add_exporter, "serve": serve.add,
+    "summary": why.add_summary, "why": why.add, "diff": recordings.add_diff,
+    "topology": machine.add_topology, "doctor": doctor.add,
     "events": machine.add_events, "timers": instruments.add_timers, "ramp": ramp.add,
     "wake": instruments.add_wake, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip
@@ -192,26 +188,19 @@ class _Version(argparse.Action):
     """Prints the version, and the commit where it is known."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        commit = _commit()
+        import subprocess
+
+        package, commit = Path(__file__).parent, ""
+        root = package.parent.parent
+        git = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
+        with contextlib.suppress(OSError):
+            if (package / "COMMIT").exists():  # recorded by the build
+                commit = (package / "COMMIT").read_text(encoding="ascii").strip()
+            elif (root / ".git").exists():  # an installation with -e
+                done = subprocess.run(git, capture_output=True, check=False, text=True)
+                commit = done.stdout.strip()
         print(f"perftop {__version__}{f' ({commit})' if commit else ''}", flush=True)
         parser.exit()
-
-
-def _commit() -> str:
-    """Returns the commit that the build recorded, or, for an installation with -e, the commit of
-    the source tree; '' if neither is known."""
-    import subprocess
-
-    package = Path(__file__).parent
-    with contextlib.suppress(OSError):
-        return (package / "COMMIT").read_text(encoding="ascii").strip()
-    root = package.parent.parent
-    if not (root / ".git").exists():
-        return ""
-    git = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
-    with contextlib.suppress(OSError):
-        return subprocess.run(git, capture_output=True, check=False, text=True).stdout.strip()
-    return ""
 
 
 class _DefaultConfig(argparse.Action):
@@ -348,11 +337,9 @@ def translate_habits(arguments: Sequence[str]) -> list[str]:
         return ["--version"]
     if verb in {"-h", "--help"} and rest:
         return ["help", *rest]
-    return [verb, *_translate_verb(verb, rest)] if verb in HABITUAL else [*arguments]
-
-
-def _translate_verb(verb: str, rest: list[str]) -> Iterator[str]:
-    wants_ms = False
+    if verb not in HABITUAL:
+        return [*arguments]
+    words, wants_ms = [verb], False
     for word in rest:
         name, equals, value = word.partition("=")
         short = re.fullmatch(r"(-[pCIxn])(.+)", word)
@@ -360,19 +347,20 @@ def _translate_verb(verb: str, rest: list[str]) -> Iterator[str]:
             name, equals, value = short[1], "=", short[2]
         if wants_ms:
             wants_ms = False
-            yield _milliseconds(word)
+            words.append(_milliseconds(word))
         elif name in _LINES and verb != "stat":
             how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
             raise Failed(f"no option {name} of {verb}; how long: {how}", USAGE)
         elif name in _SAME:
-            yield from (_SAME[name], value) if equals else (_SAME[name],)
+            words += [_SAME[name], value] if equals else [_SAME[name]]
         elif name in _MILLISECONDS:
             wants_ms = not equals
-            yield from ("--interval", _milliseconds(value)) if equals else ("--interval",)
+            words += ["--interval", _milliseconds(value)] if equals else ["--interval"]
         elif name in _ANSWERS and not (name == "-A" and "-B" in rest):  # A and B in turn
             raise Failed(f"no option {name}; {_ANSWERS[name]}", USAGE)
         elif word not in _DEFAULT:
-            yield word
+            words.append(word)
+    return words
 
 
 def _milliseconds(text: str) -> str:

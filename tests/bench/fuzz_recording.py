@@ -40,7 +40,7 @@ from perftop.base.errors import Failed
 from perftop.recording.file import Recording
 from perftop.recording.player import AFTER_END_NS, Playback, frame_range
 from perftop.session.packing import BLOCK_MESSAGES, Layouts, Packer
-from perftop.verbs import export
+from perftop.verbs import recordings
 
 Tree = Any
 """Values of all types that msgpack has."""
@@ -193,7 +193,7 @@ def replayed(path: Path, share: float) -> None:
 
 def ways(rng: random.Random) -> Callable[[Path], None]:
     share = rng.random()
-    form = rng.choice((*export.FORMS, "replay", "replay"))
+    form = rng.choice((*recordings.FORMS, "replay", "replay"))
     return lambda path: replayed(path, share) if form == "replay" else exported(path, form)
 
 
@@ -260,7 +260,7 @@ def fuzz(seconds: float, seed: int, into: Path) -> int:
     cases = [case(spec) for spec in SPECS]
     for spec in (c for c in cases for _ in range(2)):
         (path := into / "case").write_bytes(written(spec))
-        for form in export.FORMS:
+        for form in recordings.FORMS:
             tried(path, lambda path, form=form: exported(path, form), reached)  # type: ignore[misc]
     bounded()
     end_s, told_s, n = time.monotonic() + seconds, 0.0, 0

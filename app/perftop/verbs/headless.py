@@ -117,38 +117,43 @@ class MeasuredWork(Follower):
 
 
 async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
-    """Runs the work on a probe's stream. Returns the exit status of the command, else 128 + the
-    signal that ended perftop, else 0. `argv`: the probe's command line. `max_s`: seconds after
-    which a broken connection is not retried. After the return, signals stay ignored. Raises Failed,
-    with the command's status unless that is 0.
-    """
-    (failed,), caught_signals = await _run_side_by_side([(work, argv)], max_s)
+    """Runs one work as `run_works` does. Returns the status. Raises Failed, with the command's
+    status unless that is 0."""
+    status, (failed,) = await run_works([(work, argv)], max_s)
     if failed is not None:
         raise Failed(str(failed), _command_status(work) or failed.status)
-    return _command_status(work) or caught_signals
+    return status
 
 
 async def run_works(
     works: Sequence[tuple[Work, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """Runs several pieces of work concurrently, each on its own stream; a failure does not stop the
-    others. Returns a status as `run_work` does, and for each piece its failure or None."""
-    failed, caught_signals = await _run_side_by_side(works, max_s)
-    return _command_status(works[0][0]) or caught_signals, failed
-
-
-async def _run_side_by_side(
-    works: Sequence[tuple[Work, list[str]]], max_s: float
-) -> tuple[list[Failed | None], int]:
+    """Runs several pieces of work concurrently, each on the stream of a probe whose command line is
+    beside it; a failure does not stop the others. Returns the exit status of the command, else 128
+    + the signal that ended perftop, else 0; and for each piece its failure or None. `max_s`:
+    seconds after which a broken connection is not retried. After the return, signals stay
+    ignored."""
     import asyncio
 
     from perftop.process.command_window import HANDLED_SIGNALS
-    from perftop.process.signals import ignore
+    from perftop.process.signals import ignore, on_signal
 
     tasks: list[asyncio.Task[None]] = []
     bracket = works[0][0].bracket
-    numbers = HANDLED_SIGNALS if bracket else END_SIGNALS
-    caught_signals = _handle_signals(numbers, tasks, bracket)  # probes must be ended, too
+    caught_signals: list[int] = []
+
+    def stop(number: int) -> None:
+        """Passes a signal to a running command; without one, cancels the tasks."""
+        if bracket is None or not bracket.on_signal(number):
+            caught_signals.append(number)
+            if bracket is not None:
+                bracket.stop()
+            for task in tasks:
+                task.cancel()
+
+    numbers = HANDLED_SIGNALS if bracket else END_SIGNALS  # probes must be ended, too
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # then SIGHUP stays ignored
+    on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], stop)
     try:
         running_works = [_run_one(work, argv, max_s, tasks) for work, argv in works]
         results = await asyncio.gather(*running_works, return_exceptions=True)
@@ -160,7 +165,8 @@ async def _run_side_by_side(
         if isinstance(result, BaseException) and (failure is None or isinstance(result, OSError)):
             raise result  # a system error of a write: `destination` knows the name of the output
         failed.append(failure)
-    return failed, (128 + caught_signals[0] if caught_signals else 0)
+    caught_status = 128 + caught_signals[0] if caught_signals else 0
+    return _command_status(works[0][0]) or caught_status, failed
 
 
 async def _run_one(
@@ -206,31 +212,6 @@ async def _run_one(
 def _command_status(work: Work) -> int:
     run = None if work.bracket is None else work.bracket.run
     return 0 if run is None else run.status
-
-
-def _handle_signals(
-    handled: Sequence[signal.Signals],
-    tasks: list[asyncio.Task[None]],
-    bracket: CommandWindow | None,
-) -> list[int]:
-    """Installs signal handlers. A signal is passed to a running command; without one, it cancels
-    the tasks and is added to the returned list. SIGHUP stays ignored if it was ignored before
-    (nohup)."""
-    from perftop.process.signals import on_signal
-
-    caught_signals: list[int] = []
-
-    def stop(number: int) -> None:
-        if bracket is None or not bracket.on_signal(number):
-            caught_signals.append(number)
-            if bracket is not None:
-                bracket.stop()
-            for task in tasks:
-                task.cancel()
-
-    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    on_signal([n for n in handled if not (nohup and n == signal.SIGHUP)], stop)
-    return caught_signals
 
 
 def report_failures(status: int, failed: Sequence[Failed | None]) -> int:

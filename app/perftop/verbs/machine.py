@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -171,8 +172,7 @@ def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> lis
     return [summary, *_render(branches, 0, widths, "")]
 
 
-def _number_list(numbers: Iterable[int]) -> str:
-    return ranges(numbers, strides=True)
+_number_list = functools.partial(ranges, strides=True)
 
 
 # --- topology: cores

@@ -267,7 +267,14 @@ def stream_command(
     is a command, the probe writes each sample immediately, because samples trigger the start of the
     command and the end of the measurement."""
     if (address := getattr(args, "attach", None)) is not None:
-        _check_attached(args, address)
+        from perftop.process import launch
+
+        launch.socket_path(address)
+        for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
+                     "no_multiplex", "watch", "source", "sample"):  # fmt: skip
+            if getattr(args, name) not in {None, False, "auto" if name == "source" else None}:
+                option = name.replace("_", "-")
+                raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
         return [address]
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
     if job is None and batch_ns > sample_ns:
@@ -279,19 +286,6 @@ def stream_command(
     if job is not None and not is_remote and args.source.partition(":")[0] != "sim":
         chosen_options += ["--watch-tree", str(job.pid)]
     return probe_command(args, "stream", "--source", args.source, *sample, *chosen_options)
-
-
-def _check_attached(args: argparse.Namespace, address: str) -> None:
-    """Raises Failed if an option requires a separate probe instead of a served stream."""
-    from perftop.process import launch
-
-    launch.socket_path(address)
-    defaults = {"source": "auto"}
-    for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
-                 "no_multiplex", "watch", "source", "sample"):  # fmt: skip
-        if getattr(args, name) not in {None, False, defaults.get(name)}:
-            option = name.replace("_", "-")
-            raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
 
 
 def stream_commands(

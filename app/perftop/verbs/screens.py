@@ -21,8 +21,6 @@ from perftop.verbs import options
 from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
-    import asyncio
-
     from perftop.session.fleet_machine import Machine, MachineEpisode
     from perftop.verbs.fleet_sources import LiveSource, PrometheusSource, RecordingsSource
 
@@ -290,8 +288,16 @@ async def _print_lines(source: Source, count: int | None) -> int:
     on_signal(END_SIGNALS, stop)
     last_ends: dict[str, float] = {}
     """The end time of the newest printed episode of each machine."""
+    # Wait until machines are known, and then until every machine has answered or failed. The
+    # machines of a server are known when it has answered, and its source limits the time for that.
+    deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
     try:
-        await _first_answers(source, feeding)
+        while not feeding.done():
+            is_connecting = any(m.why == "connecting" for m in source.fleet.silent_machines)
+            is_late = asyncio.get_running_loop().time() >= deadline_s
+            if source.fleet.machines and (is_late or not is_connecting):
+                break
+            await asyncio.wait([feeding], timeout=0.1)
         while not feeding.done() and count != 0:
             for machine in source.fleet.rows(RowChoice(), source.now):
                 print(line_text(machine_line(machine, source.now)))
@@ -309,21 +315,6 @@ async def _print_lines(source: Source, count: int | None) -> int:
         with contextlib.suppress(asyncio.CancelledError):
             await feeding  # raises the exception that ended it
     return 128 + caught_signals[0] if caught_signals else 0
-
-
-async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
-    """Waits until machines are known, and then until every machine has answered or failed, in all
-    for at most MAX_FIRST_WAIT_S. The machines of a server are known when it has answered, and its
-    source limits the time for that."""
-    import asyncio
-
-    deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
-    while not feeding.done():
-        connecting = [m for m in source.fleet.silent_machines if m.why == "connecting"]
-        is_late = asyncio.get_running_loop().time() >= deadline_s
-        if source.fleet.machines and (is_late or not connecting):
-            return
-        await asyncio.wait([feeding], timeout=0.1)
 
 
 def machine_line(machine: Machine, now: float) -> dict[str, Any]:

@@ -235,7 +235,15 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 def _repeats(args: argparse.Namespace) -> bool:
     """Whether a command is to be run several times. Raises Failed for contradictory options."""
     if args.command_a or args.command_b:
-        _choose_commands(args)
+        has_both = args.command_a and args.command_b
+        if args.command is not None or not has_both or args.repeat is None:
+            text = "two commands in turn: perftop stat -r 5 -A 'CMD' -B 'CMD'"
+            raise Failed(text, USAGE)
+        try:
+            args.commands = {"A": shlex.split(args.command_a), "B": shlex.split(args.command_b)}
+        except ValueError as error:
+            raise Failed(f"-A or -B: {error}", USAGE) from None
+        args.command = args.commands["A"]
     if args.repeat is None:
         if args.keep_failed:
             raise Failed("--keep-failed is for -r N: a single run always counts", USAGE)
@@ -249,18 +257,6 @@ def _repeats(args: argparse.Namespace) -> bool:
         option = "-i" if args.interval is not None else "several --host"
         raise Failed(f"-r prints one row a run; {option} is for a single run", USAGE)
     return True
-
-
-def _choose_commands(args: argparse.Namespace) -> None:
-    """Sets the commands of -A and -B, by side. Raises Failed if they cannot be run in turn."""
-    if args.command is not None or not (args.command_a and args.command_b) or args.repeat is None:
-        text = "two commands in turn: perftop stat -r 5 -A 'CMD' -B 'CMD'"
-        raise Failed(text, USAGE)
-    try:
-        args.commands = {"A": shlex.split(args.command_a), "B": shlex.split(args.command_b)}
-    except ValueError as error:
-        raise Failed(f"-A or -B: {error}", USAGE) from None
-    args.command = args.commands["A"]
 
 
 def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:

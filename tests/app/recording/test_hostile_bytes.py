@@ -26,7 +26,7 @@ from waiting import MAX_WAIT_S
 from perfprobe import wire
 from perftop.session.packing import Layouts, Packer, Reader
 from perftop.session.session import Session
-from perftop.verbs.export import FORMS
+from perftop.verbs.recordings import FORMS
 
 FOUR_THREADS = made.hello(
     [made.REF, made.counter("any_thread")], threads=4, cores=1,

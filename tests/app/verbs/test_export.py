@@ -19,7 +19,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpu_sets
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.verbs.export import FORMS, Export
+from perftop.verbs.recordings import FORMS, Export
 
 FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
 HELLO = hello(FOUND)

@@ -1,0 +1,455 @@
+"""Verbs that read recordings without a screen. `perftop diff A B` shows which numbers of two runs,
+or of two groups of runs, differ by more than the noise, and how their machines differ. `perftop
+export` converts a recording to another format."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
+from perftop.base.text import colours, duration, utf8
+from perftop.session.follow import Follower
+from perftop.verbs import headless, options
+from perftop.verbs.options import fast_imports
+
+if TYPE_CHECKING:
+    from perfprobe import wire
+    from perftop.model.kinds import Episode
+    from perftop.output.compare.comparison import Comparison
+    from perftop.output.compare.readings import Reading
+    from perftop.output.export.forms import ExportFormat
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
+
+MAX_JSON_BYTES = 256 << 20
+"""Maximum bytes that are read from a JSON file."""
+DIFF_EPILOG = (
+    "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
+    "The exit status is 0, with and without a difference; 1 if a condition of --fail-if is met, or "
+    "cannot be decided."
+)
+CONDITION_PATTERN = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
+CONDITION_MET_STATUS = 1
+"""Exit status if a condition of --fail-if is met or cannot be decided."""
+UNITS = {"points": "pt", "%": "%"}
+"""Units of a limit, by unit of the difference of a row."""
+
+
+class Condition(NamedTuple):
+    """A limit on the difference B - A of a number."""
+
+    text: str
+    key: str
+    sign: str
+    limit: float
+    """In the unit of the limit."""
+    unit: str
+
+
+def condition(text: str) -> Condition:
+    """Parses a condition such as `cpu_s > 3 %` or `lost_ratio > 2 pt`."""
+    match = CONDITION_PATTERN.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"invalid condition {text!r} (try 'cpu_s > 3 %' or 'lost_ratio > 2 pt')"
+        )
+    return Condition(text.strip(), match[1], match[2], float(match[3]), match[4])
+
+
+def add_diff(verbs: Any) -> None:
+    text = "compare two runs, or two groups of runs"
+    parser = options.add_verb(verbs, "diff", run_diff, text, epilog=DIFF_EPILOG)
+    text = "two files, A and B"
+    parser.add_argument("files", nargs="*", type=options.recording, metavar="FILE", help=text)
+    for which in "ab":
+        text = f"the runs of {which.upper()}, if there are several"
+        parser.add_argument(
+            f"--{which}", nargs="+", type=options.recording, default=[], metavar="FILE", help=text
+        )
+    text = "compare phases from mark to mark, by their labels"
+    parser.add_argument("--by", choices=("mark",), help=text)
+    text = "only these: run_s, busy_hz, ipc …"
+    parser.add_argument("--metrics", metavar="A,B", help=text)
+    parser.add_argument(
+        "--fail-if", action="append", default=[], type=condition, metavar="CONDITION",
+        help="exit with 1 if B differs from A by more than this, and by more than the noise: "
+        "'cpu_s > 3 %%', 'ipc < -2 %%', for shares points: 'lost_ratio > 2 pt'; may be repeated",
+    )  # fmt: skip
+    options.add_json(parser, "one JSON object")
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    with fast_imports():
+        from perftop.output import stat_lines
+        from perftop.output.compare import text
+        from perftop.output.compare.comparison import compare
+        from perftop.output.compare.readings import NUMBERS, is_event_key
+
+    if len(args.files) == 2 and not (args.a or args.b):
+        paths: list[list[Path]] = [args.files[:1], args.files[1:]]
+    elif args.a and args.b and not args.files:
+        paths = [args.a, args.b]
+    else:
+        raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
+    by_mark, metrics = args.by is not None, options.split_names(args.metrics)
+    conditions: list[Condition] = args.fail_if
+    for key in (*(metrics or ()), *(asked.key for asked in conditions)):
+        if key not in NUMBERS and not is_event_key(key):
+            raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
+    damages: list[str] = []
+    a, b = (
+        [replace(reading, file=index) for index, path in enumerate(which)
+         for reading in _read_lines(path, damages, by_mark=by_mark)]
+        for which in paths
+    )  # fmt: skip
+    a, b = _successful_readings("A", a), _successful_readings("B", b)
+    pairs = _pairs(a, b, by_mark=by_mark)
+    compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
+    if not compared:
+        number_text = "no number" if metrics is None else f"none of {', '.join(metrics)}"
+        raise Failed(f"A and B share {number_text}: record or measure both in the same way", USAGE)
+    if args.json:
+        files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
+        lines = [stat_lines.line_text(text.diff_json(compared, files))]
+    else:
+        a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
+        colour = colours(sys.stdout)
+        lines = text.lines(compared, (a_title, b_title), unicode=utf8(), colour=colour)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    print_error(*damages)
+    outcomes = [line for asked in conditions for line in _outcomes(asked, compared)]
+    print_error(*outcomes)
+    return CONDITION_MET_STATUS if outcomes else DAMAGED if damages else 0
+
+
+def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
+    """Returns a line for each phase in which the condition is met or cannot be decided."""
+    from perftop.output.compare.comparison import ALONE, UNSTEADY
+
+    lines = []
+    rows = [(phase.label, row) for phase in compared for row in phase.rows]
+    matching_rows = [(label, row) for label, row in rows if row.number.key == asked.key]
+    if not matching_rows:
+        raise Failed(f"--fail-if {asked.text!r}: {asked.key} was not compared", USAGE)
+    for label, row in matching_rows:
+        if asked.unit != UNITS[row.unit]:
+            raise Failed(f"--fail-if {asked.text!r}: the unit here is {UNITS[row.unit]}", USAGE)
+        place = f" in {label}" if label else ""
+        difference = f"{asked.key} differs by {100 * row.change:+.1f} {asked.unit}{place}"
+        beyond = (100 * row.change - asked.limit) * (1 if asked.sign == ">" else -1) > 0
+        if row.verdict in {ALONE, UNSTEADY}:
+            reason = "one run a side" if row.verdict == ALONE else "it changes too slowly"
+            hint = "measure several runs: stat -r 5"
+            lines.append(f"{asked.text!r} cannot be decided: {reason} ({hint})")
+        elif beyond and row.is_sure:
+            lines.append(f"{asked.text!r} is met: {difference}")
+    return lines
+
+
+def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
+    """Returns the runs of a side that did not fail, and reports how many did. Raises Failed if all
+    failed, because the time until a failure is not the time of the work."""
+    succeeded = [reading for reading in readings if reading.status == 0]
+    count = len(readings) - len(succeeded)
+    if count and not succeeded:
+        failed = "its only run" if count == 1 else f"all {count} runs"
+        text = f"{name} failed in {failed} (exit status {readings[0].status})"
+        raise Failed(f"{text}: nothing was compared", USAGE)
+    if count:
+        failed = f"{count} of {len(readings)} runs of {name} failed"
+        print_error(f"{failed} and {'is' if count == 1 else 'are'} not counted")
+    return succeeded
+
+
+def _pairs(
+    a: Sequence[Reading], b: Sequence[Reading], *, by_mark: bool
+) -> list[tuple[str, list[Reading], list[Reading]]]:
+    """Returns label and both sides of each comparison. Phases with the same label are compared."""
+    pairs = []
+    labels = [*dict.fromkeys(reading.label for reading in a if reading.label)]
+    for label in labels if by_mark else [""]:
+        of_a, of_b = ([reading for reading in side if reading.label == label] for side in (a, b))
+        if of_a and of_b:
+            pairs.append((label, of_a, of_b))
+    if not pairs and by_mark:
+        raise Failed("A and B have no mark of the same name: leave out --by mark", USAGE)
+    if not pairs:
+        raise Failed("one side has no run, only phases: add --by mark", USAGE)
+    return pairs
+
+
+def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
+    """Returns the runs or phases of a file. If the file is damaged, a description is added to
+    `damages`."""
+    from perftop.output.compare.readings import ForeignFile, from_lines
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(1)
+            if content == b"{":
+                content += file.read(MAX_JSON_BYTES)
+    except OSError as error:
+        raise Failed(f"{cannot(f'read {path}', error)}; nothing was compared") from None
+    if not content.startswith(b"{"):
+        if content and not path.is_file():
+            raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)
+        return _recorded_readings(path, damages, by_mark=by_mark)
+    try:
+        readings, why = from_lines(content.decode("utf-8", "replace").splitlines())
+    except ForeignFile as foreign:
+        writers = "stat --json, stat -r N --json or summary --json"
+        text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {writers}"
+        raise Failed(text, DAMAGED) from None
+    damages += [] if why is None else [f"{path}: {why}"]
+    return readings
+
+
+def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
+    from perftop.output.compare.readings import RecordingReader
+    from perftop.recording.file import STILL_WRITTEN_NOTICE, open_source
+
+    with open_source(path) as source:
+        recorded = RecordingReader(by_mark=by_mark)
+        with headless.read_with_progress(source, path) as messages:
+            recorded.take(chain([source.hello], messages))
+        recorded.on_end()
+    readings = recorded.readings
+    if not readings:
+        missing_part = "mark with a sample after it" if by_mark else "two samples"
+        damage = f": {source.damage}" if source.damage else ""
+        text = f"{path} has no {missing_part}{damage}; nothing was compared"
+        raise Failed(text, DAMAGED if damage else USAGE)
+    if source.is_growing:
+        print_error(f"{path}: {STILL_WRITTEN_NOTICE}")
+    damages += [] if source.damage is None else [f"{path}: {source.damage}"]
+    return readings
+
+
+# --- `perftop export`: converts a recording to another format.
+
+DEFAULT_EVERY_NS = 1_000_000_000
+"""Length of an interval in ns if neither --every nor the recording sets one."""
+FORMS = ("csv", "jsonl", "parquet", "openmetrics")
+ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+           ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
+
+
+def add_export(verbs: Any) -> None:
+    text = "a recording as CSV, JSON lines, Parquet, OpenMetrics"
+    parser = options.add_verb(verbs, "export", run_export, text)
+    text = "a recording, or - for stdin"
+    parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
+    text = "write to this file; - is stdout (default)"
+    parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
+    options.add_force(parser)
+    text = "form of the output (default: by the ending of OUT, else csv)"
+    parser.add_argument("--format", choices=FORMS, help=text)
+    parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
+    text = "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
+    parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
+    text = "time that a line covers (default: -i of the recording, else 1s)"
+    parser.add_argument("--every", type=options.span_ns, metavar="TIME", help=text)
+
+
+def run_export(args: argparse.Namespace) -> int:
+    with fast_imports():
+        from perftop.base import files
+        from perftop.output.export.fields import chosen_fields, with_events
+        from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
+        from perftop.output.export.openmetrics import OpenMetrics
+        from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
+
+    forms: dict[str, Callable[..., ExportFormat]] = dict(
+        zip(FORMS, (Delimited, JsonLines, Parquet, OpenMetrics), strict=True)
+    )
+    path = None if str(args.file) == "-" else args.file
+    output = None if args.output == "-" else Path(args.output)
+    form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
+    metrics = options.split_names(args.metrics)
+    fields = chosen_fields(metrics)
+    if form_name == "parquet":
+        pyarrow()
+    with open_source(path) as source:
+        summarises = form_name == "jsonl"
+        export = Export(_every_ns(args.every, source.hello), args.cpus, summarises=summarises)
+        export.take([source.hello])
+        session = export.session
+        file_status: os.stat_result | None = None
+        try:
+            with _target(path, output, form_name, force=args.force) as output_file:
+                file_status = None if output is None else os.fstat(output_file.fileno())
+                fields = with_events(session, fields, metrics)
+                export.form = forms[form_name](session, fields, output_file)
+                try:
+                    quiet, name = output is None and sys.stdout.isatty(), path or "stdin"
+                    with headless.read_with_progress(source, name, quiet=quiet) as messages:
+                        export.read(messages, output_file, live=source.size is None)
+                except BaseException:
+                    export.form.drop()
+                    raise
+        except BrokenPipeError:
+            raise
+        except (KeyboardInterrupt, SystemExit):  # a signal
+            if output and file_status and stat.S_ISREG(file_status.st_mode):
+                files.remove(output, file_status)
+            raise
+        except OSError as error:
+            name, reason = output or "stdout", error.strerror or error
+            text = f"cannot write all of {name}: {reason}; it has only the beginning"
+            raise Failed(text) from None
+    if not source.checked:
+        print_error(f"{path or 'stdin'}: {UNCHECKED_NOTICE}")
+    return report_damage(path or "stdin", source)
+
+
+class Export(Follower):
+    """Writes the intervals and episodes of a recording in an export format. Intervals have the same
+    boundaries as those of `stat`."""
+
+    form: ExportFormat
+
+    def __init__(self, every_ns: int, cpus: str | None, *, summarises: bool) -> None:
+        """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
+        CPU, are written. `summarises`: the format has a summary, for which samples are kept."""
+        from perftop.session.episodes import Tally
+
+        super().__init__(every_ns)
+        self._asked_cpus, self._summarises = cpus, summarises
+        self._cpus: frozenset[int] | None = None
+        self._tally = Tally()
+
+    def read(self, messages: Iterator[wire.Message], output: BinaryIO, *, live: bool) -> None:
+        """Reads all messages after the hello. `live`: each is written as soon as it arrives."""
+        from perftop.session.session import MAX_BATCH
+
+        while batch := list(islice(messages, 1 if live else MAX_BATCH)):
+            intervals = self.intervals
+            self.take(batch)
+            if self.intervals > intervals:
+                output.flush()  # the reader of a pipe gets each line immediately
+        self.on_end()
+        output.flush()
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        from dataclasses import replace
+
+        from perftop.output.export.forms import RecordedCommand
+        from perftop.session.session import Session
+
+        session = Session(hello, summarises=self._summarises)
+        if self._asked_cpus is not None:
+            cpus = selected_cpus(session, self._asked_cpus)
+            self._cpus = frozenset(cpus)
+            session = Session(replace(hello, selected=cpus), summarises=self._summarises)
+        self._command = RecordedCommand(session)
+        return session
+
+    def on_episode(self, episode: Episode) -> None:
+        """Writes an episode. It is also called at the end, for episodes that are still running."""
+        if self._is_chosen(episode):
+            self._tally.add(episode, self.session.now_ns)
+            self.form.episode(episode)
+
+    def on_beginning(self, episode: Episode) -> None:
+        if self._is_chosen(episode):
+            self.form.beginning(episode)
+
+    def on_interval(self, interval: Interval) -> None:
+        self.form.interval(interval)
+
+    def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+
+        self._command.take(message)
+        if isinstance(message, wire.Note) and message.kind == "mark":
+            self.form.mark(self.session.marks[-1])
+        return False
+
+    def on_end(self) -> None:
+        """Writes the rest of the last interval, the running episodes, the summary and the end of
+        the file."""
+        if self.first_ns is not None:
+            self.cut_interval()
+            for episode in self.session.running:
+                self.on_episode(episode)
+            elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
+            self.form.summary(self._tally.counts_by_cause, elapsed_s, self._command)
+        self.form.finish()
+
+    def _is_chosen(self, episode: Episode) -> bool:
+        cpus = self._cpus
+        return cpus is None or not episode.cpus or not cpus.isdisjoint(episode.cpus)
+
+
+def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
+    """Returns the length of an exported interval in ns, a whole number of samples. The default is
+    the interval of the recording. Raises Failed if the requested length is not a whole number of
+    samples."""
+    sample_ns = hello.sample_ns
+    if asked_ns is None:
+        length_ns = hello.interval_ns or DEFAULT_EVERY_NS
+        return -(-max(length_ns, sample_ns) // sample_ns) * sample_ns
+    steps = asked_ns / sample_ns
+    if asked_ns < sample_ns or abs(steps - round(steps)) > 1e-6:
+        sample = duration(sample_ns / 1e9)
+        raise Failed(f"--every must be a multiple of the recording's samples of {sample}", USAGE)
+    return asked_ns
+
+
+def _target(
+    source: Path | None, output: Path | None, form: str, *, force: bool
+) -> contextlib.AbstractContextManager[BinaryIO]:
+    from perftop.base import files
+    from perftop.recording.file import is_same_file
+
+    if output is None:
+        if form == "parquet" and sys.stdout.isatty():
+            raise Failed("parquet cannot be written to a terminal: use -o FILE", USAGE)
+        return contextlib.nullcontext(sys.stdout.buffer)
+    if is_same_file(source, output):
+        raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)
+    return files.create(output, force=force)
+
+
+# --- the CPUs selected by -c/--cpus
+
+_PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
+_CPU_TERM = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
+
+
+def selected_cpus(session: Session, text: str) -> list[int]:
+    """Returns the numbers of the CPUs that `text` names, in ascending order, among those selected
+    for the recording. Each term has the syntax of the screen's filter. Raises Failed."""
+    from perftop.session import selection
+
+    shown, selected = set(session.shown), set[int]()
+    for term in map(str.strip, text.split(",")):
+        place = _PLACE.fullmatch(term.lower())
+        if term and place:
+            parts = zip(("pkg", "core"), place.groups(), strict=True)
+            words = " ".join(f"{name}:{number}" for name, number in parts if number)
+        elif _CPU_TERM.fullmatch(term):
+            words = term
+        else:
+            hint = "try 0-15, 32, pkg0, core3, pkg1core3, type:P"
+            raise Failed(f"--cpus: invalid CPUs {term!r} ({hint})", USAGE)
+        try:
+            choice = selection.parse(words)
+        except selection.FilterError as error:
+            raise Failed(f"--cpus: {error}", USAGE) from None
+        assert choice is not None
+        positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())
+        if not positions:
+            raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
+        selected |= positions
+    return sorted(session.topology[position].cpu for position in selected)
