@@ -299,12 +299,6 @@ def cell_dots(look: Look) -> tuple[int, int]:
     return braille.CELL_DOT_ROWS, braille.CELL_DOT_COLUMNS
 
 
-def _drawn_columns(columns: Floats, look: Look) -> Floats:
-    """Returns the columns that are drawn: all of them, or in ASCII only the newer column of each
-    pair."""
-    return columns[1::2] if look == "ascii" else columns
-
-
 def _worst_of_cells(kinds: Floats) -> list[int]:
     """Returns the worse state (AWAKE, ASLEEP or LOSING) of the two columns of each cell."""
     worst_kinds: list[int] = kinds.astype(int).reshape(-1, 2).max(axis=1).tolist()
@@ -397,7 +391,8 @@ def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list
     """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
     AWAKE or LOSING. Columns that are LOSING are red."""
     cell_rows, cell_columns = cell_dots(look)
-    values = np.nan_to_num(_drawn_columns(columns, look)[:, 0], posinf=0.0)
+    drawn_columns = columns[1::2] if look == "ascii" else columns  # in ASCII the newer of each pair
+    values = np.nan_to_num(drawn_columns[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (cell_rows * rows) + 0.5).astype(int)
     heights = np.where(values > 0, np.maximum(dots, 1), 0).tolist()
     kinds = _worst_of_cells(columns[:, 1])

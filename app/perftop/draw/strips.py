@@ -98,9 +98,8 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
         merged_runs.append((open_text, key))
         open_text, key = "", "text"
     merged_runs.append((open_text + " " * cells_left, key))
-    return [
-        run for run in (_cut_runs(merged_runs, size) if cells_left < 0 else merged_runs) if run[0]
-    ]
+    fitting_runs = cut(merged_runs, 0, size) if cells_left < 0 else merged_runs
+    return [run for run in fitting_runs if run[0]]
 
 
 def _ends_in_fallback_font(text: str) -> bool:
@@ -109,16 +108,6 @@ def _ends_in_fallback_font(text: str) -> bool:
     the blanks."""
     last_sign = text[-1:]
     return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
-
-
-def _cut_runs(runs: list[Run], size: int) -> list[Run]:
-    kept_runs = []
-    for part, key in runs:
-        kept_runs.append((part[:size], key))
-        size -= min(size, len(part))
-        if not size:
-            break
-    return kept_runs
 
 
 def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:

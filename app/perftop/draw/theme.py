@@ -172,17 +172,14 @@ _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
 
 def letter_styles(name: str) -> tuple[str, ...]:
     """Returns the style key of letters on each step of the heat ramp, in the form `upper/lower`."""
-    palette = PALETTES[name]
-    is_deep = [color == "blue" if palette.ansi else _is_deep(color) for color in palette.heat]
-    return tuple(
-        f"{'white' if deep_step else 'black'}/heat{i}" for i, deep_step in enumerate(is_deep)
-    )
-
-
-def _is_deep(color: str) -> bool:
-    """Returns whether white has more contrast to the colour than black has."""
-    r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
+    palette, keys = PALETTES[name], []
+    for step, color in enumerate(palette.heat):
+        is_deep = color == "blue"
+        if not palette.ansi:  # white has more contrast to a deep colour than black has
+            r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)
+            is_deep = 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
+        keys.append(f"{'white' if is_deep else 'black'}/heat{step}")
+    return tuple(keys)
 
 
 def _mixed_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
@@ -194,7 +191,11 @@ def _mixed_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[
         colors = colors | raised
     table = {}
     for key, color in colors.items():
-        fore = _muted_colour(color, palette.ground) if mood == "stale" else color
+        fore = color
+        if mood == "stale":
+            level = round(255 * Color.parse(color).brightness)
+            grey = Color(level, level, level)
+            fore = grey.blend(Color.parse(palette.ground), _STALE_SHARE / 2).hex
         table[key] = Style(color=fore, bgcolor=backgrounds, bold=key in _BOLD and mood != "stale")
     return table
 
@@ -211,13 +212,6 @@ def _terminal_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> di
         dim = is_stale or (is_quiet and mood in {"calm", "victim"})
         table[key] = Style(color=fore, bgcolor=palette.ground, bold=bold, dim=dim)
     return table
-
-
-def _muted_colour(color: str, ground: str) -> str:
-    original = Color.parse(color)
-    level = round(255 * original.brightness)
-    grey = Color(level, level, level)
-    return grey.blend(Color.parse(ground), _STALE_SHARE / 2).hex
 
 
 # --- areas of charts
@@ -274,16 +268,14 @@ def area_colours(theme: str) -> dict[str, str]:
     table = _AREA_COLOURS[theme]
     area_table = {key: ends[0] for key, ends in table.items() if key not in AREAS}
     for key in AREAS:
+        first, last = table[key][0], table[key][-1]
         for step in range(AREA_STEPS):
-            area_table[f"{key}-{step}"] = _step(table[key], step)
+            color = first
+            if first != last:
+                low, high = Color.parse(first), Color.parse(last)
+                color = low.blend(high, (step + 0.5) / AREA_STEPS).hex
+            area_table[f"{key}-{step}"] = color
     return area_table
-
-
-def _step(end_colours: tuple[str, ...], step: int) -> str:
-    if len(end_colours) == 1:
-        return end_colours[0]
-    low, high = map(Color.parse, end_colours)
-    return low.blend(high, (step + 0.5) / AREA_STEPS).hex
 
 
 # --- terminals with 256 colours

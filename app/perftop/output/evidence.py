@@ -4,7 +4,7 @@ which are evidence of losses that have no episode."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import safe_text, short_duration, whole_percent
-from perftop.model.belief import Bit, CrowdedCpu, GroupTraffic, Host, PolledBits, TaskOnCpu
+from perftop.model.belief import Bit, CrowdedCpu, Host, PolledBits, TaskOnCpu
 from perftop.model.kinds import COSTLY_SETTINGS, LOG_CLUES
 from perftop.session.interval import Interval
 from perftop.session.losses import LossSums
@@ -75,15 +75,14 @@ def _polled_text(polled: PolledBits, name: Callable[[Bit], str]) -> str:
     return ", ".join(bits)
 
 
-def _bit_name(bit: Bit) -> str:
-    plain = f"bit {bit.number}"
-    return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
-
-
 def _reasons_text(polled: PolledBits) -> str:
+    def name(bit: Bit) -> str:
+        plain = f"bit {bit.number}"
+        return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
+
     if not polled.polls:
         return "not available from this source"
-    return _polled_text(polled, _bit_name) or f"none in {polled.polls:.0f} polls"
+    return _polled_text(polled, name) or f"none in {polled.polls:.0f} polls"
 
 
 def _status_text(polled: PolledBits) -> str:
@@ -108,11 +107,6 @@ def _constant(text: str) -> Callable[[Any], str]:
 
 def _share(whole: str, before: str = "") -> Callable[[float], str]:
     return lambda share: f"{before}{whole_percent(share)} of {whole}"
-
-
-def _groups_text(took: Iterable[GroupTraffic]) -> str:
-    """Returns the resctrl groups with the memory traffic of each, such as "batch 45.1 GB/s"."""
-    return ", ".join(f"{group.group} {group.bytes_per_s / 1e9:.1f} GB/s" for group in took)
 
 
 _PCU = _share("the power control unit's cycles", "in ")
@@ -159,7 +153,8 @@ _WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "ipc": ("IPC", None),
     "ipc_alone": ("IPC alone", None),
     "turbo_drop": ("turbo drop", None),
-    "l3_groups": ("L3 groups", _groups_text),
+    "l3_groups": ("L3 groups", lambda groups: ", ".join(
+        f"{group.group} {group.bytes_per_s / 1e9:.1f} GB/s" for group in groups)),
     "who": ("who", _task_names),
     "self": ("self", _task_names),
     "rests_on": ("rests on", _constant("steal of /proc/stat, in ticks of 10 ms")),

@@ -406,15 +406,6 @@ def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
     return sorted(groups.values(), key=lambda g: (-total_cost(g), rank(g[0].kind), g[0].start_ns))
 
 
-def _covering_kind(episode: Episode) -> str:
-    """Returns the kind of episode that reports the same lost time, found by another detector; '' if
-    there is none."""
-    if group_key(episode) == STEAL_CAUSE:
-        return "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
-    is_modulation = (episode.kind, episode.cause) == ("involuntary-halt", "modulation")
-    return "throttle" if is_modulation else ""
-
-
 def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
     """Returns these episodes without those whose time another kind of episode also reports as lost:
     steal that is a loss to the hypervisor, and halts that are throttling."""
@@ -432,8 +423,15 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
         both_ns = min(loss.end_ns, episode.end_ns) - max(loss.start_ns, episode.start_ns)
         return 2 * both_ns >= max(1, episode.end_ns - episode.start_ns)
 
-    return [
-        e for e in episodes
-        if not (kind := _covering_kind(e))
-        or not all(any(covers(loss, e) for loss in losses.get((kind, cpu), ())) for cpu in e.cpus)
-    ]  # fmt: skip
+    unique_episodes = []
+    for episode in episodes:
+        # Another detector finds the same loss, as an episode of this kind.
+        kind = "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
+        if (episode.kind, episode.cause) == ("involuntary-halt", "modulation"):
+            kind = "throttle"
+        if not kind or not all(
+            any(covers(loss, episode) for loss in losses.get((kind, cpu), ()))
+            for cpu in episode.cpus
+        ):
+            unique_episodes.append(episode)
+    return unique_episodes

@@ -97,6 +97,13 @@ def smt_method(session: Session) -> str:
 
 def interval_line(session: Session, interval: Interval) -> Line:
     shares = multiplexed_shares(interval)
+    multipliers: Line = {}
+    """The value of one tick of each counter; `before` is an earlier, wrong value."""
+    for key, calibration in session.calibrations.items():
+        factor = json_number(calibration.factor)
+        multipliers[key] = {"factor": factor, "state": calibration.state}
+        if (before := session.factor_before(key)) is not None:
+            multipliers[key]["before"] = before
     line: Line = {
         "type": "interval",
         "seq": interval.seq,
@@ -114,7 +121,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
         **_cache_record(session, interval),
         "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core_line(session, interval, core) for core in session.shown_cores()],
-        "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
+        "multipliers": multipliers,
         "lost": session.lost,
         "late": session.late_samples,
     }
@@ -161,13 +168,6 @@ def _cache_record(session: Session, interval: Interval) -> Line:
         for name, rates in interval.caches.items():
             line[name] = json_number(float(rates[row]))
     return {"l3": lines} if lines else {}
-
-
-def _multiplier(session: Session, key: str) -> Line:
-    """Returns the value of one tick of the counter; `factor_before` is an earlier, wrong value."""
-    calibration, factor_before = session.calibrations[key], session.factor_before(key)
-    line: Line = {"factor": json_number(calibration.factor), "state": calibration.state}
-    return line if factor_before is None else line | {"before": factor_before}
 
 
 def _cpu_line(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
