@@ -130,6 +130,8 @@ def test_failed_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixt
     failed = runs(tmp_path / "b", 0.4, 0.5, 0.4, 0.5, status=1)
     assert compared(good, failed) == USAGE
     assert "B failed in all 4 runs (exit status 1)" in capsys.readouterr().err
+    assert compared(good, runs(tmp_path / "d", 0.4, status=1)) == USAGE
+    assert "B failed in its only run (exit status 1)" in capsys.readouterr().err
     failed.write_text(failed.read_text() + runs(tmp_path / "c", *B).read_text())
     assert compared(good, failed, "--json") == 0
     words = capsys.readouterr()

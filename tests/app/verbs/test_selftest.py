@@ -75,6 +75,7 @@ def test_all_verdicts_are_printed_on_lines_that_fit(width: int) -> None:
         "4 tests in 2.5 s: 1 trusted, 1 close, 1 disturbed, 1 unusable; wrong: instructions",
     ):
         assert part in text
+    assert not lines[-1].startswith(" "), "the summary is not indented"
 
 
 def instrument(name: str, verdict: str, **more: Any) -> dict[str, Any]:

@@ -114,7 +114,8 @@ def test_means_exclude_unknown_values() -> None:
 
 
 def test_names_are_sorted_by_their_numbers() -> None:
-    assert sorted(["n10", "n9", "m2", "n9-b"], key=natural_key) == ["m2", "n9", "n9-b", "n10"]
+    names = ["n10", "n9", "m2", "n9-b", "n1", "n"]
+    assert sorted(names, key=natural_key) == ["m2", "n", "n1", "n9", "n9-b", "n10"]
     result = racks([Row(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
     assert {rack: [m.name for m in mine] for rack, mine in result.items()} == {
         "db": ["db"], "k2": ["k2n9", "k2n10"], "k10": ["k10n1"],
