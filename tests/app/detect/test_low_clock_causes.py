@@ -108,6 +108,7 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("thermal", "measured", {"package_throttles": 1}),
     ("current", "measured", PCU_1 | {"pcu_current": 2e8}),
     ("thermal", "measured", PCU_1 | {"pcu_thermal": 2e8}),
+    ("thermal", "measured", PCU_1 | {"pcu_thermal": 1e8}),  # a tenth is enough
     ("prochot", "measured", PCU_1 | {"pcu_prochot_external": 2e8}),
     ("vr", "measured", PCU_1 | {"pcu_vr": 2e8}),
     ("policy", "measured", PCU_1 | {"pcu_os": 2e8}),

@@ -261,6 +261,8 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_is_first() -> N
     assert total_cost([steal, loss]) == pytest.approx(0.6)
     unmeasured = episode("throttle", "thermal", [0], None), episode("smi", "firmware", [0], 9)
     assert total_cost(unmeasured) == 0
+    assert Episode("turbo-drop", [0], 1, None, 5e8).lost_share == 0, "of an unknown ceiling"
+    assert Episode("smi", [0], 1, None, 9, evidence={"ceiling_hz": 3e9}).lost_share == 0
     assert group_episodes([steal, loss]) == [[loss]], "what the hypervisor takes is one thing"
     longer = replace(steal, cpus=[0, 2])
     assert group_episodes([longer, loss]) == [[loss, longer]]

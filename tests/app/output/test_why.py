@@ -111,6 +111,12 @@ def test_a_cap_on_bandwidth_explains_what_no_sibling_takes_alone(
     assert finding.hint.startswith("MB in /sys/fs/resctrl") is is_capped
 
 
+def test_a_neighbour_is_the_headline_with_the_share_that_the_worst_loses() -> None:
+    finding = session_and_report("neighbour")[1].findings[0]
+    assert finding.headline == finding.text
+    assert 0.1 < finding.victim_share < 1
+
+
 def test_a_command_stays_on_one_line() -> None:
     session, result = session_and_report("neighbour")
     command = f"taskset -acp {','.join(map(str, range(0, 128, 2)))} 4016"

@@ -14,7 +14,7 @@ from perfprobe import wire
 from perftop.model.delta import Doubt
 from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_lines
-from perftop.session.session import Session
+from perftop.session.session import Session, max_batch
 from perftop.session.values import lasting_reasons
 
 IDLE = counter("idle_s", "s", bits=64, scale=1e-6)
@@ -135,6 +135,11 @@ def test_a_stream_may_begin_without_cpus() -> None:
     session = Session(made.hello([made.REF], cores=0))
     assert session.running == []
     assert session.shown == []
+
+
+@pytest.mark.parametrize(("cores", "frames"), [(1, 256), (128, 256), (1024, 32), (8192, 16)])
+def test_fewer_frames_of_a_big_machine_are_computed_at_once(cores: int, frames: int) -> None:
+    assert max_batch(made.hello([made.REF], cores=cores)) == frames
 
 
 def test_warnings_of_the_probe_are_kept_and_limited() -> None:
