@@ -172,8 +172,8 @@ def needed_capabilities(root: Path, source: str) -> Iterator[int]:
 def _event_capabilities() -> Iterator[int]:
     """Yields the capabilities that opening events of whole CPUs needs."""
     yield CAP_PERFMON
-    last = files.read_number("/proc/sys/kernel/cap_last_cap") or 0
-    level = files.read_number("/proc/sys/kernel/perf_event_paranoid") or 0
+    last = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/cap_last_cap") or 0
+    level = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/perf_event_paranoid") or 0
     if last < CAP_PERFMON or level >= 3:
         yield CAP_SYS_ADMIN
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trees
 from capabilities import cannot_drop
 from command import python, read_some, started_process
 from fakekernel.client import FakeKernel, unavailable
@@ -123,15 +124,8 @@ def test_executed_programs_have_no_more_rights() -> None:
 access.drop_capabilities(Path("/"), "os")
 sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
 """
-    word = run(code).split()[1]
-    assert (
-        int(word, 16)
-        & ~sum(
-            1 << needed_capability
-            for needed_capability in access.needed_capabilities(Path("/"), "os")
-        )
-        == 0
-    )
+    kept = sum(1 << number for number in access.needed_capabilities(Path("/"), "os"))
+    assert int(run(code).split()[1], 16) & ~kept == 0
 
 
 def test_no_capability_is_inheritable() -> None:
@@ -148,9 +142,8 @@ print(Path("/proc/thread-self/status").read_text())
 
 def test_later_imports_are_loaded_before_the_drop() -> None:
     """The modules may be in a directory that root cannot read after the drop."""
-    assert (
-        run('access.drop_capabilities(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"
-    )
+    code = 'access.drop_capabilities(Path("/"), "os"); print("psutil" in sys.modules)'
+    assert run(code) == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +160,23 @@ def test_older_kernels_need_a_capability_to_run_programs(
 def test_reading_hidden_processes_needs_a_capability(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str, wanted: bool
 ) -> None:
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mountinfo").write_text(f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
+    trees.put(tmp_path, "proc/self/mountinfo", f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
     monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
     assert (access.CAP_SYS_PTRACE in set(access.needed_capabilities(Path("/"), "os"))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("level", "last", "wanted"),
+    [("2", access.CAP_BPF, False), ("3", access.CAP_BPF, True), ("-1", access.CAP_SYS_ADMIN, True)],
+    ids=["mainline", "Debian's level", "before Linux 5.8"],
+)
+def test_events_need_more_where_their_own_capability_is_not_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, level: str, last: int, wanted: bool
+) -> None:
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", f"{level}\n")
+    trees.put(tmp_path, "proc/sys/kernel/cap_last_cap", f"{last}\n")
+    monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
+    monkeypatch.setattr(identity, "kernel", lambda: "6.1")
+    needed = set(access.needed_capabilities(tmp_path, "perf"))
+    assert access.CAP_PERFMON in needed
+    assert (access.CAP_SYS_ADMIN in needed) == wanted
