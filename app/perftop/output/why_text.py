@@ -95,7 +95,9 @@ def answer(session: Session, report: Report) -> str:
     wanted_s, elapsed_s = report.sums.whole_s, report.totals.elapsed_s
     if report.job and wanted_s < MIN_WANTED_SHARE * elapsed_s:
         wanted, elapsed = (
-            long_duration(round(seconds * 1e9)) if seconds >= 1 else short_duration(seconds)
+            long_duration(round(round(seconds, 1) * 1e9))
+            if seconds >= 1
+            else short_duration(seconds)
             for seconds in (wanted_s, elapsed_s)
         )
         wants = "wanted" if report.is_over else "wants"
