@@ -213,7 +213,7 @@ def _taker_cell(parts: tuple[int, ...], look: Look) -> Run:
     return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
 
 
-def _account_shape(parts: Sequence[int], heat: int, row: int, rows: int, look: Look) -> Run:
+def _account_shape(parts: Sequence[int], heat: int, _: int, __: int, look: Look) -> Run:
     """Returns a cell in the shape of its largest kind. Except in ASCII, the end of the busy part is
     drawn in eighths, and steal that takes less than half of the cell is a thin line at its top."""
     user, system, idle, lost = parts
@@ -225,7 +225,7 @@ def _account_shape(parts: Sequence[int], heat: int, row: int, rows: int, look: L
             kind = _KERNEL if system > user else _USER
         elif lost and idle + lost == 8:
             sign, kind = theme.STEAL_EDGE, _STEAL
-    step = colour_step(row, rows)
+    step = AREA_STEPS - 1  # one shade: without colour, shades would be stripes
     stolen = "steal", "over", "alarm"
     return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
 
@@ -275,14 +275,16 @@ def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, is_upper: bool) ->
     return theme.LEVELS[level], f"{far or 'ground'}/{near}"
 
 
-def _half_shape(parts: Sequence[int], step: int, look: Look, *, is_upper: bool) -> Run:
+def _half_shape(parts: Sequence[int], _: int, look: Look, *, is_upper: bool) -> Run:
     """Returns a cell in the shape of its largest state. In 16 colours, a single thread has its own
-    colour but the same shape as both threads."""
+    colour but the same shape as both threads. All lines have one shade: without colour, shades
+    would be stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
     if look != "ascii":  # half cells would be stripes in a tall chart
         shape = theme.BOTH if look == "sixteen" else theme.KERNEL
     signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
+    step = AREA_STEPS - 1
     return signs[kind], (f"both-{step}", "unknown", f"{thread_key}-{step}", "neither")[kind]
 
 

@@ -103,6 +103,17 @@ def test_without_colour_shapes_and_eighths_show_the_end_of_the_busy_part() -> No
     assert account(*columns, look="shapes")[0][1] == "╳ alarm"
 
 
+@pytest.mark.parametrize("look", LOOKS[1:])
+def test_without_colour_a_half_busy_core_is_one_area_without_stripes(look: Look) -> None:
+    """The first thread is busy for all of the time, then both for half of it."""
+    one = single_column(states((0.0, 0.0, 1.0, 0.0), rows=8, look=look))
+    assert len({*one[:4]}) == 1
+    assert {*one[4:]} == {"· neither"}
+    half = single_column(states((0.5, 0.0, 0.0, 0.0), rows=8, look=look))
+    assert len({*half[2:6]}) == 1
+    assert len({*single_column(account((1.0, 0.0, 0.0), rows=8, look=look))}) == 1
+
+
 def test_a_core_is_drawn_outwards_from_the_middle() -> None:
     """16 eighths a half. Both: 4; then 8 of the first thread upwards, 6 of the second downwards."""
     assert single_column(states((0.25, 0.0, 0.5, 0.375))) == [

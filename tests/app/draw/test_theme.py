@@ -287,3 +287,9 @@ def test_all_kinds_of_episodes_have_their_own_sign() -> None:
     signs = [kind.sign for kind in KINDS.values()]
     assert len(set(signs)) == len(signs)
     assert len({to_ascii(sign) for sign in signs}) == len(signs)
+
+
+def test_levels_grow_in_ascii_and_none_is_a_sign_for_unknown() -> None:
+    levels = to_ascii(theme.LEVELS)
+    assert "?" not in levels
+    assert levels[1:] == "__,,;;*#"

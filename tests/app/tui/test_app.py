@@ -367,7 +367,7 @@ async def test_all_views_are_drawn_at_any_size(view: str) -> None:
 
 async def test_rows_remain_on_the_smallest_screens() -> None:
     async with running_app(Machine()) as run:
-        assert run.has("round the middle")
+        assert run.has("above lp0")
         await run.pilot.resize_terminal(20, 5)
         await run.pilot.press("down", "down", "down")
         await run.intervals(1)

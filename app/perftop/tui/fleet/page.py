@@ -34,7 +34,9 @@ from perftop.tui.fleet.words import FleetState, Row, amount_text, plain_line
 from perftop.tui.shared.episode_style import gap_cause
 from perftop.tui.shared.verdict import (
     ALARM,
+    ASCII_SHAPES,
     CALM_SIGN,
+    SHAPES_WITHOUT_COLOUR,
     STRIP_CELLS,
     WARN,
     Loss,
@@ -68,9 +70,9 @@ def page(state: FleetState) -> list[Line]:
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
     found = verdict(state)
     keys: list[Run] = [(state.captions["why"], "key"), (" why", "dim")] if state.selected else []
-    colour = state.look in {"colour", "sixteen"}
+    shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.look, "")
     lines = [header(state), *gap, verdict_line(found, state.width),
-             loss_line(found, state.width, keys, colour=colour), *gap]  # fmt: skip
+             loss_line(found, state.width, keys, shapes=shapes), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
         lines += [totals(state), BLANK]
     draw = {

@@ -262,7 +262,10 @@ class Monitor(DirectScreen):
             urgent.insert(0, "clear")
         if view in keys.TURN_ORDER and (sorting.order != self.view.ORDERS[0] or sorting.reverse):
             urgent.append("order")
-        hints, is_recording = (*urgent, *self.view.HINTS), replay is not None
+        enabled = [
+            key for key in self.view.HINTS if self.view.check_action(keys.BY_ID[key].action, ())
+        ]
+        hints, is_recording = (*urgent, *enabled), replay is not None
         self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:

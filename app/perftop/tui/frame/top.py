@@ -22,7 +22,15 @@ from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget, has_rows, note_line
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.verdict import WARN, Verdict, loss_line, verdict_at, verdict_line
+from perftop.tui.shared.verdict import (
+    ASCII_SHAPES,
+    SHAPES_WITHOUT_COLOUR,
+    WARN,
+    Verdict,
+    loss_line,
+    verdict_at,
+    verdict_line,
+)
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -123,14 +131,15 @@ class Top(PageWidget):
         if verdict is not None and "loss" in self._plan:
             basis = verdict, width, status.is_range, status.paused is None
             if self._loss is None or self._loss[0] != basis:
-                colour = not (self._ascii or self.app.no_color)
+                shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
+                shapes = ASCII_SHAPES if self._ascii else shapes
                 keys = [("try", "try")] if verdict.remedy else []
                 if status.is_range:
                     keys = [("hold", "compare"), ("try", "copy range")]
                 keys += [("pause", "live")] if status.paused is not None else []
                 keys += [("report", "why")] if verdict.report is not None else []
                 parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
-                loss = loss_line(verdict, width, join_with_gaps(parts, 3), colour=colour)
+                loss = loss_line(verdict, width, join_with_gaps(parts, 3), shapes=shapes)
                 self._loss = basis, loss
             loss = self._loss[1]
             if usual == "stale" or alert[1] != "victim":

@@ -321,10 +321,14 @@ class Overview(ChartedView, Cursor):
         elif self.count:
             self._select(0 if to < 0 else len(self._arrangement.order) - 1)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Disables folding while charts are shown, which have no packages to fold."""
+        exists = action != "fold" or self._grid is not None
+        return exists and super().check_action(action, parameters)
+
     def action_fold(self) -> None:
-        if self._grid is not None:
-            self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
-            self.lay_out()
+        self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
+        self.lay_out()
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by

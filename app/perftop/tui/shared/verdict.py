@@ -350,16 +350,16 @@ MIN_WIDTH_FOR_BAR = 100
 """Minimum columns of the screen for the wide bar."""
 _SHADES = "loss-9", "steal", "over"
 """Styles of the second and of further causes in the bar."""
-_SHAPES_WITHOUT_COLOUR = "▒░"
-"""Signs of causes in the bar, in turn, where there is no colour."""
+SHAPES_WITHOUT_COLOUR, ASCII_SHAPES = "▒░", "x:"
+"""Signs of causes in the bar, in turn, where there is no colour, and in ASCII."""
 _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
 """Verbs for tasks that lose time, by cause; for other causes, the verb is "lost"."""
 
 
-def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool) -> Line:
+def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, shapes: str) -> Line:
     """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, the
     parts of the bar in words, and a strip of the losses of the last ten minutes. `keys`: runs for
-    the right end. `colour`: whether causes have colours in the bar, instead of shapes."""
+    the right end. `shapes`: signs of causes in the bar, in turn; '' if they have colours."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
@@ -369,7 +369,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool)
     )  # fmt: skip
     runs: list[Run] = [(edge, "alarm" if alarming else "text"), ("   lost ", "dim")]
     runs += [(f"{number:<6}", key), (" ", "text")]
-    runs += _bar(verdict, MAX_BAR if size >= MIN_WIDTH_FOR_BAR else MIN_BAR, colour=colour)
+    runs += _bar(verdict, MAX_BAR if size >= MIN_WIDTH_FOR_BAR else MIN_BAR, shapes)
     end: list[Run] = [*keys, (" ", "text")]
     strip = _strip_runs(verdict)
     room = size - width(runs) - width(end)
@@ -385,7 +385,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool)
     return spread([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
 
 
-def _bar(verdict: Verdict, size: int, *, colour: bool) -> list[Run]:
+def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
     """Returns a bar of the time that tasks wanted: the time that they ran, then the loss to each
     cause. The bar is shorter while the verdict's span is shorter than SPAN_NS."""
     length_cells = round(size * min(1.0, verdict.seen_s / (SPAN_NS / 1e9)))
@@ -401,9 +401,9 @@ def _bar(verdict: Verdict, size: int, *, colour: bool) -> list[Run]:
     for i, end in enumerate(ends):
         eighths = round(8 * length_cells * min(1.0, end))
         key = keys[min(i, len(keys) - 1)]
-        if not colour:
+        if shapes:
             cells = round(eighths / 8) - drawn_cells
-            sign = theme.USER if not i else _SHAPES_WITHOUT_COLOUR[(i - 1) % 2]
+            sign = theme.USER if not i else shapes[(i - 1) % 2]
             runs.append((sign * cells, "text"))
             drawn_cells += max(0, cells)
             continue
