@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import json
 import random
 import resource
 import signal
@@ -36,6 +37,7 @@ from simulated import bin_edges
 
 import perftop
 from perfprobe import wire
+from perftop import cli
 from perftop.base.errors import Failed
 from perftop.recording.file import Recording
 from perftop.recording.player import AFTER_END_NS, Playback, frame_range
@@ -58,6 +60,11 @@ SECONDS = 30
 """Maximum CPU time for one file in s; tracing makes reading several times slower."""
 OFTEN = 40
 """Number of calls per file after which only some calls of a function are traced."""
+ANSWERS = {
+    "why": ("why",), "why in JSON": ("why", "--json"), "summary": ("summary", "--by", "mark"),
+    "summary in JSON": ("summary", "--json"), "diff": ("diff",), "diff in JSON": ("diff", "--json"),
+}  # fmt: skip
+STATUSES = {0, 1, 2, 3, 4}
 OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).parent))
 ODD: tuple[Tree, ...] = (
     None, True, -1, 0, 1, 2, 255, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -1e300,
@@ -191,9 +198,34 @@ def replayed(path: Path, share: float) -> None:
             history.field("util", session.shown, bin_edges(passage.ends_ns[1], SAMPLE_NS, 20))
 
 
+def answered(path: Path, *words: str) -> None:
+    """Runs a verb that answers with text or JSON, without infinite numbers or control characters
+    of the recording."""
+    verb, *options = words
+    paths = [str(path), str(path.with_name("whole"))] if verb == "diff" else [str(path)]
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with contextlib.redirect_stdout(out):
+        status = cli.main([verb, *paths, *options])
+        out.flush()
+        text = out.detach().getvalue().decode()
+    assert status in STATUSES, f"status {status}"
+    if "--json" in options:
+        for line in text.splitlines():
+            json.loads(line, parse_constant=_refuse)
+    else:
+        assert not any(word in text.split() for word in ("nan", "inf", "-inf")), text
+        assert "\x1b" not in text, text
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} in JSON")
+
+
 def ways(rng: random.Random) -> Callable[[Path], None]:
     share = rng.random()
-    form = rng.choice((*recordings.FORMS, "replay", "replay"))
+    form = rng.choice((*recordings.FORMS, "replay", "replay", *ANSWERS, *ANSWERS))
+    if form in ANSWERS:
+        return lambda path: answered(path, *ANSWERS[form])
     return lambda path: replayed(path, share) if form == "replay" else exported(path, form)
 
 
@@ -258,6 +290,7 @@ def fuzz(seconds: float, seed: int, into: Path) -> int:
     """Returns the number of different faults; the files that caused them are kept."""
     rng, reached, faults = random.Random(seed), Edges(), dict[str, Path]()
     cases = [case(spec) for spec in SPECS]
+    (into / "whole").write_bytes(written(cases[0]))
     for spec in (c for c in cases for _ in range(2)):
         (path := into / "case").write_bytes(written(spec))
         for form in recordings.FORMS:
