@@ -6,9 +6,11 @@ since it cannot enter the parent directories of the test's directory.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import pwd
+import re
 import socket
 import stat
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ import made
 import pytest
 from command import runs_here
 from exported import counted_messages, record
+from roots import ROOT
 
 from perftop.base import files
 from perftop.base.errors import Failed
@@ -26,6 +29,7 @@ from perftop.process import serving
 from perftop.recording import player
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
+from perftop.tui import config
 from perftop.tui.app import PerfTopApp, Source
 from perftop.verbs import headless
 from perftop.verbs.serve import FILE_PERIOD_S, Exporter
@@ -357,6 +361,89 @@ def test_the_theme_is_not_stored_behind_a_link(
         os.rename("state/perftop", "away")
         os.symlink(homes, "state/perftop")
     app.action_theme()
+
+
+def keep_theme(_: Path) -> None:
+    app = PerfTopApp(Source())
+    app.keep_theme()
+    app.action_theme()
+
+
+def keep_first_start(_: Path) -> None:
+    assert not config.is_first_start()
+
+
+def keep_findings(_: Path) -> None:
+    with pytest.raises(OSError, match="is a link of another user"):
+        files.save_findings({"boot_id": "1", "time": 1, "wrong": [], "checks": []})
+
+
+def keep_index(recording: Path) -> None:
+    player.write_cache_entry(recording, player.cache_name(recording), b"found")
+
+
+@pytest.mark.parametrize("write", [keep_theme, keep_first_start, keep_findings, keep_index])
+def test_no_directory_of_ours_is_made_behind_a_link_of_another_user(
+    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
+) -> None:
+    recording = record(homes.parent / "recording", counted_messages())
+    with nobody():
+        os.symlink(homes, "theirs")
+    for name in ("STATE_HOME", "CACHE_HOME", "RUNTIME_DIR"):
+        monkeypatch.setenv(f"XDG_{name}", str(shared / "theirs/new"))
+    write(recording)
+
+
+WRITING_CALLS = re.compile(
+    r"\.(mkdir|makedirs|unlink|rmtree|rename|link|symlink|chmod|fchmod|chown|fchown|bind"
+    r"|ftruncate|truncate|mkfifo|mknod|mkstemp|mkdtemp|\w*Temporary\w*|write_text|write_bytes)$"
+    r"|^os\.(replace|remove|open)$|^shutil\.(copy|move)|\bopen$|FileIO$"
+)
+READING = re.compile(r"O_RDONLY|O_PATH|_DIRECTORY|_INODE|os\.devnull|_NO_?FOLLOW")
+WRITERS = {
+    "base/files.py": "what all others call",
+    "base/errors.py": "/dev/null; a report in a temporary file of a random name",
+    "recording/writer.py": "relative to the descriptor of its directory",
+    "recording/ring.py": "relative to descriptors of its directories",
+    "recording/player.py": "entries of the cache, in an OwnDirectory",
+    "output/export/openmetrics.py": "a temporary file without a name",
+    "process/serving.py": "the socket",
+    "process/job.py": "an abstract socket, which has no file",
+    "tui/app.py": "the terminal",
+    "verbs/headless.py": "/dev/null",
+    "instruments/wake.py": "devices and files of the kernel",
+    "registers/msr.py": "devices of CPUs, after a check of each directory on the way",
+    "kernel/departures.py": "a netlink socket",
+    "programming/journal.py": "the journal, relative to the descriptor of its directory",
+    "programming/programmer.py": "a journal that is no longer needed",
+    "__main__.py": "/dev/null",
+}
+"""Modules that open, make, change or remove files by calls of their own, and what. Another user's
+attack on each is in this file, in tests/probe/programming, or has nothing to aim at."""
+
+
+def test_every_module_that_writes_files_is_listed() -> None:
+    writers = set()
+    for top in ("app/perftop", "probe/perfprobe"):
+        for path in (ROOT / top).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and writes_a_file(node):
+                    writers.add(str(path.relative_to(ROOT / top)))
+    assert writers == set(WRITERS)
+
+
+def writes_a_file(call: ast.Call) -> bool:
+    function, whole = ast.unparse(call.func), ast.unparse(call)
+    if not WRITING_CALLS.search(function):
+        return False
+    if function == "os.open":
+        return not READING.search(whole) or "O_WRONLY" in whole or "O_CREAT" in whole
+    if function.endswith("open") and function != "tempfile.open":
+        modes = [a.value for a in call.args if isinstance(a, ast.Constant)]
+        return any(
+            isinstance(mode, str) and re.fullmatch(r"[wax]b?\+?|r\+b?", mode) for mode in modes
+        )
+    return True
 
 
 # --- permitted files

@@ -221,8 +221,11 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
             os.close(inode)
 
 
-def make_directory(path: Path) -> None:
-    """Makes a directory for us alone, if there is none of that name. Raises OSError."""
+def make_directory(path: Path, *, parents: bool = False) -> None:
+    """Makes a directory for us alone, if there is none of that name; `parents`: also those above
+    it. Raises OSError."""
+    if parents and not path.parent.is_dir():
+        make_directory(path.parent, parents=True)
     with parent(path, follow=True) as (fd, name):
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=fd)
@@ -337,7 +340,7 @@ def save_findings(answer: Mapping[str, Any]) -> None:
     if answer["boot_id"] is None:
         return
     path, wrong = findings_file(), [*answer["wrong"], *_wrong_counters(answer)]
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(path.parent, parents=True)
     about = {key: answer[key] for key in ("boot_id", "time")}
     replace(path, json.dumps({"format": FINDINGS_FORMAT, **about, "wrong": wrong}).encode())
 

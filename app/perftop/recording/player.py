@@ -432,7 +432,7 @@ def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | byt
         return
     with contextlib.suppress(OSError):
         path = cache_directory()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_directory(path.parent, parents=True)
         with OwnDirectory.open(path, make=True) as directory:
             files.replace_in(directory.fd, entry_name, data, 0o600)
             # Remove the oldest entries, and unfinished entries of processes that died.

@@ -203,9 +203,7 @@ class PerfTopApp(App[None]):
         self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
         if self._theme_file is not None:
             with suppress(OSError):
-                directory = self._theme_file.parent
-                directory.parent.mkdir(parents=True, exist_ok=True)
-                make_directory(directory)
+                make_directory(self._theme_file.parent, parents=True)
                 replace(self._theme_file, self.theme.encode())
 
     # --- shutdown

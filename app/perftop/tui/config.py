@@ -328,8 +328,7 @@ def is_first_start() -> bool:
     that cannot be stored."""
     place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
-        place.parent.parent.mkdir(parents=True, exist_ok=True)
-        make_directory(place.parent)
+        make_directory(place.parent, parents=True)
         os.close(open_to_write(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError:
         return False
