@@ -153,6 +153,7 @@ class Report:
     if there are none."""
     is_over: bool
     """Whether the span is over, so that sentences on it are in the past tense."""
+    is_whole_run: bool
 
     @property
     def sums(self) -> LossSums:
@@ -210,7 +211,9 @@ def report(
         hides = "No turbo table is known: clocks are compared with the base clock."
     checked = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
     hints = clues(session, whole, totals.losses)
-    return Report(job, totals, findings, checked, hints, unseen, whole, spent, hides, over)
+    return Report(
+        job, totals, findings, checked, hints, unseen, whole, spent, hides, over, is_whole_run
+    )
 
 
 _EPISODE_NAMES = {

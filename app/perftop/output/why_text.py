@@ -52,9 +52,14 @@ def answer(session: Session, report: Report) -> str:
     blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
     if report.job and not report.totals.times.threads:
         named = not (session.neighbours.watched_job.name or "").isdecimal()
-        unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
-        if report.totals.start_ns > session.run.start_ns:
-            unseen = f"{_capitalise(who)} was not seen in this time"
+        unseen = (
+            f"No process named {who} was found"
+            if named
+            else f"{_capitalise(who)} ended before a sample"
+        )
+        if not report.is_whole_run:
+            ran = "was not running" if report.is_over else "is not running"
+            unseen = f"{unseen} in this time" if named else f"{_capitalise(who)} {ran}"
         return f"{unseen}, so nothing is known of it."
     if not isfinite(whole) and not isfinite(report.interval.values.mean("util", session.shown)):
         is_sampled = report.totals.sample_count > report.totals.suspect_count
@@ -122,7 +127,7 @@ def _share_text(share: float) -> str:
 
 def _capitalise(who: str) -> str:
     """Capitalises the start of a sentence, unless it is the name of a program."""
-    return who[0].upper() + who[1:] if who.startswith("this ") else who
+    return who[0].upper() + who[1:] if who.startswith(("this ", "process ")) else who
 
 
 def _first_fitting(tries: list[str]) -> str:

@@ -125,7 +125,7 @@ def ended_job() -> Iterator[wire.Message]:
 
 def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     """It was once told as 'ended before a sample, so nothing is known of it', ten seconds after."""
-    _, verdicts = watched([*ended_job()])
+    session, verdicts = watched([*ended_job()])
     texts = [verdict.text for _, verdict in verdicts]
     assert texts[5].startswith("make loses 50 % of its time to ")
     assert set(texts[10:]) == {texts[5].replace("loses", "lost")}
@@ -133,6 +133,11 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     assert last.pieces[0].startswith("in all ")
     assert last.wanted_s == pytest.approx(7)  # from its second record on
     assert last.seen_s == pytest.approx(9, abs=1.1)
+    moment = session.interval_at(30 * SECOND, SECOND)
+    assert moment is not None
+    past = verdict_at(session, moment)
+    assert past is not None
+    assert past.text == "Process 70 was not running, so nothing is known of it"
 
 
 def test_a_late_screen_does_not_read_the_history_again(
