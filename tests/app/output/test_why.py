@@ -164,7 +164,7 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
     session.neighbours.watched_job.name = "4711"
-    assert answer(session, replace(result, job="process 4711")).startswith("process 4711 ended")
+    assert answer(session, replace(result, job="process 4711")).startswith("Process 4711 ended")
 
 
 @pytest.mark.parametrize(("argv", "job"), [
