@@ -33,10 +33,11 @@ def _found(*asked: Any) -> Found:
 
 
 def play_episodes(
-    spec: str, sample_ns: int, seconds: float, watch: str | None = None, events: str = ""
-) -> Found:
+    spec: str, sample_ns: int, seconds: float, watch: str | None = None, events: str = "",
+    selected: set[int] | None = None,
+) -> Found:  # fmt: skip
     """Like `found_episodes`, without the cache."""
-    source = open_sim(f"{spec},speed=max", sample_ns, None, watch, events or None)
+    source = open_sim(f"{spec},speed=max", sample_ns, selected, watch, events or None)
     session = Session(source.hello)
     session.start_accounts()
     over: list[Episode] = []

@@ -372,13 +372,13 @@ def _named_neighbours(
     tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
 ) -> list[str]:
     """Returns the names of the two tasks that share a CPU about equally; [] if there are more, or
-    if one of them waits much more than the other."""
+    if one of them waits much more than the other or hardly at all."""
     both = [(pid, comm, one) for (pid, comm, at), one in tasks.items()
             if at == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
     if len(both) != 2 or len(pids) + len(neighbours) != 2:
         return []
     shares = [one.wait_s / one.wanted_s if one.wanted_s else 0.0 for _, _, one in both]
-    if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE:
+    if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE or min(shares) < MIN_WAIT_SHARE:
         return []
     return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
 

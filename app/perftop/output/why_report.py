@@ -203,6 +203,8 @@ def report(
     if chosen["ipc"] and not session.neighbours.cache.known:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
+    if chosen["ipc"] and _has_unread_cpu(session, whole):
+        unseen.append(("losses to others in the package", "not all of its CPUs are read", None))
     hides = ""
     if not chosen["busy_hz"]:
         outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
@@ -504,12 +506,13 @@ def other_checks(
     if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
         seen = "none ran slower than it ran alone"
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
-    if OF_BEST_NAME in whole.machine and chosen["ipc"]:
+    is_read = not _has_unread_cpu(session, whole)
+    if OF_BEST_NAME in whole.machine and chosen["ipc"] and is_read:
         moved = sum(whole.machine[name] for name in MEMORY_COUNTERS) / 1e9
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
         add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
-    if session.neighbours.cache.known:
+    if session.neighbours.cache.known and is_read:
         add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
             ("neighbour", "cache"))  # fmt: skip
     stolen = whole.values.mean("steal", session.shown)
@@ -521,6 +524,15 @@ def other_checks(
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -check.share)
+
+
+def _has_unread_cpu(session: Session, whole: Interval) -> bool:
+    """Returns whether CPUs of the packages of shown CPUs were not read, for example because of
+    `--cpu`: what others do there is not seen."""
+    packages = {session.topology[row].package for row in session.shown}
+    util = whole.values["util"]
+    return any(cpu.online and cpu.package in packages and not isfinite(util[row])
+               for row, cpu in enumerate(session.topology))  # fmt: skip
 
 
 def _small_share_text(share: float) -> str:

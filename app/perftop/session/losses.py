@@ -105,6 +105,16 @@ class LossSums(NamedTuple):
             {c: s for c, s in by_cause.items() if s.any()},
         )  # fmt: skip
 
+    def of_cpus(self, positions: Sequence[int]) -> LossSums:
+        """Returns the sums of some CPUs; those of the others are 0."""
+        by_cpu = np.zeros(len(self.wanted_s))
+        by_cpu[positions] = 1.0
+        by_cause = {cause: lost_s * by_cpu for cause, lost_s in self.by_cause.items()}
+        return LossSums(
+            self.wanted_s * by_cpu, self.waited_s * by_cpu,
+            {c: s for c, s in by_cause.items() if s.any()},
+        )  # fmt: skip
+
     def with_quotas(self, stopped_s: Floats) -> LossSums:
         """Returns the sums with this part of the waiting attributed to quotas."""
         if not stopped_s.any():

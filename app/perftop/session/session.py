@@ -136,7 +136,7 @@ class Session:
         cpus = [*self.position]
         self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
-        self.run_times = RunTimes(cpus, root, self.quotas)
+        self.run_times = RunTimes(cpus, root, self.quotas, self.shown)
         self._moments = Moments()
         self.suspect_samples = 0
 
@@ -435,10 +435,12 @@ class Session:
         return replace(session.totals(), start_ns=max(start_ns, self.past.begin_ns or 0))
 
     def lost_time(self) -> LossSums:
-        """Returns the losses of busy CPUs, or of the watched job, since the start, by cause.
+        """Returns the losses of shown CPUs, or of the watched job, since the start, by cause.
         `start_accounts` must have been called at the start."""
         assert self.accounts
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
+        if len(self.shown) < len(self.position) and self.neighbours.watched_job.name is None:
+            sums = sums.of_cpus(self.shown)
         times = self.run_times
         sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
         blocked_s, start_ns, now_ns = times.blocked_by_cpu(), self.run.start_ns, self.now_ns

@@ -251,10 +251,17 @@ class JobFootprint:
 class RunTimes:
     """Run and wait times of the watched job's threads and of the busiest tasks."""
 
-    def __init__(self, cpus: Sequence[int], root: int = -1, quotas: Quotas | None = None) -> None:
+    def __init__(
+        self, cpus: Sequence[int], root: int = -1, quotas: Quotas | None = None,
+        shown: Collection[int] | None = None,
+    ) -> None:  # fmt: skip
         """`cpus`: CPU numbers in the order of the arrays returned here; `root`: as in
-        JobFootprint; `quotas`: those of the stream, whose owner reads the records."""
+        JobFootprint; `quotas`: those of the stream, whose owner reads the records; `shown`:
+        positions of the CPUs whose tasks count, None for all. The job counts everywhere."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
+        self._task_cpus = ["" if shown is not None and index not in shown else str(cpu)
+                           for index, cpu in enumerate(cpus)]  # fmt: skip
+        """Keys of the CPUs in a record of tasks, by position; '' for those that do not count."""
         self.job = JobFootprint(root)
         self.threads: dict[Key, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
@@ -343,7 +350,7 @@ class RunTimes:
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
         cpus, count, tasks = [*self._position], len(self._position), self.tasks
-        columns = snapshot.columns([*map(str, cpus)])
+        columns = snapshot.columns(self._task_cpus)
         has_wait, is_waiting = np.isfinite(columns.waits), columns.waits >= MIN_WAIT
         run_s = columns.shares * span_s
         wait_s = np.where(has_wait, columns.waits, 0.0) * span_s

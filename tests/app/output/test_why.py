@@ -178,6 +178,25 @@ def test_a_command_has_the_name_of_the_program_that_it_starts(argv: list[str], j
     assert answer(session, result).startswith(f"{job} lost")
 
 
+@pytest.mark.parametrize(("scenario", "selected", "first", "kind", "share"), [
+    ("guest", {0}, "2 tasks of cc1plus wait 53 % of their time behind as[", WAIT_CAUSE, 0.39),
+    ("guest", {1}, "1 of 2 tasks of postgres waits 2 % of its time", WAIT_CAUSE, 0.015),
+    ("neighbour", {0, 1}, "stream takes 31 % of lmp's IPC on CPU 0", ("neighbour", "sibling"), 0.1),
+    ("neighbour", {1}, "This machine was idle", None, 0.0),
+])  # fmt: skip
+def test_only_selected_cpus_count(
+    scenario: str, selected: set[int], first: str, kind: Cause | None, share: float
+) -> None:
+    session, _ = play_episodes(f"{scenario},{SMALL}", SAMPLE_NS, 12, selected=selected)
+    result = report(session, session.run.start_ns)
+    assert answer(session, result).startswith(first)
+    shares = result.sums.shares()
+    assert (shares[kind] if kind else sum(shares.values())) == pytest.approx(share, abs=0.01)
+    assert "memory" not in {check.key for check in result.checks}
+    unread = [why for what, why, _ in result.not_seen if what.startswith("losses to others")]
+    assert unread == (["not all of its CPUs are read"] if scenario == "neighbour" else [])
+
+
 def test_time_before_the_measurement_does_not_count() -> None:
     second = 1_000_000_000
     episode = Episode("steal", [0], 0, 11 * second)
