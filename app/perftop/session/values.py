@@ -199,13 +199,30 @@ class CpuColumns:
 
     def task(self, row: int, interval: Interval) -> str:
         """Returns the name and pid of the task that used the CPU most, as they were received: they
-        are untrusted and must be made printable before they are drawn."""
+        are untrusted and must be made printable before they are drawn. If all known tasks together
+        used less than half of the busy time, returns how much of it was not seen instead."""
         if not interval.online[row]:
             return ""
-        match interval.tasks.get(str(self._session.topology[row].cpu)):
+        cpu = str(self._session.topology[row].cpu)
+        seen = sum(task.share for task in interval.snapshot.tasks_on(cpu))
+        unseen = unseen_text(float(interval.values["util"][row]), seen) if interval.tasks else ""
+        if unseen:
+            return unseen
+        match interval.tasks.get(cpu):
             case [int(pid), str(name), *_]:
                 return f"{name[:MAX_NAME]}:{pid}"
         return ""
+
+
+MIN_NAMED_UTIL = 0.05
+"""Minimum busy share for the text that its tasks were not seen."""
+
+
+def unseen_text(busy: float, seen: float) -> str:
+    """Returns how much of the busy time the known tasks do not account for; '' if they account for
+    half of it."""
+    is_unseen = busy > MIN_NAMED_UTIL and seen < busy / 2
+    return f"not seen {100 * (1 - seen / busy):.0f} %" if is_unseen else ""
 
 
 # --- Texts for all outputs on why a number is missing: in the whole stream, or in one interval.

@@ -17,7 +17,7 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
 from perftop.session.session import Session
-from perftop.session.values import suspect_rows
+from perftop.session.values import suspect_rows, unseen_text
 from perftop.tui.panels.tables import ranking
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Places
@@ -210,13 +210,8 @@ def _task_names(
     less than half of the busy time, returns how much of that was not seen instead."""
     busy = sum(numbers[row][0] for row in unit.rows)
     seen = sum(share for share, _ in tasks)
-    if busy > MIN_NAMED_UTIL and seen < busy / 2:
-        return [f"not seen {100 * (1 - seen / busy):.0f} %"]
-    return [f"{name} {100 * share:.0f}" for share, name in tasks]
-
-
-MIN_NAMED_UTIL = 0.05
-"""Minimum busy share of a unit for the text that its tasks were not seen."""
+    unseen = unseen_text(busy, seen)
+    return [unseen] if unseen else [f"{name} {100 * share:.0f}" for share, name in tasks]
 
 
 def _sign_run(episode: Episode | None) -> Run:

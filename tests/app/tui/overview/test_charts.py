@@ -22,6 +22,7 @@ from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import CpuColumns
 from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, UnitValues, title_runs, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
 from perftop.tui.overview.columns import RowHistories, history_axis
@@ -167,6 +168,9 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     episodes.read(interval)
     moment = Moment(Reader(session, places).read(interval), every, GHZ, episodes)
     assert moment.numbers(every[1], chosen=False).tasks == names
+    unseen = [name for name in names if name.startswith("not seen")]
+    printed = CpuColumns(session).task(1, interval)  # in the table and by `stat`
+    assert printed == (unseen[0] if unseen else "sh:8")
 
 
 SIZES = [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)]
