@@ -34,8 +34,9 @@ SPAN_NS = 10_000_000_000
 """Span of a verdict in ns."""
 FIRST_NS = 3_000_000_000
 """Span in ns before the first verdict."""
-STEP_NS = 1_000_000_000
-"""Minimum time between two verdicts, in ns."""
+STEP_NS, CALM_STEP_NS = 1_000_000_000, 2_000_000_000
+"""Minimum time between two verdicts, in ns; the second after one without a loss, as long as no
+episode runs."""
 MAX_READ = 40_000
 """Maximum product of samples and CPUs that is read again for a past moment."""
 WARN, ALARM = 0.01, 0.05
@@ -117,7 +118,7 @@ class Verdict:
 
 
 class _Verdicts:
-    """The verdict on the shown moment of a session, computed at most once a second."""
+    """The verdict on the shown moment of a session, computed at most every STEP_NS."""
 
     def __init__(self) -> None:
         self._states: deque[Totals] = deque()
@@ -147,7 +148,9 @@ class _Verdicts:
         self._is_past, self._range_s = past, range_s
         if verdict is not None and kept:
             age_ns = end_ns - self._until_ns
-            if age_ns == 0 or (0 < age_ns < STEP_NS and not past):
+            is_calm = verdict.seen_s and not (verdict.level or session.running)
+            step_ns = CALM_STEP_NS if is_calm else STEP_NS
+            if age_ns == 0 or (0 < age_ns < step_ns and not past):
                 return verdict
         self._until_ns = end_ns
         if past:
