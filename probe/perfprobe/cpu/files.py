@@ -11,14 +11,15 @@ CPU_DIRECTORY = "sys/devices/system/cpu"
 MAX_SMALL_BYTES = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
 
 
-def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str | None:
-    """The content of a small file; None if it cannot be read or is longer than `limit` bytes."""
+def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str:
+    """The content of a small file; empty if it cannot be read or is longer than `limit` bytes."""
     content = read_head(path, limit + 1)
-    return None if content is None or len(content) > limit else content
+    return content if len(content) <= limit else ""
 
 
-def read_head(path: str, limit: int) -> str | None:
-    """The first `limit` bytes of a file. Takes no Path, because thousands of files are read."""
+def read_head(path: str, limit: int) -> str:
+    """The first `limit` bytes of a file; empty if it cannot be read. Takes no Path, because
+    thousands of files are read."""
     chunks = []
     try:
         # NONBLOCK: under --sysroot there may be a fifo in place of a file.
@@ -30,30 +31,30 @@ def read_head(path: str, limit: int) -> str | None:
         finally:
             os.close(fd)
     except OSError:
-        return None
+        return ""
     return b"".join(chunks).decode("utf-8", "replace")
 
 
 def read_word(path: str) -> str:
     """The content of a file with one value; empty if it cannot be read."""
-    return (read_text(path) or "").strip()
+    return read_text(path).strip()
 
 
 def read_number(path: str) -> int | None:
     return parse_natural(read_text(path))
 
 
-def parse_natural(content: str | None) -> int | None:
-    """The number in the text; None for anything else. Firmware writes -1 for unknown."""
-    match = re.fullmatch(r"\s*([0-9]{1,10})\s*", content or "")
-    return int(match[1]) if match else None
+def parse_natural(content: str | bytes | None) -> int | None:
+    """The number in the text, below 10**18 so that it fits a word; None for anything else. Firmware
+    writes -1 for unknown."""
+    digits = (content or "").strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
 
 def read_cpu_list(path: str) -> list[int]:
     """The CPUs of a list in a file; empty if it is missing or garbled."""
-    content = read_text(path)
     try:
-        return cpu_sets.parse(content) if content else []
+        return cpu_sets.parse(read_text(path))
     except ValueError:
         return []
 

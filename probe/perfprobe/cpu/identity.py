@@ -44,7 +44,7 @@ def kernel(root: Path = Path("/")) -> str:
 def user_namespace(root: Path = Path("/")) -> bool:
     """Whether this process is in a user namespace of its own (`unshare -U`, rootless containers),
     where root and capabilities give no access to the hardware."""
-    result = (read_text(f"{root}/proc/self/uid_map") or "").split()
+    result = read_text(f"{root}/proc/self/uid_map").split()
     return bool(result) and result != ["0", "0", "4294967295"]
 
 
@@ -128,12 +128,12 @@ def cpu_flags(root: Path = Path("/")) -> list[str] | None:
 
 def cpuinfo_records(root: Path) -> list[dict[str, str]]:
     """Returns all of /proc/cpuinfo, a map for each CPU. The read is slow on a big machine."""
-    text = read_head(f"{root}/proc/cpuinfo", ALL_RECORDS) or ""
+    text = read_head(f"{root}/proc/cpuinfo", ALL_RECORDS)
     return [fields for block in text.split("\n\n") if (fields := _fields(block))]
 
 
 def _first_record(root: Path) -> dict[str, str]:
-    text = read_head(f"{root}/proc/cpuinfo", FIRST_RECORD) or ""
+    text = read_head(f"{root}/proc/cpuinfo", FIRST_RECORD)
     return _fields(text.lstrip("\n").partition("\n\n")[0])
 
 
@@ -149,8 +149,7 @@ def _fields(block: str) -> dict[str, str]:
 def _first_line(path: str) -> str | None:
     """The first line of a file, cut to 256 characters and made printable, because it goes to a
     terminal."""
-    content = read_text(path)
-    return (_clean_name(content.strip().partition("\n")[0]) or None) if content else None
+    return _clean_name(read_word(path).partition("\n")[0]) or None
 
 
 def _clean_name(name: str) -> str:

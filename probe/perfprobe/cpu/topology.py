@@ -114,7 +114,7 @@ def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
 
 
 def _proc_stat(root: Path) -> set[int]:
-    text = files.read_head(f"{root}/proc/stat", 1 << 20) or ""
+    text = files.read_head(f"{root}/proc/stat", 1 << 20)
     return {int(n) for n in re.findall(r"^cpu([0-9]{1,5}) ", text, re.MULTILINE)}
 
 

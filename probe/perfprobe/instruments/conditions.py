@@ -114,7 +114,7 @@ def _smt_item(root: Path) -> ConditionItem:
 
 
 def _load_item(root: Path) -> ConditionItem:
-    words = (files.read_text(f"{root}/proc/loadavg") or "").split()
+    words = files.read_text(f"{root}/proc/loadavg").split()
     online = files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/online")
     try:
         load = float(words[0])
@@ -186,7 +186,7 @@ def _timer_slack_item(root: Path) -> ConditionItem:
 
 def _quota_item(root: Path) -> ConditionItem:
     """The CPU quota of this process, which a benchmark from the same shell has, too."""
-    own = (files.read_text(f"{root}/proc/self/stat") or "").split(" ", 1)[0]
+    own = files.read_text(f"{root}/proc/self/stat").split(" ", 1)[0]
     if not own.isdecimal():
         return ConditionItem("CPU quota", "unknown", "/proc/self/stat cannot be read")
     usages, _ = Quotas(root).held([int(own)])

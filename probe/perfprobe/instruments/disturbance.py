@@ -56,12 +56,12 @@ class CpuCounts:
 
 def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
     usage = resource.getrusage(resource.RUSAGE_THREAD)
-    text = files.read_head(f"{root}/proc/interrupts", MAX_BYTES) or ""
+    text = files.read_head(f"{root}/proc/interrupts", MAX_BYTES)
     return CpuCounts(usage.ru_nivcsw, interrupts(text, cpu), ticks(root), _idle_s(root, cpu))
 
 
 def ticks(root: Path = Path("/")) -> Ticks:
-    return proc_counts.parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES) or "")
+    return proc_counts.parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES))
 
 
 def interrupts(text: str, cpu: int) -> dict[str, int]:
@@ -86,10 +86,8 @@ def _idle_s(root: Path, cpu: int) -> float | None:
     """The CPU's idle time in s; None without cpuidle files. The kernel adds a state's time when the
     CPU leaves the state, so a CPU that reads its own files gets a complete sum."""
     where = f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpuidle"
-    texts = [
-        files.read_text(f"{where}/state{n}/time") for n in files.numbered_entries(where, "state")
-    ]
-    times = [text.strip() for text in texts if text is not None]
+    states = files.numbered_entries(where, "state")
+    times = [time for n in states if (time := files.read_word(f"{where}/state{n}/time"))]
     if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):
         return None
     return sum(map(int, times)) / 1e6

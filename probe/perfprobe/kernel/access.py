@@ -79,7 +79,7 @@ def is_seccomp_filtered(root: Path) -> bool:
 
 def own_status(root: Path, field: str) -> list[str]:
     """Returns the words of a field in /proc/self/status."""
-    for line in (files.read_text(f"{root}/proc/self/status", MAX_STATUS_BYTES) or "").splitlines():
+    for line in files.read_text(f"{root}/proc/self/status", MAX_STATUS_BYTES).splitlines():
         if line.startswith(f"{field}:"):
             return line.split()[1:]
     return []
@@ -111,9 +111,7 @@ def hidepid_level(root: Path) -> str:
     """Returns the mount option by which /proc hides other users' processes from this user unless it
     has CAP_SYS_PTRACE; empty if it hides none."""
     options = ""
-    for line in (
-        files.read_text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES) or ""
-    ).splitlines():
+    for line in files.read_text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES).splitlines():
         place, _, about = line.partition(" - ")
         if place.split()[4:5] == ["/proc"]:  # the last mount on a directory hides earlier ones
             options = about.split()[-1] if about else ""

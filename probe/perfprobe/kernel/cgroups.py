@@ -54,7 +54,7 @@ class Hierarchy:
 def hierarchy(root: Path, controller: str) -> Hierarchy | None:
     """The hierarchy of a controller; None if none is mounted."""
     hierarchy_v2: Hierarchy | None = None
-    for line in (files.read_text(f"{root}/proc/self/mountinfo", 1 << 20) or "").splitlines():
+    for line in files.read_text(f"{root}/proc/self/mountinfo", 1 << 20).splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 3:
@@ -78,7 +78,7 @@ def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
         return ""
     names = ("effective_cpus", "cpus") if hierarchy.version == 1 else ("cpus.effective",)
     texts = (files.read_text(f"{hierarchy.path(group)}/cpuset.{n}", MAX_FILE_BYTES) for n in names)
-    return next((text.strip() for text in texts if text and text.strip()), "")
+    return next((text.strip() for text in texts if text.strip()), "")
 
 
 def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
@@ -88,9 +88,9 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
     if hierarchy is None or group is None:
         return False
     if hierarchy.version == 2:
-        events = files.read_text(f"{hierarchy.path(group)}/cgroup.events", MAX_FILE_BYTES) or ""
+        events = files.read_text(f"{hierarchy.path(group)}/cgroup.events", MAX_FILE_BYTES)
         return "frozen 1" in events.splitlines()
-    text = files.read_text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES) or ""
+    text = files.read_text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES)
     return text.strip() in {"FROZEN", "FREEZING"}
 
 
@@ -126,7 +126,7 @@ def member_pids(directories: Iterable[str]) -> set[str]:
     pids: set[str] = set()
     for directory in directories:
         for group in _subdirectories(directory):
-            pids.update((files.read_head(f"{group}/cgroup.procs", MAX_PROCS_BYTES) or "").split())
+            pids.update(files.read_head(f"{group}/cgroup.procs", MAX_PROCS_BYTES).split())
     return pids
 
 
@@ -194,7 +194,7 @@ class Quotas:
             return False
         for pid in pids:
             known = self._groups.get(str(pid))
-            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup") or "")
+            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup"))
             if known is not None and group != known[1]:
                 moved = True
                 del self._groups[str(pid)]
@@ -229,7 +229,7 @@ class Quotas:
         processes are often moved just after they have started."""
         scan, group, pause = self._groups.get(str(pid), (0, None, 0))
         if self._scan - scan >= pause:
-            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup") or "")
+            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup"))
             self._groups[str(pid)] = self._scan, group, min(REREAD_SCANS, pause + 1)
         return group
 
@@ -244,7 +244,7 @@ class Quotas:
             if len(self._free) > MAX_GROUPS * MAX_DEPTH:
                 self._free.clear()
             return None
-        text = files.read_text(f"{at}/cpu.stat", MAX_FILE_BYTES) or ""
+        text = files.read_text(f"{at}/cpu.stat", MAX_FILE_BYTES)
         counts = dict(re.findall(r"^(\w+) (\d{1,19})$", text, re.MULTILINE))
         if "nr_throttled" not in counts:
             return None
@@ -264,10 +264,10 @@ def enclosing_groups(group: str) -> list[str]:
 def _allowed_cpus(directory: str, version: int) -> float | None:
     """Returns the number of CPUs that a group's quota allows; None if it has no quota."""
     if version == 2:
-        words = (files.read_text(f"{directory}/cpu.max", MAX_FILE_BYTES) or "").split()
+        words = files.read_text(f"{directory}/cpu.max", MAX_FILE_BYTES).split()
     else:
         names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-        texts = [files.read_text(f"{directory}/{name}", MAX_FILE_BYTES) or "" for name in names]
+        texts = [files.read_text(f"{directory}/{name}", MAX_FILE_BYTES) for name in names]
         words = [text.strip() for text in texts]
     if len(words) != 2 or not all(word.isdecimal() and len(word) < 16 for word in words):
         return None  # "max", or -1, or no such file

@@ -123,7 +123,7 @@ def _bandwidth_caps(root: Path) -> str:
     lowest = {}
     for name in ["", *file_names(f"{root}/{RESCTRL}")]:
         line = re.search(
-            r"^ *MB:(.*)$", read_text(f"{root}/{RESCTRL}/{name}/schemata") or "", re.MULTILINE
+            r"^ *MB:(.*)$", read_text(f"{root}/{RESCTRL}/{name}/schemata"), re.MULTILINE
         )
         if values := re.findall(r"=(\d{1,7})", line[1] if line else ""):
             lowest[name or "the default group"] = min(map(int, values))
@@ -154,7 +154,7 @@ def _deepest_idle_state(root: Path) -> str:
 
 def _memory_setting(root: Path) -> str:
     match = re.search(
-        r"^MemTotal:\s*([0-9]{1,15}) kB", read_text(f"{root}/proc/meminfo") or "", re.MULTILINE
+        r"^MemTotal:\s*([0-9]{1,15}) kB", read_text(f"{root}/proc/meminfo"), re.MULTILINE
     )
     return f"{int(match[1]) / (1 << 20):.3g} GiB" if match else ""
 

@@ -45,7 +45,7 @@ class Interrupts:
         """Returns the record of the time since the last call; empty at the first call, and if no
         CPU spent MIN_SHARE of that time in interrupts and softirqs."""
         before, before_ns = self._ticks, self._at_ns
-        text = files.read_text(f"{self._proc}/stat", MAX_STAT_BYTES) or ""
+        text = files.read_text(f"{self._proc}/stat", MAX_STAT_BYTES)
         self._at_ns = self._now_ns()
         self._ticks = {}
         for cpu, *fields in _CPU_LINE.findall(text):
@@ -73,7 +73,7 @@ class Interrupts:
     def _newest(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
         """Returns for each CPU the lines of a file whose counts rose most since the last read, with
         the increase; empty if the previous call did not read the file."""
-        text = files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES) or ""
+        text = files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES)
         heads, counts = parse_counts(text)
         last_heads, last = self._last.get(name, ([], {}))
         self._last[name] = heads, counts

@@ -167,13 +167,11 @@ class Watch:
     # --- at the start ------------------------------------------------------------------------
 
     def _birth(self, root: Path, pid: str) -> int:
-        status = files.read_text(f"{self._proc}/{pid}/status", MAX_STATUS_BYTES) or ""
+        status = files.read_text(f"{self._proc}/{pid}/status", MAX_STATUS_BYTES)
         leader = status.partition("\nTgid:")[2].split("\n", 1)[0].strip()
         if leader not in {"", pid}:
             raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
-        stat = parse_stat(
-            (files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES) or "").encode()
-        )
+        stat = parse_stat(files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES).encode())
         if stat is None:
             hidden = access.hidden_tasks_trouble(root)
             why = f" · {hidden.why} · {hidden.fix}" if hidden else ""
@@ -190,7 +188,7 @@ class Watch:
             return f"no control group {self.text} now; it is followed once it exists"
         pids = (pid for some in numbered_batches(self._proc) for pid in some)
         results = (files.read_text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
-        names = {(name or "").strip("\n") for name in results}
+        names = {name.strip("\n") for name in results}
         if self.text in names:
             return ""
         near = difflib.get_close_matches(self.text, sorted(names), 1)
@@ -210,7 +208,7 @@ class Watch:
             pid for pid in pids if files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)
         ]
         texts = [files.read_text(f"{self._proc}/{pid}/schedstat") for pid in readable]
-        if readable and not any(parse_times((text or "").encode()) for text in texts):
+        if readable and not any(parse_times(text.encode()) for text in texts):
             why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
             missing.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
         return missing
@@ -296,7 +294,7 @@ class _Thread:
             now_ns = time.monotonic_ns()
             if now_ns - self._frozen_ns >= FROZEN_NS:
                 self._frozen_ns = now_ns
-                self._frozen = is_frozen(freezer, files.read_text(self._cgroup) or "")
+                self._frozen = is_frozen(freezer, files.read_text(self._cgroup))
             self.state = "F" if self._frozen else self.state
         return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
 

@@ -43,7 +43,7 @@ class MemoryStalls:
         """Returns the record of the time since the last call; empty if nothing rose. The groups of
         watched processes are always read; those of `pids`, only while the machine's pressure
         rises."""
-        text = files.read_text(f"{self._proc}/vmstat", MAX_STAT_BYTES) or ""
+        text = files.read_text(f"{self._proc}/vmstat", MAX_STAT_BYTES)
         last, self._counts = self._counts, {key: int(n) for key, n in _COUNT.findall(text)}
         counts = {k: n - last[k] for k, n in self._counts.items() if n > last.get(k, n)}
         before_us, self._stalled_us = self._stalled_us, stalled_us(f"{self._proc}/pressure/memory")
@@ -69,7 +69,7 @@ class MemoryStalls:
         """Reads the group of a process unless it is the outermost one: its limit in bytes, how
         often it reached the limit, the pages that were read back, and the us for which it was
         stalled."""
-        text = files.read_text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES) or ""
+        text = files.read_text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES)
         limits, unified = self._limits, self._unified
         group = limits.group(text) if limits is not None else None
         if limits is None or group is None or group == "/":
@@ -89,15 +89,14 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     """Returns the limit of a group, how often its tasks reached it, and the pages that they read
     back; None for unknown values."""
     at = hierarchy.path(group)
-    text = files.read_text(f"{at}/memory.stat", MAX_STAT_BYTES) or ""
+    text = files.read_text(f"{at}/memory.stat", MAX_STAT_BYTES)
     pages = re.findall(r"^workingset_refault_(?:anon|file) (\d{1,18})$", text, re.MULTILINE)
     if hierarchy.version == 1:
-        limit = _number(files.read_text(f"{at}/memory.limit_in_bytes", MAX_FILE_BYTES))
-        hits = _number(files.read_text(f"{at}/memory.failcnt", MAX_FILE_BYTES))
-        limit = None if limit is None or limit >= 1 << 60 else limit
+        limit = files.read_number(f"{at}/memory.limit_in_bytes")  # no limit: 19 digits
+        hits = files.read_number(f"{at}/memory.failcnt")
     else:
-        limit = _number(files.read_text(f"{at}/memory.max", MAX_FILE_BYTES))
-        events = files.read_text(f"{at}/memory.events", MAX_FILE_BYTES) or ""
+        limit = files.read_number(f"{at}/memory.max")
+        events = files.read_text(f"{at}/memory.events", MAX_FILE_BYTES)
         result = re.findall(r"^(?:high|max) (\d{1,18})$", events, re.MULTILINE)
         hits = sum(map(int, result)) if result else None
     return [limit, hits, sum(map(int, pages)) if pages else None]
@@ -105,13 +104,8 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
 
 def stalled_us(path: str) -> int | None:
     """Returns the time in us for which some task was stalled, from a file of pressure."""
-    match = _STALLED.search(files.read_text(path, MAX_FILE_BYTES) or "")
+    match = _STALLED.search(files.read_text(path, MAX_FILE_BYTES))
     return int(match[1]) if match else None
-
-
-def _number(text: str | None) -> int | None:
-    digits = (text or "").strip()
-    return int(digits) if digits.isdecimal() and len(digits) < 19 else None
 
 
 def _increase(now: int | None, last: int | None) -> int | None:

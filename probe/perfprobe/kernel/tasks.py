@@ -427,7 +427,7 @@ class Tasks:
             yield
             known = self._seen.get(str(pid))
             parent = self._seen.get(str(known.stat.parent)) if known and known.stat else None
-            groups = files.read_text(f"{self._proc}/{pid}/cgroup") or ""
+            groups = files.read_text(f"{self._proc}/{pid}/cgroup")
             family = {
                 "parent": parent.stat.comm if parent and parent.stat else "",
                 "group": group_of(groups), "cpuset": read_cpuset(self._cpusets, groups),

@@ -146,7 +146,7 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
             cpus.setdefault(khz, []).append(cpu)
     first = next(_online(root, rows), None)
     # The ACPI P-states in kHz; drivers that control the hardware without ACPI have none.
-    pstates = (first and files.read_text(f"{first[1]}/scaling_available_frequencies")) or ""
+    pstates = files.read_text(f"{first[1]}/scaling_available_frequencies") if first else ""
     if cpus and str(max(cpus)) in pstates.split():
         why = "cpufreq knows the ACPI P-states only, and turbo goes beyond the fastest of them"
         return [], [Missing("turbo_ceiling_hz", why)]

@@ -84,12 +84,6 @@ def read_content(fd: int, most: int = MAX_BYTES) -> bytes | None:
         return None
 
 
-def parse_natural(text: bytes | None) -> int | None:
-    """The number in the text, below 10**18 so that it fits a word; None for anything else."""
-    digits = (text or b"").strip()
-    return int(digits) if digits.isdigit() and len(digits) <= 18 else None
-
-
 def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
     """The kernel's number of each package, in the order of their rows."""
     by_cpu = {row.cpu: row.package for row in rows}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.polled.polling import Values, open_file, package_ids, parse_natural, read_content
+from perfprobe.polled.polling import Values, open_file, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"
@@ -45,7 +45,7 @@ class Zone:
         if key == MEMORY:
             return None if self.memory is None else self.memory.read("energy_j")
         fd = self.files.get(key)
-        value = None if fd is None else parse_natural(read_content(fd))
+        value = None if fd is None else files.parse_natural(read_content(fd))
         return value if value is None or key != "energy_j" else self._add_counted(value)
 
     def _add_counted(self, now_uj: int) -> int:
@@ -102,9 +102,7 @@ class Powercap:
         return zones
 
     def _zone(self, path: str, wanted: set[str]) -> Zone:
-        range_uj = (
-            parse_natural((files.read_text(f"{path}/max_energy_range_uj") or "").encode()) or 0
-        )
+        range_uj = files.read_number(f"{path}/max_energy_range_uj") or 0
         return Zone(self._files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
     def _files(self, path: str, wanted: set[str]) -> dict[str, int]:
@@ -171,7 +169,7 @@ class UncoreClock:
 
     def read(self) -> Iterator[tuple[int, Values]]:
         for row, fds in enumerate(self._files):
-            yield row, [None if fd is None else parse_natural(read_content(fd)) for fd in fds]
+            yield row, [None if fd is None else files.parse_natural(read_content(fd)) for fd in fds]
 
     def close(self) -> None:
         for fd in (fd for fds in self._files for fd in fds if fd is not None):

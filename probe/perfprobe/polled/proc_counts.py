@@ -15,7 +15,7 @@ from perfprobe._native import lib
 from perfprobe.cpu import files
 from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
-from perfprobe.polled.polling import Values, open_file, parse_natural, read_content
+from perfprobe.polled.polling import Values, open_file, read_content
 from perfprobe.wire import Counter, Missing
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -193,11 +193,11 @@ def parse_totals(text: bytes) -> list[int | None]:
     """Returns the first number in each line of TOTALS. The last line may be cut."""
     lines = b"\n" + text.rpartition(b"\n")[0]
     rests = [lines.rpartition(b"\n%s " % name)[2] for name in TOTALS]
-    return [parse_natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
+    return [files.parse_natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
 
 
 def read_number(fd: int) -> int | None:
-    return parse_natural(read_content(fd))
+    return files.parse_natural(read_content(fd))
 
 
 def read_is_off(fd: int) -> int | None:

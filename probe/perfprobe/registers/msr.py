@@ -202,7 +202,7 @@ def _write_trouble(root: Path, error: OSError) -> MsrError:
     if allowed == "off":
         fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
         return MsrError("the kernel refuses writes to MSRs (msr.allow_writes=off)", what, fix, code)
-    locked = files.read_text(f"{root}/sys/kernel/security/lockdown") or ""
+    locked = files.read_text(f"{root}/sys/kernel/security/lockdown")
     if "[integrity]" in locked or "[confidentiality]" in locked:
         fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
         return MsrError("kernel lockdown refuses writes to MSRs", what, fix, code)
