@@ -1,11 +1,22 @@
-"""The list that `.ci/run` prints before the tests: which privileged tests can run here."""
+"""The list that `.ci/run` prints before the tests: which privileged tests can run here. And the
+release: a tag of this tree is refused until its commit has dated the version."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
 import capabilities
+import pytest
 from command import python
 from roots import ROOT
 
+from perfprobe import __version__
+
+DATE_HEADING = re.compile(r"^(sed .*) app/CHANGELOG\.md$", re.MULTILINE)
+RELEASED_CHECK = re.compile(r"^ +run: \|\n((?: +version=.*\n)(?: +grep .*\n)+)", re.MULTILINE)
 SCRIPT = ROOT / "tests/support/capabilities.py"
 
 
@@ -21,3 +32,24 @@ def test_the_report_describes_this_process() -> None:
     start = f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
     done = python(f"import runpy, sys; sys.path[:0] = {path}; {start}")
     assert done.stdout.splitlines() == capabilities.report()
+
+
+@pytest.mark.parametrize(("tag", "dated", "status"), [
+    (__version__, False, 1), (__version__, True, 0), ("9.9.9", True, 1)
+])  # fmt: skip
+def test_a_release_is_the_version_of_the_tree_with_a_date(
+    tmp_path: Path, tag: str, dated: bool, status: int
+) -> None:
+    """Runs the commands of CONTRIBUTING and of the workflow on copies of the two files."""
+    for name in ("app/CHANGELOG.md", "probe/perfprobe/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    heading = (tmp_path / "app/CHANGELOG.md").read_text().partition("\n## ")[2].splitlines()[0]
+    if not heading.endswith("(not released)"):
+        pytest.skip("this tree is a release")
+    found = DATE_HEADING.search((ROOT / ".github/CONTRIBUTING.md").read_text())
+    check = RELEASED_CHECK.search((ROOT / ".github/workflows/release.yml").read_text())
+    assert found
+    assert check
+    script = f"set -e\nGITHUB_REF_NAME=v{tag}\n{found[0] if dated else ''}\n{check[1]}"
+    assert subprocess.run(["bash", "-c", script], cwd=tmp_path, check=False).returncode == status
