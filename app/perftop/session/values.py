@@ -189,7 +189,11 @@ class CpuColumns:
         values always last. Values that look the same on screen count as equal, so rows do not
         change places without a visible reason."""
         if not column.unit:
-            names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
+            names = {
+                row: "" if self._unseen(row, interval)
+                else self._named_task(row, interval).casefold()
+                for row in rows.tolist()
+            }  # fmt: skip
             named = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
             return np.array([*named, *(row for row in names if not names[row])], np.intp)
         scale, digits = column.scale(clock)
@@ -201,14 +205,18 @@ class CpuColumns:
         """Returns the name and pid of the task that used the CPU most, as they were received: they
         are untrusted and must be made printable before they are drawn. If all known tasks together
         used less than half of the busy time, returns how much of it was not seen instead."""
+        return self._unseen(row, interval) or self._named_task(row, interval)
+
+    def _unseen(self, row: int, interval: Interval) -> str:
+        if not interval.tasks or not interval.online[row]:
+            return ""
+        tasks = interval.snapshot.tasks_on(str(self._session.topology[row].cpu))
+        return unseen_text(float(interval.values["util"][row]), sum(task.share for task in tasks))
+
+    def _named_task(self, row: int, interval: Interval) -> str:
         if not interval.online[row]:
             return ""
-        cpu = str(self._session.topology[row].cpu)
-        seen = sum(task.share for task in interval.snapshot.tasks_on(cpu))
-        unseen = unseen_text(float(interval.values["util"][row]), seen) if interval.tasks else ""
-        if unseen:
-            return unseen
-        match interval.tasks.get(cpu):
+        match interval.tasks.get(str(self._session.topology[row].cpu)):
             case [int(pid), str(name), *_]:
                 return f"{name[:MAX_NAME]}:{pid}"
         return ""
