@@ -151,6 +151,11 @@ def test_single_cpu_guest(tmp_path: Path) -> None:
     assert topology.cores(rows) == topology.packages(rows) == [[0]]
 
 
+def test_cpus_of_an_unknown_package_are_last() -> None:
+    rows = [Cpu(0, True, None, None, 0), Cpu(1, True, 3, None, 0)]
+    assert topology.cores(rows) == topology.packages(rows) == [[1], [0]]
+
+
 def test_ids_of_minus_one(tmp_path: Path) -> None:
     trees.arm_like(tmp_path)
     rows = topology.read(tmp_path)

@@ -30,6 +30,8 @@ CALL = 700, 900
 KEYS = ("instructions", "kernel_instructions", "cycles", "kernel_cycles", "ref")
 SECONDS = ("idle_s", "busy_s", "stat_idle_s", "both_s", "lp0_s", "lp1_s", "neither_s")
 WAITING = "stat_iowait_s"
+SIBLING_TICKS = "one_thread", "any_thread", "distributed"
+"""Cycles in which this thread alone was awake, any thread was, and half of those of two threads."""
 LATENCY = 3
 START = 2.0**40 - 1e6
 """Start value: counters of 40 bits wrap in the middle of the first loop."""
@@ -47,11 +49,10 @@ class Machine(made.Source):
         self.frames: list[Frame] = []
         self.now = 0
         self.seq = 0
-        self.truth: list[Truth] = [
-            dict.fromkeys((*KEYS, *SECONDS, WAITING), START) for _ in range(2)
-        ]
+        counted = (*KEYS, *SECONDS, WAITING, *SIBLING_TICKS)
+        self.truth: list[Truth] = [dict.fromkeys(counted, START) for _ in range(2)]
         self.tries = 0
-        keys = [key for key in KEYS if key not in lacking]
+        keys = [key for key in (*KEYS, *SIBLING_TICKS) if key not in lacking]
         cpu = [Counter(key, key, "", "made up", bits=40) for key in keys]
         cpu += [Counter(key, key, "s", "made up", scale=1e-9) for key in (*SECONDS[:3], WAITING)]
         core = [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[3:]]
@@ -85,6 +86,10 @@ class Machine(made.Source):
             both, alone = len(busy) == 2, busy[0] if len(busy) == 1 else None
             state = "both_s" if both else "neither_s" if alone is None else f"lp{alone}_s"
             self.truth[0][state] += step
+            for cpu in range(2):
+                self.truth[cpu]["one_thread"] += step * (alone == cpu)
+                self.truth[cpu]["any_thread"] += step * bool(busy)
+                self.truth[cpu]["distributed"] += step * (0.5 if both else alone == cpu)
             self.now += step
             ns -= step
             if self.now % SAMPLE == 0:
@@ -194,7 +199,7 @@ Tested = Callable[[Machine], dict[str, Any]]
 
 def test_right_counters_are_trusted(tested: Tested) -> None:
     answer = tested(machine := Machine())
-    assert {*KEYS, *SECONDS} <= by_counter(answer, "trusted")
+    assert {*KEYS, *SECONDS, *SIBLING_TICKS} <= by_counter(answer, "trusted")
     assert not by_counter(answer, "unusable") | by_counter(answer, "close")
     assert answer["wrong"] == []
     assert machine.tries == 3  # each load once
@@ -230,7 +235,7 @@ def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> No
 @pytest.mark.parametrize(
     "key",
     ["instructions", "cycles", "ref", "idle_s", "busy_s", "stat_idle_s", "both_s", "lp1_s",
-     "neither_s"],
+     "neither_s", *SIBLING_TICKS],
 )  # fmt: skip
 def test_dead_halved_and_doubled_counters_are_wrong(
     tested: Tested, key: str, factor: float
