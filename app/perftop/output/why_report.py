@@ -178,7 +178,7 @@ def report(
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.run_interval()
-    job = _command_name(argv, totals.times) if argv else _job_text(session, totals.times)
+    job = _job_text(session, argv or session.command, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = [
         _finding(session, totals, whole, cause, episodes, job, past=past, over=over)
@@ -230,24 +230,26 @@ L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
 """Losses that no counter shows; reported if everything else was measured."""
 
 
+def _job_text(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
+    """Returns the name of the watched job; None if no job is watched. A process that was already
+    running has the name of most of its threads."""
+    name = session.neighbours.watched_job.name
+    if argv:
+        return _command_name(argv, times)
+    if name is None or not name.isdecimal():
+        is_group = name is not None and name.startswith("/")
+        return None if name is None else safe_text(owner(name) if is_group else name, MAX_NAME + 1)
+    names = Counter(thread.comm for thread in times.threads.values())
+    return safe_text(names.most_common(1)[0][0], MAX_NAME + 1) if names else f"process {name}"
+
+
 def _command_name(argv: Sequence[str], times: RunTimes) -> str:
     """Returns the name of a command. `nice`, `env` and `timeout` run another program, which is in
     their arguments: the name is that of the argument that used most of the time."""
     busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
     names = [Path(word).name for word in argv]
     is_busiest = (name for name in names if busiest is not None and name[:15] == busiest.comm)
-    return next(is_busiest, names[0])
-
-
-def _job_text(session: Session, times: RunTimes) -> str | None:
-    """Returns the name of the watched job; None if no job is watched. A job that is watched by its
-    PID has the name of most of its threads."""
-    name = session.neighbours.watched_job.name
-    if name is None or not name.isdecimal():
-        is_group = name is not None and name.startswith("/")
-        return None if name is None else safe_text(owner(name) if is_group else name, MAX_NAME + 1)
-    names = Counter(thread.comm for thread in times.threads.values())
-    return safe_text(names.most_common(1)[0][0], MAX_NAME + 1) if names else f"process {name}"
+    return safe_text(next(is_busiest, names[0]), MAX_NAME + 1)
 
 
 # --- one cause

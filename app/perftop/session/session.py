@@ -106,6 +106,8 @@ class Session:
         """CPUs at rest in the last interval."""
         self._watched = ThreadActivity()
         """Activity of the watched job since the last call of `take_interval`."""
+        self.command: list[str] = []
+        """The watched job as the recorder started it, untrusted; [] if it was already running."""
         self.accounts = self._sums_run = False
         """Whether losses and times of tasks are summed up."""
         self._start_sums()
@@ -302,6 +304,8 @@ class Session:
                 self._take_hotplug(message)
             if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
                 self.run_times.job.root = int(self.hello.watch)
+                argv = message.data.get("argv")
+                self.command = [*map(str, argv)] if isinstance(argv, list) else []
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:

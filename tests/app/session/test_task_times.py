@@ -16,10 +16,11 @@ from perfprobe.sources.sim.source import open_sim
 from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary, stat_lines
 from perftop.output.stat_lines import StatTable
+from perftop.output.why_report import report
 from perftop.session import task_times
 from perftop.session.interval import Distribution, _five_percent
 from perftop.session.session import Session
-from perftop.session.task_times import BusyCpus, JobFootprint, RunTimes
+from perftop.session.task_times import BusyCpus, JobFootprint, RunTimes, TaskTimes
 
 MS = 1_000_000
 ROOT = 100
@@ -213,6 +214,9 @@ def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
         if seq == 1:
             session.apply(wire.Note("run-start", session.now_ns, data=argv))
     assert sum(times.run_s for times in session.run_times.threads.values()) == pytest.approx(run_s)
+    session.run_times.threads = {(102, 102): TaskTimes("ld", 9.0)}
+    named = report(session, session.run.start_ns).job
+    assert named == ("make" if watch == str(ROOT) else "ld")
 
 
 LD = TaskSnapshot({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})
