@@ -9,7 +9,6 @@ import re
 import stat
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
@@ -27,8 +26,6 @@ WAITING_BYTES = 64_000_000
 machines."""
 MAX_UNPACKED_BYTES = 1 << 22
 """Maximum size in bytes of messages that wait in memory to be packed."""
-MAX_HOTPLUGS = 4096
-"""Maximum number of hotplug notes kept; with more changes, older ones no longer matter."""
 NOTICE_S = 10.0
 """Time in s for which a notice is shown."""
 END_S = 2.0
@@ -221,13 +218,10 @@ class ScreenRecorder:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._thread: _RecordingThread | None = None
-        self._hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
         self._notice, self._until_s = "", 0.0
 
     def take(self, message: wire.Message) -> None:
         """Takes a message that the session has applied."""
-        if isinstance(message, wire.Note) and message.kind == "hotplug":
-            self._hotplugs.append(message)
         if self._thread is not None and isinstance(message, wire.Frame | wire.Note):
             self._thread.put(message)
 
@@ -278,7 +272,7 @@ class ScreenRecorder:
         # Hotplug notes from before the kept history are needed too, since hello has the state of
         # CPUs at its own time.
         before_ns = history.first_ns or 0
-        earlier_notes = [note for note in self._hotplugs if note.time_ns < before_ns]
+        earlier_notes = [note for note in self._session.hotplugs if note.time_ns < before_ns]
         path = recording_name(hello, self._session.unix(self._session.now_ns))
         with contextlib.suppress(OSError):  # without a directory opening the file will fail
             path = Path.cwd() / path

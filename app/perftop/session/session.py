@@ -51,6 +51,8 @@ sixty arrays of this size exist at a time."""
 MIN_BATCH = 16
 """Number of frames that are computed at once even if they have up to eight times
 MAX_BATCH_BYTES."""
+MAX_HOTPLUGS = 4096
+"""Maximum number of hotplug notes kept; with more changes, older ones no longer matter."""
 MAX_WARNINGS = 20
 """Maximum number of warnings kept, the newest: a probe that repeats warnings must not fill the
 memory."""
@@ -98,6 +100,8 @@ class Session:
         self.warnings: list[str] = []
         """Warnings of the probe and of this session, newest last; each warning makes a new list."""
         self.warned_ns = 0
+        self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
+        """Hotplug notes, newest last."""
 
         self._summarises, self.distribution = summarises, Distribution(self.shown)
         self._span = Span.empty(self.reader, self.now_ns)
@@ -318,6 +322,7 @@ class Session:
                     self._moments.mark(message.time_ns, label, self.run_times)
 
     def _take_hotplug(self, note: wire.Note) -> None:
+        self.hotplugs.append(note)
         change = self.reader.hotplug(note)
         if change is None:
             return

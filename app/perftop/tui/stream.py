@@ -268,6 +268,7 @@ class LiveSource(StreamSource):
         super().__init__(interval_ns, starts_early=True, tour=tour)
         self._open, self._set_pace, self._link = opener, pace, link
         self._recorder: ScreenRecorder | None = None
+        """What the user records; None until the first recording of the session."""
         self._last_s = 0.0
         """Time of `clock` at which messages last arrived."""
 
@@ -291,7 +292,7 @@ class LiveSource(StreamSource):
             self.say(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
         session.start_accounts(losses_only=True)
-        self._recorder = ScreenRecorder(session)
+        self._recorder = None
         return session
 
     def on_interval(self, interval: Interval) -> None:
@@ -360,7 +361,8 @@ class LiveSource(StreamSource):
             self._set_pace(longest_batch_ns(self.session.hello.sample_ns, self.status.interval_ns))
 
     def record(self) -> None:
-        if self._recorder is not None:
+        if self.has_started:
+            self._recorder = self._recorder or ScreenRecorder(self.session)
             self._recorder.turn(self.clock())
         self.check()
 
