@@ -151,7 +151,7 @@ def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
             reason = "one run a side" if row.verdict == ALONE else "it changes too slowly"
             hint = "measure several runs: stat -r 5"
             lines.append(f"{asked.text!r} cannot be decided: {reason} ({hint})")
-        elif beyond and row.is_sure:
+        elif beyond and row.exceeds_noise:
             lines.append(f"{asked.text!r} is met: {difference}")
     return lines
 

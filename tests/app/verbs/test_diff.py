@@ -96,6 +96,15 @@ def test_a_condition_on_single_runs_is_undecided(
     )
 
 
+def test_a_condition_may_ask_for_less_than_a_certain_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = [41.00, 41.01, 41.02, 41.01], [41.24, 41.25, 41.26, 41.25]
+    files = runs(tmp_path / "a", *a), runs(tmp_path / "b", *b)
+    assert compared(*files, "--fail-if", "run_s > 0.3 %") == 1
+    assert "run_s differs by +0.6 %" in capsys.readouterr().err
+
+
 def test_a_difference_within_the_noise_fulfils_no_condition(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,9 +39,11 @@ from perftop.output.sentences import as_clause
 MIN_CAUSE = 0.01
 """Minimum difference between the shares that the two sides lost to a cause. With a smaller one, the
 cause explains nothing."""
-MIN_DIFFERENCE = 0.0005
-"""Minimum difference, as a share or relative to A. A smaller one is ignored however significant it
-is, because counters are not more accurate."""
+MIN_DIFFERENCE = 0.01
+"""Minimum difference, as a share or relative to A, that matters. A smaller one is within the noise
+of programs and machines that are not in these runs, however significant it is."""
+RESOLUTION = 0.0005
+"""Minimum difference that counters show."""
 SAME = 0.02
 """A and B count as the same if the whole interval of their difference is this close to 0; for
 numbers that are not shares, relative to A."""
@@ -74,6 +76,12 @@ class Row:
     verdict: str
     cause: Cause | None = None
     """Cause of the episodes that explain the difference."""
+
+    @property
+    def exceeds_noise(self) -> bool:
+        """Whether there is a difference, of whatever size."""
+        is_shown = self.interval is not None and abs(self.change) >= RESOLUTION
+        return is_shown and self.chance < 1 - LEVEL
 
     @property
     def unit(self) -> str:
@@ -285,7 +293,7 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
         interval = pair.difference.interval(level)
     sure = interval is not None and chance < 1 - LEVEL and abs(change) >= MIN_DIFFERENCE
     if interval is None:
-        unsteady = pair.from_courses and abs(change) >= MIN_DIFFERENCE
+        unsteady = pair.from_courses and abs(change) >= RESOLUTION
         verdict = ALONE if not pair.from_courses else UNSTEADY if unsteady else NOISE
     elif not sure:
         verdict = NOISE

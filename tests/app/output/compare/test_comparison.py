@@ -337,6 +337,17 @@ def test_settings_are_printed_and_limited() -> None:
     assert max(len(str(value)) for value in result.values()) <= 200
 
 
+def test_a_difference_below_1_percent_is_the_same_however_significant() -> None:
+    draw = random.Random(3)
+    quiet = {"count": 8, "noise": 0.0005}
+    result = compared(side(draw, **quiet), side(draw, slower=0.006, **quiet))  # type: ignore[arg-type]
+    (time,) = (row for row in result.rows if row.number.key == "run_s")
+    assert time.exceeds_noise
+    assert (time.is_sure, time.verdict, time.is_same) == (False, NOISE, True)
+    larger = compared(side(draw, **quiet), side(draw, slower=0.015, **quiet))  # type: ignore[arg-type]
+    assert verdicts(larger)["run_s"] == "worse"
+
+
 def test_values_have_words_and_small_differences_are_ignored() -> None:
     assert (setting_label("power_limit_w"), value_text("power_limit_w", 205.0)) == (
         "power limit PL1",
