@@ -214,6 +214,8 @@ class PerfTopApp(App[None]):
 
     def exit(self, *results: Any, **more: Any) -> None:
         self.source.leave()
+        if isinstance(self._driver, Terminal):
+            self._driver.discard()
         super().exit(*results, **more)
 
     def leave(self, status: int) -> None:
@@ -222,6 +224,10 @@ class PerfTopApp(App[None]):
         self._left = status
         if self._up:
             self.exit(return_code=status)
+
+    def is_drawing(self) -> bool:
+        """Returns whether the terminal has not yet accepted the last picture."""
+        return isinstance(self._driver, Terminal) and self._driver.is_writing()
 
     def _hurry(self) -> None:
         """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
@@ -280,6 +286,8 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
 # costs a twentieth of a refresh, so that thread only gets text that the terminal does not accept
 # immediately.
 
+CANCEL = b"\x18"
+"""Character that ends an incomplete sequence."""
 POLL_S = 0.05
 """Seconds between two attempts to write to a terminal that blocks."""
 MAX_QUEUED = 2
@@ -309,6 +317,13 @@ class Terminal(LinuxDriver):
     def hurry(self) -> None:
         """Limits the wait for the terminal. Called by a signal handler when perftop is to end."""
         self._patience_s = min(self._patience_s, MAX_END_S)
+
+    def is_writing(self) -> bool:
+        return bool(self._file.is_writing())
+
+    def discard(self) -> None:
+        """Discards what the terminal has not yet accepted, since the screen is about to end."""
+        self._file.discard()
 
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -422,15 +437,27 @@ class _Output:
         self._waiting = self._written = 0
         """Number of texts given to the writing thread, counted by the main thread; and number of
         texts that the writing thread has written, counted by that thread."""
+        self._is_cut = False
+        """Whether the text before the next one may end within a sequence."""
+        self._discarded = 0
+        """Number of texts of which the writing thread discards what it has not written."""
 
     def fileno(self) -> int:
         return self._fd
+
+    def is_writing(self) -> bool:
+        return self._waiting != self._written
+
+    def discard(self) -> None:
+        self._is_cut, self._discarded = self.is_writing(), self._waiting
 
     def write_now(self, text: str) -> bytes:
         """Writes as much as the terminal accepts now, and returns the rest for the writing thread.
         Writes nothing while the writing thread still has text to write."""
         data = text.encode(self._encoding, "backslashreplace")
-        if self._nonblocking >= 0 and self._waiting == self._written:
+        if self._is_cut:
+            self._is_cut, data = False, CANCEL + data
+        if self._nonblocking >= 0 and not self.is_writing():
             try:
                 data = data[os.write(self._nonblocking, data) :]
             except BlockingIOError:
@@ -442,14 +469,14 @@ class _Output:
         return data
 
     def write(self, data: bytes) -> None:
-        """Writes all of `data`. Called by the writing thread."""
+        """Writes all of `data`, unless it is discarded. Called by the writing thread."""
         self._write(data)
         self._written += 1
 
     def _write(self, data: bytes) -> None:
-        while data:
+        while data and self._discarded <= self._written:
             try:
-                data = data[os.write(self._fd, data) :]
+                data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
             except BlockingIOError:  # another program has set O_NONBLOCK on the shared open file
                 select.select([], [self._fd], [], POLL_S)
             except OSError:

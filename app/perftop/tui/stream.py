@@ -37,6 +37,8 @@ NOTICE_S = 10.0
 MIN_WATCH_S = 0.9
 """Minimum seconds, while messages arrive, between two checks for changes that no message
 reports, such as a lost link."""
+DRAWING_CHECK_S = 0.05
+"""Seconds between two checks of whether a slow terminal has accepted the last picture."""
 MIN_SILENCE_S = 3.0
 """After this many seconds plus two sampling intervals without a message, the screen reports that
 no data arrives."""
@@ -64,6 +66,8 @@ class StreamSource(Source, Follower, Controls):
         """The last message, and the time of `clock` at which it is removed."""
         self._watched_s = self.clock()
         self._timer: asyncio.TimerHandle | None = None
+        self._has_news = False
+        """Whether something has changed since the last picture."""
 
     def make_screen(self) -> Monitor:
         config = self.app.config
@@ -100,9 +104,18 @@ class StreamSource(Source, Follower, Controls):
         if self.clock() - self._watched_s >= MIN_WATCH_S:
             self.check()
         self._watch_later(1.5)  # longer than a batch of samples up to 1 s
-        if has_news or self._current_status() != self.status:
-            self.show()
+        self._show_news(has_news=has_news)
         return is_over
+
+    def _show_news(self, *, has_news: bool) -> None:
+        """Shows the current state if it has changed. On a terminal that has not accepted the last
+        picture it waits: pictures in a queue would delay the response to a key."""
+        self._has_news |= has_news or self._current_status() != self.status
+        if self._has_news and self.app.is_drawing():
+            self._watch_later(DRAWING_CHECK_S)
+        elif self._has_news:
+            self._has_news = False
+            self.show()
 
     def add(self, message: wire.Message) -> None:
         """Applies a message that is not from the stream, without drawing."""
@@ -180,7 +193,7 @@ class StreamSource(Source, Follower, Controls):
 
         def check() -> None:
             self._watch_later(1.0)
-            self.check()
+            self.check()  # may ask for an earlier one
 
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self.app.call_later, check)
@@ -189,8 +202,7 @@ class StreamSource(Source, Follower, Controls):
         """Checks for changes that no message reports, and shows them."""
         self._watched_s = self.clock()
         self.watch()
-        if self._current_status() != self.status:
-            self.show()
+        self._show_news(has_news=False)
 
     # --- other moments
 

@@ -147,6 +147,24 @@ def test_output_that_the_terminal_accepts_is_written_immediately() -> None:
         assert os.get_blocking(writer)  # the descriptor is shared with other programs
 
 
+def test_what_a_slow_terminal_has_not_accepted_is_discarded_at_the_end() -> None:
+    with piped() as (output, _, reads):
+        rest = output.write_now("." * FILLS + "\x1b[38;2;1")
+        queued = output.write_now("another picture")
+        assert output.is_writing()
+        output.discard()
+        restoring = output.write_now("restored")
+        for text in (rest, queued):
+            output.write(text)
+        assert reads(FILLS) == b"." * FILLS
+        output.write(restoring)
+        assert reads(100) == b"\x18restored"
+        assert not output.is_writing()
+        output.discard()
+        assert output.write_now("nothing was cut") == b""
+        assert reads(100) == b"nothing was cut"
+
+
 def test_a_terminal_that_cannot_be_reopened_uses_the_writer_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
