@@ -33,7 +33,7 @@ _HEADER = {
     r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
     r"net ([\d.]+) GHz": ("net_hz", 1e-9), r"IPC \D{0,2}([\d.]+)": ("ipc", 1),
     r"halts ([\d.]+) % idle": ("idle", 100), r"([\d.]+) % involuntary": ("involuntary", 100),
-    r"krn ([\d.]+) %": ("kernel_cycles", 100), r"user +([\d.]+) %": ("user", 100),
+    r"kernel cycles ([\d.]+) %": ("kernel_cycles", 100), r"user +([\d.]+) %": ("user", 100),
     r"kernel +([\d.]+) %": ("system", 100), r"steal +([\d.]+) %": ("steal", 100),
 }  # fmt: skip
 """Metrics of the machine above all views, with their JSON keys and factors."""

@@ -1,15 +1,17 @@
-"""The first line of the screen, with the app's own state and CPU cost that it shows. At the left is
+"""The first line of the screen, with the app's own state and CPU cost that it shows, and the
+requests of the user to the app. At the left is
 the machine; at the right how it is sampled, what sampling costs, and the state of the screen."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isinf, isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perftop.base.text import clock_time, count_noun, duration, player_time
 from perftop.draw.columns import Run
@@ -68,6 +70,49 @@ class Status:
     """Exit status of the command; None until the command has ended."""
     failed: str | None = None
     """Why the stream has ended; None while the stream runs."""
+
+
+class State(NamedTuple):
+    """The state that the screen shows."""
+
+    session: Session | None
+    interval: Interval | None
+    status: Status
+
+    @property
+    def indexed(self) -> float | None:
+        """Share of the recording that has been searched for episodes; None if all of it."""
+        replay = self.status.replay
+        return None if replay is None else replay.indexed
+
+
+class Controls(ABC):
+    """The requests that the screen sends to the app. Times are in raw ns."""
+
+    @abstractmethod
+    def go(self, time_ns: int) -> None:
+        """Shows this moment."""
+
+    @abstractmethod
+    def select(self, first_ns: int, last_ns: int) -> None:
+        """Shows the numbers between these moments."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Pauses at the shown moment, or resumes."""
+
+    @abstractmethod
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+        """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
+        any CPU."""
+
+    @abstractmethod
+    def mark(self, time_ns: int, label: str) -> None:
+        """Sets a mark with this label at this moment; '': the label is a number."""
+
+    @abstractmethod
+    def say(self, notice: str) -> None:
+        """Shows a message until the user presses a key or some seconds have passed."""
 
 
 COST_SPAN_NS = 5_000_000_000

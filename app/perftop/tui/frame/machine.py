@@ -136,7 +136,7 @@ def number_line(
     pieces.append((3, halts))
     if session.hello.virtualisation is not None:
         pieces.append((3, share("steal", "steal")))
-    pieces.append((5, share("kernel_cycles", "kernel")))
+    pieces.append((5, share("kernel_cycles", "kernel cycles")))
     temperature: list[Run] = []
     if not isnan(degrees := known.get("temperature_c", nan)):
         style = "alarm" if "temperature_c" in lowering else "text"

@@ -4,9 +4,9 @@ keys in the last line. The screen holds the user's choices, which all views shar
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -19,10 +19,9 @@ from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import Printout
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
-from perftop.session.session import Session
 from perftop.tui.frame.bottom import KeyLine, MissingLine
 from perftop.tui.frame.command_output import Extent, Output
-from perftop.tui.frame.header import Status
+from perftop.tui.frame.header import Controls, State, Status
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import NOTES, Canvas
@@ -44,68 +43,20 @@ MAX_FILTER = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
 
 
-class State(NamedTuple):
-    """The state that the screen shows."""
-
-    session: Session | None
-    interval: Interval | None
-    status: Status
-
-    @property
-    def indexed(self) -> float | None:
-        """Share of the recording that has been searched for episodes; None if all of it."""
-        replay = self.status.replay
-        return None if replay is None else replay.indexed
-
-
-class Controls(ABC):
-    """The requests that the screen sends to the app. Times are in raw ns."""
-
-    @abstractmethod
-    def go(self, time_ns: int) -> None:
-        """Shows this moment."""
-
-    @abstractmethod
-    def select(self, first_ns: int, last_ns: int) -> None:
-        """Shows the numbers between these moments."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Pauses at the shown moment, or resumes."""
-
-    @abstractmethod
-    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
-        """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
-        any CPU."""
-
-    @abstractmethod
-    def mark(self, time_ns: int, label: str) -> None:
-        """Sets a mark with this label at this moment; '': the label is a number."""
-
-    @abstractmethod
-    def say(self, notice: str) -> None:
-        """Shows a message until the user presses a key or some seconds have passed."""
+_VIEWS = {
+    "overview": "overview.overview:Overview", "heat": "views.heat_map:HeatMap",
+    "time": "views.timeline:Timeline", "table": "views.table:Table",
+    "episodes": "views.episodes:Episodes", "neighbours": "views.neighbours:Neighbours",
+    "core": "overview.core_page:CorePage",
+}  # fmt: skip
+"""Module and class of each view, by name."""
 
 
 def view(name: str, choice: Choice) -> Canvas:
     """Creates the view with this name, which is also its id. A view is imported when it is first
     shown, so that the first numbers do not wait for the import of all views."""
-    view_class: type[Canvas]
-    match name:
-        case "overview":
-            from perftop.tui.overview.overview import Overview as view_class  # noqa: N813
-        case "heat":
-            from perftop.tui.views.heat_map import HeatMap as view_class  # noqa: N813
-        case "time":
-            from perftop.tui.views.timeline import Timeline as view_class  # noqa: N813
-        case "table":
-            from perftop.tui.views.table import Table as view_class  # noqa: N813
-        case "episodes":
-            from perftop.tui.views.episodes import Episodes as view_class  # noqa: N813
-        case "neighbours":
-            from perftop.tui.views.neighbours import Neighbours as view_class  # noqa: N813
-        case _:
-            from perftop.tui.overview.core_page import CorePage as view_class  # noqa: N813
+    module, _, class_name = _VIEWS[name].partition(":")
+    view_class: type[Canvas] = getattr(import_module(f"perftop.tui.{module}"), class_name)
     return view_class(choice, id=name)
 
 
@@ -262,10 +213,7 @@ class Monitor(DirectScreen):
             urgent.insert(0, "clear")
         if view in keys.TURN_ORDER and (sorting.order != self.view.ORDERS[0] or sorting.reverse):
             urgent.append("order")
-        enabled = [
-            key for key in self.view.HINTS if self.view.check_action(keys.BY_ID[key].action, ())
-        ]
-        hints, is_recording = (*urgent, *enabled), replay is not None
+        hints, is_recording = (*urgent, *self.view.hints), replay is not None
         self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:

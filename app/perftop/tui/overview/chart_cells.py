@@ -107,6 +107,8 @@ class UnitCharts:
     high_hz: float = 0.0
     lost_s: Sequence[float] = ()
     """Seconds lost below the ceiling, by cause, in the order of `charts.GAP_CAUSES`."""
+    causes: Sequence[list[Run]] = ()
+    """Lines with these seconds, beside the chart of the clock; empty if there is no room."""
 
 
 class ChartDrawer:

@@ -127,6 +127,14 @@ class Charts:
             self._basis = basis
             rows = plan.area_rows, plan.rows, plan.rate_rows
             self._unit_charts = self._drawer.draw(episodes, *rows, look, choice.range_ns)
+            if plan.has_causes:
+                known_ns = past.axis.known_columns * past.axis.bin_ns
+                first_ns, last_ns = choice.range_ns or (0, known_ns)
+                for unit_charts in self._unit_charts:
+                    unit_charts.causes = chart_numbers.lost_lines(
+                        unit_charts.lost_s, (last_ns - first_ns) / 1e9, plan.rows,
+                        colour=look in {"colour", "sixteen"},
+                    )  # fmt: skip
             time_axes = [past.axis, past.dots] if plan.counted else [past.axis]
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in time_axes]
             last_unit = self._units[-1]
@@ -156,12 +164,7 @@ class Charts:
             if plan.kind == "titled":
                 lines = _titled_lines(plan, values, unit_charts, look, self.lanes, i)
             else:
-                known_ns = past.axis.known_columns * past.axis.bin_ns
-                first_ns, last_ns = choice.range_ns or (0, known_ns)
-                window_s = (last_ns - first_ns) / 1e9
-                lines = _with_numbers_beside(
-                    plan, values, unit_charts, look, self.lanes, i, window_s
-                )
+                lines = _with_numbers_beside(plan, values, unit_charts, look, self.lanes, i)
             if choice.cursor_ns is not None:
                 titles = int(plan.kind == "titled")
                 lines[titles:] = self._draw_cursor(lines[titles:], choice)
@@ -340,9 +343,8 @@ def _titled_lines(
 
 
 def _with_numbers_beside(
-    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int,
-    window_s: float,
-) -> list[list[Run]]:  # fmt: skip
+    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int
+) -> list[list[Run]]:
     rows = plan.rows
     lane = lanes.lane(unit, plan.lane_rows, look) if plan.lane_rows else []
     areas = [*charts.area, *lane]
@@ -359,10 +361,7 @@ def _with_numbers_beside(
         for block, area, clock, numbers in zip(left, areas, charts.clock, right, strict=True)
     ]
     if plan.has_causes:
-        causes = chart_numbers.lost_lines(
-            charts.lost_s, window_s, rows, colour=look in {"colour", "sixteen"}
-        )
-        lines = [[*line, *cause] for line, cause in zip(lines, causes, strict=True)]
+        lines = [[*line, *cause] for line, cause in zip(lines, charts.causes, strict=True)]
     if plan.rates:
         rate: list[list[Run]] = [*charts.rate]
         if len(rate) < rows:
@@ -459,6 +458,8 @@ class Plan:
     """Lines of the lane of tasks below each chart of states or of CPU time."""
     queue_rows: int = 0
     """Lines of the waiting tasks above each chart of CPU time."""
+    clock_right: int = RIGHT_WIDTH
+    """Width of what is to the right of a clock chart, in cells."""
 
     @property
     def area_rows(self) -> int:
@@ -473,12 +474,7 @@ class Plan:
     @property
     def has_causes(self) -> bool:
         """Whether the seconds lost by cause are beside each clock chart."""
-        return self.rates and self.rows > 2 and self.width >= MIN_WIDTH_FOR_CAUSES
-
-    @property
-    def clock_right(self) -> int:
-        """Width of what is to the right of a clock chart, in cells."""
-        return RIGHT_WIDTH + CAUSES_WIDTH * self.has_causes
+        return self.clock_right > RIGHT_WIDTH
 
     @property
     def block(self) -> int:
@@ -553,7 +549,8 @@ def _possible_plans(
         lanes -= counted and (rows - lanes) % 2
         queue = 0 if beside else next(lines for min_rows, lines in _QUEUE_ROWS if rows >= min_rows)
         lanes -= queue if lanes > 1 else 0
+        has_causes = counted and rows > 2 and width >= MIN_WIDTH_FOR_CAUSES
         yield Plan(
             width, counted, charts, kind, rows, gap, axes, times, blank, headings, height - used,
-            lanes, queue,
+            lanes, queue, RIGHT_WIDTH + CAUSES_WIDTH * has_causes,
         )  # fmt: skip

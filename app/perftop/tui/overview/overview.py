@@ -115,7 +115,8 @@ def _place_lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
 
 
 class Overview(ChartedView, Cursor):
-    HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
+    HINTS: ClassVar[tuple[str, ...]] = "open", "order", "fold"
+    HINTS_OF_CHARTS: ClassVar[tuple[str, ...]] = "open", "order"
 
     _charts: Charts | None = None
     """The charts; None before the first numbers."""
@@ -320,6 +321,10 @@ class Overview(ChartedView, Cursor):
             super().action_end(to)
         elif self.count:
             self._select(0 if to < 0 else len(self._arrangement.order) - 1)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return self.HINTS_OF_CHARTS if self._grid is None else self.HINTS
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables folding while charts are shown, which have no packages to fold."""

@@ -168,12 +168,14 @@ class TaskLanes:
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
         self._choose_names()
         place = {name: i for i, name in enumerate(self._names) if name}
+        by_task = self._grouping == "task"
         self._by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
         self._waiting = np.zeros(self._by_record.shape[:2])
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
                 for (pid, comm, share), wait, _ in tasks:
-                    colour = place.get(self._name(pid, comm), _OTHERS_INDEX)
+                    name = comm if by_task else self._name(pid, comm)
+                    colour = place.get(name, _OTHERS_INDEX)
                     self._by_record[unit, record, colour] += share
                     self._waiting[unit, record] += 0.0 if isnan(wait) else wait
         self._by_record /= self._cpu_counts[..., None]
@@ -182,10 +184,10 @@ class TaskLanes:
         return group_name(self._session, pid, comm, self._grouping)
 
     def _choose_names(self) -> None:
-        used: dict[str, float] = {}
+        used, by_task = dict[str, float](), self._grouping == "task"
         for _, tasks_of_units in self._records:
             for (pid, comm, share), *_ in chain.from_iterable(tasks_of_units):
-                name = self._name(pid, comm)
+                name = comm if by_task else self._name(pid, comm)
                 used[name] = used.get(name, 0.0) + share
         top = sorted(used, key=lambda name: -used[name])[:NAMED_TAKERS]
         new = [name for name in top if name not in self._names]

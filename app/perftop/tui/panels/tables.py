@@ -187,7 +187,8 @@ def task_cells(
     for column in shown:
         match column.key:
             case "name":
-                yield cut_name(task.comm, column.room), style
+                name = safe_cells(task.comm)
+                yield name if len(name) <= column.room else cut_name(name, column.room), style
             case "pid":
                 yield str(task.pid), "dim"
             case "owner":

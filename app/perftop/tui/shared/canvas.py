@@ -243,6 +243,11 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     # --- methods that a view provides
 
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Those of HINTS whose keys have an effect now."""
+        return self.HINTS
+
     def begin(self) -> None:
         """Prepares for another machine or filter. The view may have no size yet."""
 
