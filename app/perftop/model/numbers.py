@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
@@ -63,7 +64,7 @@ class Number:
     """Whether the number grows with the length of a run, so that it can have any size. `digits`
     then counts significant digits."""
 
-    @property
+    @cached_property
     def rate(self) -> bool:
         """Whether the number is a rate, which has no upper bound and is shown with a prefix such as
         k or M."""

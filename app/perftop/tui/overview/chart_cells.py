@@ -287,11 +287,10 @@ class ChartDrawer:
             lost = busier["util"] * (1 - busier["busy_hz"] / ceiling) * np.diff(ends_ns) / 1e9
         lost = np.where((how == charts.ASLEEP) | (lost < 0), 0.0, np.nan_to_num(lost))
         causes = np.where(how < charts.LOSING, 0, (how - charts.LOSING) % len(charts.GAP_CAUSES))
-        of_causes = [
-            np.where(causes == cause, lost, 0.0).sum(axis=1)
-            for cause in range(len(charts.GAP_CAUSES))
-        ]
-        by_unit: list[list[float]] = np.stack(of_causes, axis=1).tolist()
+        count, units = len(charts.GAP_CAUSES), len(causes)
+        keys = causes + count * np.arange(units)[:, None]
+        sums = np.bincount(keys.ravel(), lost.ravel(), count * units)
+        by_unit: list[list[float]] = sums.astype(float).reshape(units, count).tolist()
         return by_unit
 
     def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:

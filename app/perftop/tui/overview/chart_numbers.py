@@ -482,7 +482,7 @@ def lost_lines(
     """Returns the seconds lost below the ceiling of the clock by cause, the largest loss first, in
     `rows` lines of CAUSES_WIDTH cells. `window_s`: seconds over which they are summed."""
     lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 3 else []
-    order = sorted(range(len(lost_s)), key=lambda cause: -lost_s[cause])
+    order = sorted(range(len(lost_s)), key=lost_s.__getitem__, reverse=True)
     shown = [cause for cause in order if lost_s[cause] >= MIN_LOST_S]
     for cause in shown[: rows - len(lines)]:
         name, seconds = charts.GAP_CAUSES[cause], lost_s[cause]
