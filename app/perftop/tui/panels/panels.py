@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
+from math import nan
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -406,12 +407,14 @@ def _cpu_cells(
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
     """Returns the IPC of a CPU without its sibling: from the evidence of an episode in this
-    interval, else the current estimate."""
+    interval, else the current estimate; NaN if that is unknown, or if the interval is in the
+    past."""
     for episode in episode_style.episodes_during(session, interval):
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):
             return float(alone)
-    return tables.ipc_alone(session, interval, session.position[cpu])
+    siblings = session.neighbours.siblings
+    return siblings.ipc_alone(session.position[cpu]) if interval.seq else nan
 
 
 # --- side by side

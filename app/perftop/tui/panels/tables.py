@@ -333,12 +333,6 @@ def ranking(session: Session, interval: Interval, grouping: Grouping = "task") -
     return last
 
 
-def ipc_alone(session: Session, interval: Interval, row: int) -> float:
-    """Returns the IPC of the CPU at this position without its sibling; NaN if unknown, or
-    if the interval is in the past."""
-    return session.neighbours.siblings.ipc_alone(row) if interval.seq else nan
-
-
 # --- The cores that lose most, now or within the last minute: which of them they are, and a list
 # with who loses what to whom and the losses of the last ten minutes.
 

@@ -105,9 +105,6 @@ class Heat:
     def text(self, value: float) -> str:
         return _value_text(value, self.unit, self.unit.digits)
 
-    def hz(self, value: float) -> str:
-        return _value_text(value, self.clock, self.clock.digits)
-
     def cpu_cells(
         self, cell: Cell, letters: Sequence[str], *, ascii_: bool
     ) -> list[tuple[Run, ...]]:
