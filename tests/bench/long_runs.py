@@ -4,7 +4,8 @@ and a line for each process with what has grown. Failed runs are reported as wel
 `simulated`: runs `stat` and the screen as fast as possible, on a calm simulated machine and on one
 with many episodes. `here`: runs `stat` and `record` at once on this machine, with samples of 10 ms.
 
-Run by hand: python tests/bench/long_runs.py simulated [HOURS] [CPUS]  (8 and 64; quick: 1)
+Run by hand: python tests/bench/long_runs.py simulated [HOURS] [CPUS]  (8 and 64; with 8 CPUs at
+             least 6: the history of a screen reaches its budget after 1.5 hours)
              python tests/bench/long_runs.py here [SECONDS]  (3600; quick: 60)
 """
 
