@@ -134,7 +134,7 @@ def run_diff(args: argparse.Namespace) -> int:
 
 def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
     """Returns a line for each phase in which the condition is met or cannot be decided."""
-    from perftop.output.compare.comparison import ALONE, UNSTEADY
+    from perftop.output.compare.comparison import ALONE, SMALL, UNSTEADY
 
     lines = []
     rows = [(phase.label, row) for phase in compared for row in phase.rows]
@@ -151,7 +151,7 @@ def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
             reason = "one run a side" if row.verdict == ALONE else "it changes too slowly"
             hint = "measure several runs: stat -r 5"
             lines.append(f"{asked.text!r} cannot be decided: {reason} ({hint})")
-        elif beyond and row.exceeds_noise:
+        elif beyond and (row.is_sure or row.verdict == SMALL):
             lines.append(f"{asked.text!r} is met: {difference}")
     return lines
 

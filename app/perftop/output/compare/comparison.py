@@ -49,7 +49,8 @@ SAME = 0.02
 numbers that are not shares, relative to A."""
 MIN_OTHERS = 0.1
 """Minimum number of CPUs that other tasks used for a quieter machine to be suggested."""
-NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"
+NOISE, ALONE, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
+"""Verdicts without a certain difference; SMALL: it exceeds the noise, but not MIN_DIFFERENCE."""
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that do not explain a difference by themselves."""
 TIME_KEYS = ("run_s", "length_s")
@@ -78,20 +79,15 @@ class Row:
     """Cause of the episodes that explain the difference."""
 
     @property
-    def exceeds_noise(self) -> bool:
-        """Whether there is a difference, of whatever size."""
-        is_shown = self.interval is not None and abs(self.change) >= RESOLUTION
-        return is_shown and self.chance < 1 - LEVEL
-
-    @property
     def unit(self) -> str:
         """The unit of the difference: points for shares, else percent of A."""
         return "points" if self.number.unit == "ratio" else "%"
 
     @property
     def is_same(self) -> bool:
-        """Whether no difference was found, and none above SAME is possible."""
-        return self.verdict == NOISE and max(map(abs, self.interval or (0.0,))) <= SAME
+        """Whether no difference that matters was found, and none above SAME is possible."""
+        is_noise = self.verdict == NOISE and max(map(abs, self.interval or (0.0,))) <= SAME
+        return is_noise or self.verdict == SMALL
 
     @property
     def size(self) -> str:
@@ -291,12 +287,13 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
     if pair.difference is not None:
         change, ranked = pair.difference.value, pair.difference.is_ranked
         interval = pair.difference.interval(level)
-    sure = interval is not None and chance < 1 - LEVEL and abs(change) >= MIN_DIFFERENCE
+    exceeds_noise = interval is not None and chance < 1 - LEVEL and abs(change) >= RESOLUTION
+    sure = exceeds_noise and abs(change) >= MIN_DIFFERENCE
     if interval is None:
         unsteady = pair.from_courses and abs(change) >= RESOLUTION
         verdict = ALONE if not pair.from_courses else UNSTEADY if unsteady else NOISE
     elif not sure:
-        verdict = NOISE
+        verdict = SMALL if exceeds_noise else NOISE
     elif better:
         verdict = "better" if moved * better > 0 else "worse"
     else:
@@ -467,7 +464,7 @@ def work_sentence(phase: Comparison) -> str:
     instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if instructions is None or ipc is None or not ipc.is_sure:
         return ""
-    if instructions.verdict == NOISE:
+    if instructions.verdict in {NOISE, SMALL}:
         work = "the same work"
     elif instructions.is_sure:
         more = "more" if instructions.b > instructions.a else "fewer"
