@@ -19,6 +19,7 @@ from simulated import SAMPLE_NS, bin_edges, messages
 from simulated import messages as simulated
 
 from perfprobe import wire
+from perftop.detect.turbo_drops import Drops
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.session.history import History
 from perftop.session.interval import Interval, Span
@@ -113,6 +114,27 @@ def test_batches_of_any_size_give_the_same_results(
     history = seed % 3 > 0
     expected = outcome(hello, messages, None, history=history)
     assert outcome(hello, messages, sizes, history=history) == expected
+
+
+@pytest.mark.parametrize("scenario", ["steady", "smt-mix"])
+def test_detectors_learn_the_same_from_batches_of_any_size(scenario: str) -> None:
+    """The noise of clocks, and how often an IPC changes when its sibling starts or stops."""
+    hello, messages = simulated(f"sim:{scenario},cpus=8", 100)
+
+    def learned(size: int) -> list[Any]:
+        session = Session(hello)
+        for at in range(0, len(messages), size):
+            for _ in session.parts(messages[at : at + size]):
+                pass
+        (drops,) = [d for d in session._detection._detectors if isinstance(d, Drops)]
+        drops._learn_noise()
+        return [drops._variance, drops._mean_share, session.neighbours.siblings._history.counts]
+
+    expected = learned(1)
+    assert expected[0].any()
+    for size in (2, 7, 45, 100):
+        for values, expected_values in zip(learned(size), expected, strict=True):
+            assert values == pytest.approx(expected_values, rel=1e-12)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
