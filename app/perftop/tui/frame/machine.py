@@ -19,7 +19,7 @@ from perftop.base.text import GHZ
 from perftop.draw import theme
 from perftop.draw.cells import bounded_smt, smt
 from perftop.draw.columns import Run, number
-from perftop.draw.strips import Piece, fit_line, join_with_gaps, pieces_that_fit, width
+from perftop.draw.strips import Piece, join_with_gaps, pieces_that_fit, width
 from perftop.model.kinds import Episode
 from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import METRICS, NUMBERS
@@ -343,16 +343,6 @@ def shows_tiles(session: Session) -> bool:
     return not session.evaluator.chosen["busy_hz"]
 
 
-def tile_line(known: Mapping[str, float], size: int) -> list[Run]:
-    """Returns the tiles in one line. On narrow screens the least important tiles are left out."""
-    pieces = [
-        (tile.rank, _tile_number(tile, known, full_names=size >= MIN_WIDTH_FOR_NAMES))
-        for tile in _TILES
-        if not isnan(known.get(tile.key, nan))
-    ]
-    return [(" ", "text"), *fit_line(pieces, size - 2, TILE_GAP)]
-
-
 def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) -> list[Run]:
     value = known[tile.key]
     name: Run = (f"{tile.name if full_names else tile.brief} ", "dim")
@@ -371,14 +361,16 @@ def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) ->
 
 
 def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
-    """Returns the tiles that fit, chosen by importance; they share the spare cells equally."""
+    """Returns the tiles that fit, chosen by importance; they share the spare cells equally. Narrow
+    screens have short names."""
+    full_names = size >= MIN_WIDTH_FOR_NAMES
     numbers: dict[str, tuple[list[Run], int]] = {}
     """The runs of each number and their width in cells, by key."""
     left = size - 2 + TILE_GAP
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
         if isnan(known.get(tile.key, nan)):
             continue
-        runs = _tile_number(tile, known, full_names=True)
+        runs = _tile_number(tile, known, full_names=full_names)
         used = width(runs)
         if used + TILE_GAP > left:
             break
@@ -392,7 +384,7 @@ def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
     return placed
 
 
-def tile_column_line(columns: Sequence[TileColumn]) -> list[Run]:
+def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
     """Returns the line of the numbers, each at the left end of its column."""
     runs: list[Run] = [(" ", "text")]
     for column in columns:

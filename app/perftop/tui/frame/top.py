@@ -115,16 +115,15 @@ class Top(PageWidget):
             if not tiled:
                 running = running_episodes(session, interval, status)
                 numbers = machine.number_line(session, interval, running, width)
-            elif not past:
-                numbers = machine.tile_line(machine.machine_values(session, interval), width)
             else:
                 columns = machine.tile_columns(machine.machine_values(session, interval), width)
-                numbers = machine.tile_column_line(columns)
-                if self._history is None or self._history[0] is not session:
+                numbers = machine.tile_line(columns)
+                if past and (self._history is None or self._history[0] is not session):
                     self._history = session, machine.TileHistory(session)
-                past = self._history[1].lines(
-                    columns, interval, status.interval_ns, width, len(past)
-                )
+                if past and self._history is not None:
+                    past = self._history[1].lines(
+                        columns, interval, status.interval_ns, width, len(past)
+                    )
         # The header and the alert line keep their colours when the other lines turn grey.
         usual: Mood = "calm" if status.failed is None else "stale"
         loss: Line = ([], usual)

@@ -246,18 +246,20 @@ ALL_VALUES = FEW_VALUES | {
 def test_tiles_fit_and_important_ones_are_kept() -> None:
     for size in range(20, 300):
         for output in (FEW_VALUES, ALL_VALUES):
-            assert strips.width(tiles.tile_line(output, size)) <= size
-            assert strips.width(tiles.tile_column_line(tiles.tile_columns(output, size))) <= size
-    assert "waits for a CPU  41.2 %" in strips.text(tiles.tile_line(FEW_VALUES, 120))
-    narrow = strips.text(tiles.tile_line(FEW_VALUES, 80))
+            assert strips.width(tiles.tile_line(tiles.tile_columns(output, size))) <= size
+    assert "waits for a CPU  41.2 %" in strips.text(
+        tiles.tile_line(tiles.tile_columns(FEW_VALUES, 120))
+    )
+    narrow = strips.text(tiles.tile_line(tiles.tile_columns(FEW_VALUES, 80)))
     assert "waits  41.2 %" in narrow
-    assert "busy  73.6 %" in strips.text(tiles.tile_line(FEW_VALUES, 30))
+    assert "busy  73.6 %" in strips.text(tiles.tile_line(tiles.tile_columns(FEW_VALUES, 30)))
 
 
 def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
-    runs = tiles.tile_line(FEW_VALUES, 160)
+    runs = tiles.tile_line(tiles.tile_columns(FEW_VALUES, 160))
     assert [part.strip() for part, key in runs if key == "alarm"] == ["7.9"]
-    assert "steal" not in strips.text(tiles.tile_line({"util": 0.1, "steal": float("nan")}, 160))
+    unknown = {"util": 0.1, "steal": float("nan")}
+    assert "steal" not in strips.text(tiles.tile_line(tiles.tile_columns(unknown, 160)))
 
 
 @pytest.mark.parametrize("size", [160, 200, 300])
@@ -268,7 +270,7 @@ def test_the_history_is_below_its_metric(size: int) -> None:
         session.apply(machine.frame(seq))
     interval = session.take_interval()
     output = tiles.machine_values(session, interval)
-    numbers = strips.text(tiles.tile_column_line(tiles.tile_columns(output, size)))
+    numbers = strips.text(tiles.tile_line(tiles.tile_columns(output, size)))
     (past,) = tiles.TileHistory(session).lines(
         tiles.tile_columns(output, size), interval, 10**8, size
     )
