@@ -66,8 +66,11 @@ def lines(text: str) -> Iterator[str]:
 
 
 def documents() -> dict[str, str]:
-    """All texts with commands: the front page, the other pages, and the help of verbs."""
-    results = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
+    """All texts with commands: the front page, the changes, the pages, and the help of verbs."""
+    results = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (ROOT / "README.md", ROOT / "app/CHANGELOG.md")
+    }
     for topic in page.topics():
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
         results[topic] = path.read_text(encoding="utf-8")
