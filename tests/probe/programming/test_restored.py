@@ -132,10 +132,11 @@ sys.exit(probe.main())
 """
 ASK = """
 import sys
-from perftop import cli
+from perftop import __main__ as program
 from perftop.process import launch
 launch.probe_command = lambda *words, **_: [sys.executable, "-c", {selftest!r}, *words]
-sys.exit(cli.main(["selftest", "--source", "msr"]))
+sys.argv[1:] = ["selftest", "--source", "msr"]
+sys.exit(program.main())
 """
 
 
