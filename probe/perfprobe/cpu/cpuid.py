@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from perfprobe.cpu import files
+
 Registers = tuple[int, int, int, int]
 """eax, ebx, ecx, edx"""
 EAX, EBX, ECX, EDX = range(4)
@@ -39,8 +41,7 @@ def device_leaves(root: Path, cpu: int) -> Leaves:
     @functools.cache
     def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
         try:
-            # NONBLOCK: under --sysroot there may be a fifo in place of the device.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = files.open_file(path)
             try:
                 content = os.pread(fd, 16, leaf | subleaf << 32)
             finally:

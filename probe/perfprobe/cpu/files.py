@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
 
 CPU_DIRECTORY = "sys/devices/system/cpu"
 MAX_SMALL_BYTES = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
+
+
+def open_file(path: str | Path) -> int:
+    """Opens a file for reading. Raises OSError. It does not wait for the writer of a fifo, which
+    may be in place of any file under --sysroot."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str:
@@ -22,8 +29,7 @@ def read_head(path: str, limit: int) -> str:
     thousands of files are read."""
     chunks = []
     try:
-        # NONBLOCK: under --sysroot there may be a fifo in place of a file.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_file(path)
         try:
             while limit > 0 and (chunk := os.read(fd, limit)):
                 chunks.append(chunk)

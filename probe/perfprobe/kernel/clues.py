@@ -15,6 +15,7 @@ from perfprobe.cpu.files import (
     CPU_DIRECTORY,
     file_names,
     numbered_entries,
+    open_file,
     read_number,
     read_text,
     read_word,
@@ -178,7 +179,7 @@ class KernelLog:
     def __init__(self, root: Path) -> None:
         self._fd = -1
         with suppress(OSError):
-            self._fd = os.open(f"{root}/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._fd = open_file(f"{root}/dev/kmsg")
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def record(self) -> list[list[str | int]]:

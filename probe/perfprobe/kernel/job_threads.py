@@ -41,7 +41,6 @@ from perfprobe.kernel.task_files import (
     Stat,
     disk_ns,
     numbered_batches,
-    open_directory,
     parse_stat,
     parse_switches,
     parse_times,
@@ -271,10 +270,10 @@ class _Thread:
         """Its switches at the last read."""
         self._frozen, self._frozen_ns = False, -FROZEN_NS
         """Whether its group was frozen, and when that was read."""
-        self._files = {"stat": open_directory(f"{path}/stat")}
+        self._files = {"stat": files.open_file(f"{path}/stat")}
         for name in THREAD_FILES[1:]:
             with suppress(OSError):
-                self._files[name] = open_directory(f"{path}/{name}")
+                self._files[name] = files.open_file(f"{path}/{name}")
 
     def look(self, freezer: Hierarchy | None) -> list[Any] | None:
         """Reads the thread and returns its entry in the record; None if it has ended."""

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfprobe.cpu import cpu_sets
+from perfprobe.cpu import cpu_sets, files
 
 BATCH_ENTRIES = 64  # entries of a directory in one step, which takes less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -76,16 +76,10 @@ def numbered_batches(directory: str) -> Iterator[list[str]]:
             yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
 
 
-def open_directory(path: str) -> int:
-    """Opens a file for reading. Raises OSError."""
-    # NONBLOCK: under a sysroot there may be a fifo in place of a file.
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-
-
 def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
     """Reads the first `limit` bytes; LIMIT bytes of a stat file have all fields that are used.
     Raises OSError."""
-    fd = open_directory(path)
+    fd = files.open_file(path)
     try:
         return os.read(fd, limit)
     finally:
@@ -105,7 +99,7 @@ class Births:
         """The ID of the newest task; 0 if unknown."""
         self._fd = -1
         with suppress(OSError):
-            self._fd = open_directory(f"{proc}/loadavg")
+            self._fd = files.open_file(f"{proc}/loadavg")
             # A container may have a file of another program there.
             if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
                 self.close()

@@ -35,8 +35,8 @@ class CpuFiles:
         slots = []
         for column, name in enumerate(self._names):
             with contextlib.suppress(OSError):
-                path = f"{self._base}/cpu{cpu}/{name}"
-                slots.append(Slot(lib.PP_FILE, column, os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+                fd = files.open_file(f"{self._base}/cpu{cpu}/{name}")
+                slots.append(Slot(lib.PP_FILE, column, fd))
         self._fds.setdefault(cpu, []).extend(slot.fd for slot in slots)
         return slots
 
@@ -109,17 +109,15 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     counters, missing = {}, []
     cpu = next((row.cpu for row in rows if row.online), 0)
     for name, counter in COUNTERS.items():
-        took_ns = []
-        try:
-            for _ in range(3):
-                start_ns = time.monotonic_ns()
-                (root / files.CPU_DIRECTORY / f"cpu{cpu}/cpufreq/{name}").read_bytes()
-                took_ns.append(time.monotonic_ns() - start_ns)
-        except OSError:
+        text, took_ns = "", []
+        for _ in range(3):
+            start_ns = time.monotonic_ns()
+            text = files.read_text(f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpufreq/{name}")
+            took_ns.append(time.monotonic_ns() - start_ns)
+        if not text:
             why = "no cpufreq driver (usual in a guest): no clock from the system"
             missing.append(Missing(counter.key, why))
-            continue
-        if min(took_ns) > MAX_READ_NS:
+        elif min(took_ns) > MAX_READ_NS:
             why = f"a read of {name} takes {min(took_ns) // 1000} us: too slow to repeat"
             missing.append(Missing(counter.key, why))
         else:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe.cpu import files
 from perfprobe.cpu.identity import identity
 from perfprobe.polled.polling import Pace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
@@ -64,7 +65,7 @@ class Mailbox:
 
     def __init__(self, path: Path) -> None:
         """Opens the device. Raises OSError."""
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = files.open_file(path)
 
     def __call__(self, socket: int, message: int) -> int:
         words = ANSWER_WORDS.get(message, 1)
@@ -226,7 +227,7 @@ class HsmpTable:
         has_table = cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
         if has_table and read_table is None:
             with contextlib.suppress(OSError):  # Hsmp reports why
-                self._fd = os.open(root / "dev/hsmp", os.O_RDONLY | os.O_CLOEXEC)
+                self._fd = files.open_file(root / "dev/hsmp")
             has_table = self._fd is not None
         why = self._unusable() if has_table else None
         self.missing += [Missing(LIMIT_TIMES.key, why)] if why else []
@@ -363,7 +364,7 @@ class LimitStatus:
             paths = []
         for path in paths:
             try:
-                fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                fds.append(files.open_file(path))
             except OSError as error:
                 why = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
                 self.missing = [Missing(KEY, why, "perftop --sudo, on a kernel that is not locked")]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perfprobe import wire
-from perfprobe.cpu import topology
+from perfprobe.cpu import files, topology
 from perfprobe.native import sampler
 from perfprobe.wire import Cpu, Missing
 
@@ -66,8 +66,7 @@ def open_file(path: Path) -> int | None:
     """Opens a file; None if it cannot be read. If PSI is switched off, its files can be opened but
     not read."""
     try:
-        # NONBLOCK: under a sysroot there may be a fifo in place of a file.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = files.open_file(path)
     except OSError:
         return None
     if read_content(fd) is None:

@@ -113,10 +113,10 @@ class Powercap:
             file = f"{path}/constraint_{number}_power_limit_uw"
             if key in wanted and files.read_number(file):
                 with contextlib.suppress(OSError):
-                    opened[key] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+                    opened[key] = files.open_file(file)
         if "energy_j" in wanted:
             try:
-                opened["energy_j"] = os.open(f"{path}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
+                opened["energy_j"] = files.open_file(f"{path}/energy_uj")
             except PermissionError:
                 self._note_missing(
                     "energy_j", "powercap shows energy to root alone", "perftop --sudo"

@@ -57,7 +57,7 @@ class ProcStat:
         self._cpus = cpus
         self.missing: list[Missing] = []
         try:
-            self._fd = os.open(root / "proc/stat", os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = files.open_file(root / "proc/stat")
         except OSError as error:
             self._fd = -1
             why = f"/proc/stat cannot be read: {error.strerror}"
