@@ -4,75 +4,26 @@ binomial error."""
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterable
 from functools import cache
 
 import pytest
+from drawn_runs import MANY, Draw, error, normal, rarely_slow, rate, side, tables, ticks
 from nights import cases_by_day
 from summaries import line
 
 from perftop.output.compare import statistics
-from perftop.output.compare.comparison import NOISE, Row, compare, headline
+from perftop.output.compare.comparison import NOISE, compare, headline
 from perftop.output.compare.readings import Reading
 from perftop.output.compare.repeated import Repeat, Runs
-
-MANY = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc", "instructions",
-        "power_w", "energy_j"]  # fmt: skip
-"""Metrics that are not shares."""
-Draw = Callable[[random.Random], float]
-
-
-def error(share: float, trials: int) -> float:
-    """Two standard errors of a rate."""
-    return 2 * math.sqrt(share * (1 - share) / trials)
-
-
-def side(
-    keys: Iterable[str], values: Callable[[], float], runs: int, file: int = 0
-) -> list[Reading]:
-    return [Reading({key: values() for key in keys}, {}, {}, file=file) for _ in range(runs)]
-
-
-def tables(
-    trials: int, runs: int, a: Draw, b: Draw, keys: Iterable[str] = ("run_s",), seed: int = 1
-) -> list[list[Row]]:
-    """Rows of comparisons of two sides, whose values are drawn by `a` and `b`."""
-    draw = random.Random(seed)
-    results = []
-    for _ in range(trials):
-        of_a, of_b = side(keys, lambda: a(draw), runs), side(keys, lambda: b(draw), runs)
-        results.append(compare([("", of_a, of_b)])[0].rows)
-    return results
-
-
-def rate(events: Iterable[bool]) -> float:
-    counted = list(events)
-    return sum(counted) / len(counted)
-
-
-def normal(mean: float, sd: float) -> Draw:
-    return lambda draw: draw.gauss(mean, sd)
-
-
-def ticks(draw: random.Random) -> float:
-    """A time counted in ticks of 10 ms, between two ticks."""
-    return 1.00 if draw.random() < 0.5 else 1.01
-
-
-def rarely_slow(mean: float) -> Draw:
-    """Runs that vary by 0.3 %; a tenth of them take 20 to 50 % longer."""
-    return lambda draw: (
-        mean * draw.gauss(1, 0.003) * (draw.uniform(1.2, 1.5) if draw.random() < 0.1 else 1)
-    )
-
 
 # --- no difference
 
 
 @pytest.mark.parametrize("runs", cases_by_day([3, 6, 12], [3]))
-@pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
+@pytest.mark.parametrize(
+    "same", [normal(100, 3), rarely_slow(100, 0.03)], ids=["normal", "rarely-slow"]
+)
 def test_noise_is_reported_as_a_difference_in_at_most_1_of_20_tables(runs: int, same: Draw) -> None:
     result = tables(300, runs, same, same, MANY[:5])
     assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)

@@ -1,0 +1,59 @@
+"""Runs whose numbers are drawn at random, and rates over many comparisons of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+
+from perftop.output.compare.comparison import Row, compare
+from perftop.output.compare.readings import Reading
+
+MANY = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc", "instructions",
+        "power_w", "energy_j"]  # fmt: skip
+"""Metrics that are not shares."""
+Draw = Callable[[random.Random], float]
+
+
+def error(share: float, trials: int) -> float:
+    """Two standard errors of a rate."""
+    return 2 * math.sqrt(share * (1 - share) / trials)
+
+
+def side(
+    keys: Iterable[str], values: Callable[[], float], runs: int, file: int = 0
+) -> list[Reading]:
+    return [Reading({key: values() for key in keys}, {}, {}, file=file) for _ in range(runs)]
+
+
+def tables(
+    trials: int, runs: int, a: Draw, b: Draw, keys: Iterable[str] = ("run_s",), seed: int = 1
+) -> list[list[Row]]:
+    """Rows of comparisons of two sides, whose values are drawn by `a` and `b`."""
+    draw = random.Random(seed)
+    results = []
+    for _ in range(trials):
+        of_a, of_b = side(keys, lambda: a(draw), runs), side(keys, lambda: b(draw), runs)
+        results.append(compare([("", of_a, of_b)])[0].rows)
+    return results
+
+
+def rate(events: Iterable[bool]) -> float:
+    counted = list(events)
+    return sum(counted) / len(counted)
+
+
+def normal(mean: float, sd: float) -> Draw:
+    return lambda draw: draw.gauss(mean, sd)
+
+
+def ticks(draw: random.Random) -> float:
+    """A time counted in ticks of 10 ms, between two ticks."""
+    return 0.10 if draw.random() < 0.5 else 0.11
+
+
+def rarely_slow(mean: float, sd: float = 0.003) -> Draw:
+    """Runs that vary by a share of `sd`; a tenth of them take 20 to 50 % longer."""
+    return lambda draw: (
+        mean * draw.gauss(1, sd) * (draw.uniform(1.2, 1.5) if draw.random() < 0.1 else 1)
+    )
