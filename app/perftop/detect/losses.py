@@ -233,8 +233,8 @@ class UndisturbedPrograms:
         """Whether the loss affects the program that was measured undisturbed."""
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
-        """Returns `learned` before the first of some samples and after each. CPUs that were
-        undisturbed in a sample learn from it. `parts` are the rows of `learned`, (samples, rows,
+        """Returns the learned sums before the first sample and after each sample: a sample is added
+        for the CPUs that were undisturbed in it. `parts`: what each sample adds, (samples, rows,
         CPUs); the other arrays are (samples, CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned.shape))

@@ -44,8 +44,8 @@ MIN_ACTIVE_SHARE = 0.1
 """Minimum share of polls or cycles. A limit that is active more rarely cannot lower the mean clock
 by DROP_START."""
 MIN_LIMIT_SHARE = 0.99
-"""Share of the power limit from which the mean power counts as held at the limit by a
-controller."""
+"""Minimum share of the power limit at which a controller is assumed to hold the mean power at the
+limit."""
 MIN_STEAL = 0.05
 """Share of the time. A hypervisor that takes this much has more work than cores."""
 MIN_SAVING_EPP = 128
@@ -257,7 +257,7 @@ class _Entry:
     of its bits."""
 
     column: BlockCounter
-    base: BlockCounter | None  # the whole of which it is a share; None: polls or time
+    base: BlockCounter | None  # its denominator; None for shares of polls or of time
     offset: int
 
     @property
@@ -274,7 +274,7 @@ class Tally:
         self.entries: dict[str, _Entry] = {}
         self.width = 0
         for key in keys:
-            whole = ""  # key of the counter of which it is a share
+            whole = ""  # key of the counter that is its denominator
             if key.startswith(LEVEL_PREFIX):
                 whole = CORE_CYCLES
             elif key.startswith("pcu_"):

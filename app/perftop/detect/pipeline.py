@@ -189,8 +189,8 @@ class Suspects:
     def step(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> list[Episode]:
-        """Returns the episodes that the sample from since_ns to time_ns ended. `doubts`: its
-        suspect counters with their doubts, by CPU number."""
+        """Adds the sample from since_ns to time_ns, and returns the episodes that it ended.
+        `doubts`: its suspect counters, each with the reason for doubt, by CPU number."""
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))

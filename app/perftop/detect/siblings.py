@@ -46,9 +46,10 @@ MIN_SPREADS = 2.0
 variation."""
 CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
-"""Slots given to the sibling, as a share of the lost IPC, from which they explain the loss."""
+"""Minimum share of the lost IPC that the slots given to the sibling must reach to explain the
+loss."""
 MAX_AGE_NS = 60_000_000_000
-"""Age in ns from which a baseline may belong to another phase of the program."""
+"""Maximum age of a baseline in ns; an older one may belong to another phase of the program."""
 
 
 class _SiblingWork(NamedTuple):
@@ -69,7 +70,8 @@ class _SiblingWork(NamedTuple):
     """The sums to learn while the CPU is alone."""
 
     def samples(self, samples: int | slice | None) -> _SiblingWork:
-        """Returns one sample, a slice of the samples, or, with None, a sample as one of several."""
+        """Returns the work in one sample (an index) or in several (a slice); None adds a leading
+        axis of length one."""
         parts: list[Any] = [part[samples] for part in self]
         return _SiblingWork(*parts)
 
@@ -306,8 +308,8 @@ MAX_FIRST_CHANCE = 0.05
 """Like MAX_CHANCE, for a program whose IPC was never seen to change by itself. At least 19
 comparisons are needed."""
 MIN_REPEATS = 6
-"""Number of changes with the sibling from which the sibling is a measured cause: it started and
-stopped three times."""
+"""Minimum number of changes with the sibling for it to be a measured cause: it started and stopped
+three times."""
 EDGES, FITS, SAMES, CHANGES = range(4)
 """Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose with it; the
 sibling ran as much as before; of these, the IPC fell or rose."""
@@ -317,7 +319,7 @@ class SiblingHistory:
     """The counts of each CPU since its program started."""
 
     def __init__(self, cpus: int, least: float) -> None:
-        """`least`: share of the IPC from which a change counts."""
+        """`least`: minimum change of the IPC that counts, as a share of the IPC."""
         self._least = least
         self._counts: Ints = np.zeros((4, cpus), np.int64)
         self._ipc: Floats = np.full(cpus, np.nan)

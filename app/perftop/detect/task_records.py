@@ -31,7 +31,8 @@ INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
 MIN_TASKS_SHARE = 0.1
 """Share of the time that tasks must run on a CPU to lose something ..."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
-"""Share of the time from which a CPU is full: a task there may get next to nothing, and loses."""
+"""Share of the time above which a CPU counts as full, and minimum share of the time that tasks must
+run there: a task on a full CPU may get next to nothing, and loses."""
 MIN_BUSY_SHARE = 0.5
 """... and share that they and the interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
@@ -157,8 +158,8 @@ def _costliest(named: list[object]) -> tuple[str, int] | None:
 STALL_START, STALL_END = 0.03, 0.01
 """Shares of the time, at which an episode starts and below which it ends."""
 MIN_REFAULTS_PER_S = 200
-"""Pages read back per second from which tasks count as waiting for these pages, not for free
-memory."""
+"""Minimum number of pages read back per second for tasks to count as waiting for these pages, not
+for free memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
 """Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
 MAX_GROUP = 256

@@ -47,12 +47,12 @@ from perftop.model.sample_reader import SampleBatch, SampleReader
 
 DROP_START, DROP_END = 0.05, 0.03
 """Shares of the ceiling by which the clock is lower, at which a drop starts and below which it
-ends. DROP_START is more than a step of 100 MHz, by which a clock may vary, and is also the share
-from which rows are marked. Between DROP_END and DROP_START a drop continues, so that a clock near
-DROP_START makes one episode."""
+ends. DROP_START is more than a step of 100 MHz, by which a clock may vary, and is also the minimum
+share at which rows are marked. Between DROP_END and DROP_START a drop continues, so that a clock
+near DROP_START makes one episode."""
 MIN_DEVIATIONS = 5.0
-"""Standard deviations of a core's noisy clock from which a drop starts, where that is more than
-DROP_START: at a noise of 2 %, one sample in 160 is 5 % low by chance."""
+"""Minimum number of standard deviations by which a noisy clock must be low for a drop to start,
+where that is more than DROP_START: at a noise of 2 %, one sample in 160 is 5 % low by chance."""
 NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
 """Number of samples after which the weight of earlier ones is divided by e, in the noise and in the
 mean of a clock. A mean that is low starts a drop of a noisy clock, too."""
@@ -132,12 +132,12 @@ class _CorePast(NamedTuple):
     awake_ns: Ints
     """... and their length in ns."""
     ceiling_hz: Floats
-    """The last known ceiling; NaN: never known."""
+    """The last known ceiling; NaN if it was never known."""
     util: Floats
-    """Utilisation as last read; NaN: never read."""
+    """Utilisation as last read; NaN if it was never read."""
 
     def past_after(self, samples: int) -> _CorePast:
-        """Returns the state after so many of the samples."""
+        """Returns the state after this number of samples."""
         return _CorePast(*(part[samples] for part in self))
 
 
@@ -153,8 +153,8 @@ def _has_ceiling(batch: SampleBatch) -> Bools:
 
 
 def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
-    """Returns a mean with more values, (samples, cores), whose weight is divided by e after so many
-    samples. Unknown values leave it unchanged."""
+    """Returns an exponentially weighted mean, updated with `values`, (samples, cores). The weight
+    of a value is divided by e after `samples` samples. Unknown values leave the mean unchanged."""
     values = np.where(np.isfinite(values), values, before)
     weights = np.exp(np.arange(1 - len(values), 1) / samples) * -np.expm1(-1 / samples)
     return np.asarray(np.exp(-len(values) / samples) * before + weights @ values)

@@ -52,7 +52,8 @@ class Doubt(IntEnum):
 
 
 MIN_REDUCED_SAMPLES = 16
-"""Number of sums from which numpy adds up samples one after another; it adds up fewer in pairs."""
+"""Minimum number of sums for which numpy adds up samples one after another; it adds up fewer sums
+in pairs."""
 IS_LASTING = np.isin(
     np.arange(256),
     [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS, Doubt.IDLE],

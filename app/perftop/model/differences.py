@@ -153,8 +153,9 @@ class Differences:
         return is_read
 
     def _wait_for_turn(self, block: Multiplexed, now: _Readings, read: Bools) -> None:
-        """Clears rows of `read` whose group was not on the counters since the last reading. If the
-        rows have other counters, siblings wait together, so that their spans stay the same."""
+        """Clears the rows of `read` whose group had no turn on the counters since the last reading,
+        so that they wait for one. If a row also has other counters, its siblings wait too, so that
+        their spans stay the same."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = now.values[:, block.running]
         before = latest_known(baseline.values[block.running], values, ours)[:-1]

@@ -281,10 +281,10 @@ TICK_S = 0.01
 """Unit of /proc/stat in s on every x86 kernel, whatever the kernel's own tick is."""
 MAX_CARRIED_S = 2 * TICK_S
 """Maximum stolen seconds of a CPU that are carried from one sample to the next: two ticks, because
-the ticks of an idle CPU concern nobody."""
+the ticks of an idle CPU do not matter."""
 MIN_SETTLED_NS = 100_000_000
-"""Length of a sample in ns from which no stolen time is carried: a tick of 10 ms is a small part of
-it."""
+"""Minimum length of a sample in ns for which no stolen time is carried: a tick of 10 ms is a small
+part of it."""
 
 
 def distribute_steal(
@@ -357,8 +357,8 @@ def write_lost(values: Values, lost: Lost) -> None:
 
 
 MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02
-"""Busy share below which a CPU comes to rest, and busy share from which it is awake again. In
-between, a CPU keeps its previous state, so that its numbers do not flicker."""
+"""Busy share below which an awake CPU counts as at rest, and minimum busy share at which it counts
+as awake again. In between, a CPU keeps its previous state, so that its numbers do not flicker."""
 
 
 def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:

@@ -93,7 +93,7 @@ DEFAULT_GROUP = "(default)"
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
 """Maximum number of groups kept, of characters of a name, and of groups listed as evidence."""
 MAX_AGE_NS = 10_000_000_000
-"""Age in ns from which a record no longer describes the present."""
+"""Maximum age of a record in ns; an older one no longer describes the present."""
 
 
 class L3Groups:
@@ -169,9 +169,9 @@ TRACED = (
 )  # fmt: skip
 """Numbers of the machine whose history is kept sample by sample."""
 SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
-"""Counters of packages and L3s whose history is kept too."""
+"""Counters of packages and L3s whose history is kept as well."""
 MIN_BUSY = 0.5
-"""Busy share from which a CPU is certain to miss its caches."""
+"""Minimum busy share at which a CPU is certain to miss its caches."""
 Rates = dict[str, Floats]
 """Counters per second, and means of gauges, by key of the counter and then by row; NaN where the
 row was not read."""

@@ -52,7 +52,7 @@ class Number:
     is_small: bool = False
     """Whether the number is a share for which a few per cent are a lot."""
     stands_out: float = inf
-    """Value from which the number is highlighted."""
+    """Minimum value at which the number is highlighted."""
     while_running: bool = False
     """Whether the number describes the running time of a CPU. Such a number means little for a CPU
     that hardly ran."""

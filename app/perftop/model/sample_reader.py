@@ -71,13 +71,13 @@ class SampleBatch:
         return len(self.frames)
 
     def suspect_cpus(self, first: int, last: int) -> int:
-        """Returns the number of CPUs with a suspect counter in the samples from `first` up to, but
-        without, `last`; a CPU counts once for each sample."""
+        """Returns the number of CPUs with a suspect counter in the samples from `first` up to but
+        not including `last`; a CPU counts once for each sample."""
         doubted = self.doubted_between(first, last)
         return int(self.delta.doubts[doubted].any(axis=2).sum())
 
     def doubted_between(self, first: int, last: int) -> Ints:
-        """Returns the part of `doubted` from `first` up to, but without, `last`."""
+        """Returns the part of `doubted` from `first` up to but not including `last`."""
         if not len(self.doubted):  # the usual case
             return self.doubted
         begin, end = self.doubted.searchsorted([first, last])
@@ -388,7 +388,7 @@ class StackedSamples:
         self.count = 0
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        """Adds the samples of a batch from `first` up to but not including `last`."""
         runs = self._runs
         if runs and runs[-1][0] is batch and runs[-1][2] == first:
             runs[-1] = batch, runs[-1][1], last

@@ -77,7 +77,7 @@ class TaskSnapshot:
     """By CPU, the shares of waiting and the switches per second of these tasks; None if the stream
     does not have them."""
     ended_children: Mapping[str, Any] = field(default_factory=dict)
-    """Processes, by PID, whose children were born and ended between two scans: the name of the
+    """Processes, by PID, whose children started and ended between two scans: the name of the
     process, the share that its children took, and the name of one of them."""
     _activity_by_cpu: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
     """Cached results of `activity_on`, because a snapshot is shown for many refreshes."""

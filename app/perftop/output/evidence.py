@@ -195,8 +195,9 @@ MAX_OWNER = 40
 MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of the working time in the kernel from which a setting that slows it is reported.
-Servers of files and networks spend this much, too, but then the setting costs as well."""
+"""Minimum share of the working time that CPUs must spend in the kernel for a setting that slows the
+kernel to be reported. File and network servers spend this much, too, but there the setting costs
+time as well."""
 
 
 class Clue(NamedTuple):
@@ -228,7 +229,8 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
             text, share = setting.text.format(value), nan
             price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
             if setting.kernel_only and isfinite(kernel):
-                # Each call takes at least its price, so this many fit into the kernel's time.
+                # Each call takes at least the measured price, which bounds how many fit into the
+                # time in the kernel.
                 price_us = float(number[0]) if (number := re.match(r"[0-9.]+", price)) else inf
                 share = kernel * max(0.0, 1 - setting.price_without_us / price_us)
                 text = f"{whole_percent(kernel)} of the time is in the kernel, with {text}"
@@ -241,8 +243,8 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
 """Minimum share of the memory traffic that other nodes serve, and minimum traffic, of a clue."""
 MAX_UNCORE_SHARE = 0.9
-"""Clock of an uncore as a share of its highest, up to which it is a clue. An idle package lowers
-it, so its CPUs must work for at least half of the time."""
+"""Maximum clock of an uncore, as a share of its highest clock, that is reported as a clue. An idle
+package lowers it, so its CPUs must work for at least half of the time."""
 
 UNCORE = (
     "the uncore", "L3 and memory",

@@ -336,7 +336,8 @@ def _measure_json(mean: float, extremes: dict[str, float]) -> Line | None:
 def _reasons(
     session: Session, whole: Interval, rows: Sequence[int], measures: Line
 ) -> dict[str, str]:
-    """Returns the reason for each metric that this source can provide but these CPUs lack."""
+    """Returns, by key, the reason why each metric that this source can provide is missing for these
+    CPUs."""
     variants_by_key = session.evaluator.chosen.items()
     missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
     return {key: why_unknown(session, whole, [*rows], key) for key in missing_keys}

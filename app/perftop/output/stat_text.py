@@ -223,7 +223,7 @@ ALONE_CPUS = 1.05
 MIN_STATE_S = 0.1
 """Minimum time in s for which threads were stopped or slept that is reported."""
 MIN_WAIT_SHARE = 0.01
-"""Minimum share of the elapsed time from which waiting is reported."""
+"""Minimum waiting time that is reported, as a share of the elapsed time."""
 MIN_ALONE_SHARE = 0.1
 """Minimum share of the elapsed time with a single busy CPU that is reported."""
 MIN_SEEN_SHARE = 0.9

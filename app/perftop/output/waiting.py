@@ -38,14 +38,13 @@ With less demand they may have run one after the other."""
 MAX_WAIT_DIFFERENCE = 0.1
 """Maximum difference of the shares of their time that two tasks wait if both wait equally."""
 MIN_FULL_SHARE = 0.25
-"""Minimum share of the time in which a CPU had more tasks than are seen, from which the waiting is
-a lower bound."""
+"""Minimum share of the time in which a CPU had more tasks than were sampled for the waiting time to
+be reported as a lower bound."""
 MIN_DEMAND_CPUS = 0.1
-"""Minimum demand of a group of tasks, in CPUs, from which the share of its own time that it lost is
+"""Minimum demand of a group of tasks, in CPUs, for the share of its own time that it lost to be
 reported."""
 MIN_ROOM, MIN_IDLE = 0.5, 0.1
-"""Idle share of a CPU above which it could have run one more task, and idle share from which it
-could have run a part of one."""
+"""Minimum idle shares of a CPU at which it could have run one more task, and part of one."""
 MIN_EXPLAINED_SHARE = 0.5
 """Minimum running time of others, as a share of the waiting time, that explains it: then they are
 its cause, even if members of the group competed, too. Processes that ended between two scans are

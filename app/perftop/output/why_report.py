@@ -68,7 +68,7 @@ MIN_SHARE of the whole."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named; further causes are only counted."""
 MIN_WHOLE_SHARE = 0.97
-"""Minimum share of the observed time from which a cause is reported as active all the time."""
+"""Minimum share of the observed time for a cause to be reported as active all the time."""
 MAX_STILL_ACTIVE_NS = 1_000_000_000
 """A cause that was last active less than this time in ns before the end counts as still active."""
 MAX_CORE_SHARE = 0.5
@@ -129,7 +129,8 @@ class Check:
     """The measured share of the time, of which not all is a loss; NaN where unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:
-        """Returns whether this cannot be a loss of `min_share`, nor of a noticeable share."""
+        """Returns whether the loss is certainly below `min_share`, and the measured share below
+        MIN_SHARE or unknown."""
         return self.share < min_share and not self.measured >= MIN_SHARE
 
 

@@ -36,8 +36,9 @@ INDENT = 10
 LABEL_WIDTH = 11
 """Width in columns of labels such as `not seen`."""
 MIN_WANTED_SHARE = 0.5
-"""Share of the elapsed time from which the losses of a job are given as a share of its time. A job
-that ran or waited less mostly slept, for a lock for example, and the answer must say so."""
+"""Minimum share of the elapsed time that a job must have wanted to run for its losses to be given
+as a share of its time. A job that ran or waited less mostly slept, for a lock for example, and the
+answer must say so."""
 MAX_EVIDENCE_LINES = 3
 MAX_UNSEEN = 4
 

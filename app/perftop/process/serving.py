@@ -122,7 +122,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
 
 
 def _remove_stale(directory_fd: int, name: str, address: str) -> None:
-    """Removes a socket on which nobody listens, such as a killed program leaves."""
+    """Removes a socket on which nobody listens, which a killed program may have left."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
             raise Failed(f"cannot listen on {address}: it is there already, and no socket")

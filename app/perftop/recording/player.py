@@ -395,8 +395,8 @@ def cache_directory() -> Path:
 
 
 def cache_name(recording: Path) -> str | None:
-    """Returns name of the recording's cache entry; None if the recording cannot be read, or is a
-    directory."""
+    """Returns the name of the recording's cache entry; None if the recording cannot be read, or is
+    a directory."""
     try:
         status = recording.stat()
         size, changed_ns = str(status.st_size), str(status.st_mtime_ns)
@@ -413,8 +413,8 @@ def cache_name(recording: Path) -> str | None:
 
 @cache
 def _code_time() -> str:
-    """Returns time of the last change of perftop's code, which finds the episodes: a checkout keeps
-    its version number for a long time."""
+    """Returns the time of the last change of perftop's code, which finds the episodes: a checkout
+    keeps its version number for a long time."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
     return str(max((file.stat().st_mtime_ns for file in sources), default=0))
 

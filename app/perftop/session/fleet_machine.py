@@ -282,7 +282,7 @@ class Machine:
         self.silent_since = now
 
     def show(self, updated: float, numbers: Numbers, suspects: int) -> None:
-        """Sets numbers that already cover a whole span."""
+        """Replaces the numbers; they already cover a whole span, so they are not averaged."""
         self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 

@@ -72,8 +72,8 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Called after samples of a batch were taken together: those from `first` up to, but
-        without, `last`."""
+        """Called after samples of a batch were taken together: those from `first` up to but not
+        including `last`."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
         """Called for each message, after the other hooks. If frames were taken together, the

@@ -96,8 +96,8 @@ class History:
             self._chunks[-1].before_ns = self._now_ns
 
     def keep_samples(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
-        """Keeps the frames of samples of a batch, from `first` up to, but without, `last`, and adds
-        the samples to the trail."""
+        """Keeps the frames of samples of a batch, from `first` up to but not including `last`, and
+        adds the samples to the trail."""
         begin = first
         for index in range(first, last):
             was_kept = self.keep(batch.frames[index], reader)

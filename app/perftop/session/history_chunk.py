@@ -108,7 +108,7 @@ class Trail:
         return self._cores[samples, self.cores.positions_of(cores)]
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        """Adds the samples of a batch from `first` up to but not including `last`."""
         ends = [frame.time_ns for frame in batch.frames[first:last]]
         self._ends[self.count : self.count + len(ends)] = ends
         self.count += len(ends)

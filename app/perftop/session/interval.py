@@ -117,7 +117,7 @@ class Span:
         return cls(reader.counters.empty_delta(), start_ns)
 
     def add(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
-        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        """Adds the samples of a batch from `first` up to but not including `last`."""
         doubted = batch.doubted_between(first, last) - first
         if len(doubted) and self._good_sums is None and doubted[0] > 0:
             self.add(batch, first, first := first + int(doubted[0]), reader)
@@ -293,7 +293,7 @@ class Distribution:
         """The cores of the waiting samples."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        """Adds the samples of a batch from `first` up to but not including `last`."""
         if self._waiting_samples.count and batch.cores is not self._cores:
             self.settle()
         self._waiting_samples.add(batch, first, last)

@@ -26,7 +26,7 @@ WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _UNCHANGED_BIT = np.uint64(1)
 MAX_LAYOUTS = 64
-"""Maximum number of layouts kept; no probe sends so many combinations of blocks."""
+"""Maximum number of layouts kept; no probe sends that many combinations of blocks."""
 MAX_WORDS = 1 << 22
 """Maximum number of words kept of the newest frames of all forms together; the layouts may have
 half as many in total. The largest frame has 1 << 21 words."""

@@ -40,8 +40,9 @@ tenth to a half."""
 MIN_TASKS_SENT = 3
 """Number of tasks of a CPU below which the probe has sent all."""
 MIN_SEEN_SHARE = 0.7
-"""Share of the time of a CPU with waiting tasks from which the reported tasks are nearly all: of
-four equal tasks, three run for 75 %. A hypervisor may take some of the rest."""
+"""Minimum share of the time of a CPU with waiting tasks that the reported tasks must cover to be
+nearly all of its tasks: of four equal tasks, three run for 75 %. A hypervisor may take some of the
+rest."""
 MAX_FIRST_NS = 1_500_000_000
 """Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
 MIN_CPU_SHARE = 0.01

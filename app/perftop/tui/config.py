@@ -324,8 +324,8 @@ def _write(fd: int, text: str) -> None:
 
 
 def is_first_start() -> bool:
-    """Returns whether this user starts the screen for the first time, and stores that; False if
-    that cannot be stored."""
+    """Returns whether this is the user's first start of the screen, and records that it has
+    happened; False if that cannot be recorded."""
     place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
         make_directory(place.parent, parents=True)

@@ -178,7 +178,7 @@ class ReplaySource(StreamSource):
             self._playing.set()
             self._pace.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
-                self.head_for(interval.time_ns)  # a search has dropped this moment from the history
+                self.head_for(interval.time_ns)  # a search dropped this moment from the history
         self.show_moved()
 
     def speed(self, by: int) -> None:

@@ -46,8 +46,8 @@ class Trace:
     chain_hz: Floats
     """Clock by the chain; equal to `hz` if no cycles were counted."""
     hz: Floats
-    """Clock of each chunk without its slowest piece; a chunk of one halted piece has the clock of
-    its neighbours."""
+    """Clock in each chunk, computed without its slowest piece; a chunk that is a single halted
+    piece gets the clock of its neighbours."""
     smooth: Floats
     gap_s: Floats
     """Seconds by which the slowest piece took longer than the others; `gap_at_s` is the start of

@@ -249,8 +249,8 @@ def _messages_until(
 
 
 def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[_SpanEnd, _SpanEnd | None]:
-    """Returns the moments at which the summary begins and ends; None if it lasts to the end of the
-    recording."""
+    """Returns the start and the end of the part to summarise; the end is None if the part lasts to
+    the end of the recording."""
     start = _SpanEnd(hello.raw_ns) if since is None else _moment(since, hello)
     end = None if until is None else _moment(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns

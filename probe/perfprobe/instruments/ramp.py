@@ -37,7 +37,7 @@ PIECE_S = 5e-6
 """Length of a piece in s if the clock runs at the TSC's rate; clocks run at 0.3 to 2 times that
 rate. The shortest known halts take 6 us."""
 GROWTH, MAX_PIECES_S = 100, 1e-3
-"""Upper bounds of a chunk's length: a GROW-th of the time so far, and MAX_PIECES_S in s."""
+"""Upper bounds of a chunk's length: the time so far divided by GROWTH, and MAX_PIECES_S in s."""
 MAX_STAMP_SHARE = 0.05
 """Maximum share of a piece that a stamp with the counter may take. The stamp's time is subtracted,
 but not exactly. RDPMC and its overhead take some 40 ns, ten times as long if a hypervisor emulates

@@ -60,7 +60,8 @@ class Bounds(NamedTuple):
 
 
 def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
-    """The bounds in ticks; None if there are no exchanges or no constant offset fits all of them.
+    """Returns the bounds of the offset in ticks; None if there are no exchanges, or if no constant
+    offset fits all of them.
 
     A reading is up to `step` behind its clock, because the counter advances in steps.
     """

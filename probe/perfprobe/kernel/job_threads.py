@@ -8,7 +8,7 @@ that starts and ends between two scans is not seen. A child of a process belongs
 a tree, or if it matches the job itself. The files of a thread stay open: that halves the cost of a
 read, and an open file never refers to a later thread with the same number.
 
-The kernel counts from a thread's birth. It adds running time at timer ticks and when the thread
+The kernel counts from a thread's start. It adds running time at timer ticks and when the thread
 yields, and waiting time when the thread runs again. So both may be older than the frame.
 """
 
@@ -229,7 +229,8 @@ def wanted_pid(text: str) -> str | None:
 
 class ProcessFamily:
     """A process and all its descendants. A process that was once a member remains one, even if its
-    parent has ended and the kernel names another one. `start` is the birth of `pid`, as in Stat."""
+    parent has ended and the kernel names another one. `start` is the start time of `pid`, as in
+    Stat."""
 
     def __init__(self, pid: str, start: int) -> None:
         self._known = {pid: start}

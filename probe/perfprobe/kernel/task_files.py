@@ -77,8 +77,8 @@ def numbered_batches(directory: str) -> Iterator[list[str]]:
 
 
 def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
-    """Reads the first `limit` bytes; LIMIT bytes of a stat file have all fields that are used.
-    Raises OSError."""
+    """Reads the first `limit` bytes; the default is enough for all fields of a stat file that are
+    used. Raises OSError."""
     fd = files.open_file(path)
     try:
         return os.read(fd, limit)
@@ -89,8 +89,8 @@ def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
 # --- births ---------------------------------------------------------------------------------------
 # The last word of /proc/loadavg is the number of the newest thread or process in this PID
 # namespace. The kernel assigns numbers in sequence, so the word stays the same only if no task was
-# born. Tasks of a restored checkpoint keep their old numbers; they are found at the next birth of
-# another task.
+# created. Tasks of a restored checkpoint keep their old numbers; they are found when the next task
+# is created.
 
 
 class Births:
@@ -105,7 +105,7 @@ class Births:
                 self.close()
 
     def has_births(self) -> bool:
-        """Whether a task may have been born since the last call."""
+        """Whether a task may have been created since the last call."""
         before, self._last = self._last, 0
         with suppress(OSError, ValueError, IndexError):
             self._last = int(os.pread(self._fd, MAX_STAT_BYTES, 0).split()[-1])
@@ -118,7 +118,7 @@ class Births:
 
 
 # --- running and waiting --------------------------------------------------------------------------
-# Times are sums since the task's birth, as the kernel counts them. It adds waiting time only when
+# Times are sums since the task's start, as the kernel counts them. It adds waiting time only when
 # the task runs again, so the sum of a waiting task is too small.
 
 MAX_STATUS_BYTES = 1 << 15  # bytes: the masks of all CPUs and nodes precede the counts of switches
@@ -200,7 +200,8 @@ change."""
 MAX_DETAILS = 32  # details in one record: each costs some 0.1 ms
 
 ProcessId = tuple[int, int, str]
-"""PID, birth and name of a process. The name changes when the process executes another program."""
+"""PID, start time and name of a process. The name changes when the process executes another
+program."""
 
 
 class SentDetails:

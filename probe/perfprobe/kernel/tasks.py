@@ -5,7 +5,7 @@ run only for a moment. The CPU clock of a process shows that with one system cal
 not read. Threads are read only if their process used noticeable time. So the next scan reports a
 process that wakes up, and the scan after it if the process has several threads.
 
-One read is enough for a task that was born after the last scan, because it has run only since then.
+One read is enough for a task that started after the last scan, because it has run only since then.
 Tasks that ended before this scan are not seen; their time is in the sums of their parent. All of a
 task's time is attributed to the CPU on which it last ran.
 """
@@ -56,8 +56,9 @@ SLICE_NS = 2_000_000  # upper bound of the delay of a frame by a slice
 MIN_SHARE = 0.02
 """Minimum share of a reported task: user and system time are each rounded to ticks of 10 ms."""
 TASKS_PER_CPU = 3
-"""Number of tasks that are reported for each CPU, if so many ran. If tasks ran on few CPUs, as many
-more are as MAX_WAITS allows: tasks in a queue take turns, and those that ran most waited least."""
+"""Number of tasks that are reported for each CPU, if that many ran. If tasks ran on few CPUs, as
+many more are as MAX_WAITS allows: tasks in a queue take turns, and those that ran most waited
+least."""
 MAX_PARENTS = 8
 """Maximum number of processes whose ended children are reported; those with the most time are."""
 CHECKS_NS, CHECK_NS = 3_000_000_000, 100_000_000
@@ -171,7 +172,7 @@ class Tasks:
         self._births = Births(self._proc) if self._ours else None
         self._seen: dict[str, _TaskReading] = {}
         self._begun_ns = 0
-        """When the last scan that ended began: who is not in `_seen` was born later."""
+        """Start of the last complete scan: a task that is not in `_seen` started later."""
         self._told = SentDetails()
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
@@ -327,7 +328,7 @@ class Tasks:
             self._ready["memory"] = memory
 
     def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
-        """Returns for each parent its name, the share of time of children that were born and ended
+        """Returns for each parent its name, the share of time of children that started and ended
         between two scans, and the name of the youngest child that runs now; '' if none runs."""
         counted: dict[int, int] = {}
         """By parent, ticks of children that an earlier scan has seen."""
@@ -370,8 +371,8 @@ class Tasks:
         born_ns: int | None = None,
         clock_ns: int | None = None,
     ) -> _TaskReading | None:
-        """Reads a process or thread; None if it has ended. If `last` is None, the task was born
-        after `born_ns`; None: its time of birth is unknown."""
+        """Reads a process or thread; None if it has ended. If `last` is None, the task started
+        after `started_after_ns`; that is None if its start time is unknown."""
         try:
             stat = parse_stat(read(path))
         except TASK_ENDED:

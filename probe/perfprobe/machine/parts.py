@@ -114,7 +114,8 @@ class RowReaders:
     def __init__(
         self, parts: Sequence[Part], rows: Sequence[Cpu], chosen: Sequence[Part] = ()
     ) -> None:
-        """`chosen` are parts of scope cpu, each with a block of its own."""
+        """`chosen`: parts with scope cpu that count events the user chose, each with its own
+        block."""
         self._parts = parts
         self._chosen = {f"events.{i}": part for i, part in enumerate(chosen, 1)}
         self._places: Mapping[str, sampler.Place] = {}

@@ -39,8 +39,8 @@ class Groups:
         ready: Mapping[int, Group] | None = None,
         missing: Sequence[Missing] = (),
     ) -> None:
-        """`ready` has the groups that are already open, by reading CPU; this part takes ownership
-        of them."""
+        """`ready`: the groups that are already open, by the CPU that reads them; this part takes
+        ownership of them."""
         self.scope = scope
         self.counters = counters
         self.missing = [*missing]

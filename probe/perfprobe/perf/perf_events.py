@@ -68,7 +68,7 @@ class Trial:
     ticks: int
     """Elapsed TSC ticks."""
     own: float
-    """Share of the elapsed time that the thread ran."""
+    """Share of the elapsed time in which the thread ran."""
 
 
 class Group:

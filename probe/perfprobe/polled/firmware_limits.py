@@ -32,7 +32,8 @@ REQUEST = 3 << 30 | MESSAGE_FORMAT.size << 16 | 0xF8 << 8
 PROCHOT, FABRIC_CLOCKS, FREQUENCY_LIMIT = 0x0B, 0x0F, 0x19
 ANSWER_WORDS = {FABRIC_CLOCKS: 2}
 """Number of words in a message's answer, if not 1; the driver refuses other numbers. Only the first
-word is used, of these the clock of the fabric; the second is that of the memory."""
+word is used: of FABRIC_CLOCKS, it is the clock of the fabric, and the second is that of the
+memory."""
 SOURCES = 16
 SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability", "APML agent",
                 "HSMP agent")  # fmt: skip
@@ -201,7 +202,8 @@ LIMIT_TIMES = Counter(
 WORD_MASK = (1 << 32) - 1
 
 ReadTable = Callable[[int, int], bytes]
-"""A function of socket and size that returns so many bytes of the table. Raises OSError."""
+"""A function that takes a socket and a size, and returns that many bytes of the table. Raises
+OSError."""
 
 
 class HsmpTable:

@@ -178,7 +178,7 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
         why = f"{msr.register_name(rapl.unit)}, which has its unit, cannot be read"
         return [MissingCounter(key, why) for key in keys]
     readings: Readings = []
-    # Sums in units of 2**-shift J and s.
+    # Energy is counted in units of 2**-shift J, throttled time in units of 2**-shift s.
     time_shift = units >> 16 & 0xF or DEFAULT_TIME_EXPONENT
     for key, name, unit, register, shift in (
         ("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F),
@@ -210,7 +210,8 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
 # licence 0 only; no register has the tables of wider SIMD code.
 
 Steps = Iterable[tuple[int, int]]
-"""Maximum number of active cores, and the ratio of their clock to the bus clock."""
+"""Steps of a turbo table: the maximum number of active cores, and the ratio of their clock to the
+bus clock."""
 
 SEMAPHORE = 0x80
 """Bit 63 of the last register on Ivy Bridge-EP and Haswell-EP; as a ratio it would be 12.8 GHz."""

@@ -48,7 +48,7 @@ SAME = 0.02
 """A and B count as the same if the whole interval of their difference is this close to 0; for
 numbers that are not shares, relative to A."""
 MIN_OTHERS = 0.1
-"""Minimum number of CPUs that other tasks used for a quieter machine to be suggested."""
+"""A quieter machine is suggested if other tasks used at least this many CPUs."""
 NOISE, ALONE, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
 """Verdicts without a certain difference; SMALL: it exceeds the noise, but not MIN_DIFFERENCE."""
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
@@ -414,7 +414,8 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the cause to which one side lost most more; '' if there is none."""
+    """Returns a sentence on the cause with the largest difference in lost time between the sides;
+    '' if there is none."""
     phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
     if not phase.lost_more:
         return ""
@@ -425,8 +426,9 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 
 def _power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
-    """Returns the difference that so many runs show in most comparisons of so many rows, and the
-    runs a side that show today's difference; None if the runs do not show their noise."""
+    """Returns the smallest difference that this many runs detect in most comparisons of `rows`
+    rows, and the number of runs a side that would detect today's difference; None if there are too
+    few runs to know the noise."""
     by_file = max(phase.files) > 1
     sides = [_values(side, row.number.key, by_file=by_file) for side in (phase.a, phase.b)]
     count = min(map(len, sides))

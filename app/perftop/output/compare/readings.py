@@ -321,7 +321,7 @@ class RunCourse:
         slice."""
 
     def take(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        """Adds the samples of a batch from `first` up to but not including `last`."""
         part, shown = slice(first, last), self._session.shown
         top = batch.values.top[part, self._at][..., shown]
         bottom = batch.values.bottom[part, self._at][..., shown]

@@ -194,8 +194,8 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
 
 
 def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
-    """Returns the line of a run: its numbers by stable keys, and its summary without the parts on
-    single CPUs and cores."""
+    """Returns the line of a run: its numbers by stable keys, and its summary without the lists of
+    CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": json_number(outlier.excess_s), "why": outlier.why or None}  # fmt: skip

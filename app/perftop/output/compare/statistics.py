@@ -229,15 +229,15 @@ def _rank_tail(count_a: int, count_b: int) -> list[float]:
 
 
 def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
-    """Returns the difference of two means, of `count` values each, that is found in the share POWER
-    of comparisons of so many rows."""
+    """Returns the difference of two means, of `count` values each, that is found in a share POWER
+    of comparisons with `rows` rows."""
     df, level = 2 * count - 2, (1 - LEVEL) / rows
     return (t_quantile(1 - level / 2, df) + t_quantile(POWER, df)) * sd * math.sqrt(2 / count)
 
 
 def runs_needed(sd: float, moved: float, rows: int = 1) -> int:
-    """Returns the number of values a side with which a difference of `moved` is found in the share
-    POWER of comparisons, at most MAX_NEEDED."""
+    """Returns the number of values a side with which a difference of `moved` is found in a share
+    POWER of comparisons; at most MAX_NEEDED."""
     few, enough = 1, MAX_NEEDED
     while enough - few > 1:
         middle = (few + enough) // 2

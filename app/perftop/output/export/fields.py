@@ -94,7 +94,7 @@ class IntervalRows:
         return is_doubted
 
     def suspect(self) -> Floats:
-        """Returns the number of counters of which samples were left out."""
+        """Returns the number of counters for which samples were left out."""
         doubts = self.interval.doubts
         if not np.count_nonzero(doubts):  # the usual case
             return np.zeros(1)

@@ -23,7 +23,7 @@ from perftop.tui.shared.time_axis import Axis
 SILENT_SIGN = "○"
 """The sign for a machine that does not answer."""
 MIN_KW = 1e4
-"""Power in W from which it is shown in kW."""
+"""Minimum power in W that is shown in kW."""
 _LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 """Keys of the limits of numbers, by the key of the number."""
 CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})

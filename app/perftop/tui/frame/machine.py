@@ -36,7 +36,7 @@ from perftop.tui.shared.verdict import is_past
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
 NEAR_POWER_LIMIT = 0.97
-"""Share of the power limit from which the limit counts as reached."""
+"""Minimum share of the power limit at which the limit counts as reached."""
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar with text beside it; a shorter bar shows too little."""
 MIN_CPUS_HIT = 0.5

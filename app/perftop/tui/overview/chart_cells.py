@@ -39,8 +39,8 @@ class ColumnHistory:
         self, session: Session, metrics: Sequence[str], rows: Sequence[int],
         lookups: dict[str, Lookup],
     ) -> None:  # fmt: skip
-        """`metrics`: keys of metrics, read for the CPUs at the positions `rows`. `lookups`: further
-        series, by key."""
+        """`metrics`: keys of the metrics to read for the CPUs at the positions `rows`. `lookups`:
+        functions that read further series, by key."""
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._bins = BinValues(

@@ -231,7 +231,7 @@ SCALE_WIDTH = 7
 DIM_SHARE = 0.05
 """Shares below this are drawn dim."""
 MIN_QUEUE, LONG_QUEUE = 0.05, 0.5
-"""Mean numbers of waiting tasks from which a title names them, and from which they are red."""
+"""Minimum mean numbers of waiting tasks at which a title names them, and at which they are red."""
 QUEUE_LETTER = "w"
 """Sign of waiting tasks without colour."""
 SELECTION_BAR = "▌"

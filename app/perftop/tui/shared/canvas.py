@@ -432,7 +432,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Returns the visible lines from the top of the widget, each with its key: whether it is a
         head, a line or a foot, and its index among these."""
         top, height = self.top, self._area.height
-        first_foot = max(len(self.heads), height - len(self.feet))  # feet without room are cut
+        first_foot = max(len(self.heads), height - len(self.feet))  # feet that do not fit are cut
         room = first_foot - len(self.heads)
         lines = [self.line(y) for y in range(top, min(top + room, self.count))]
         if not self.count:

@@ -68,7 +68,7 @@ class Choice(Sorting):
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
     """Displayed names of keys, by id."""
     stale: bool = False
-    """Whether the stream has ended, so that the shown numbers are its last numbers."""
+    """Whether the stream has ended, so that the numbers shown are its last ones."""
     ascii: bool = False
     _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
     """The filter, session and topology from which the mask was made."""

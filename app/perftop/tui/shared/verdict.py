@@ -40,7 +40,7 @@ episode runs."""
 MAX_READ = 40_000
 """Maximum product of samples and CPUs that is read again for a past moment."""
 WARN, ALARM = 0.01, 0.05
-"""Shares of their time that the victims lose, from which the line is orange or red."""
+"""Minimum shares of the victims' time that are lost for the line to be orange, and to be red."""
 RECENT_NS = 3_000_000_000
 """A cause that has cost nothing for this long, in ns, has ended."""
 LAST_SHOWN_NS = 60_000_000_000

@@ -302,7 +302,7 @@ class HeatMap(PaneledView):
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
     _folded: frozenset[int | None] = frozenset()
-    """The packages of which only the heading is drawn, for want of room."""
+    """The packages with no room for more than their heading."""
     _row: dict[int, int]
     """Rows, by position of the core in the session's lists."""
     _losers: Sequence[Loser] = ()

@@ -65,7 +65,7 @@ class Result:
     """The value of which `error` and `tolerance` are shares."""
     why: str | None = None
     cpu: int | None = None
-    """The CPU with the worst result, from which these numbers are."""
+    """The CPU with the worst result, which these numbers describe."""
     cpus: Sequence[int] = ()
     """All CPUs with this verdict."""
     disturbed: Sequence[int] = ()

@@ -159,7 +159,7 @@ WINDOW_CELLS = 20
 POLL_NS = 10_000  # the idle loop polls this long before it halts
 SMI_NS = 150_000
 SMI_AT_NS = 3_000_000
-CHUNK = 16_384  # upper bound of cells x slots that are computed at once
+CHUNK = 16_384  # maximum of cells times slots that are computed at once
 
 
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
@@ -186,7 +186,7 @@ class Schedule:
         number = np.arange(first, first + count, dtype=np.int64)
         stage = self.tables.stage_of(number)
         if (stage == stage[0]).all():
-            stage = stage[:1]  # nearly always; one row then serves all cells
+            stage = stage[:1]  # usually all cells are in one stage; one row then serves them all
         slot = {name: table[stage] for name, table in self.tables.slot.items()}
         online = self.tables.online[stage]
         start, length = self._work(number, slot, online)
