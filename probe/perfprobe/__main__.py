@@ -250,7 +250,7 @@ def _wake(options: argparse.Namespace) -> dict[str, Any]:
 def _selftest(options: argparse.Namespace) -> int:
     from perfprobe import serve
     from perfprobe.instruments.selftest import run
-    from perfprobe.instruments.selftest.run import IsStopped
+    from perfprobe.instruments.selftest.run import StopRequested
 
     if options.source.partition(":")[0] == "sim":
         raise UsageError("selftest --source sim: a simulated machine cannot run code")
@@ -264,7 +264,7 @@ def _selftest(options: argparse.Namespace) -> int:
         try:
             every = options.source if options.all else None
             answer = run.run(source, lambda: serve.asked_to_end(stop), every=every)
-        except IsStopped:
+        except StopRequested:
             return INTERRUPTED
     _print(answer)
     return FAILED if answer["wrong"] else 0

@@ -32,7 +32,7 @@ MAX_ORDER_BYTES = 32
 MAX_DIGITS = 12
 
 
-class LastOrders(NamedTuple):
+class LatestOrders(NamedTuple):
     """The last order of each kind; None where no order of that kind arrived."""
 
     batch_ns: int | None = None
@@ -44,7 +44,7 @@ class Orders:
         self._line = b""
         """The start of a line that has not ended yet, at most one byte longer than an order."""
 
-    def read(self, data: bytes) -> LastOrders:
+    def read(self, data: bytes) -> LatestOrders:
         """Returns the orders that end in these bytes."""
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[: MAX_ORDER_BYTES + 1]
@@ -52,7 +52,7 @@ class Orders:
         for line in lines:
             batch_ns = _number(line, BATCH_ORDER) or batch_ns
             echo = _number(line, ECHO_ORDER) or echo
-        return LastOrders(batch_ns, echo)
+        return LatestOrders(batch_ns, echo)
 
 
 def _number(line: bytes, word: bytes) -> int:
@@ -93,8 +93,8 @@ def serve(
     orders = Orders()
     while True:
         due = source.due()
-        eager = due is None and not outbox  # a fast simulation, whose pace the reader sets
-        for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
+        is_unpaced = due is None and not outbox  # a fast simulation, whose pace the reader sets
+        for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), is_unpaced=is_unpaced)):
             orders_read = orders.read(_handle(fd, event, stdin, stdout))
             if orders_read.batch_ns is not None:
                 source.pace(orders_read.batch_ns)
@@ -110,8 +110,8 @@ def serve(
         poller.modify(stdout, select.POLLOUT if outbox else 0)
 
 
-def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:
-    if eager:
+def _wait_ms(due: float | None, *, blocked: bool, is_unpaced: bool) -> float:
+    if is_unpaced:
         return 0
     if due is None:
         return 1000 if blocked else 0

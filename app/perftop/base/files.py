@@ -243,13 +243,13 @@ class OwnDirectory:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=above)
         self.fd = os.open(name, _DIRECTORY, dir_fd=above)
-        owner, shut = os.fstat(self.fd).st_uid, is_closed_to_others(self.fd)
-        if owner != os.geteuid() or not shut:
+        owner, is_private = os.fstat(self.fd).st_uid, is_closed_to_others(self.fd)
+        if owner != os.geteuid() or not is_private:
             os.close(self.fd)
         if owner != os.geteuid():
             text = f"{path} belongs to another user ({_user(owner)}); name a directory of yours"
             raise Untrusted(text)
-        if not shut:
+        if not is_private:
             raise Untrusted(f"others can write to it; close it (chmod go-w {path})")
 
     @classmethod

@@ -207,10 +207,10 @@ class Ramps:
         left = set(self._batch.tolist())
         over = [batch for batch in self._climbed if batch not in left]
         live = self._woke[self._woke != NEVER]
-        needless = int(live.min()) if len(live) else len(self._hz)
+        unneeded = int(live.min()) if len(live) else len(self._hz)
         for samples in (self._hz, self._util, self._apart_ns, self._end_ns):
-            del samples[:needless]
-        self._woke[self._woke != NEVER] -= needless
+            del samples[:unneeded]
+        self._woke[self._woke != NEVER] -= unneeded
         return [self._episode(self._climbed.pop(batch)) for batch in over]
 
     def _episode(self, ramps: list[Ramp]) -> Episode:
@@ -302,8 +302,8 @@ class Climb:
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.begin :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # The first sample since which the clock has been steady.
-        astray = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
-        settled = np.maximum(np.where(astray, number, -1).max(axis=0) + 1, at99)
+        unsteady = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
+        settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
         fell = hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)
         fell &= number[1:] <= settled
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)

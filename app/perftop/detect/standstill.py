@@ -64,14 +64,14 @@ class Standstill:
             if "busy_s" in variant.needs:
                 self._exact |= mask
         self._entries = reader.counters.columns.get("idle_entries")
-        self._robbed_ns = np.full(rows, -AFTER_STEAL_NS)
+        self._steal_ns = np.full(rows, -AFTER_STEAL_NS)
 
     def note_steal(self, batch: SampleBatch, first: int, last: int) -> None:
         """Records which CPUs have lost time to the hypervisor. Must be called with all samples."""
         if (batch.cached(highest_values).steal[first:last] > 0).any():
             stolen = batch.values["steal"][first:last] > 0
             times = np.where(stolen, batch.time_ns[first:last, None], -AFTER_STEAL_NS)
-            self._robbed_ns = np.maximum(self._robbed_ns, times.max(axis=0))
+            self._steal_ns = np.maximum(self._steal_ns, times.max(axis=0))
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
         """Returns, by position of the CPU: the share, NaN where it has no meaning, and below 0
@@ -89,11 +89,11 @@ class Standstill:
             moved = data.sample.delta.tables[self._entries.block].increments
             guessed = ENTRY_S * moved[:, self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
-        robbed = self._guest | (data.time_ns - self._robbed_ns < AFTER_STEAL_NS)
+        has_steal = self._guest | (data.time_ns - self._steal_ns < AFTER_STEAL_NS)
         error = [
             np.where(unknown, 0.0, np.minimum(guessed, idle_s)),
             np.full(len(idle), MAX_READ_S),
-            TICK_S * robbed,
+            TICK_S * has_steal,
         ]
         known = means & (span_s > 0)
         with np.errstate(divide="ignore", invalid="ignore"):

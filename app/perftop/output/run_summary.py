@@ -236,7 +236,10 @@ def _losses(session: Session) -> Line:
     ]  # fmt: skip
     spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
              ("all", "one", "between", "none")}  # fmt: skip
-    return {"causes": causes, "busy": spans | {"alone": busy.lone_task, "cpus": len(session.shown)}}
+    return {
+        "causes": causes,
+        "busy": spans | {"alone": busy.single_cpu_task, "cpus": len(session.shown)},
+    }
 
 
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:

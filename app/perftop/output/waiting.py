@@ -195,16 +195,16 @@ def _find_waiters(
     members = threads
     name, what, pids = job or "", "thread", {pid for pid, _ in threads}
     if job is None:
-        kin = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
+        names_by_task = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
         waits: dict[tuple[str, ...], float] = {}
         for (pid, comm, _), one in tasks.items():
-            waits[kin[pid, comm]] = waits.get(kin[pid, comm], 0.0) + one.wait_s
+            waits[names_by_task[pid, comm]] = waits.get(names_by_task[pid, comm], 0.0) + one.wait_s
         of_others = {name: s for name, s in waits.items() if s > 0 and name[0] not in OWN_NAMES}
         waits = of_others or waits
         worst = max(waits, key=lambda name: waits[name], default=("",))
         by_pid: dict[tuple[int, str], list[TaskTimes]] = {}
         for (pid, comm, _), task in tasks.items():
-            if kin[pid, comm] == worst:
+            if names_by_task[pid, comm] == worst:
                 by_pid.setdefault((pid, comm), []).append(task)
         pids = {pid for pid, _ in by_pid}
         members = {key: _sum_times(parts, key[1]) for key, parts in by_pid.items()}

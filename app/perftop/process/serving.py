@@ -191,7 +191,7 @@ class Readers:
         self._last: tuple[wire.Message, bytes] | None = None
         """The newest message and its encoding, which is the same for most readers."""
         self.has_readers, self.has_none = asyncio.Event(), asyncio.Event()
-        """`came` is set while there is a reader, `gone` while there is none."""
+        """Set while there is a reader, and while there is none."""
         self.has_none.set()
 
     def __len__(self) -> int:

@@ -140,11 +140,11 @@ def hold_signals() -> None:
 
 def on_signal(
     numbers: Iterable[int], take: Callable[[Any], None],
-    at_once: Callable[[], None] = lambda: None,
+    on_arrival: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Calls `take(number)` in the running loop when a signal arrives, and `at_once` immediately
+    """Calls `take(number)` in the running loop when a signal arrives, and `on_arrival` immediately
     before that, even while the loop waits for something else. After the loop has closed, the signal
-    only calls `at_once`."""
+    only calls `on_arrival`."""
     import asyncio  # not before the probe has been started
 
     loop = asyncio.get_running_loop()
@@ -158,7 +158,7 @@ def on_signal(
     def handle(number: int, _: FrameType | None) -> None:
         if number in END_SIGNALS:
             END_REQUEST.set()
-        at_once()
+        on_arrival()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(take, signal.Signals(number))
 
@@ -188,7 +188,7 @@ class Exits:
 
     def __init__(self) -> None:
         self._holds_signals, self._ignores_all = True, False
-        self._came: signal.Signals | None = None
+        self._arrived: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -202,8 +202,8 @@ class Exits:
             return
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._came is not None:
-            signal.raise_signal(self._came)
+        if self._arrived is not None:
+            signal.raise_signal(self._arrived)
 
     def let_raise(self) -> None:
         self._holds_signals = False
@@ -217,13 +217,13 @@ class Exits:
         ignore()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        self._came = self._came or signal.Signals(number)
+        self._arrived = self._arrived or signal.Signals(number)
         self._raise()
 
     def _raise(self) -> None:
-        if self._holds_signals or self._came is None:
+        if self._holds_signals or self._arrived is None:
             return
-        number, self._came, self._holds_signals = self._came, None, True
+        number, self._arrived, self._holds_signals = self._arrived, None, True
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 

@@ -312,7 +312,7 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
         if "age" in answer:
             numbers = {key: answer.get(key, nan) for key in UNKNOWN_NUMBERS}
             numbers["lost"] = lost_share(numbers)
-            machine.show(now - answer["age"], numbers, round(answer.get("suspects", 0.0)))
+            machine.set_numbers(now - answer["age"], numbers, round(answer.get("suspects", 0.0)))
         else:
             before = previous_machines.get(name)
             machine.silent_since = now if before is None else before.silent_since

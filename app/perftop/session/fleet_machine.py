@@ -281,7 +281,7 @@ class Machine:
         self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
         self.silent_since = now
 
-    def show(self, updated: float, numbers: Numbers, suspects: int) -> None:
+    def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
         """Replaces the numbers; they already cover a whole span, so they are not averaged."""
         self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated

@@ -504,7 +504,7 @@ class BusyCpus:
                 (self._alone_s[name],) = add_samples(before_s, alone_s[:, None]).tolist()
 
     @property
-    def lone_task(self) -> str:
+    def single_cpu_task(self) -> str:
         """The task that ran most while only one CPU was busy; '' if none ran for half of that
         time."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")

@@ -358,7 +358,7 @@ class Reasons:
         for reason in lasting_reasons(session):
             self._lasting_reasons.setdefault(reason.what, []).append(reason)
         self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
-        """Results of `for_good`, which a table needs for each empty cell."""
+        """Results of `lasting_reason`, which a table needs for each empty cell."""
 
     def lasting_reason(self, key: str, cpu: int | None = None) -> wire.Missing | None:
         """Returns the reason that holds for the whole stream, of this CPU; None: of all CPUs."""
@@ -396,8 +396,8 @@ class Reasons:
             needed_keys = (need for variant in metric.variants for need in variant.needs)
             texts = (_reason_text(self.lasting_reason(name, cpu)) for name in (key, *needed_keys))
             return next((text for text in texts if text), "not counted on this CPU")
-        for_good = _reason_text(self.lasting_reason(key, cpu))
-        return for_good or why_absent(self._session, interval, row, key)
+        lasting = _reason_text(self.lasting_reason(key, cpu))
+        return lasting or why_absent(self._session, interval, row, key)
 
     def states_reason(self, interval: Interval, row: int) -> str:
         """Returns why the SMT states of the CPU's core are missing."""

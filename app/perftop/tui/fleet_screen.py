@@ -190,12 +190,12 @@ class FleetScreen(DirectScreen):
         numbers = Section("numbers and signs", entries)
         self.app.push_screen(Help(bindings, [numbers], ascii_=self.page.state.ascii))
 
-    def action_move(self, down: int, aside: int = 0) -> None:
+    def action_move(self, down: int, across: int = 0) -> None:
         page, state = self.page, self.page.state
         if state.view == "heat":
-            step = (aside > 0) - (aside < 0), (down > 0) - (down < 0)
+            step = (across > 0) - (across < 0), (down > 0) - (down < 0)
             name = state.selected_name
-            for _ in range(abs(aside) + abs(down)):
+            for _ in range(abs(across) + abs(down)):
                 name = grid_of(state).neighbour(name, *step)
             page.select(name)
         else:

@@ -18,13 +18,13 @@ _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 def parse(text: str) -> list[int]:
     """Parses a kernel list to ascending CPUs: "0-3,8" or "0-31:1/2" (the first of every two)."""
     cpus: set[int] = set()
-    claimed = 0
+    named_count = 0
     for item in re.split(r"[,\s]+", text.strip()):
         if not item:  # the kernel allows empty items, and prints an empty line for "none"
             continue
         members = _range(item)
-        claimed += len(members)
-        if claimed > MAX_CPU:
+        named_count += len(members)
+        if named_count > MAX_CPU:
             raise UsageError(f"a CPU list names more than {MAX_CPU} CPUs")
         cpus.update(members)
     return sorted(cpus)

@@ -86,7 +86,7 @@ class Watch:
         self._threads: dict[str, _Thread] = {}
         """By thread id, in the order of their turns."""
         self._more = 0
-        self._told_ns = 0
+        self._recorded_ns = 0
 
     def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
         """Follows the threads of the processes that match. The caller may pause at each yield."""
@@ -115,15 +115,15 @@ class Watch:
         return records
 
     def record(self, now_ns: int) -> dict[str, Any] | None:
-        due = round((now_ns - self._told_ns) / READ_INTERVAL_NS)
+        due = round((now_ns - self._recorded_ns) / READ_INTERVAL_NS)
         if self._threads and not due:
             return None
-        everyone = due >= len(self._threads)
-        self._told_ns = now_ns if everyone else self._told_ns + due * READ_INTERVAL_NS
+        all_due = due >= len(self._threads)
+        self._recorded_ns = now_ns if all_due else self._recorded_ns + due * READ_INTERVAL_NS
         threads, disk, states = {}, {}, {}
         for tid in list(islice(self._threads, due)):
             thread = self._threads.pop(tid)
-            if entry := thread.look(self._freezer):
+            if entry := thread.read(self._freezer):
                 threads[tid], states[tid] = entry, thread.state
                 self._threads[tid] = thread
                 if self._delays and thread.disk_ns is not None:
@@ -276,7 +276,7 @@ class _Thread:
             with suppress(OSError):
                 self._files[name] = files.open_file(f"{path}/{name}")
 
-    def look(self, freezer: Hierarchy | None) -> list[Any] | None:
+    def read(self, freezer: Hierarchy | None) -> list[Any] | None:
         """Reads the thread and returns its entry in the record; None if it has ended."""
         data = self._read("stat", MAX_STAT_BYTES)
         stat = parse_stat(data)

@@ -93,7 +93,7 @@ def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
 # is created.
 
 
-class Births:
+class NewTaskCheck:
     def __init__(self, proc: str) -> None:
         self._last = 0
         """The ID of the newest task; 0 if unknown."""
@@ -104,7 +104,7 @@ class Births:
             if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
                 self.close()
 
-    def has_births(self) -> bool:
+    def has_new_tasks(self) -> bool:
         """Whether a task may have been created since the last call."""
         before, self._last = self._last, 0
         with suppress(OSError, ValueError, IndexError):

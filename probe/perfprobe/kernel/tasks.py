@@ -30,7 +30,7 @@ from perfprobe.kernel.task_files import (
     BATCH_ENTRIES,
     TASK_ENDED,
     TICK_NS,
-    Births,
+    NewTaskCheck,
     SchedSums,
     SentDetails,
     Stat,
@@ -115,20 +115,20 @@ class _Runner(NamedTuple):
     pid: int
     path: str
     """Directory of the task in /proc."""
-    look: _TaskReading
+    reading: _TaskReading
     last: _TaskReading | None
     """The previous read of the same task."""
     process: Stat
 
     @property
     def stat(self) -> Stat:
-        assert self.look.stat is not None
-        return self.look.stat
+        assert self.reading.stat is not None
+        return self.reading.stat
 
     def change(self) -> TaskChange:
         """Returns how the sums changed since the last read; unknown if either read lacked
         them."""
-        last, now = self.last, self.look
+        last, now = self.last, self.reading
         if last is None or last.stat is None or last.stat.start != self.stat.start:
             return TaskChange()
         return now.sums.since(last.sums) if now.sums and last.sums else TaskChange()
@@ -136,7 +136,7 @@ class _Runner(NamedTuple):
     def share(self) -> float:
         """Returns the share by the scheduler's count; by ticks of 10 ms if that is unknown."""
         run = self.change().run
-        return round(self.look.share, 4) if run is None else run
+        return round(self.reading.share, 4) if run is None else run
 
     def record(self) -> list[object]:
         return [self.pid, self.stat.comm, self.share()]
@@ -145,8 +145,8 @@ class _Runner(NamedTuple):
         """Whether the task ran or waited for a noticeable time."""
         wait = self.change()[1] or 0.0
         is_first = self.last is None or self.last.sums is None
-        self.look.may_wait = self.look.sums is not None and (is_first or wait >= MIN_SHARE)
-        return self.look.share >= MIN_SHARE or wait >= MIN_SHARE
+        self.reading.may_wait = self.reading.sums is not None and (is_first or wait >= MIN_SHARE)
+        return self.reading.share >= MIN_SHARE or wait >= MIN_SHARE
 
     def waits(self) -> list[float | None]:
         return [*self.change()[1:]]
@@ -169,7 +169,7 @@ class Tasks:
         self._now_ns, self._spent_ns = now_ns, spent_ns
         # In a container /proc may show another PID namespace, whose PIDs system calls do not know.
         self._ours = root == Path("/") and Path("/proc/self").resolve().name == str(os.getpid())
-        self._births = Births(self._proc) if self._ours else None
+        self._new_task_check = NewTaskCheck(self._proc) if self._ours else None
         self._seen: dict[str, _TaskReading] = {}
         self._begun_ns = 0
         """Start of the last complete scan: a task that is not in `_seen` started later."""
@@ -241,8 +241,8 @@ class Tasks:
     def close(self) -> None:
         self._scan = None
         self._log.close()
-        if self._births is not None:
-            self._births.close()
+        if self._new_task_check is not None:
+            self._new_task_check.close()
 
     # --- a scan: it may pause at each yield ----------------------------------------------------
 
@@ -257,18 +257,22 @@ class Tasks:
                 clock_ns = self._clock_ns(name)
                 if last is not None and last.has_rested(self._now_ns(), clock_ns):
                     seen[name] = last
-                elif look := self._look(f"{self._proc}/{name}/stat", last, since_ns, clock_ns):
-                    seen[name] = look
-                    is_in_queue = last is not None and last.is_in_queue and look.stat is not None
-                    if look.share >= MIN_SHARE or is_in_queue:
-                        yield from self._choose(ran, name, look, since_ns)
+                elif reading := self._read_task(
+                    f"{self._proc}/{name}/stat", last, since_ns, clock_ns
+                ):
+                    seen[name] = reading
+                    is_in_queue = last is not None and last.is_in_queue and reading.stat is not None
+                    if reading.share >= MIN_SHARE or is_in_queue:
+                        yield from self._choose(ran, name, reading, since_ns)
             yield
         if self._ours and not self._seen:
             import psutil  # noqa: F401 - in the first scan, whose cost does not count
 
             yield
         if self._watch is not None:
-            yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
+            yield from self._watch.find(
+                (n, reading.stat) for n, reading in seen.items() if reading.stat
+            )
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if not self._checks_end_ns and self._watched_pids():
             self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECKS_NS
@@ -282,7 +286,7 @@ class Tasks:
                 self._ready["kernel_log"] = messages
         elif seen:  # a first read, from which the first second is measured
             self._memory.record(self._watched_pids())
-            stats = {pid: look.stat for pid, look in seen.items() if look.stat is not None}
+            stats = {pid: reading.stat for pid, reading in seen.items() if reading.stat is not None}
             managers = {pid: stat.comm for pid, stat in stats.items() if stat.comm in MANAGERS}
             self._ready = {"managers": managers} if managers else {}
             if quotas := self._quotas.record(self._watched_pids()):
@@ -291,8 +295,8 @@ class Tasks:
     def _processes(self) -> Iterator[list[str]]:
         """Yields the PIDs in batches. The directory is read only if a task was created: with cold
         caches an entry costs the kernel 3 us, more than the clock of its process."""
-        born = self._births is None or self._births.has_births()
-        if born or not self._seen:
+        may_be_new = self._new_task_check is None or self._new_task_check.has_new_tasks()
+        if may_be_new or not self._seen:
             return numbered_batches(self._proc)
         known = iter([*self._seen])
         return iter(lambda: [*islice(known, BATCH_ENTRIES)], [])
@@ -301,11 +305,11 @@ class Tasks:
         """Makes the records; the task that ran most on a CPU comes first."""
         count = max(TASKS_PER_CPU, MAX_WAITS // max(1, len(ran)))
         for runners in ran.values():
-            runners.sort(key=lambda runner: -runner.look.share)
+            runners.sort(key=lambda runner: -runner.reading.share)
             del runners[count:]
-        busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.look.share)[:MAX_WAITS]
+        busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.reading.share)[:MAX_WAITS]
         for runner in busiest:
-            runner.look.sums = read_sums(runner.path, self._now_ns)
+            runner.reading.sums = read_sums(runner.path, self._now_ns)
             yield
         ran = {cpu: listed for cpu, runners in ran.items()
                if (listed := [runner for runner in runners if runner.is_listed()])}  # fmt: skip
@@ -332,22 +336,25 @@ class Tasks:
         between two scans, and the name of the youngest child that runs now; '' if none runs."""
         counted: dict[int, int] = {}
         """By parent, ticks of children that an earlier scan has seen."""
-        gone = [look.stat for pid, look in before.items() if pid not in self._seen]
+        gone = [reading.stat for pid, reading in before.items() if pid not in self._seen]
         for stat in gone:
             if stat is not None:
                 counted[stat.parent] = counted.get(stat.parent, 0) + stat.ticks + stat.children
         ended: dict[str, list[object]] = {}
-        for pid, look in self._seen.items():
+        for pid, reading in self._seen.items():
             last = before.get(pid)
-            if last is None or last is look or last.stat is None or look.stat is None:
+            if last is None or last is reading or last.stat is None or reading.stat is None:
                 continue
-            ticks = look.stat.children - last.stat.children - counted.get(int(pid), 0)
-            elapsed_ns = look.read_ns - last.read_ns
-            if look.stat.start == last.stat.start and ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0:
+            ticks = reading.stat.children - last.stat.children - counted.get(int(pid), 0)
+            elapsed_ns = reading.read_ns - last.read_ns
+            if (
+                reading.stat.start == last.stat.start
+                and ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0
+            ):
                 share = round(ticks * TICK_NS / elapsed_ns, 4)
                 children = (c.stat for c in self._seen.values() if c.stat is not None)
-                born = [(c.start, c.comm) for c in children if c.parent == int(pid)]
-                ended[pid] = [look.stat.comm, share, max(born)[1] if born else ""]
+                started = [(c.start, c.comm) for c in children if c.parent == int(pid)]
+                ended[pid] = [reading.stat.comm, share, max(started)[1] if started else ""]
         parents = sorted(ended, key=lambda pid: -float(str(ended[pid][1])))[:MAX_PARENTS]
         return {pid: ended[pid] for pid in parents}
 
@@ -364,11 +371,11 @@ class Tasks:
         except OSError:
             return None
 
-    def _look(
+    def _read_task(
         self,
         path: str,
         last: _TaskReading | None,
-        born_ns: int | None = None,
+        started_after_ns: int | None = None,
         clock_ns: int | None = None,
     ) -> _TaskReading | None:
         """Reads a process or thread; None if it has ended. If `last` is None, the task started
@@ -379,38 +386,46 @@ class Tasks:
             return None
         except OSError:
             stat = None
-        look = _TaskReading(self._now_ns(), clock_ns, stat)
-        look.read_ns = look.at_ns
+        reading = _TaskReading(self._now_ns(), clock_ns, stat)
+        reading.read_ns = reading.at_ns
         if stat is None:
-            return look
-        if last is None and born_ns is not None:
-            last = _TaskReading(born_ns, 0, stat._replace(ticks=0))
+            return reading
+        if last is None and started_after_ns is not None:
+            last = _TaskReading(started_after_ns, 0, stat._replace(ticks=0))
         if last and last.stat and stat.start == last.stat.start:
-            elapsed_ns = look.at_ns - last.at_ns
+            elapsed_ns = reading.at_ns - last.at_ns
             ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
             if clock_ns is not None and last.clock_ns is not None:
                 ran_ns = max(0, clock_ns - last.clock_ns)  # ticks may be of earlier time
             if elapsed_ns > 0:
-                look.share = min(ran_ns, elapsed_ns) / elapsed_ns
-        return look
+                reading.share = min(ran_ns, elapsed_ns) / elapsed_ns
+        return reading
 
     def _choose(
-        self, ran: dict[int, list[_Runner]], name: str, look: _TaskReading, born_ns: int | None
+        self,
+        ran: dict[int, list[_Runner]],
+        name: str,
+        reading: _TaskReading,
+        started_after_ns: int | None,
     ) -> Iterator[None]:
         """Adds the process, or each of its threads, to the runners of the CPU where it ran."""
-        last, process, path = self._seen.get(name), look.stat, f"{self._proc}/{name}"
-        readings: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, look, last)]
+        last, process, path = self._seen.get(name), reading.stat, f"{self._proc}/{name}"
+        readings: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, reading, last)]
         assert process is not None
         if process.threads > 1:
             before = last.threads if last else {}
             if last:  # a thread is known to be new only if the process's threads were read before
-                born_ns = last.at_ns if before else None
+                started_after_ns = last.at_ns if before else None
             for tids in numbered_batches(f"{path}/task"):
                 for tid in tids:
-                    if thread := self._look(f"{path}/task/{tid}/stat", before.get(tid), born_ns):
-                        look.threads[tid] = thread
+                    if thread := self._read_task(
+                        f"{path}/task/{tid}/stat", before.get(tid), started_after_ns
+                    ):
+                        reading.threads[tid] = thread
                 yield
-            readings = [(f"{path}/task/{t}", at, before.get(t)) for t, at in look.threads.items()]
+            readings = [
+                (f"{path}/task/{t}", at, before.get(t)) for t, at in reading.threads.items()
+            ]
         elif last and (last.stat is None or last.stat.threads != 1):  # the time of several threads
             return
         for where, task, known in readings:
@@ -434,6 +449,6 @@ class Tasks:
                 "group": group_of(groups), "cpuset": read_cpuset(self._cpusets, groups),
             }  # fmt: skip
             description = process_details(pid) | {key: word for key, word in family.items() if word}
-            look = self._look(f"{self._proc}/{pid}/stat", None)
-            if description and look and look.stat and look.stat.start == start:
+            reading = self._read_task(f"{self._proc}/{pid}/stat", None)
+            if description and reading and reading.stat and reading.stat.start == start:
                 details[str(pid)] = description

@@ -154,14 +154,14 @@ class RowReaders:
         for part in (*self._parts, *self._chosen.values()):
             part.close_cpu(cpu)
         self._plans.pop(cpu, None)
-        heirs: dict[int, None] = {}
+        successors: dict[int, None] = {}
         for scope in SHARED:
             for row, carrier in list(self._carriers[scope].items()):
                 if carrier == cpu:
                     del self._carriers[scope][row]
                     left = (c for c in self._groups[scope][row] if c in self._plans)
-                    heirs |= dict.fromkeys(list(left)[:1])
-        return [(heir, self._with_shared(heir)) for heir in heirs]
+                    successors |= dict.fromkeys(list(left)[:1])
+        return [(successor, self._with_shared(successor)) for successor in successors]
 
     def unread(self, wanted: Iterable[int]) -> list[int]:
         """Offsets, in words of the frame, of the heads of rows whose wanted CPUs are all

@@ -179,7 +179,7 @@ class Machine:
             self._bytes // 8,
             stamp="tsc" if self._real else "raw",
             proof=self._real,
-            ring=max(MIN_RING, RING_BATCHES * self._batches.most),
+            ring=max(MIN_RING, RING_BATCHES * self._batches.max_rounds),
             first_ns=min(sample_ns, max(sample_ns // FIRST_ROUND_PART, starting_ns)),
         )
 
@@ -290,7 +290,7 @@ class Machine:
     def _rounds(self) -> list[_Round]:
         """Copies of the complete rounds; the sampler has room for only one round."""
         rounds: list[_Round] = []
-        for _ in range(self._batches.at_once):
+        for _ in range(self._batches.max_taken):
             drained = self._sampler.drain()
             if drained is None:
                 break

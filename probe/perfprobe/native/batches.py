@@ -34,7 +34,7 @@ class Batches:
 
     def __init__(self, period_ns: int, frame_bytes: int) -> None:
         self._period_ns = period_ns
-        self.most = max(1, min(max_frames(period_ns), MAX_BATCH_BYTES // frame_bytes))
+        self.max_rounds = max(1, min(max_frames(period_ns), MAX_BATCH_BYTES // frame_bytes))
         """Rounds in the longest batch; the rings of the lanes must hold several."""
         self._rounds = 1
         self._early = EARLY_BATCHES
@@ -45,11 +45,11 @@ class Batches:
     def pace(self, batch_ns: int) -> None:
         """Sets the length of batches, at most the longest possible, counted from the last round
         that was taken."""
-        self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.most))
+        self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.max_rounds))
         self._begin = self._last
 
     @property
-    def at_once(self) -> int:
+    def max_taken(self) -> int:
         """Maximum number of rounds that are taken together, even if more rounds are waiting."""
         return 1 if self._early else self._rounds
 

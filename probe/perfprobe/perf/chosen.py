@@ -198,10 +198,10 @@ class Opener:
             ]
 
     def whole(
-        self, group: Sequence[ChosenEvent], sound: Callable[[Sequence[float]], Trouble | None]
+        self, group: Sequence[ChosenEvent], judge: Callable[[Sequence[float]], Trouble | None]
     ) -> Trouble | None:
         """Returns why the whole group cannot be counted on the first CPU that has its events; None
-        if it can. `sound` judges the counts of a trial."""
+        if it can. `judge` returns what is wrong with the counts of a trial."""
         row = next((row for row in self._read if self._events(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
@@ -214,7 +214,7 @@ class Opener:
             opened.group.close()
         if opened.missing:
             return next(iter(opened.missing.values()))
-        return sound(trial.counts) if trial and trial.running else None
+        return judge(trial.counts) if trial and trial.running else None
 
     def _trial(self, group: Group, cpu: int) -> Trial | None:
         """Runs a trial of the group; None if it cannot be tried on this CPU."""

@@ -114,13 +114,13 @@ class Programmer:
                         f"end it (kill {entry.pid}), or use --source perf, which shares counters",
                     )
             for path, why in result.rejected:
-                aside = path.with_suffix(".ignored")
+                ignored_path = path.with_suffix(".ignored")
                 with contextlib.suppress(OSError):
-                    path.replace(aside)
+                    path.replace(ignored_path)
                 self.notes.append(
                     f"{path} is not used to restore registers: {why}; "
                     "if a perftop was killed since the last boot, its counters may stay "
-                    f"programmed until the next one (the file is now {aside.name})"
+                    f"programmed until the next one (the file is now {ignored_path.name})"
                 )
             for entry in result.entries:
                 self._give_back(entry)

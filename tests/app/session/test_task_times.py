@@ -233,7 +233,7 @@ def test_the_linker_at_the_end_of_a_build_is_named() -> None:
     ):
         busy.add(np.array([util] * count, float), np.full(count, 0.1), {0: LD})
     assert [busy.all_s, busy.between_s, busy.one_s, busy.none_s] == pytest.approx([4, 1, 3, 2])
-    assert busy.lone_task == "ld"
+    assert busy.single_cpu_task == "ld"
 
 
 def test_offline_cpus_are_not_counted() -> None:
@@ -246,7 +246,7 @@ def test_a_short_time_alone_is_not_reported() -> None:
     busy = BusyCpus()
     for look in (LD, TaskSnapshot(), TaskSnapshot()):
         busy.add(np.array([[1.0, 0.0]]), np.ones(1), {0: look})
-    assert busy.lone_task == ""
+    assert busy.single_cpu_task == ""
 
 
 # --- a watched job, compared with the simulation

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe.kernel import task_files
-from perfprobe.kernel.task_files import Births
+from perfprobe.kernel.task_files import NewTaskCheck
 
 # --- process stat ---------------------------------------------------------------------------------
 
@@ -53,45 +53,45 @@ def test_garbage_is_not_a_process(data: bytes) -> None:
 
 def test_a_new_last_pid_is_a_new_process(tmp_path: Path) -> None:
     trees.put(tmp_path, "loadavg", "0.20 0.18 0.12 1/80 11206\n")
-    births = Births(str(tmp_path))
-    assert births.has_births()  # the first call
-    assert not births.has_births()
+    check = NewTaskCheck(str(tmp_path))
+    assert check.has_new_tasks()  # the first call
+    assert not check.has_new_tasks()
     for last in (11207, 300):  # numbers wrap
         trees.put(tmp_path, "loadavg", f"0.20 0.18 0.12 1/80 {last}\n")
-        assert births.has_births()
-        assert not births.has_births()
-    births.close()
+        assert check.has_new_tasks()
+        assert not check.has_new_tasks()
+    check.close()
 
 
 def test_new_processes_are_assumed_if_the_last_pid_is_unknown(tmp_path: Path) -> None:
-    assert Births(str(tmp_path)).has_births()
-    births = Births(str(tmp_path))
-    assert births.has_births()
+    assert NewTaskCheck(str(tmp_path)).has_new_tasks()
+    check = NewTaskCheck(str(tmp_path))
+    assert check.has_new_tasks()
     for text in ("", "0.00 0.00 0.00 0/0 0\n", "0.20 0.18 0.12 1/80 x\n"):  # the second: gVisor
         trees.put(tmp_path, "loadavg", text)
-        births = Births(str(tmp_path))
-        assert births.has_births()
-        assert births.has_births()
-        births.close()
-    assert births.has_births()
+        check = NewTaskCheck(str(tmp_path))
+        assert check.has_new_tasks()
+        assert check.has_new_tasks()
+        check.close()
+    assert check.has_new_tasks()
 
 
 def test_a_file_of_another_file_system_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "loadavg").symlink_to("/proc/loadavg")
-    births = Births(str(tmp_path))
+    check = NewTaskCheck(str(tmp_path))
     for _ in range(20):
-        assert births.has_births()
+        assert check.has_new_tasks()
 
 
 def test_a_child_process_is_a_new_process() -> None:
-    births = Births("/proc")
-    births.has_births()
+    check = NewTaskCheck("/proc")
+    check.has_new_tasks()
     for _ in range(5):
         if (child := os.fork()) == 0:
             os._exit(0)
         os.waitpid(child, 0)
-        assert births.has_births()
-    births.close()
+        assert check.has_new_tasks()
+    check.close()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import trees
 from task_scans import CPUS, Machine, S
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.task_files import BATCH_ENTRIES, TICK_NS, Births
+from perfprobe.kernel.task_files import BATCH_ENTRIES, TICK_NS, NewTaskCheck
 from perfprobe.kernel.tasks import PAUSE_FACTOR, PERIOD_NS
 
 
@@ -71,7 +71,7 @@ def test_the_directory_is_read_after_a_task_started(machine: Machine) -> None:
         return {cpu: pid for cpu, (pid, *_) in (machine.scan() or {}).items()}
 
     trees.put(machine.root, "proc/loadavg", "0.20 0.18 0.12 1/80 11\n")
-    machine.tasks._births = Births(f"{machine.root}/proc")
+    machine.tasks._new_task_check = NewTaskCheck(f"{machine.root}/proc")
     scan(0, 10, 11)
     assert scan(50, 10, 11, 12) == {"10": 10, "11": 11}
     shutil.rmtree(machine.root / "proc/11")

@@ -169,8 +169,10 @@ class Places:
         self.pairs = any(len(core) > 1 for core in cores)
         """Whether some core has more than one CPU, in which case each row is a core."""
         known_rows = {row for place in self.places for row in place.rows}
-        strays = [row for row in session.shown if row not in known_rows and not session.online[row]]
-        self.offline_cpus = [session.topology[row].cpu for row in strays if mask is None]
+        offline_rows = [
+            row for row in session.shown if row not in known_rows and not session.online[row]
+        ]
+        self.offline_cpus = [session.topology[row].cpu for row in offline_rows if mask is None]
         """Numbers of the offline CPUs whose core is unknown."""
         self.cpus = [_cpus(place) for place in self.places]
         self.row_of_cpu = {cpu: i for i, place in enumerate(self.places) for cpu in place.cpus}

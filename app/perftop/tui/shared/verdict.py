@@ -106,8 +106,8 @@ class Verdict:
 
     @property
     def sign_style(self) -> str:
-        loud = "warn" if self.is_past else "alarm"
-        return ("good" if self.sign == CALM_SIGN else "dim", "warn", loud)[self.level]
+        alarm = "warn" if self.is_past else "alarm"
+        return ("good" if self.sign == CALM_SIGN else "dim", "warn", alarm)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
         """Returns whether tasks lose more, without an episode, than in the worst of these groups of

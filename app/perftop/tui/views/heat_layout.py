@@ -120,7 +120,7 @@ class _Form:
     cell: Cell
     box: int
     """Width of a package, in columns."""
-    abreast: int
+    boxes_per_row: int
     """Number of packages side by side."""
     margin: int
     """Width of labels in columns, the same in all packages."""
@@ -177,17 +177,20 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
             texts = (g.label or names[row] for g in chain(*drawn_packages) for row in g.rows)
             margin = 1 + max(map(len, texts))
         for cell in _cell_sizes(threads, ascii_=ascii_):
-            for abreast in range(1, len(drawn_packages) + 1):
-                box = (width - PACKAGE_GAP * (abreast - 1)) // abreast
-                form = _Form(cell, box, abreast, margin, headings, labels)
-                if (abreast > 1 and box < MIN_HEADING) or (headings and single_cores):
+            for boxes_per_row in range(1, len(drawn_packages) + 1):
+                box = (width - PACKAGE_GAP * (boxes_per_row - 1)) // boxes_per_row
+                form = _Form(cell, box, boxes_per_row, margin, headings, labels)
+                if (boxes_per_row > 1 and box < MIN_HEADING) or (headings and single_cores):
                     break
                 if all(form.blocks(groups)[0] for groups in drawn_packages):
                     heights = [
                         1 if i in folded else form.height_of(groups)
                         for i, groups in enumerate(drawn_packages)
                     ]
-                    rows = (heights[i : i + abreast] for i in range(0, len(heights), abreast))
+                    rows = (
+                        heights[i : i + boxes_per_row]
+                        for i in range(0, len(heights), boxes_per_row)
+                    )
                     if sum(map(max, rows)) <= height:
                         return HeatLayout(cell, _place_boxes(drawn_packages, names, form, folded))
     form = _Form(small_cell, width, 1, 1, headings=True, labels=False)
@@ -225,8 +228,8 @@ def _place_boxes(
         head = [[Part(0, form.box, package=i)]] if form.headings else []
         boxes.append(head + ([] if i in folded else _blocks(groups, names, form)))
     lines: list[list[Part]] = []
-    for first in range(0, len(boxes), form.abreast):
-        boxes_in_line = boxes[first : first + form.abreast]
+    for first in range(0, len(boxes), form.boxes_per_row):
+        boxes_in_line = boxes[first : first + form.boxes_per_row]
         lines += [
             [
                 replace(part, x=part.x + i * (form.box + PACKAGE_GAP))

@@ -335,8 +335,8 @@ class HeatMap(PaneledView):
             groups, ids = [groups[ids.index(own)]], [own]
         self._ids = ids
         names = [places.name(i, "topology") for i in range(len(places.places))]
-        strays = 1 if places.offline_cpus else 0
-        height = self.size.height - FOOT - strays - (0 if self.bare else HEADS)
+        offline_lines = 1 if places.offline_cpus else 0
+        height = self.size.height - FOOT - offline_lines - (0 if self.bare else HEADS)
         losing = {places.places[loser.row].package for loser in self._losers} | {own}
         calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
@@ -346,7 +346,7 @@ class HeatMap(PaneledView):
                 break
             folded.add(calm.pop())
         self._folded = frozenset(ids[i] for i in folded)
-        texts = [f" off   CPUs {ranges(places.offline_cpus)}"] if strays else []
+        texts = [f" off   CPUs {ranges(places.offline_cpus)}"] if offline_lines else []
         texts += [] if places.places else [" no CPU matches the filter"]
         self._plan.lines += [[Part(0, len(text), label=text)] for text in texts]
         self.count = len(self._plan.lines)

@@ -185,7 +185,7 @@ class Table(PaneledView, Cursor):
         self._page = Page()
         self._first_column = 0
         """Index of the first scrolling column in sight."""
-        self._strays: list[int] = []
+        self._offline_rows: list[int] = []
         """Positions of offline CPUs whose core is unknown; they are the last lines."""
         self._clock = GHZ
         self._lines: list[int] = []
@@ -208,7 +208,7 @@ class Table(PaneledView, Cursor):
         groups = self.places.groups.values()
         rows = [row for group in groups for core in group for row in by_core[core]]
         self._rows = np.array([row for row in rows if row in visible_rows], np.intp)
-        self._strays = [session.position[cpu] for cpu in self.places.offline_cpus]
+        self._offline_rows = [session.position[cpu] for cpu in self.places.offline_cpus]
         self._page.names = name_columns(session)
         self._lines, self.count, self.feet = [], 0, []  # empty until the first layout
         self._strips.clear()
@@ -236,7 +236,7 @@ class Table(PaneledView, Cursor):
         """Updates the numbers of the columns in sight, and the order of lines."""
         self._troubles.read(self.interval)
         self._page.read(self._tabular, self.session, self.interval)
-        self._lines = [*self._arranged(), *self._strays]
+        self._lines = [*self._arranged(), *self._offline_rows]
         self.count = len(self._lines)
         first = self._tabular.first
         if self._selected not in self._lines or first[self._selected] != self.choice.cpu:

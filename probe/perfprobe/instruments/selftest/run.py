@@ -28,7 +28,7 @@ MAX_TRIES = 3
 Outcomes = Iterator[tuple[Check, Outcome]]
 
 
-class IsStopped(Exception):  # noqa: N818 - a request, not an error
+class StopRequested(Exception):  # noqa: N818 - a request, not an error
     """The caller asked to stop."""
 
 
@@ -45,7 +45,7 @@ class Results:
         best: dict[tuple[Check, int], Outcome] = {}
         for _ in range(MAX_TRIES):
             if self._stopped():
-                raise IsStopped
+                raise StopRequested
             for check, outcome in attempt():
                 best[check, outcome.cpu] = better(check, best.get((check, outcome.cpu)), outcome)
             judged = {check for check, _ in best}

@@ -268,9 +268,9 @@ def neighbour(script: Script) -> None:
         shared.run(_thread(machine, 1, victims), STREAM)
         script.episode("neighbour", "sibling", _thread(machine, 0, victims), 0.31)
     script.stage(8, like=alone)
-    robbed = script.stage(8, like=alone)
+    stolen_from = script.stage(8, like=alone)
     loser = replace(LAMMPS, duty=800, jitter=0, steal=200)
-    robbed.run(_thread(machine, 0, victims), loser)
+    stolen_from.run(_thread(machine, 0, victims), loser)
     script.episode("neighbour", "hypervisor", _thread(machine, 0, victims), 0.2)
     script.episode("steal", None, _thread(machine, 0, victims), 0.2)
     script.stage(4, like=alone)
@@ -284,11 +284,11 @@ def memory(script: Script) -> None:
     alone = script.stage(9)
     alone.run(_thread(machine, 0, victims), LAMMPS)
     for seconds in (10, 6):
-        loud = script.stage(seconds, like=alone)
+        slowed = script.stage(seconds, like=alone)
         if others:
             loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
-            loud.run(_thread(machine, 0, victims), loser)
-            loud.run(_thread(machine, 0, others), STREAM)
+            slowed.run(_thread(machine, 0, victims), loser)
+            slowed.run(_thread(machine, 0, others), STREAM)
             script.episode("neighbour", "memory", _thread(machine, 0, victims), 0.28)
         script.stage(6, like=alone)
 
@@ -340,14 +340,14 @@ def hotplug(script: Script) -> None:
     machine = script.machine
     calm = script.stage(8)
     _share_node(calm, 0)
-    leaver = machine.cpus - 1
+    last_cpu = machine.cpus - 1
     off = script.stage(8, like=calm)
-    off.online[leaver] = machine.cpus == 1  # Linux keeps its last CPU
+    off.online[last_cpu] = machine.cpus == 1  # Linux keeps its last CPU
     if machine.cpus > 1:
-        script.episode("offline", None, [leaver], None)
+        script.episode("offline", None, [last_cpu], None)
     script.stage(10, like=calm)
     if machine.cpus > 1:
-        script.episode("online", None, [leaver], None)
+        script.episode("online", None, [last_cpu], None)
         script.episodes[-1] = replace(script.episodes[-1], end=16.0)
 
 

@@ -195,7 +195,7 @@ class Sim:
             return []
         count = max(1, min(BATCH, 4096 // self._machine.cpus))
         if self._spec.speed is not None:
-            count = min(max(count, self._batches.most), self._ready(self._spec.speed))
+            count = min(max(count, self._batches.max_rounds), self._ready(self._spec.speed))
         messages: list[Frame | Note] = []
         for _ in range(count):
             whole = self._number == self._batches.end(self._number)

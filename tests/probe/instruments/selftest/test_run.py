@@ -18,7 +18,7 @@ from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
 from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
 from perfprobe.instruments.selftest.load import Chain, Run, Times, WorkSpan
-from perfprobe.instruments.selftest.run import IsStopped
+from perfprobe.instruments.selftest.run import StopRequested
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 from perftop.cli import main as perftop
@@ -359,7 +359,7 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
 
 def test_selftest_stops_on_request(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
     tested(machine := Machine())
-    with pytest.raises(IsStopped):
+    with pytest.raises(StopRequested):
         run.run(machine, lambda: True)
 
 
