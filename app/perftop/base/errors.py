@@ -41,7 +41,8 @@ _WRITE_ERRORS = frozenset({
     None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN,
     errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
-"""Errors of a failed write, which have no file name, and those that `cannot` words by itself."""
+"""Errors of a failed write, which carry no file name, and errors for which `cannot` has its own
+wording."""
 
 
 def output_failure(error: OSError, output: str = "stdout") -> Failed:

@@ -267,7 +267,7 @@ class OwnDirectory:
         os.close(self.fd)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Status of the file of that name, without following a link; None: there is no such
+        """Status of the file of that name, without following a link; None if there is no such
         file."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
@@ -369,8 +369,8 @@ def findings_line(boot_id: str | None) -> str | None:
 
 
 def _saved_wrong_counters(boot_id: str) -> list[str]:
-    """Returns the counters in the file, if the file is ours, has the format written by
-    `save_findings` and is of this boot."""
+    """Returns the counters in the file, if the file is ours, has the format that `save_findings`
+    writes, and was written during this boot."""
     import json
 
     with contextlib.suppress(ValueError, RecursionError):

@@ -115,7 +115,7 @@ class Siblings:
         """Seconds for which each CPU has run alone so far, and the raw time at which it last
         did."""
         self._history = SiblingHistory(n, START)
-        self._given = CONTENTION_KEY in reader.evaluator.metrics
+        self._has_contention = CONTENTION_KEY in reader.evaluator.metrics
         """Whether the stream counts the slots that go to the sibling."""
         self._cores: object = None
 
@@ -226,7 +226,7 @@ class Siblings:
         if self.losses.is_quiet:  # the usual case
             return over
         given = np.zeros(len(cycles))
-        if self._given:
+        if self._has_contention:
             given = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
         losing = self.losses.may_lose & np.isfinite(ipc * alone * overlap)
         parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
@@ -268,7 +268,7 @@ class Siblings:
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
         explained = False  # by slots that were counted, not by the earlier IPC
-        if self._given:
+        if self._has_contention:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
             explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
         counted = explained or (follows and known and recent)

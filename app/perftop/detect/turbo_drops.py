@@ -83,7 +83,7 @@ class Clocks:
 
     run_s: Floats  # of the core's threads together; 0 where unknown
     cycles: Floats
-    util: Floats  # of the core's busiest thread; NaN: not read
+    util: Floats  # of the core's busiest thread; NaN if not read
     ceiling_hz: Floats
     delta: Delta
     """The differences of all counters over the sample."""

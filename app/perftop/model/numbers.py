@@ -174,7 +174,7 @@ def _quotient(part: str, whole: str, origin: str = "") -> tuple[Variant]:
 
 SMALL_SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible upper ends of a scale of small shares. The lowest end keeps noise low. There are few
-ends, so that the scale seldom changes."""
+ends, so that the scale rarely changes."""
 _SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3, "G": 1e-9}
 _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 

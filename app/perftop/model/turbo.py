@@ -210,7 +210,7 @@ class Turbo:
         configured_hz = self._level("tdp_base_hz", "package", delta)[self._cores.package]
         percent = self._level("max_perf_pct", "machine", delta)[0]
         share = percent / 100 if percent < 100 else np.nan
-        top_hz = self._fastest.copy()  # maximum clock with no other core active; NaN: unknown
+        top_hz = self._fastest.copy()  # maximum clock with no other core active; NaN if unknown
         for steps, cores in self._domains:
             top_hz[cores] = np.fmax(top_hz[cores], steps.hz[0])
         by_cap = {

@@ -148,7 +148,7 @@ class Report:
     interval: Interval
     """The numbers of the span."""
     job_time: JobTime | None
-    """Time of the job's threads by use; None: no job is watched, or the times are unknown."""
+    """Time of the job's threads by use; None if no job is watched, or the times are unknown."""
     confusion_sentence: str
     """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
     if there are none."""

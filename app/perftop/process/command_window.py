@@ -58,7 +58,7 @@ class Bounds:
 
     def slack_s(self, start_ns: int, end_ns: int) -> float:
         """Returns the largest time in s by which the measurement of a CPU exceeds the run. Only
-        durations are used, so start and end may be by a different clock."""
+        durations are used, so start and end may come from a different clock."""
         return ((self.last_ns[1] - self.first_ns[0]) - (end_ns - start_ns)) / 1e9
 
 
@@ -119,7 +119,7 @@ class CommandWindow:
         self.job, self._rest_s = job, rest_s
         self._start = start or CommandStart(job)
         self.link: Link | None = None
-        """The connection to a remote machine; None: the machine is this one."""
+        """The connection to a remote machine; None if it is this machine."""
         self.is_remote = False
         """Whether the machine's clock can be related to ours only through the order of messages."""
         self._has_answer = self._has_opened = self._after_echo = False
@@ -216,7 +216,7 @@ class CommandWindow:
         return True
 
     async def wait_for_end(self) -> Run | None:
-        """Waits for the command's end, also if the measurement failed. None: the command never
+        """Waits for the command's end, also if the measurement failed. None if the command never
         started."""
         return None if self._start.running is None else await self._start.running
 

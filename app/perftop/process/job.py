@@ -70,8 +70,8 @@ class Run:
     disk_faults: int | None = None
     """Page faults that waited for a disk."""
     peak_bytes: int | None = None
-    """Peak memory of the largest process, in bytes; None: unknown, as it is no larger than our own,
-    from which the command was forked."""
+    """Peak memory of the largest process, in bytes; None if unknown, as it is no larger than our
+    own, from which the command was forked."""
 
     @property
     def wall_s(self) -> float:
@@ -347,7 +347,7 @@ class MarkSocket:
         return {} if self._socket is None else {SOCKET_VARIABLE: self.address}
 
     def fileno(self) -> int:
-        """Returns the descriptor that is readable when a mark arrives; -1: there is none."""
+        """Returns the descriptor that is readable when a mark arrives; -1 if there is none."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def new_marks(self) -> list[tuple[int, str]]:

@@ -98,9 +98,9 @@ class Probe:
         self.failure_raised = False
         """Whether a caller has already raised the failure with which the probe ended."""
         self.place = self.host
-        """Name of the connection; None: the probe runs on this machine."""
+        """Name of the connection; None if the probe runs on this machine."""
         self.link: Link | None = None
-        """The state of the connection while the stream is read; None: the probe runs on this
+        """The state of the connection while the stream is read; None if the probe runs on this
         machine."""
         self._batch_ns: int | None = None
         self.start()

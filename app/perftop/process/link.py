@@ -86,7 +86,7 @@ class ByteRate:
         self.total += received
 
     def per_s(self) -> float:
-        """Bytes received per second; NaN: not known yet."""
+        """Bytes received per second; NaN if not known yet."""
         now_s, totals = self._clock(), self._totals
         if now_s - totals[-1][0] >= 1:
             totals.append((now_s, self.total))
@@ -127,7 +127,7 @@ class Link:
 
     @property
     def rtt_s(self) -> float:
-        """Round-trip time in s; NaN: unknown."""
+        """Round-trip time in s; NaN if unknown."""
         return nan if self.echoed is None else self.echoed.round_trip_ns / 1e9
 
     @property
@@ -186,7 +186,7 @@ class StreamJoiner:
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         self.hello = hello
-        """The first hello; None: no hello has been received."""
+        """The first hello; None if no hello has been received."""
         rows = () if hello is None else hello.topology
         self.now_ns = 0 if hello is None else hello.raw_ns
         """Raw time of the newest frame."""

@@ -68,7 +68,7 @@ def inherited_sockets() -> list[socket.socket]:
 
 
 def inherited_unix_socket() -> socket.socket | None:
-    """Returns the unix socket inherited from the service manager; None: there is none."""
+    """Returns the unix socket inherited from the service manager; None if there is none."""
     sockets = inherited_sockets()
     if len(sockets) > 1 or any(sock.family != socket.AF_UNIX for sock in sockets):
         raise Failed("systemd hands over something else than one unix socket", USAGE)
@@ -90,7 +90,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
         except OSError as error:
             raise cannot_listen(address, error) from None
         sock = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)  # only its owner may ever connect before chmod
+        before = os.umask(0o177)  # until chmod, only its owner may connect
         try:
             start_listening(sock, str(path), address)
         finally:

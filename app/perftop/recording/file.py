@@ -38,9 +38,9 @@ UNFINISHED_SUFFIX = ".part"
 MAX_PARTS = 4096
 """Maximum number of parts of a directory that are opened; the newest are."""
 UNCHECKED_NOTICE = "not checked for damage: an older version wrote it, without checksums"
-"""Notice of a recording that is not `checked`."""
+"""Notice about a recording without checksums."""
 STILL_WRITTEN_NOTICE = "still being written: this is what was in it when it was opened"
-"""Notice of a recording that is `growing`."""
+"""Notice about a recording that is still being written."""
 _LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Number of bytes of the length of a message, by the first byte of the message."""
 
@@ -82,7 +82,7 @@ class Recording:
 
     @property
     def damage(self) -> str | None:
-        """A text on the first damage that was found, and on the number of others; None: no damage
+        """A text on the first damage that was found, and on the number of others; None if no damage
         was found."""
         if not self._damages:
             return None
@@ -113,7 +113,7 @@ class Recording:
 
     def _until_damage(self, offset: int) -> Generator[TimedMessage, None, int | None]:
         """Messages from the block at this offset to the end or the first damage. Returns the offset
-        of the next block after the damage; None: there is nothing more to read."""
+        of the next block after the damage; None if there is nothing more to read."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
         damage: wire.WireError | OSError | None = None
         ended, newest_ns = False, -1
@@ -176,7 +176,8 @@ class Recording:
         raise _not_a_recording(self.path, "it ends before its start")
 
     def _length(self, offset: int) -> int | None:
-        """Returns the length of the message at this offset; None: there is no complete message."""
+        """Returns the length of the message at this offset; None if there is no complete
+        message."""
         head = (
             self._bytes(offset, 5) if offset < self.size else b""
         )  # the file may have grown since
@@ -273,7 +274,7 @@ class Recording:
         return blocks
 
     def _next_frame(self, offset: int) -> int | None:
-        """Returns the offset of the first frame after this offset that is not packed; None: there
+        """Returns the offset of the first frame after this offset that is not packed; None if there
         is none."""
         while len(data := self._bytes(offset, WINDOW_BYTES)) > PREFIX_BYTES:
             start = data.find(FRAME_START, PREFIX_BYTES)
@@ -320,7 +321,7 @@ def _fields(prefix: bytes) -> dict[str, object]:
 
 
 def _time_ns(fields: Mapping[str, object]) -> int:
-    """Returns the time of a message; -1: it has none."""
+    """Returns the time of a message; -1 if it has none."""
     time_ns = fields.get("time_ns")
     return time_ns if isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else -1
 

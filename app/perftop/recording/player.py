@@ -94,14 +94,14 @@ class Playback:
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """Ends of the first and the last sample in history, in raw ns; None: there are no
+        """Ends of the first and the last sample in history, in raw ns; None if there are no
         samples."""
         first_ns, last_ns = self.session.past.first_ns, self.session.past.last_ns
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
 
     def shown_ns(self, time_ns: int) -> int | None:
-        """Returns the end of the sample that is shown at this moment, in raw ns; None: there is no
-        sample."""
+        """Returns the end of the sample that is shown at this moment, in raw ns; None if there is
+        no sample."""
         times = self.session.past.times()
         index = int(times.searchsorted(time_ns, side="right")) - 1
         return int(times[max(0, index)]) if len(times) else None
@@ -205,7 +205,7 @@ class Seeker:
         self, playback: Playback, filter_episodes: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """Returns the moment of the next known episode or mark of the file after an interval, or,
-        if `by` is -1, of the last one before it, and a playback that has read up to there. None:
+        if `by` is -1, of the last one before it, and a playback that has read up to there. None if
         there is none."""
         session = playback.session
         episodes = selection.reachable_episodes(session, cpus)
@@ -420,7 +420,7 @@ def _code_time() -> str:
 
 
 def cached_index(recording: Path) -> bytes | None:
-    """Returns the content of the recording's cache entry; None: there is no usable entry."""
+    """Returns the content of the recording's cache entry; None if there is no usable entry."""
     name = cache_name(recording)
     return None if name is None else files.read_own_file(cache_directory() / name, MAX_ENTRY_BYTES)
 

@@ -225,7 +225,7 @@ class ScreenRecorder:
         if self._thread is not None and isinstance(message, wire.Frame | wire.Note):
             self._thread.put(message)
 
-    def turn(self, now_s: float) -> None:
+    def toggle(self, now_s: float) -> None:
         """Starts a recording, or stops the current one."""
         thread = self._thread
         if thread is None or thread.failed:
@@ -235,8 +235,8 @@ class ScreenRecorder:
             thread.put(None)
 
     def status(self, now_s: float) -> tuple[str | None, str]:
-        """Returns the size of the recording as text (None: there is no recording), and a notice,
-        for the status line."""
+        """Returns the size of the recording as text (None if there is none), and a notice, for the
+        status line."""
         thread = self._thread
         if thread is not None and thread.failed:
             if self._notice != thread.failed:

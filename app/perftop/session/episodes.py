@@ -45,7 +45,7 @@ class EpisodeLog:
         self._detector = detector
         self._late_ns = max(LATE_NS, LATE_SAMPLES * sample_ns)
         self.recording: RecordingEpisodes | None = None
-        """Episodes found by the pass over the whole recording; None: no recording is played."""
+        """Episodes found by the pass over the whole recording; None if no recording is played."""
         self._ended: list[Episode] = []
         """The newest of the episodes that have ended, newest last."""
         self._forgotten = 0
@@ -225,7 +225,7 @@ def new_mark(at_ns: int, text: str) -> Episode:
 
 
 def mark_label(note: wire.Note) -> str | None:
-    """Returns the label of the mark that a note sets; None: the note sets no mark."""
+    """Returns the label of the mark that a note sets; None if the note sets no mark."""
     data = note.data
     match note.kind:
         case "mark":

@@ -44,7 +44,7 @@ MAX_SERIES = 8
 HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
 """Numbers of which a history is kept."""
 MAX_EPISODES = 200
-"""Maximum number of ended episodes kept of a machine, the newest."""
+"""Maximum number of ended episodes kept for each machine; the newest are kept."""
 _HARMLESS_KINDS = frozenset({"ramp", "online"})
 """Kinds of episodes that are not a problem."""
 MIN_TASK_CPUS = 0.05

@@ -343,7 +343,7 @@ class History:
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
         """Returns the start and end of an interval that ends with the newest sample by `time_ns`
-        and is as close to `span_ns` long as possible; None: its samples are not kept."""
+        and is as close to `span_ns` long as possible; None if its samples are not kept."""
         if not self._chunks:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)

@@ -196,7 +196,7 @@ class Chunk:
         self.messages: list[bytes] = []
         """Packed messages."""
         self.packer: Packer | None = packer
-        """Packs the frames of this chunk; None: the chunk is sealed."""
+        """Packs the frames of this chunk; None if the chunk is sealed."""
         self.packer_bytes = 0
         self._waiting_frames: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes

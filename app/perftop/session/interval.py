@@ -68,7 +68,7 @@ class Interval:
     """Power, temperature and memory traffic by package, in the order of hello's packages."""
 
     watched: ThreadActivity | None = None
-    """Activity of the watched job's threads, from their records in this interval; None: no job is
+    """Activity of the watched job's threads, from their records in this interval; None if no job is
     watched."""
 
     @property
@@ -82,7 +82,7 @@ class Interval:
 
     @property
     def ceiling_hz(self) -> Floats:
-        """Clock in Hz that turbo certainly allows each core; NaN: unknown."""
+        """Clock in Hz that turbo certainly allows each core; NaN if unknown."""
         return self.ceilings.hz
 
 

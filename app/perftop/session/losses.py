@@ -200,7 +200,7 @@ class Losses:
 
     def add(self, lost: Lost, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None) -> None:
         """Adds samples. `run_s`: seconds that the watched job ran, from the records in these
-        samples; None: no job is watched."""
+        samples; None if no job is watched."""
         wanted_s, parts_s = lost.wanted_s, lost.parts_s
         is_known = np.isfinite(parts_s.sum(axis=1) + wanted_s)
         if np.count_nonzero(is_known) < is_known.size:
@@ -241,7 +241,7 @@ class Losses:
         return min(len(is_late), first_true(is_late) + 1)
 
     def oldest_due_ns(self, now_ns: int) -> int | None:
-        """Returns the raw time of the oldest sample to settle now; None: it is too early."""
+        """Returns the raw time of the oldest sample to settle now; None if it is too early."""
         oldest_ns, count = self._oldest_ns(now_ns)
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
@@ -426,7 +426,7 @@ MIN_PHASE_NS = 200_000_000
 class Moment(NamedTuple):
     time_ns: int
     label: str | None
-    """Label of the mark; None: the moment is no mark."""
+    """Label of the mark; None if the moment is not a mark."""
     times: RunTimes
 
 

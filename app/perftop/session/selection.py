@@ -89,7 +89,7 @@ class Filter:
 
 
 def parse(text: str) -> Filter | None:
-    """Returns the filter of a text; None: the text is blank. Raises FilterError."""
+    """Returns the filter of a text; None if the text is blank. Raises FilterError."""
     if not text.strip():
         return None
     if len(text) > MAX_LENGTH:
@@ -355,7 +355,7 @@ def nearest_moment(
     session: Session, interval: Interval, episodes: Iterable[Episode], by: int
 ) -> int | None:
     """Returns the moment of the next episode after this interval, or, if `by` is -1, of the last
-    episode before it; None: there is none."""
+    episode before it; None if there is none."""
     if session.history is None:
         return None
     times = session.history.times()

@@ -367,7 +367,7 @@ class Session:
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
         """Returns the interval of about `span_ns` that `take_interval` would have returned after
         the last sample by `time_ns`. It is computed again from raw frames, with the present cores
-        and calibration factors. None: its frames are not kept."""
+        and calibration factors. None if its frames are not kept."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -520,7 +520,7 @@ class Session:
         return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
-        """Returns the settled calibration factor of a counter before the present one; None: there
+        """Returns the settled calibration factor of a counter before the present one; None if there
         was none."""
         factors = self._factors.get(key, [])
         return factors[0] if len(factors) > 1 else None

@@ -200,9 +200,9 @@ class JobFootprint:
         self.seconds: dict[int, float] = {}
         """Seconds that the job ran, by CPU."""
         self.waited_s: float | None = None
-        """Seconds that all threads together waited for a CPU; None: unknown."""
+        """Seconds that all threads together waited for a CPU; None if unknown."""
         self.disk_s: float | None = None
-        """Seconds that all threads together waited for a disk; None: unknown."""
+        """Seconds that all threads together waited for a disk; None if unknown."""
         self.pids: set[int] = set()
         self._run_ns: dict[Key, tuple[int, int | None]] = {}
         """Nanoseconds that each thread had run and waited by its last record."""

@@ -107,7 +107,7 @@ class PerfTopApp(App[None]):
         """Why no new data can be shown; None if there was no failure."""
         self._up = self._crashed = False
         self._left: int | None = None
-        """Exit status if the app is to end; None: the app continues."""
+        """Exit status if the app is to end; None if the app continues."""
         self.displays = 0
         """Number of times that the app has drawn on the terminal."""
         for shade in theme.THEMES:
@@ -118,7 +118,7 @@ class PerfTopApp(App[None]):
             name = "perftop-ansi"
         self.theme = name if name in themes else themes[0]
         self._theme_file: Path | None = None
-        """The file that stores the theme chosen last; None: it is not stored."""
+        """The file that stores the theme chosen last; None if it is not stored."""
         self.animation_level = "none"
         self.set_keymap(self.config.keys)
         self._key_targets: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()

@@ -74,7 +74,7 @@ class Around(LiveSource):
         self._rest: Callable[[float], None] = lambda _: None
         """Sets the maximum seconds between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
-        """Timer of the next update of the output pane; None: there is no new output."""
+        """Timer of the next update of the output pane; None if there is no new output."""
         argv = tty.job.argv
         self._name = PurePath(argv[0]).name[:MAX_NAME] or argv[0][:MAX_NAME]
 

@@ -375,7 +375,7 @@ class LiveSource(StreamSource):
     def record(self) -> None:
         if self.has_started:
             self._recorder = self._recorder or ScreenRecorder(self.session)
-            self._recorder.turn(self.clock())
+            self._recorder.toggle(self.clock())
         self.check()
 
     def end_recording(self) -> str:

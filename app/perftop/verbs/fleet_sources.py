@@ -46,7 +46,7 @@ MAX_HOSTS = 64
 RATE_S = 10.0
 """Seconds over which the received bytes a second are averaged."""
 SIMULATED = "sim:"
-"""Prefix of the name of a simulated host, for trying the screen."""
+"""Prefix of the name of a simulated host, for trying out the screen."""
 
 
 # --- over ssh

@@ -113,7 +113,7 @@ class Uarch:
     name: str
     vendor: str
     smt: int | None
-    """Threads that a core has by design; None: unknown."""
+    """Threads that a core has by design; None if unknown."""
     methods: tuple[str, ...]
     """Methods of finding the SMT states, best first."""
     events: Mapping[str, Event]
@@ -139,7 +139,7 @@ class Uarch:
     tsc_tweak)."""
     core_type: str | None = None
     slots: int | None = None
-    """Dispatch slots per cycle; None: unknown."""
+    """Dispatch slots per cycle; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

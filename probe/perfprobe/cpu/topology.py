@@ -50,7 +50,7 @@ def read(root: Path = Path("/")) -> list[Cpu]:
 
 
 def no_cpus_text(root: Path) -> str:
-    """The message for a tree that names no CPU."""
+    """The message for a sysfs tree that lists no CPU."""
     return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
 
 
@@ -87,7 +87,8 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
 
 
 def packages(rows: Sequence[Cpu]) -> list[list[int]]:
-    """Returns the CPUs of each package, in order. CPUs of unknown package (id -1) form the last."""
+    """Returns the CPUs of each package, in order. CPUs whose package is unknown (id -1) form the
+    last group."""
     by_cpu = {row.cpu: row for row in rows}
     groups = cores(rows)
     placed = {cpu for group in groups for cpu in group}

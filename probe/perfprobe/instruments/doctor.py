@@ -109,7 +109,8 @@ NEEDED_KEYS = {
     "IPC": ({"instructions", "cycles"},),
     "halts": ({"ref"},),
 }
-"""Numbers that perf counters provide, each with the sets of counters of which it needs one."""
+"""Numbers that perf counters provide, each with sets of counters; it needs all counters of one
+set."""
 
 
 def counted_check(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:

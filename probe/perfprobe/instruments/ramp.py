@@ -239,7 +239,7 @@ def workload(isa: str, seconds: float) -> Workload:
 
 
 def step_cycles(name: str, core_type: str | None) -> int | None:
-    """Cycles of a step of the chain, by the name of the microarchitecture; None: unknown."""
+    """Cycles of a step of the chain, by the name of the microarchitecture; None if unknown."""
     is_known = name.startswith(_THREE) or (core_type == "P" and name.startswith(_THREE_ON_P))
     return STEP_CYCLES if is_known else None
 

@@ -48,7 +48,7 @@ class Method:
     name: str
     kind: int
     guarantees: str | None
-    """The guaranteed order of instructions; None: not documented."""
+    """The guaranteed order of instructions; None if not documented."""
     answers: Answers = "ticks"
     calls: int = 1
     clock: int = 0

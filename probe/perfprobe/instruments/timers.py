@@ -88,7 +88,7 @@ class Offset:
     offset_ns: float | None = None
     error_ns: float | None = None
     why: str | None = None
-    """The reason why there is no offset."""
+    """Why there is no offset."""
 
 
 def spread_cpus(cpus: Sequence[int]) -> list[int]:

@@ -89,7 +89,7 @@ def time_text(call: Callable[[], int]) -> str:
 
 
 def turbo_on(root: Path) -> bool | None:
-    """Whether turbo is on now, by intel_pstate or the boost switch; None: there is neither."""
+    """Whether turbo is on now, by intel_pstate or the boost switch; None if there is neither."""
     off = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
     boost = read_number(f"{root}/{CPU_DIRECTORY}/cpufreq/boost")
     if off is None and boost is None:
@@ -133,8 +133,8 @@ def _bandwidth_caps(root: Path) -> str:
 
 
 def _costly_mitigations(root: Path) -> str:
-    """Returns the mitigations at work that slow each entry to the kernel: other page tables, and a
-    write of an MSR (IBRS) or untrained branch predictors at each entry."""
+    """Returns the active mitigations that slow each entry to the kernel: separate page tables, and
+    a write of an MSR (IBRS) or untrained branch predictors at each entry."""
     at = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
     costly = (
         (name, _COSTLY_MITIGATION.match(read_word(f"{at}/{name}"))) for name in file_names(at)

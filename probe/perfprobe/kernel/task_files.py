@@ -126,7 +126,8 @@ NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
 
 
 class TaskChange(NamedTuple):
-    """Shares of a span for which a task ran and waited, and switches per second; None: unknown."""
+    """Shares of a span for which a task ran and waited, and switches per second; None if
+    unknown."""
 
     run: float | None = None
     wait: float | None = None
@@ -134,7 +135,7 @@ class TaskChange(NamedTuple):
 
 
 class SchedSums(NamedTuple):
-    """The sums at one moment; None: unknown."""
+    """The sums at one moment; None if unknown."""
 
     at_ns: int
     run_ns: int | None

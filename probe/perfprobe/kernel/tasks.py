@@ -80,7 +80,7 @@ class _TaskReading:
     at_ns: int
     clock_ns: int | None
     stat: Stat | None
-    """None: the stat file cannot be read."""
+    """None if the stat file cannot be read."""
     read_ns: int = 0
     """Time in ns at which the stat file was read."""
     share: float = 0.0

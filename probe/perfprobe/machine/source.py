@@ -273,9 +273,9 @@ class Machine:
     def _detach(self, cpu: int, time_ns: int) -> Note:
         self._sampler.detach(cpu)
         self._attached.discard(cpu)
-        for heir, plans in self._reading.close_cpu(cpu):
-            self._sampler.detach(heir)
-            self._sampler.attach(heir, plans, rebased=True)
+        for successor, plans in self._reading.close_cpu(cpu):
+            self._sampler.detach(successor)
+            self._sampler.attach(successor, plans, rebased=True)
         return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})
 
     def _attach_again(self, cpu: int, time_ns: int) -> list[Note]:

@@ -35,7 +35,7 @@ class Check:
 
 class Programmer:
     def __init__(self, root: Path, boot_id: str | None) -> None:
-        """Opens and writes nothing yet."""
+        """Does not open or write anything yet."""
         self._root, self._boot_id = root, boot_id
         self._plans: Mapping[int, Plan] = {}
         self._devices: dict[int, Registers] = {}
@@ -52,8 +52,8 @@ class Programmer:
 
     def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
         """Programs the CPUs that are online. Raises InUseError if another program counts on all of
-        them, and another MsrError if registers cannot be written; all registers are then as
-        before."""
+        them, and another MsrError if registers cannot be written; all registers then have their
+        previous values."""
         self._plans = plans
         try:
             self._begin(online)

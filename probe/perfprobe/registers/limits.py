@@ -248,7 +248,8 @@ def turbo_table(
 def ratio_steps(
     layout: str, ratios: Sequence[int], counts: int, bclk_hz: float, cores_per_count: int = 1
 ) -> list[Step]:
-    """Returns the steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
+    """Returns the steps that the registers hold, each frequency once. A ratio of 0 marks an unused
+    entry."""
     if layout == "knl":
         entries: Steps = _ratio_deltas(ratios[0])
     elif layout == "groups":

@@ -139,7 +139,7 @@ class Survey:
         ]  # fmt: skip
 
     def _part(self, scope: Scope, registers: Finder) -> RegisterPart | None:
-        """A part with the registers that can be read on each kind; None: there are none."""
+        """A part with the registers that can be read on each kind; None if there are none."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:

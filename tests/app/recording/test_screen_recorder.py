@@ -68,10 +68,10 @@ def plain(result: list[TimedMessage]) -> list[tuple[str, int]]:
 def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
     played = Played()
     played.frames(0, 120)
-    played.recorder.turn(0.0)
+    played.recorder.toggle(0.0)
     assert played.recorder.status(0.0)[1] == f"recording to {only_soon(here)}"
     played.frames(120, 130)
-    played.recorder.turn(0.0)
+    played.recorder.toggle(0.0)
     message = played.ended()
     path = only(here)
     assert (
@@ -102,7 +102,7 @@ def test_a_recording_knows_cpus_that_went_offline_before_its_history(here: Path)
     played.frames(2, 900)
     assert played.session.history is not None
     assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # precondition of the test
-    played.recorder.turn(0.0)
+    played.recorder.toggle(0.0)
     assert played.recorder.end().startswith("recorded ")
     content = read_messages(only(here))
     assert plain(content)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
@@ -141,7 +141,7 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
     monkeypatch.setattr(writer, "write_all", failing(errno.EIO, 8))
     played = Played()
     played.frames(0, 20)
-    played.recorder.turn(0.0)
+    played.recorder.toggle(0.0)
     wait_for(
         lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
     )
@@ -169,7 +169,7 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         writer, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
-    played.recorder.turn(0.0)
+    played.recorder.toggle(0.0)
     played.frames(5, 15)
     assert played.recorder.status(0.0)[0] == "0 kB"
     played.frames(15, 17)
@@ -185,7 +185,7 @@ def test_a_missing_directory_is_reported(here: Path) -> None:
     played = Played()
     played.frames(0, 5)
     here.rmdir()
-    played.recorder.turn(0.0)
+    played.recorder.toggle(0.0)
     wait_for(
         lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
     )

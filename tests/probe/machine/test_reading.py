@@ -160,7 +160,7 @@ def test_no_difference_is_computed_across_two_readers(rig: Rig) -> None:
     rig.session.counters.steps = watch  # type: ignore[method-assign]
     trees.put(rig.root, f"{trees.CPU}/online", "1,2,3\n")
     rig.until(lambda: not rig.session.online[0], "CPU 0 is off")
-    rig.until(lambda: any(flags & wire.ROW_REBASED for flags in seen), "the heir's row is new")
+    rig.until(lambda: any(flags & wire.ROW_REBASED for flags in seen), "the successor's row is new")
 
 
 def test_rows_of_an_offline_core_are_marked(rig: Rig) -> None:

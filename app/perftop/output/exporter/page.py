@@ -339,10 +339,10 @@ class Page:
         seconds = core_time.seconds[cores]
         if self._detail == "package":
             packages = core_time.cores.package[cores]
-            by_package = np.full(core_time.gone.shape, np.nan)  # last row: no known package
+            by_package = np.full(core_time.unlisted.shape, np.nan)  # last row: no known package
             for package in distinct(packages):
-                gone_s = core_time.gone[package]
-                by_package[package] = seconds[packages == package].sum(axis=0) + gone_s
+                unlisted_s = core_time.unlisted[package]
+                by_package[package] = seconds[packages == package].sum(axis=0) + unlisted_s
             seconds = by_package
         return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 

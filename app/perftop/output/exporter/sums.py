@@ -142,7 +142,7 @@ class CoreTime:
         self.cores: Cores = session.reader.cores
         self.seconds = np.zeros((len(self.cores.lists), len(CORE_STATES)))
         """Seconds in an array of shape (cores, CORE_STATES)."""
-        self.gone = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
+        self.unlisted = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
         """Seconds of cores that are no longer listed, by package; the last row is for cores of no
         known package."""
         self._owed_s = np.zeros(len(self.cores.lists))
@@ -177,7 +177,7 @@ class CoreTime:
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
         for old, home in enumerate(new_cores.positions_of(old_cores.lists)):
             if home < 0:
-                self.gone[old_cores.package[old]] += seconds[old]
+                self.unlisted[old_cores.package[old]] += seconds[old]
             else:
                 self.seconds[home] += seconds[old]
                 self._owed_s[home] = owed_s[old]

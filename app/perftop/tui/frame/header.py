@@ -33,13 +33,13 @@ class Replay:
     reach_ns: tuple[int, int]
     """Raw ns of the first and the last moment of the recording."""
     seeking_ns: int | None
-    """Raw ns up to which a seek has read; None: no seek is under way."""
+    """Raw ns up to which a seek has read; None if no seek is under way."""
     is_over: bool
     """Whether the last moment of the recording is shown."""
     damage: str | None
     """Why the recording is incomplete; None if it is complete."""
     indexed: float | None = None
-    """Share of the file that has been searched for episodes; None: the search is complete."""
+    """Share of the file that has been searched for episodes; None if the search is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ class Status:
     own_cpu_share: float = float("nan")
     """CPU seconds per second that the probe and the app use; for a recording, only the probe's."""
     paused: float | None = None
-    """Unix time of the shown moment while paused, in seconds; None: not paused."""
+    """Unix time of the shown moment while paused, in seconds; None if not paused."""
     is_range: bool = False
     """Whether the shown numbers are of a range that the user has selected."""
     silent_s: float | None = None
     """Seconds since the last message, if that is unusually long; else None."""
     replay: Replay | None = None
-    """The state of the playback; None: the stream is live."""
+    """The state of the playback; None if the stream is live."""
     link: LinkState | None = None
-    """The state of the link to a remote probe; None: the probe is local."""
+    """The state of the link to a remote probe; None if the probe is local."""
     recording: str | None = None
-    """Size of the recording so far, as text; '' if recording failed; None: nothing is being
+    """Size of the recording so far, as text; '' if recording failed; None if nothing is being
     recorded."""
     notice: str = ""
     """A message that is shown for some time; '' if there is none."""
@@ -118,7 +118,7 @@ class Controls(ABC):
 COST_SPAN_NS = 5_000_000_000
 """Time over which the shown cost is averaged, in ns; the momentary cost is small and jumps."""
 COST_STEP_NS = 1_000_000_000
-"""Minimum time between two reads of the cost, in ns, so that the shown number seldom changes."""
+"""Minimum time between two reads of the cost, in ns, so that the shown number rarely changes."""
 
 
 class Cost:

@@ -50,8 +50,8 @@ WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The CPUs that the user asked for, and their cores. The lists change seldom, so they are not
-    made at every refresh."""
+    """The CPUs that the user asked for, and their cores. The lists rarely change, so they are not
+    rebuilt at every refresh."""
 
     source: tuple[object, ...]
     """The session's lists from which this object was made."""

@@ -58,7 +58,7 @@ MIN_TABLE_HEIGHT = 6
 MIN_WAIT = 0.1
 """Minimum share of the time of a cell for which a task waited that is shown."""
 MIN_UNSEEN = 0.2
-"""Minimum share of the time of a cell of which no task is known that is shown."""
+"""Minimum share of a cell's time without a known task that is shown."""
 WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
     (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),

@@ -437,7 +437,7 @@ _WIDTH_SHARES = {2: (5, 4), 3: (5, 6, 4)}
 """Relative widths of the panels, by the number of panels."""
 
 _TEXT_PERIOD_NS = 1_000_000_000
-"""Time in ns for which a panel of names and sentences stays as it is: tasks and the verdict are new
+"""Time in ns for which a panel of names and sentences stays unchanged: tasks and the verdict change
 once a second."""
 
 

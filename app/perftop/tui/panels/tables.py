@@ -344,7 +344,7 @@ STRIP_NS, MAX_STRIP = 600_000_000_000, 34
 SHARE_WIDTH = 6
 """Width of a lost share, in cells."""
 ORDER_STEP = 0.05
-"""Losses are ordered in steps of this share, so that rows seldom move."""
+"""Losses are ordered in steps of this share, so that rows rarely move."""
 
 
 class Loser(NamedTuple):

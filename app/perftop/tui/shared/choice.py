@@ -53,7 +53,7 @@ class Choice(Sorting):
     """Keys of the table's columns, in display order; empty: all columns."""
     filter: Filter | None = None
     mask: frozenset[int] | None = None
-    """Positions of the CPUs that currently match the filter; None: there is no filter."""
+    """Positions of the CPUs that currently match the filter; None if there is no filter."""
     pinned_ns: int | None = None
     """Raw time at which time axes end while paused, so that charts stand still; None: at the shown
     moment."""

@@ -255,7 +255,7 @@ class Reader:
 
 def busiest_rows(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to one per
-    cent; of equally busy CPUs, the first with a known clock is chosen, so that the index seldom
+    cent; of equally busy CPUs, the first with a known clock is chosen, so that the index rarely
     changes."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     index: Ints = np.argmax(rank, axis=-1)

@@ -133,7 +133,7 @@ class Axis:
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
     """Returns the finest axis of `room` cells that covers the window. While the history, which
     begins at `first_ns`, fills no more than half of the window, the axis is half, a quarter … of
-    the window: it changes seldom, because all of the chart changes with it. The distance of the
+    the window: it rarely changes, because all of the chart changes with it. The distance of the
     ticks is a multiple of the bin length. Bins may be shorter than the sampling interval."""
     window_ns = window_s * 1e9
     if first_ns is not None:

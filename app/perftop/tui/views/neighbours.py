@@ -127,7 +127,7 @@ def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]
 
 def _cell(eighths: Sequence[str]) -> Run:
     """Returns a cell with the colours of its eighths, from the top: the lowest colour, and above it
-    the one that fills most of the rest; '' is the ground."""
+    the one that fills most of the rest; '' is the background."""
     lower, count = eighths[-1], 1
     while count < 8 and eighths[-count - 1] == lower:
         count += 1

@@ -156,7 +156,7 @@ LEAD_NS = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A run of dependent instructions, and the cycles of each instruction (None: unknown)."""
+    """A run of dependent instructions, and the cycles of each instruction (None if unknown)."""
 
     run: Run
     cycles: int | None
