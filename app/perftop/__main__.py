@@ -29,7 +29,7 @@ def main() -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, no child leaves a status
     from perftop import cli
 
-    status = 1  # of an exception that is no expected failure
+    status = 1  # of an exception that is not an expected failure
     try:
         status = cli.main()
     except KeyboardInterrupt:

@@ -326,7 +326,8 @@ _ANSWERS = {
     "-A": _ROWS,
     "--no-aggr": _ROWS,
 }
-"""Options that have another meaning or none in perftop, and what to type instead."""
+"""Options of other tools that perftop does not have or uses differently, and what to type
+instead."""
 
 
 def translate_habits(arguments: Sequence[str]) -> list[str]:

@@ -167,7 +167,7 @@ class Siblings:
 
     def look_ahead(self, batch: SampleBatch, first: int, last: int) -> tuple[int, _Outlook | None]:
         """Returns the index of the first of these samples in which a loss may start, or `last`, and
-        what is learned from the samples before it, for `take`. No loss must be running."""
+        what is learned from the samples, for `take_outlook`. No loss must be running."""
         self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
@@ -181,7 +181,8 @@ class Siblings:
         return first + first_true(starts), outlook
 
     def take_outlook(self, outlook: _Outlook | None, time_ns: Ints) -> None:
-        """Takes the samples that end at these times, the first of those of `ahead`."""
+        """Learns from the samples that end at these times: the first ones of the batch that
+        `look_ahead` examined."""
         if outlook is not None and len(time_ns):
             self._learn(outlook.first_samples(len(time_ns)), time_ns)
 

@@ -127,7 +127,7 @@ def waiting_loss(
 ) -> WaitingLoss | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
     None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
-    `whole` as in `report`; `over`: use the past tense."""
+    `whole`: times and numbers of the observed span. `over`: use the past tense."""
     times, span_s = totals.times, totals.elapsed_s
     everywhere_tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)

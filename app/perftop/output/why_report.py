@@ -126,7 +126,7 @@ class Check:
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
     measured: float = 0.0
-    """The measured share of the time, of which not all is a loss; NaN where unknown."""
+    """The measured share of the time, only a part of which is a loss; NaN where unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:
         """Returns whether the loss is certainly below `min_share`, and the measured share below

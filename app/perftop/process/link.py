@@ -122,7 +122,7 @@ class Link:
 
     @property
     def is_mute(self) -> bool:
-        """Whether the remote probe answers no echoes, as older probes do not."""
+        """Whether the remote probe does not answer echoes, like older probes."""
         return self.echoed is None and len(self._sent) >= MAX_UNANSWERED
 
     @property

@@ -79,7 +79,7 @@ def inherited_unix_socket() -> socket.socket | None:
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
     """Provides a listening socket for its owner only, or for a group as well. It is removed at the
     end of the block. Raises Failed if another program listens at the path, or if the path exists
-    and is no socket."""
+    and is not a socket."""
     address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:

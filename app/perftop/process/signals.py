@@ -177,13 +177,13 @@ def ignore(numbers: Iterable[int] = END_SIGNALS) -> None:
 
 
 class Exits:
-    """A context manager in which a signal of ENDS raises an exception: SystemExit with the status
-    that a shell would report, or KeyboardInterrupt.
+    """A context manager in which a signal of END_SIGNALS raises an exception: SystemExit with the
+    status that a shell would report, or KeyboardInterrupt.
 
-    On entry signals are held. `open` lets them raise, and `hold` holds them again. A signal that
-    raises also holds all later ones, so that cleanup is not interrupted. After `ignore_all` signals
-    are ignored for good; without it their previous handlers are restored at the end of the block. A
-    signal that was already ignored (nohup) stays ignored.
+    On entry signals are held. `let_raise` lets them raise, and `hold` holds them again. A signal
+    that raises also holds all later ones, so that cleanup is not interrupted. After `ignore_all`,
+    signals are ignored permanently; otherwise their previous handlers are restored at the end of
+    the block. A signal that was already ignored (nohup) stays ignored.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ TAIL_BYTES = 32
 """Number of bytes at the end of an index that contain its offset and its checksum."""
 UNFINISHED_SUFFIX = ".part"
 MAX_PARTS = 4096
-"""Maximum number of parts of a directory that are opened; the newest are."""
+"""Maximum number of parts of a directory that are opened; the newest are opened."""
 UNCHECKED_NOTICE = "not checked for damage: an older version wrote it, without checksums"
 """Notice about a recording without checksums."""
 STILL_WRITTEN_NOTICE = "still being written: this is what was in it when it was opened"

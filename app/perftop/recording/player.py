@@ -47,7 +47,7 @@ WARM_UP_NS = 30_000_000_000
 So numbers and episodes are those of a session that was running from the start; only the starts and
 stops of siblings are counted in these seconds alone."""
 MAX_READ_ON_NS = 2 * WARM_UP_NS
-"""Time ahead, in ns, up to which it is faster to read on than to enter the file again."""
+"""Time ahead, in ns, up to which it is faster to read on than to seek in the file."""
 AFTER_END_NS = 1 << 63
 """A time after all messages."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)

@@ -57,7 +57,7 @@ MAX_WARNINGS = 20
 """Maximum number of warnings kept, the newest: a probe that repeats warnings must not fill the
 memory."""
 MAX_PROCESSES = 4096
-"""Maximum number of processes of which details are kept, the newest."""
+"""Maximum number of processes whose details are kept; the newest are kept."""
 MAX_DETAIL = 1 << 14
 """Maximum number of characters of the details of one process, as text: a list of all CPUs of a big
 machine takes a third of it."""

@@ -407,7 +407,7 @@ class Terminal(LinuxDriver):
 
 def can_be_resumed() -> bool:
     """Returns whether a shell can resume perftop after a stop: whether an ancestor in this session
-    belongs to another process group. If none does, the process stops for good."""
+    belongs to another process group. If there is none, the process would never be resumed."""
     pid = os.getppid()
     while pid > 0:
         try:

@@ -208,7 +208,7 @@ class StreamSource(Source, Follower, Controls):
 
     def show_moment(self, time_ns: int, span_ns: int | None = None) -> None:
         """Pauses at this moment, or at the nearest one in the history. `span_ns`: length of the
-        range of which the numbers are shown; None: the interval."""
+        range whose numbers are shown; None: the interval."""
         history = self.session.history if self.has_started else None
         if history is not None and len(times := history.times()):
             nearest_ns = max(int(times[0]), min(int(times[-1]), time_ns))

@@ -132,7 +132,7 @@ class PrometheusSource:
         self, url: str, match: str = "", every_s: float = SCRAPE_S, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """Raises Failed if `url` is no valid URL."""
+        """Raises Failed if `url` is not a valid URL."""
         self._server, self.every_s, self._clock = Server(url), every_s, clock
         self._questions = Questions(match, WINDOW_INTERVALS * every_s)
         self.fleet = Fleet([])

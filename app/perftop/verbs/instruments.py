@@ -267,7 +267,7 @@ VERDICT_MEANINGS = {
 NAME_WIDTH, VERDICT_WIDTH = 22, 11
 """Widths in cells of the columns of names and verdicts."""
 MAX_VALUES = 4
-"""Maximum number of values shown of a counter: those of all cores would fill the screen."""
+"""Maximum number of values shown for a counter: those of all cores would fill the screen."""
 CHECK_INDENT = 2 + NAME_WIDTH
 
 

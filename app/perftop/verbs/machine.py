@@ -64,7 +64,7 @@ def ask_machine(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
 @contextlib.contextmanager
 def understood_answer(args: argparse.Namespace) -> Iterator[None]:
     """Raises Failed where the block fails because of the structure of a remote machine's answer:
-    the probe there has another version, or is no probe."""
+    the program there is another version of the probe, or not the probe at all."""
     try:
         yield
     except (

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 TRIMMED_SHARE = 0.05
-"""Share of samples left out at either end: an interrupt is no cost of the code that it interrupts,
-and one interrupt in a million samples would dominate the variance."""
+"""Share of samples left out at either end: an interrupt is not a cost of the code that it
+interrupts, and one interrupt in a million samples would dominate the variance."""
 DISTURBED_FACTOR = 10
 """Multiple of the median above which a sample was disturbed."""
 HISTOGRAM_BINS = 24

@@ -1,5 +1,5 @@
-"""Measures the way from idle to a steady clock: raw points of a few runs on one CPU, which perftop
-interprets.
+"""Measures how a CPU gets from idle to a steady clock: raw points of a few runs on one CPU, which
+perftop interprets.
 
 Each run sleeps, which lets the CPU go idle, and then works without a pause. Wide code runs in three
 phases (wide, scalar, wide), so that one run shows both levels and both changes. Cycles are counted

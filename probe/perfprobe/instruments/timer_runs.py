@@ -211,7 +211,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Measurement:
     bracket: Run
-    """The cost of the stamps around calls of methods that are no stamps themselves."""
+    """The cost of the stamps around calls of methods that are not stamps themselves."""
     rows: list[Run]
     hello: Rate
     """The TSC's rate as a stream would measure it."""

@@ -120,7 +120,7 @@ def _vulnerabilities(root: Path) -> str:
 
 def _bandwidth_caps(root: Path) -> str:
     """Returns the groups of resctrl with a cap on memory bandwidth, and the lowest value of each:
-    on Intel per cent of 100, on AMD eighths of 1 GB/s, of which 2048 are no cap."""
+    on Intel per cent of 100, on AMD eighths of 1 GB/s, where 2048 means no cap."""
     lowest = {}
     for name in ["", *file_names(f"{root}/{RESCTRL}")]:
         line = re.search(

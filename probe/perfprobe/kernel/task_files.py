@@ -206,7 +206,7 @@ program."""
 
 
 class SentDetails:
-    """Records of which processes details were sent, and when."""
+    """Keeps the processes whose details were sent, and the time."""
 
     def __init__(self) -> None:
         self._at_ns: dict[ProcessId, int] = {}

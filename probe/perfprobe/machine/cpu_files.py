@@ -176,7 +176,7 @@ def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
 
 def guest_files(root: Path) -> list[CpuFiles]:
     """Returns the part that shows whether a guest of KVM may run: each VM and virtual CPU is an
-    open file that its module counts. There is no part where KVM is no module."""
+    open file that its module counts. Empty where KVM is not loaded as a module."""
     counter = Counter("kvm_users", "open files of KVM", "1", "/sys/module", "gauge")
     paths = [f"module/{module}/refcnt" for module in identity.KVM_MODULES]
     existing = [f"../../../../{path}" for path in paths if (root / "sys" / path).exists()]

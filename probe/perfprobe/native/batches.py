@@ -1,7 +1,7 @@
 """Decides which rounds the main thread wakes for. It drains all rounds since its last wake-up at
 once, so it wakes as often as its reader wants numbers, not as often as samples are taken.
 
-perftop calls `most`, too. This module is outside the wire package because that package loads
+perftop calls `max_frames`, too. This module is outside the wire package because that package loads
 msgpack, which would delay the start of a probe."""
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Zone:
 
     files: dict[str, int]
     range_uj: int
-    """The energy at which the zone's counter wraps, in uJ. It is no power of two, so wraps are
+    """The energy at which the zone's counter wraps, in uJ. It is not a power of two, so wraps are
     counted here."""
     last_uj: int | None = None
     total_uj: int = 0

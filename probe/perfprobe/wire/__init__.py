@@ -183,73 +183,65 @@ candidates for their factor, likeliest first; frames decide. `smt_methods` names
 **frame**: `seq` (counts the frames that the probe made), `time_ns` (raw time at which the sample
 was due), `lost` (frames so far that a slow reader did not get), `late` (deadlines so far that every
 CPU missed), `blocks` and `records`. `blocks` maps a name to `{"head": bin, "valid": bin, "values":
-bin}`, all little-endian u64 in C order:
-- `head`: HEAD words a row: stamp before the read, stamp after it, lateness of the wake-up against
-  `time_ns` in ns, samples of this row lost so far, ROW_ flags. A single head row applies to all
-  rows.
-- `valid`: ceil(columns/64) words a row; bit i is set if column i holds data. Without ROW_SAMPLED
-  the row was not read in this frame (its next delta covers the whole span) and nothing is valid.
-- `values`: one word a column and row. Values that are not valid must be ignored.
-A frame may lack blocks: what the probe reads once for the whole machine (pressure, power limits) is
-only in the last frame of those that it writes together, and its rows carry the stamps of that read.
-As for a row that was not read, the next delta covers the whole span.
-`records` maps names to any msgpack value:
-- `tasks`: {CPU as text: [pid, comm, share]}: the task that ran most among those that last ran on
-  the CPU, and its share of the elapsed time. Tasks are scanned about once a second; only the frame
-  after a scan has the record, and it replaces the previous one. On a CPU that is not listed no task
-  of the scan ran for a noticeable time. For a thread `pid` is its process and `comm` its own name.
-- `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group", "cpuset"}}
-  for processes that `tasks` or `others` name: when they first name one, and again now and then.
-  Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
-  process that started it, `group` its control group as /proc/PID/cgroup has it, `cpuset` the CPUs
-  that its cpuset allows, where that is not the outermost one.
-- `others`: {CPU as text: [[pid, comm, share], ...]}: the tasks that ran most, busiest first,
-  three for each CPU, and more where few CPUs have any; in the frames that have `tasks`.
-- `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the
-  share of the elapsed time that the task was ready and waited for a CPU, and how often a second it
-  gave up its CPU or lost it. Either is null where it is not known, as when a task is first read.
-- `ended_children`: {pid as text: [comm, share, child]}: processes whose children took a noticeable
-  share of the time since the last scan, were born after it and have ended; `child` is the name of
-  one that runs now, or empty. Where they ran is not known. In frames that have `tasks`.
-- `quotas`: {"groups": {path: [cpus, periods, throttled, throttled_us]}, "pids": {pid as text:
-  [path, ...]}}: control groups with a CPU quota that holds for tasks of this record or of the
-  watched job, and which hold for each process, the innermost first. `cpus` is how many CPUs the
-  quota allows; the others are cumulative: periods, those in which the group was throttled, and for
-  how long, summed over CPUs. In frames that have `tasks`, and of a watched job once before and
-  after it was moved to another group; absent where there is no quota.
-- `interrupts`: {CPU as text: [tasks, irq, softirq, lines, softirqs]}: CPUs that spent 3 % of the
-  time since the last scan in interrupts and softirqs. The first three are shares of that time: in
-  tasks, in interrupts and in softirqs. `lines` and `softirqs` are [[name, count], ...], the most
-  frequent first: lines of /proc/interrupts (numbered ones as "36 eth0") and kinds of softirqs, with
-  how often each came; empty in the first record. In frames that have `tasks`; absent where no CPU
-  did.
-- `memory`: {"stalled_us", "counts": {key: count}, "groups"?: {path: [limit, hits, pages, us]},
-  "pids"?: {pid as text: path}}: what came since the last scan. `stalled_us`: for how long some task
-  stood still for memory (PSI). `counts`: keys of /proc/vmstat that rose. `groups`: memory groups of
-  tasks of this record or of the watched job: the limit in bytes, how often it was reached, pages
-  that were read back, and for how long some task of the group stood still; null where unknown.
-  In frames that have `tasks`; absent where nothing rose.
-- `kernel_log`: [[kind, name, count], ...]: what messages of the kernel's log named since the last
-  scan: `split-lock` with a task, `memory-errors` (corrected) with a memory module. Absent where
-  there were none, or the log may not be read.
-- `managers`: {pid as text: comm}: programs that were found at the start and may lower limits of
-  power and clock. Absent where there were none.
-- `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
-  counters may have. Absent until the first suspension.
-- `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,
-  wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched job that were read
-  since the previous frame: the CPU where each last ran, and, cumulative, how long it has run and
-  waited to run, and how often it gave up the CPU and lost it. Any of the last three may be null.
-  `more` is the number of threads beyond those that can be followed. Where the kernel accounts for
-  it, `disk` maps the same thread ids to the time in ns that each has waited for a disk. `states`
-  maps them to the state in which each was read, as proc(5) names it (R, S, D, T, t ...); "F": it
-  stands still with its control group.
-- `l3_groups`: {group: [[l3, bytes], ...]}: what each group of resctrl has moved from and to memory
-  since it was first seen, by L3; null: unknown in this read. A group is named by its path below
-  the mount, the default group by the empty text; control groups hold what their monitoring groups
-  move. Absent where there is no group but the default one.
-- `command`: the same of a command that was started to be measured, with its children, where hello's
-  `watch` is another job.
+bin}`, all little-endian u64 in C order: - `head`: HEAD words a row: stamp before the read, stamp
+after it, lateness of the wake-up against `time_ns` in ns, samples of this row lost so far, ROW_
+flags. A single head row applies to all rows. - `valid`: ceil(columns/64) words a row; bit i is set
+if column i holds data. Without ROW_SAMPLED the row was not read in this frame (its next delta
+covers the whole span) and nothing is valid. - `values`: one word a column and row. Values that are
+not valid must be ignored. A frame may lack blocks: what the probe reads once for the whole machine
+(pressure, power limits) is only in the last frame of those that it writes together, and its rows
+carry the stamps of that read. As for a row that was not read, the next delta covers the whole span.
+`records` maps names to any msgpack value: - `tasks`: {CPU as text: [pid, comm, share]}: the task
+that ran most among those that last ran on the CPU, and its share of the elapsed time. Tasks are
+scanned about once a second; only the frame after a scan has the record, and it replaces the
+previous one. On a CPU that is not listed no task of the scan ran for a noticeable time. For a
+thread `pid` is its process and `comm` its own name. - `details`: {pid as text: {"user", "command",
+"threads", "affinity", "parent", "group", "cpuset"}} for processes that `tasks` or `others` name:
+when they first name one, and again now and then. Fields may be missing; `affinity` is a list of
+CPUs as text ("0-3,8"), `parent` the name of the process that started it, `group` its control group
+as /proc/PID/cgroup has it, `cpuset` the CPUs that its cpuset allows, where that is not the
+outermost one. - `others`: {CPU as text: [[pid, comm, share], ...]}: the tasks that ran most,
+busiest first, three for each CPU, and more where few CPUs have any; in the frames that have
+`tasks`. - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same
+order: the share of the elapsed time that the task was ready and waited for a CPU, and how often a
+second it gave up its CPU or lost it. Either is null where it is not known, as when a task is first
+read. - `ended_children`: {pid as text: [comm, share, child]}: processes whose children took a
+noticeable share of the time since the last scan, started after it and have ended; `child` is the
+name of one that runs now, or empty. Where they ran is not known. In frames that have `tasks`. -
+`quotas`: {"groups": {path: [cpus, periods, throttled, throttled_us]}, "pids": {pid as text: [path,
+...]}}: control groups with a CPU quota that holds for tasks of this record or of the watched job,
+and which hold for each process, the innermost first. `cpus` is how many CPUs the quota allows; the
+others are cumulative: periods, those in which the group was throttled, and for how long, summed
+over CPUs. In frames that have `tasks`, and of a watched job once before and after it was moved to
+another group; absent where there is no quota. - `interrupts`: {CPU as text: [tasks, irq, softirq,
+lines, softirqs]}: CPUs that spent 3 % of the time since the last scan in interrupts and softirqs.
+The first three are shares of that time: in tasks, in interrupts and in softirqs. `lines` and
+`softirqs` are [[name, count], ...], the most frequent first: lines of /proc/interrupts (numbered
+ones as "36 eth0") and kinds of softirqs, with how often each came; empty in the first record. In
+frames that have `tasks`; absent where no CPU did. - `memory`: {"stalled_us", "counts": {key:
+count}, "groups"?: {path: [limit, hits, pages, us]}, "pids"?: {pid as text: path}}: what came since
+the last scan. `stalled_us`: for how long some task stood still for memory (PSI). `counts`: keys of
+/proc/vmstat that rose. `groups`: memory groups of tasks of this record or of the watched job: the
+limit in bytes, how often it was reached, pages that were read back, and for how long some task of
+the group stood still; null where unknown. In frames that have `tasks`; absent where nothing rose. -
+`kernel_log`: [[kind, name, count], ...]: what messages of the kernel's log named since the last
+scan: `split-lock` with a task, `memory-errors` (corrected) with a memory module. Absent where there
+were none, or the log may not be read. - `managers`: {pid as text: comm}: programs that were found
+at the start and may lower limits of power and clock. Absent where there were none. - `asleep_ns`:
+how long the machine has been suspended since hello. `time_ns` stood still then, and counters may
+have. Absent until the first suspension. - `watched`, where hello has a `watch`: {"threads": {thread
+id as text: [pid, comm, cpu, run_ns, wait_ns, voluntary, involuntary]}, "more"}. It lists the
+threads of the watched job that were read since the previous frame: the CPU where each last ran,
+and, cumulative, how long it has run and waited to run, and how often it gave up the CPU and lost
+it. Any of the last three may be null. `more` is the number of threads beyond those that can be
+followed. Where the kernel accounts for it, `disk` maps the same thread ids to the time in ns that
+each has waited for a disk. `states` maps them to the state in which each was read, as proc(5) names
+it (R, S, D, T, t ...); "F": it stands still with its control group. - `l3_groups`: {group: [[l3,
+bytes], ...]}: what each group of resctrl has moved from and to memory since it was first seen, by
+L3; null: unknown in this read. A group is named by its path below the mount, the default group by
+the empty text; control groups hold what their monitoring groups move. Absent where there is no
+group but the default one. - `command`: the same of a command that was started to be measured, with
+its children, where hello's `watch` is another job.
 
 **packed**, in recordings only: a frame or note as its difference to the previous one, deflated;
 described in the app's `session/packing.py`.

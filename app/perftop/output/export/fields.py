@@ -307,7 +307,7 @@ def with_events(
     return (*measures, *_named_fields(events, names))
 
 
-# --- columns as cells: rows of bytes, of which NUL bytes are left out when they are written
+# --- columns as cells: rows of bytes, which are written without their NUL bytes
 #
 # Digits come from tables, four at a time.
 

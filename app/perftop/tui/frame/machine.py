@@ -249,8 +249,8 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
 def _share_of_neither(
     states: Floats, low: Floats, high: Floats, size: int
 ) -> tuple[list[float], list[Run]]:
-    """Returns the shares for the bar, of which only that of "neither" is known, and the words
-    beside the bar; both are empty if that share is unknown."""
+    """Returns the shares for the bar if only the share of "neither" is known, and the words beside
+    the bar; both are empty if that share is unknown."""
     if share := _mean_shares(states[:, :1]):
         any_, neither = (_percent(value, size) for value in (1 - share[0], share[0]))
         words: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),

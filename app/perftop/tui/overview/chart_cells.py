@@ -242,7 +242,7 @@ class ChartDrawer:
         CPUs are equally busy, it is the value of the first."""
         keys, values = self.past.metrics, self.past.of_cpus
         util = values[keys.index("util")]
-        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest`
+        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_rows`
         later = rank[self._last] > rank[self._first]
         found = np.where(later, values[:, self._last], values[:, self._first])
         return dict(zip(keys, found, strict=True))

@@ -275,8 +275,8 @@ class Neighbours(PaneledView, Cursor):
         self._folded = True
         """Whether tasks of the same name share a row."""
         self._report: Report | None = None
-        """The report that the flows were made from. It is kept: a freed one would give its id() to
-        a later report."""
+        """The report that the flows were made from. It is kept, because a later report could get
+        the id() of a freed one."""
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
         self._picture: tuple[object, list[list[Run]], float] = None, [], 0.0
@@ -284,7 +284,7 @@ class Neighbours(PaneledView, Cursor):
         row."""
         self._details: list[tuple[str, str]] = []
         self._detailed_flow: object = None
-        """The flows and the selected one, of which the details were made."""
+        """The flows and the selected flow for which the details were made."""
         self._first: dict[int, int] = {}
         """The first CPU of each CPU's core, by CPU."""
 

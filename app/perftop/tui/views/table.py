@@ -61,7 +61,7 @@ class Page:
     """The columns in sight and their values, by position of the CPU."""
 
     names: list[Column] = field(default_factory=list)
-    """Fixed columns; their texts are in `shows`."""
+    """The fixed columns, which identify the CPU."""
     numbers: list[Column] = field(default_factory=list)
     """Scrolling columns in sight: numbers, and the task."""
     hidden: int = 0

@@ -136,7 +136,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "memory_read_bytes": (0.0, 2e12), "memory_write_bytes": (0.0, 2e12),
     "l3_memory_bytes": (0.0, 2e12), "l3_occupancy_bytes": (0.0, 4e9),
 }  # fmt: skip
-"""Least and greatest possible value: of a counter its rate in a row, of a gauge its value."""
+"""Least and greatest possible values: rates in a row for a counter, values for a gauge."""
 RATE_UNITS = {"J": "W", "s": "s/s"}
 Contradiction = tuple[tuple[str, ...], str]
 """Counters of which at least one is wrong, and the evidence in words."""

@@ -261,7 +261,7 @@ class Cursor:
         slots = schedule.machine.slots
         self._done = 0
         self._sums = np.zeros((len(Row), slots), np.int64)
-        """Integrals up to the start of cell `done`."""
+        """Integrals up to the start of cell `_done`."""
         self._load(0)
 
     def _load(self, first: int) -> None:
