@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
@@ -114,10 +114,6 @@ class TaskSnapshot:
         """Returns the tasks that ran most on this CPU, in descending order."""
         return [activity.task for activity in self.activity_on(cpu)]
 
-    def first_task(self, cpu: str) -> Task | None:
-        """Returns the task that ran most on this CPU; None if it is unknown."""
-        return next((ran for record in self._records(cpu) if (ran := task(record))), None)
-
     def top_task_keys(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Returns the PID and name of the task that ran most on each of these CPUs; None where
         unknown. The name is not made safe, so use it only for comparison."""
@@ -140,10 +136,12 @@ class TaskSnapshot:
 
     def activity_rows(self, cpu: str) -> list[tuple[int, str, float, float, float]]:
         """Returns the tasks of `activity_on` as plain rows: PID, name, share, wait and switches."""
-        records, waits = self._records(cpu), self.waits.get(cpu) if self.waits else None
-        wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
+        records, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
+        if type(records) is not list or not records:
+            records = [self.tasks.get(cpu)]
+        wait_records = waits if type(waits) is list else ()
         rows = []
-        for record, wait_record in zip_longest(records, wait_records):
+        for record, wait_record in islice(zip_longest(records, wait_records), MAX_TASKS_PER_CPU):
             if (fields := _task_fields(record)) is not None:
                 wait = switches = nan
                 if type(wait_record) is list and len(wait_record) > 1:
@@ -187,12 +185,6 @@ class TaskSnapshot:
         indexes = [index for index, cpu in enumerate(cpus) if cpu in self.top_tasks]
         index = np.repeat(indexes, counts)
         return TaskColumns(index, pids, names, shares, wait_shares, switches) if is_valid else None
-
-    def _records(self, cpu: str) -> list[object]:
-        records = self.top_tasks.get(cpu)
-        if type(records) is not list or not records:
-            return [self.tasks.get(cpu)]
-        return records[:MAX_TASKS_PER_CPU]
 
 
 class TaskActivity(NamedTuple):
