@@ -121,13 +121,12 @@ def open_msr(
         about = SourceInfo("msr", methods, lambda _: rates, info.turbo)
         everything = [*parts, *os_parts(root, rows)]
         source = Machine(root, sample_ns, rows, selected, everything, survey.missing, about, watch)
-    except MsrError as error:
+    except BaseException as error:
         close_parts(parts)
+        if not isinstance(error, MsrError):
+            raise
         fix = f" · {error.fix}" if error.fix else ""
         raise Unavailable(f"--source msr: {error.why}{fix}") from None
-    except BaseException:
-        close_parts(parts)
-        raise
     return Msr(source, parts, notes, info.tsc_hz)
 
 
