@@ -357,7 +357,9 @@ def translate_habits(arguments: Sequence[str]) -> list[str]:
         elif name in _MILLISECONDS:
             wants_ms = not equals
             words += ["--interval", _milliseconds(value)] if equals else ["--interval"]
-        elif name in _ANSWERS and not (name == "-A" and "-B" in rest):  # A and B in turn
+        elif name == "-A" and not {"-B", "-r"}.isdisjoint(rest):  # A and B in turn
+            words.append(word)
+        elif name in _ANSWERS:
             raise Failed(f"no option {name}; {_ANSWERS[name]}", USAGE)
         elif word not in _DEFAULT:
             words.append(word)
