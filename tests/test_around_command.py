@@ -85,7 +85,7 @@ def perftop(tmp_path: Path, *command: str) -> Iterator[Terminal]:
         terminal.close()
 
 
-GONE = "\x1b[?1049l"
+LEAVE_ALTERNATE_SCREEN = "\x1b[?1049l"
 """Restores the previous screen."""
 
 
@@ -114,7 +114,9 @@ def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: 
         terminal.sees("after it")
         assert terminal.ended() == 5
         assert "exit status 5 " in terminal.errors
-        assert re.search(r"after it\r+\n", terminal.drawn[terminal.drawn.index(GONE) :])
+        assert re.search(
+            r"after it\r+\n", terminal.drawn[terminal.drawn.index(LEAVE_ALTERNATE_SCREEN) :]
+        )
 
 
 @pytest.mark.parametrize("screen", [True, False])

@@ -69,7 +69,7 @@ def test_a_killed_probe_is_reported_after_the_summary() -> None:
     assert re.fullmatch(r"perftop: the probe ended by signal 9 without an error message.*\n", err)
 
 
-EARLY = """
+SIGNAL_IN_IMPORT = """
 import os, sys
 from perftop.__main__ import main
 class Ending:
@@ -80,7 +80,7 @@ sys.meta_path.insert(0, Ending)
 sys.argv[1:] = ["stat", "-n", "1"]
 sys.exit(main())
 """
-LATE = """
+SIGNAL_AT_EXIT = """
 import atexit, os, sys
 from perftop.__main__ import main
 class Last:
@@ -99,7 +99,7 @@ sys.exit(main())
 def test_a_signal_during_an_import_has_its_status_and_no_traceback(
     module: str, number: signal.Signals
 ) -> None:
-    code = EARLY.replace("MODULE", module).replace("SIGNAL", str(int(number)))
+    code = SIGNAL_IN_IMPORT.replace("MODULE", module).replace("SIGNAL", str(int(number)))
     done = command.python(code, check=False)
     assert (done.returncode, done.stderr) == (128 + number, "")
 
@@ -128,7 +128,7 @@ def test_a_line_end_in_a_name_does_not_divide_the_message(arguments: list[str]) 
 
 @pytest.mark.parametrize("number", [*END_SIGNALS, signal.SIGUSR1])
 def test_a_signal_while_the_interpreter_ends_changes_nothing(number: signal.Signals) -> None:
-    done = command.python(LATE.replace("SIGNAL", str(int(number))), check=False)
+    done = command.python(SIGNAL_AT_EXIT.replace("SIGNAL", str(int(number))), check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("perftop ")
 

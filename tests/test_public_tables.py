@@ -1,5 +1,5 @@
-"""What differed from public tables once, each beside a value that a machine recorded or that its
-source prints."""
+"""Values that once differed from public tables, each compared with a value that a machine recorded
+or that its source prints."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ class Guest:
         self.root = root
         trees.machine(root, 2)
         trees.put(root, "proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\n")
-        self.at(0.0)
+        self.write_stat(0.0)
 
-    def at(self, now_s: float) -> None:
+    def write_stat(self, now_s: float) -> None:
         """Writes /proc/stat in place, because the probe keeps it open."""
         ticks = int(now_s / TICK_S)
         stolen_s = min(max(now_s - STEAL_FROM_S, 0.0), STEAL_TO_S - STEAL_FROM_S)
@@ -64,7 +64,7 @@ def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
             nonlocal last, held_s
             now = time.monotonic()
             held_s, last = max(held_s, now - last), now
-            guest.at(now - begun)
+            guest.write_stat(now - begun)
             return stat.poll() is not None
 
         wait_for(ended, "the command ends")

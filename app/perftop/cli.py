@@ -295,7 +295,8 @@ def _unexpected_text(verb: str, left: list[str]) -> str:
 # --- options of perf, turbostat and htop
 
 HABITUAL = ("live", "stat", "record", "why", "serve")
-"""Verbs that accept options of perf and turbostat, because they read a machine as well."""
+"""Verbs that accept options of perf and turbostat, because they read a machine, as those tools
+do."""
 _SAME = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
          "--num_iterations": "--count"}  # fmt: skip
 """Options with a value that have another name in perftop."""

@@ -28,7 +28,7 @@ from perfprobe.wire.outbox import EndedError, Outbox
 
 BATCH_ORDER, ECHO_ORDER = b"batch ", b"echo "
 MAX_ORDER_BYTES = 32
-"""Maximum number of bytes of an order; a longer line is no order."""
+"""Maximum number of bytes of an order; a longer line is not an order."""
 MAX_DIGITS = 12
 
 
@@ -56,7 +56,8 @@ class Orders:
 
 
 def _number(line: bytes, word: bytes) -> int:
-    """The number of an order that starts with `word`; 0 if the line is no such order."""
+    """The number of an order that starts with `word`; 0 if the line is not an order of that
+    kind."""
     digits = line.removeprefix(word)
     strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
     return int(digits) if strict else 0

@@ -20,7 +20,7 @@ from pathlib import Path
 import terminal
 
 WARM_S, SPAN_S = 4.0, 20.0
-OWN = [sys.executable, "-m", "perftop"]
+PERFTOP = [sys.executable, "-m", "perftop"]
 PERF = ["perf", "stat", "-a", "-I", "1000", "-e", "cpu-clock,context-switches"]
 ORDINARY = 200
 """Number of idle processes that a server has in addition to those of a bare guest."""
@@ -43,21 +43,21 @@ def crowd(count: int) -> Iterator[int]:
 
 def kinds() -> Kinds:
     """Returns command lines by description, without programs that are not installed."""
-    results: Kinds = {"default": {"perftop": [*OWN, "--source", "os"]}}
+    results: Kinds = {"default": {"perftop": [*PERFTOP, "--source", "os"]}}
     for name in ("htop", "btop", "top", "s-tui", "glances"):
         results["default"][name] = [name]
     for hz in (1, 10):
         period = f"{1000 // hz}ms"
         results[f"{hz} Hz"] = {
-            "perftop": [*OWN, "--source", "os", "-i", period, "--sample", period],
+            "perftop": [*PERFTOP, "--source", "os", "-i", period, "--sample", period],
             "htop": ["htop", "-d", str(10 // hz)],
             "top": ["top", "-d", str(1 / hz)],
             "s-tui": ["s-tui", "-r", str(1 / hz)],
             "glances": ["glances", "-t", str(1 / hz)],
         }
     file = str(Path(tempfile.gettempdir(), f"bench-{os.getpid()}.perftop"))
-    record = [*OWN, "record", "--source", "os", "-o", file, "--force"]
-    stat = [*OWN, "stat", "--source", "os", "-i", "1s", "--sample", "100ms", "--json"]
+    record = [*PERFTOP, "record", "--source", "os", "-o", file, "--force"]
+    stat = [*PERFTOP, "stat", "--source", "os", "-i", "1s", "--sample", "100ms", "--json"]
     results["no screen"] = {
         "perftop": stat,
         "record": record,
@@ -65,8 +65,8 @@ def kinds() -> Kinds:
     }
     sleep = ["--", "sleep", "1000"]
     results["around a command"] = {
-        "perftop": [*OWN, "--source", "os", *sleep],
-        "stat": [*OWN, "stat", "--source", "os", *sleep],
+        "perftop": [*PERFTOP, "--source", "os", *sleep],
+        "stat": [*PERFTOP, "stat", "--source", "os", *sleep],
         "record": [*record, *sleep],
         "perf stat": ["perf", "stat", "-a", *sleep],
     }

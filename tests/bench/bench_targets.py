@@ -20,7 +20,7 @@ import bench_peers
 import bench_refresh
 import bench_sampling
 import terminal
-from bench_peers import ORDINARY, OWN, crowd
+from bench_peers import ORDINARY, PERFTOP, crowd
 
 from perfprobe.cpu import topology
 from perfprobe.machine import source
@@ -49,7 +49,7 @@ def costs() -> Iterator[Line]:
 def many() -> Iterator[Line]:
     """Measures the app on larger, simulated machines."""
     ten = ["--source", "sim:smt-mix,cpus=256", "-i", "100ms", "--sample", "100ms"]
-    yield "the app alone, 256 CPUs, 10 Hz", bench_peers.cost([*OWN, *ten])[0], 3.0, "s/min"
+    yield "the app alone, 256 CPUs, 10 Hz", bench_peers.cost([*PERFTOP, *ten])[0], 3.0, "s/min"
     yield "96 CPUs at 1 Hz, idle", ninety_six(), 0.6, "s/min"
     with load():
         yield "96 CPUs at 1 Hz, at work", ninety_six(), 0.6, "s/min"
@@ -60,8 +60,8 @@ def ninety_six() -> float:
     this machine are measured; the cost of lanes for the remaining CPUs is computed from the cost of
     one sample."""
     one = ["-i", "1s", "--sample", "1s"]
-    app = bench_peers.cost([*OWN, "--source", "sim:smt-mix,cpus=96", *one])[0]
-    probe = bench_peers.cost([*OWN, "--source", "os", *one])[1]
+    app = bench_peers.cost([*PERFTOP, "--source", "sim:smt-mix,cpus=96", *one])[0]
+    probe = bench_peers.cost([*PERFTOP, "--source", "os", *one])[1]
     rows = [row for row in topology.read(Path("/")) if row.cpu in os.sched_getaffinity(0)]
     us, *_ = bench_sampling.run(10, source.os_parts(Path("/"), rows), rows)
     threads = (96 - len(rows)) * us * 60 / 1e6
@@ -118,7 +118,7 @@ def hello() -> float:
 
 
 def memory() -> Iterator[Line]:
-    for name, argv in (("live", OWN), ("stat", [*OWN, "stat"])):
+    for name, argv in (("live", PERFTOP), ("stat", [*PERFTOP, "stat"])):
         pid, fd = terminal.start([*argv, "--source", "os"], 160, 50)
         terminal.drain(fd, 10.0)
         total = sum(map(terminal.rss_mb, terminal.family(pid)))

@@ -17,7 +17,7 @@ from perftop.output.compare.comparison import Row, compare
 from perftop.output.compare.readings import Reading
 
 Claim = tuple[str, float, float, float]
-"""What is counted, its rate, and the least and the greatest rate allowed."""
+"""The kind of error, its rate, and the lowest and the highest allowed rate."""
 
 
 def any_sure(result: Iterable[list[Row]]) -> float:

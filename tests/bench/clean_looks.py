@@ -1,6 +1,6 @@
-"""Runs `why` on a machine on which nothing takes time from anybody: idle, calm (a task that works
-for a fifth of the time) and busy (one task on each CPU). Prints a line for each look, and exits
-with 1 if any names a cause.
+"""Runs `why` on a machine on which no task loses time: idle, calm (a task that works for a fifth of
+the time) and busy (one task on each CPU). Prints a line for each report, and exits with 1 if any
+names a cause.
 
 Run by hand, without other work on the machine: python tests/bench/clean_looks.py (25 min). With
 simulated machines instead: PYTHONPATH=tests/support python tests/bench/clean_looks.py --sim
@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
-LOOKS = (10, 20), (60, 5)
-"""Length of a look in s, and number of looks, of each kind of load."""
+SPANS = (10, 20), (60, 5)
+"""Length in s and number of the measurements with each kind of load."""
 MIN_SHARE = 0.01
 CALM = "import time\nwhile True:\n end = time.time() + 0.02\n while time.time() < end: pass\n"
 LOADS: dict[str, list[str]] = {
@@ -42,13 +42,13 @@ def running(programs: list[str]) -> Iterator[None]:
             process.wait()
 
 
-def look(seconds: int) -> dict[str, Any]:
+def measured_report(seconds: int) -> dict[str, Any]:
     argv = [sys.executable, "-m", "perftop", "why", "--json", "--duration", f"{seconds}s"]
     answer: dict[str, Any] = json.loads(subprocess.check_output(argv))
     return answer
 
 
-def simulated_look(scenario: str, seconds: int, seed: int) -> dict[str, Any]:
+def simulated_report(scenario: str, seconds: int, seed: int) -> dict[str, Any]:
     from truths import play_episodes
 
     from perftop.output.why_report import report
@@ -61,15 +61,15 @@ def simulated_look(scenario: str, seconds: int, seed: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sim", action="store_true", help="look at simulated machines")
+    parser.add_argument("--sim", action="store_true", help="use simulated machines")
     is_simulated, count = parser.parse_args().sim, 0
-    for (seconds, looks), (load, programs) in product(LOOKS, LOADS.items()):
-        for number in range(looks):
+    for (seconds, count_of_spans), (load, programs) in product(SPANS, LOADS.items()):
+        for number in range(count_of_spans):
             if is_simulated:
-                answer = simulated_look(SIMULATED[load], seconds, number + 1)
+                answer = simulated_report(SIMULATED[load], seconds, number + 1)
             else:
                 with running(programs):
-                    answer = look(seconds)
+                    answer = measured_report(seconds)
             named = [c["text"] for c in answer["causes"] if c["lost_ratio"] >= MIN_SHARE]
             count += bool(named)
             print(f"{load}, {seconds} s, look {number + 1}: {'; '.join(named) or 'no name'}"

@@ -36,7 +36,7 @@ from perftop.process.streams import Member, Stream, listen  # noqa: E402
 
 PERFTOPS, HOSTS, MACHINES = 50, 64, 500
 LIMIT_S = 300.0
-LIES = (
+INVALID_HOSTS = (
     "code os.write(1, b'\\0' * 10**6); time.sleep(60)",
     "code os.write(1, b'\\x85' * 100); time.sleep(60)",
     "code while True: os.write(2, b'\\x1b[2J' * 99); time.sleep(0.1)",
@@ -72,7 +72,7 @@ def hosts() -> tuple[bool, str]:
         installed = fake_ssh.install(Path(directory), patch)
         names = [f"h{number}" for number in range(HOSTS)]
         for number, name in enumerate(names):
-            bad = "hang" if number % 3 == 1 else LIES[number % len(LIES)]
+            bad = "hang" if number % 3 == 1 else INVALID_HOSTS[number % len(INVALID_HOSTS)]
             installed.set(name, "run sim:smt-mix,cpus=2" if number % 3 == 0 else bad)
         command = argv("fleet", *names, "--json", "-n", "25", "-i", "2s")
         since_s = time.monotonic()
@@ -116,15 +116,15 @@ async def hangs() -> AsyncIterator[Stream]:
     yield Feed(Machine(cores=1))
 
 
-class Lie:
+class InvalidStream:
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         yield [Machine(cores=1).hello]
         raise wire.WireError("not a perftop stream")
 
 
 @asynccontextmanager
-async def lies() -> AsyncIterator[Stream]:
-    yield Lie()
+async def sends_garbage() -> AsyncIterator[Stream]:
+    yield InvalidStream()
 
 
 def refuses() -> AbstractAsyncContextManager[Stream]:
@@ -135,7 +135,7 @@ async def machines() -> tuple[bool, str]:
     """Runs the loop of a fleet with machines that need no process."""
     streams.START_S = 0.2
     counts = [Count() for _ in range(MACHINES)]
-    kinds = (works, hangs, lies, works, hangs, refuses)
+    kinds = (works, hangs, sends_garbage, works, hangs, refuses)
     members = [Member(kinds[n % 6], count) for n, count in enumerate(counts)]
     since_s, spent_s = time.monotonic(), time.process_time()
     reading = asyncio.create_task(listen(members))

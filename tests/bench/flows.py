@@ -42,7 +42,7 @@ class Flow:
 
 
 @contextmanager
-def followed() -> Iterator[Flow]:
+def traced_flow() -> Iterator[Flow]:
     flow, current = Flow(), ""
 
     def called(frame: FrameType, event: str, argument: object) -> None:
@@ -66,12 +66,12 @@ async def on_screen() -> dict[str, Flow]:
     results = {}
     async with shown_app(feed[:WARM], (160, 50)) as app:
         await asyncio.sleep(PAINT_S)
-        with followed() as results["a sample to the overview"]:
+        with traced_flow() as results["a sample to the overview"]:
             for message in feed[WARM:]:
                 app.source.take([message])
             app.source.show()
             await asyncio.sleep(PAINT_S)
-        with followed() as results["key 2 to the heat map"]:
+        with traced_flow() as results["key 2 to the heat map"]:
             app.post_message(events.Key("2", None))
             await asyncio.sleep(PAINT_S)
     return results
@@ -83,7 +83,7 @@ def to_a_sentence() -> Flow:
         path = write_recording(Path(directory) / "drop.perftop", hello, result)
         with contextlib.redirect_stdout(io.StringIO()):
             cli.main(["why", str(path)])  # imports modules, whose bodies are not counted
-            with followed() as flow:
+            with traced_flow() as flow:
                 cli.main(["why", str(path)])
     return flow
 

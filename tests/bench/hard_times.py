@@ -28,14 +28,14 @@ import refused  # noqa: E402
 import upset_times  # noqa: E402
 from hard_tools import Result, prepared  # noqa: E402
 
-APART = "PERFTOP_BENCH_APART"
+PRIVATE_MOUNTS = "PERFTOP_BENCH_APART"
 AT_ONCE = 4
 
 
-def apart() -> None:
+def enter_private_mounts() -> None:
     """Restarts the program in a private mount namespace, whose mounts end with it."""
-    if os.geteuid() == 0 and APART not in os.environ:
-        os.environ[APART] = "1"
+    if os.geteuid() == 0 and PRIVATE_MOUNTS not in os.environ:
+        os.environ[PRIVATE_MOUNTS] = "1"
         command = ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv]
         os.execvp(command[0], command)  # noqa: S606
 
@@ -44,7 +44,7 @@ def tried(case: Callable[[Path], Result], directory: Path) -> Result:
     try:
         return case(directory)
     except Exception as error:  # noqa: BLE001 - reported as the result
-        return Result(bad=f"{type(error).__name__}: {error}")
+        return Result(fault=f"{type(error).__name__}: {error}")
 
 
 def main(words: list[str]) -> int:
@@ -65,13 +65,13 @@ def main(words: list[str]) -> int:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = pool.map(lambda case: tried(case.act, root / case.name), chosen)
         for case, result in zip(chosen, results, strict=True):
-            mark = "-" if result.skipped else "✗" if result.bad else "✓"
-            bad += bool(result.bad)
+            mark = "-" if result.skipped else "✗" if result.fault else "✓"
+            bad += bool(result.fault)
             print(f"{mark} {case.trouble:32}{case.verb:12}{case.must:58}{result}", flush=True)
     print(f"{len(chosen)} cases, {bad} went wrong")
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    apart()
+    enter_private_mounts()
     sys.exit(main(sys.argv[1:]))

@@ -26,17 +26,17 @@ SOURCES: dict[str, Path] = {}
 
 @dataclass
 class Result:
-    told: str = ""
-    bad: str = ""
+    observed: str = ""
+    fault: str = ""
     skipped: bool = False
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, (self.told, self.bad and f"WRONG: {self.bad}")))
+        return "; ".join(filter(None, (self.observed, self.fault and f"WRONG: {self.fault}")))
 
     def check(self, good: object, what: str) -> Result:
         """Adds a fault."""
         if not good:
-            self.bad = f"{self.bad}, {what}" if self.bad else what
+            self.fault = f"{self.fault}, {what}" if self.fault else what
         return self
 
 
@@ -101,7 +101,7 @@ def check_recording(result: Result, path: Path, least_s: float = 0.0) -> Result:
     """Checks that a recording can be read and is consistent."""
     report, damage = story(path)
     seen = report.seen
-    result.told += f"; {seen['frames']} frames, {seen['late']} late, {seen['lost']} lost"
+    result.observed += f"; {seen['frames']} frames, {seen['late']} late, {seen['lost']} lost"
     torn = damage and not damage.endswith(("it has no end", "is incomplete"))
     result.check(seen["frames"], "nothing in it").check(not torn, damage)
     result.check(report.lasted_s >= least_s, f"only {report.lasted_s:.1f} s of {least_s} s")
@@ -118,7 +118,7 @@ def check_complete(result: Result, text: str, *, torn: bool = False) -> Result:
             result.check(len(line.split(",")) >= width, f"a row of other width: {line[:40]!r}")
         else:
             json.loads(line)
-    result.told += f"; {len(lines)} whole lines"
+    result.observed += f"; {len(lines)} whole lines"
     return result
 
 
@@ -132,18 +132,18 @@ def check_intervals(result: Result, text: str, least_s: float) -> Result:
         row["util"] for line in matching_lines for row in line["cpus"] if row["util"] is not None
     ]
     lasted_s = sum(line["elapsed_s"] for line in matching_lines)
-    result.told += f"; {len(matching_lines)} intervals of {lasted_s:.1f} s"
+    result.observed += f"; {len(matching_lines)} intervals of {lasted_s:.1f} s"
     result.check(lasted_s >= least_s, f"less than {least_s} s")
     result.check(max(apart, default=1.0) < TOGETHER_S, f"{max(apart, default=1.0):.3f} s apart")
     result.check(utils and all(0 <= u <= 1 for u in utils), "utilisation cannot be")
     longest_s = max((line["elapsed_s"] for line in matching_lines), default=0.0)
-    result.told += f", the longest {longest_s:.1f} s"
+    result.observed += f", the longest {longest_s:.1f} s"
     return result
 
 
 def quit_screen(result: Result, screen: Screen) -> Result:
     status = screen.quit()
-    result.told += f"; q ended it with {status}"
+    result.observed += f"; q ended it with {status}"
     result.check(status == 0, "status 0 was due")
     return result.check("Traceback" not in screen.text(), "a traceback")
 

@@ -44,7 +44,7 @@ RULE = (
 """The first quarter of samples is skipped, because bounded stores fill up in that time."""
 
 
-class Held(NamedTuple):
+class ProcessUsage(NamedTuple):
     rss_mb: float
     descriptors: int
     threads: int
@@ -53,10 +53,10 @@ class Held(NamedTuple):
         return f"{self.rss_mb:.1f} MB, {self.descriptors} descriptors, {self.threads} threads"
 
 
-def held(pid: int) -> Held:
+def process_usage(pid: int) -> ProcessUsage:
     """Raises OSError if the process has ended."""
     process = Path(f"/proc/{pid}")
-    return Held(
+    return ProcessUsage(
         terminal.rss_mb(pid), len(os.listdir(process / "fd")), len(os.listdir(process / "task"))  # noqa: PTH208
     )  # fmt: skip
 
@@ -69,14 +69,14 @@ def family(pid: int) -> dict[str, int]:
     return {}
 
 
-def growth(trail: Sequence[Held]) -> str:
+def growth(trail: Sequence[ProcessUsage]) -> str:
     """Returns what has grown in these samples of a process; '' if nothing has."""
     quarter = len(trail) // 4
     if not quarter:
         return "too few samples"
     early, late = (map(max, zip(*part, strict=True))
                    for part in (trail[quarter : 2 * quarter], trail[-quarter:]))  # fmt: skip
-    before, after = Held(*early), Held(*late)
+    before, after = ProcessUsage(*early), ProcessUsage(*late)
     few = before.rss_mb * (1 + SLACK) + SLACK_MB
     words = [f"{after.rss_mb:.1f} MB after {before.rss_mb:.1f}"] if after.rss_mb > few else []
     for name in ("descriptors", "threads"):
@@ -86,17 +86,17 @@ def growth(trail: Sequence[Held]) -> str:
 
 
 class Run:
-    """A running perftop, whose memory, descriptors and threads are sampled by `look`."""
+    """A running perftop; `sample_processes` samples its memory, descriptors and threads."""
 
     def __init__(self, name: str, pid: int) -> None:
         self.name, self.pid = name, pid
-        self._trails: dict[str, list[Held]] = {}
+        self._trails: dict[str, list[ProcessUsage]] = {}
 
-    def look(self, at: str) -> None:
+    def sample_processes(self, at: str) -> None:
         results = {}
         for what, pid in family(self.pid).items():
             with contextlib.suppress(OSError):  # an ended process is reported at the end
-                results[what] = held(pid)
+                results[what] = process_usage(pid)
         for what, now in results.items():
             self._trails.setdefault(what, []).append(now)
         report = "; ".join(f"{what} {now}" for what, now in results.items())
@@ -108,7 +108,7 @@ class Run:
         for what, trail in self._trails.items():
             more = growth(trail)
             bad += [more] if more else []
-            most = Held(*map(max, zip(*trail, strict=True)))
+            most = ProcessUsage(*map(max, zip(*trail, strict=True)))
             print(f"{self.name}, {what}: {'NOT FLAT: ' + more if more else 'flat'}; "
                   f"first {trail[0]}, last {trail[-1]}, most {most}")  # fmt: skip
         print(f"{self.name}: {'FAILED: ' + trouble if trouble else 'went well'}", flush=True)
@@ -136,7 +136,7 @@ def written_by(pid: int) -> int:
     return int(text.partition("wchar: ")[2].split()[0])
 
 
-def followed(run: Run, hours: float, rate: float, drain: Callable[[], int]) -> str:
+def follow_run(run: Run, hours: float, rate: float, drain: Callable[[], int]) -> str:
     """Samples a run until it has simulated `hours`. Returns what went wrong, or ''."""
     next_s, last, heard_s = 0.0, 0, time.monotonic()
     while True:
@@ -153,7 +153,7 @@ def followed(run: Run, hours: float, rate: float, drain: Callable[[], int]) -> s
                 last, heard_s = now, time.monotonic()
             if done_s >= next_s + hours * 3600 / SAMPLES:
                 next_s = done_s
-                run.look(f"{done_s / 3600:.2f} h")
+                run.sample_processes(f"{done_s / 3600:.2f} h")
         except OSError:
             continue  # it is ending, which the next turn detects
         if done_s >= hours * 3600:
@@ -170,7 +170,7 @@ def simulated(scenario: str, hours: float, cpus: int) -> bool:
         assert process.stdout
         out = process.stdout.fileno()
         run = Run(f"stat, {scenario}", process.pid)
-        trouble = followed(run, hours, rate, lambda: terminal.drain(out, 0.05))
+        trouble = follow_run(run, hours, rate, lambda: terminal.drain(out, 0.05))
         process.send_signal(signal.SIGINT)
         report, errors = process.communicate()
         if not trouble and (process.returncode != 130 or b'"summary"' not in report or errors):
@@ -179,7 +179,7 @@ def simulated(scenario: str, hours: float, cpus: int) -> bool:
 
     with Screen([*PERFTOP, *source]) as screen:
         run = Run(f"screen, {scenario}", screen.pid)
-        trouble = followed(run, hours, rate, lambda: terminal.drain(screen.fd, 0.05))
+        trouble = follow_run(run, hours, rate, lambda: terminal.drain(screen.fd, 0.05))
         status = 0 if trouble else screen.quit()
     return run.judge(trouble or (f"status {status}" if status else "")) and good
 
@@ -219,7 +219,7 @@ def looked_at(runs: list[Run], seconds: int) -> None:
     for turn in range(1, SAMPLES):
         time.sleep(max(0.0, start_s + seconds * turn / SAMPLES - time.monotonic()))
         for run in runs:
-            run.look(f"{(time.monotonic() - start_s) / 60:.1f} min")
+            run.sample_processes(f"{(time.monotonic() - start_s) / 60:.1f} min")
 
 
 def read_back_faults(path: Path) -> str:

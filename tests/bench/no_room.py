@@ -30,7 +30,7 @@ from terminal import Screen
 FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")
 FASTER = ("--source", "sim:smt-mix,cpus=256,speed=max")
 SOON = ("--source", "sim:smt-mix,cpus=64,speed=20")
-DRAWN = 5000
+MIN_SCREEN_BYTES = 5000
 """Minimum size of a whole screen in bytes, after which the app has started."""
 FILE_BYTES, DISK = 1 << 18, "1m"
 
@@ -84,9 +84,11 @@ def export(room: Room) -> Result:
 def live(room: Room) -> Result:
     """Presses `R`, which writes to the directory in which the app was started."""
     with Screen(["env", "-C", str(room.directory), *room.prefix, *argv(*SOON)]) as screen:
-        screen.draws(DRAWN)
+        screen.draws(MIN_SCREEN_BYTES)
         screen.type("R")
-        result = Result("told on the screen").check(screen.sees(room.word), "nothing is told")
+        result = Result("reported on the screen").check(
+            screen.sees(room.word), "nothing is reported"
+        )
         result = quit_screen(result, screen)
     for path in room.directory.glob("*.perftop"):
         check_recording(result, path)
@@ -169,7 +171,7 @@ def replay_removed(directory: Path) -> Result:
     directory.mkdir()
     path = str(shutil.copy(SOURCES["small"], directory))
     screen = Screen(argv("replay", path))
-    screen.draws(DRAWN)
+    screen.draws(MIN_SCREEN_BYTES)
     shutil.rmtree(directory)
     return watch_screen(screen)
 
@@ -177,11 +179,13 @@ def replay_removed(directory: Path) -> Result:
 def live_removed(directory: Path) -> Result:
     directory.mkdir()
     with Screen(["env", "-C", str(directory), *argv(*SOON)]) as screen:
-        screen.draws(DRAWN)
+        screen.draws(MIN_SCREEN_BYTES)
         shutil.rmtree(directory)
         screen.type("R")
-        result = Result("told on the screen")
-        result.check(screen.sees("No such file", "no directory", "was removed"), "nothing is told")
+        result = Result("reported on the screen")
+        result.check(
+            screen.sees("No such file", "no directory", "was removed"), "nothing is reported"
+        )
         return quit_screen(result, screen)
 
 
@@ -213,9 +217,9 @@ def nowhere(*verb: str) -> Callable[[Path], Result]:
 # --- all
 
 NO_ROOM = "status 1, one line; what is written reads back"
-ON = "it goes on; q: status 0"
+CONTINUES = "it continues; q: status 0"
 REMOVED = "removed while it writes"
-GONE = "working directory gone"
+NO_DIRECTORY = "working directory gone"
 CASES = [
     *(Case(trouble, verb, must, to(act))
       for trouble, to in (("full disk", full), ("file size limit", limited))
@@ -224,17 +228,17 @@ CASES = [
           ("record CMD", "the command's status, one line of it", record_around),
           ("stat -o", NO_ROOM, stat),
           ("export -o", NO_ROOM, export),
-          ("live, R", f"told on the screen; {ON}", live),
-          ("replay", ON, replay))),
+          ("live, R", f"reported on the screen; {CONTINUES}", live),
+          ("replay", CONTINUES, replay))),
     *(Case("no such directory", verb, "status 1, one line", absent(*words))
       for verb, words in (("record", ("record",)), ("stat -o", ("stat", "-n", "1")),
                           ("export -o", ("export", "SMALL")))),
     Case(REMOVED, "record", "status 1, one line", record_removed),
     Case(REMOVED, "stat -o", "status 1, one line", stat_removed),
     Case(REMOVED, "export -o", "status 1, one line", export_removed),
-    Case(REMOVED, "replay", ON, replay_removed),
-    Case(REMOVED, "live, R", f"told on the screen; {ON}", live_removed),
-    *(Case(GONE, words[0], "as anywhere", nowhere(*words))
+    Case(REMOVED, "replay", CONTINUES, replay_removed),
+    Case(REMOVED, "live, R", f"reported on the screen; {CONTINUES}", live_removed),
+    *(Case(NO_DIRECTORY, words[0], "as anywhere", nowhere(*words))
       for words in (("stat", "-n", "1", "-i", "100ms"), ("export", "SMALL"), ("replay", "SMALL"),
                     ("live",), ("topology",))),
 ]  # fmt: skip

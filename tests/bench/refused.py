@@ -24,7 +24,7 @@ LIMITS = (
 )
 STATUSES = {0, 1, 2, 3, 126, 127, 130}
 """The documented exit statuses of perftop, in addition to a command's own status."""
-OWN = 7
+COMMAND_STATUS = 7
 """Exit statuses that come from the command."""
 _ESCAPES = re.compile(r"\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[\[(PX^_][0-9;?<>=$]*[ -/]*[@-~]?|\r")
 VERBS = {
@@ -49,11 +49,11 @@ def tried(trouble: str, verb: str) -> Callable[[Path], Result]:
         mark = directory / "ran"
         words = [w.replace("OUT", f"{directory}/r").replace("SMALL", f"{SOURCES['small']}")
                  for w in words]  # fmt: skip
-        command = ["sh", "-c", f": >{mark}; exit {OWN}"]
+        command = ["sh", "-c", f": >{mark}; exit {COMMAND_STATUS}"]
         prefix = [sys.executable, "-ISB", refusing.__file__, trouble]
         if _alone([*prefix, sys.executable, "-c", ""]):
             return Result("no Python starts", skipped=True)
-        if runs and _alone([*prefix, *command]) != OWN:
+        if runs and _alone([*prefix, *command]) != COMMAND_STATUS:
             return Result("no command starts", skipped=True)
         mark.unlink(missing_ok=True)
         whole = [*prefix, *argv(*words), *(["--", *command] if runs else [])]
@@ -134,7 +134,7 @@ def _judged(status: int | None, text: str, left: int, *, ran: bool | None) -> Re
     result.check("Fatal Python" not in text and "OpenBLAS" not in text, "others' words")
     result.check(not re.search("internal error", text), "an internal error")
     if ran:
-        result.check(status == OWN, "the command's status is lost")
+        result.check(status == COMMAND_STATUS, "the command's status is lost")
     else:
         result.check(status in STATUSES, "no documented status")
         if (status and ran is not None) or status not in {0, 1, None}:

@@ -71,7 +71,7 @@ def _handles_signals(pid: int) -> bool:
 
 
 EARLY = " before perftop"
-"""Stands after the name of a signal that came before perftop's first instruction."""
+"""Suffix of the name of a signal that arrived before perftop's first instruction."""
 
 
 def burst(pid: int, chance: random.Random) -> list[str]:

@@ -83,13 +83,13 @@ def judged(
     path: Path, what: str, wrong: list[str], total: Counter[str], *, all_on: bool = True
 ) -> None:
     """Reads the recording and prints its line; `wrong` has the faults that were found before."""
-    told, damage = story(path)
-    wrong += [f"CPUs {told.off} did not come back"] if told.off and all_on else []
-    total += told.seen
-    wrong += [damage] * bool(damage) + list(faults(told.faults))
+    recorded, damage = story(path)
+    wrong += [f"CPUs {recorded.off} did not come back"] if recorded.off and all_on else []
+    total += recorded.seen
+    wrong += [damage] * bool(damage) + list(faults(recorded.faults))
     total["FAILED"] += bool(wrong)
-    print(f"{what}: {', '.join(f'{n} {word}' for word, n in told.seen.items() if n)}: "
-          f"{'; '.join(wrong) or 'all told'}", flush=True)  # fmt: skip
+    print(f"{what}: {', '.join(f'{n} {word}' for word, n in recorded.seen.items() if n)}: "
+          f"{'; '.join(wrong) or 'all reported'}", flush=True)  # fmt: skip
 
 
 # --- on a fake kernel

@@ -31,7 +31,7 @@ from terminal import Screen
 
 STOPPED_S = 10.0
 HOUR_S = 3600
-DRAWN = 5000
+MIN_SCREEN_BYTES = 5000
 """Minimum size of a whole screen in bytes, after which the app has started."""
 CLOCK = """import os, time
 def moved(read, unit):
@@ -97,7 +97,7 @@ def stat_stopped(who: str) -> Callable[[Path], Result]:
 def live_stopped(who: str) -> Callable[[Path], Result]:
     def act(_: Path) -> Result:
         with Screen(argv()) as screen:
-            screen.draws(DRAWN)
+            screen.draws(MIN_SCREEN_BYTES)
             stopped(whom(screen.pid, who))
             screen.drain(1.0)
             drawn = screen.drain(3.0)
@@ -109,7 +109,7 @@ def live_stopped(who: str) -> Callable[[Path], Result]:
 
 def replay_stopped(_: Path) -> Result:
     screen = Screen(argv("replay", str(SOURCES["small"])))
-    screen.draws(DRAWN)
+    screen.draws(MIN_SCREEN_BYTES)
     stopped(screen.pid)
     return watch_screen(screen)
 
@@ -197,7 +197,7 @@ def screen_moved(*verb: str) -> Callable[[Path], Result]:
                      if k.startswith("PYTHONPATH") or k.endswith("CLOCK")]  # fmt: skip
             words = [word.replace("SMALL", str(SOURCES["small"])) for word in verb]
             screen = Screen(["env", *shift, *argv(*words)])
-            screen.draws(DRAWN)
+            screen.draws(MIN_SCREEN_BYTES)
             wander(move)
             return watch_screen(screen)
 
@@ -219,18 +219,18 @@ def export_moved(directory: Path) -> Result:
 
 ON = "it goes on; q: status 0"
 MOVED = "clock -1 h, +1 h"
-KEPT = "times go on, numbers hold"
+TIMES_CONTINUE = "times continue, numbers are right"
 CASES = [
     *(Case(f"{who} stopped for 10 s", verb, must, act(who))
       for who in ("probe", "app")
       for verb, must, act in (
-          ("record", "status 0; what is missing is told", record_stopped),
+          ("record", "status 0; missing data are reported", record_stopped),
           ("stat", "intervals follow each other", stat_stopped),
           ("live", ON, live_stopped))),
     Case("app stopped for 10 s", "replay", ON, replay_stopped),
     Case("probe stopped for 10 s", "export -", "intervals follow each other", export_stopped),
-    Case(MOVED, "record", KEPT, record_moved),
-    Case(MOVED, "stat", KEPT, stat_moved),
+    Case(MOVED, "record", TIMES_CONTINUE, record_moved),
+    Case(MOVED, "stat", TIMES_CONTINUE, stat_moved),
     Case(MOVED, "live", ON, screen_moved("live")),
     Case(MOVED, "replay", ON, screen_moved("replay", "SMALL")),
     Case(MOVED, "export", "the same lines", export_moved),

@@ -128,8 +128,8 @@ class Stage:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.made: list[Path] = []
-        self.beside: list[subprocess.Popen[bytes]] = []
+        self.groups: list[Path] = []
+        self.disturbers: list[subprocess.Popen[bytes]] = []
         self.cpu = max(os.sched_getaffinity(0))
 
     def group(self, controller: str, name: str = "") -> Path:
@@ -139,7 +139,7 @@ class Stage:
                 at.mkdir()
             except OSError as error:
                 pytest.skip(f"no control group can be made here: {error}")
-            self.made.append(at)
+            self.groups.append(at)
         return at
 
     def home(self) -> Path:
@@ -157,9 +157,9 @@ class Stage:
         """Starts a command that disturbs the job, in its group if `at_home`. Returns its PID."""
         enter = f"echo $$ > {self.home()}/cgroup.procs; " if at_home else ""
         line = f"{enter}exec {command}"
-        self.beside.append(subprocess.Popen(["sh", "-c", line], stderr=subprocess.DEVNULL))
+        self.disturbers.append(subprocess.Popen(["sh", "-c", line], stderr=subprocess.DEVNULL))
         time.sleep(0.3)
-        return self.beside[-1].pid
+        return self.disturbers[-1].pid
 
     def why(self, command: str) -> dict[str, Any]:
         report = self.directory / "why.json"
@@ -184,16 +184,16 @@ class Stage:
         return answer, Truth(*(int(word) / 1e9 for word in path.read_text().split()))
 
     def close(self) -> None:
-        for process in self.beside:
+        for process in self.disturbers:
             process.kill()
             process.wait()
-        for group in reversed(self.made):
+        for group in reversed(self.groups):
             for _ in range(50):  # an ended process leaves its group with a delay
                 with suppress(OSError):
                     group.rmdir()
                     break
                 time.sleep(0.02)
-        self.made, self.beside = [], []
+        self.groups, self.disturbers = [], []
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: boo
     if nested:
         inner = limited / "inner"
         inner.mkdir()
-        stage.made.append(inner)
+        stage.groups.append(inner)
     (limited / "cpu.shares").write_text(str(SHARES))
     line = stage.why(f"echo $$ > {inner}/cgroup.procs; exec {LOOP}")
     truth_s = counts(limited / "cpu.stat")["throttled_time"] / 1e9

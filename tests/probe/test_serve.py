@@ -29,20 +29,20 @@ class Fake(made.Source):
 
     def __init__(self, frames: int = 10**9, size: int = 1000) -> None:
         self.hello: Hello = made.hello([made.REF], threads=1)
-        self.given = self.polls = 0
+        self.sent_frames = self.polls = 0
         self.paces: list[int] = []
         self._frames = frames
         self._pad = bytes(size)
 
     def due(self) -> float | None:
-        return time.monotonic() + (3600 if self.given >= self._frames else 0)
+        return time.monotonic() + (3600 if self.sent_frames >= self._frames else 0)
 
     def poll(self) -> list[Frame | Note]:
         self.polls += 1
-        if self.given >= self._frames:
+        if self.sent_frames >= self._frames:
             return []
-        self.given += 1
-        plain = made.frame(self.hello, self.given, {"ref": [self.given]})
+        self.sent_frames += 1
+        plain = made.frame(self.hello, self.sent_frames, {"ref": [self.sent_frames]})
         return [dataclasses.replace(plain, records={"pad": self._pad})]
 
     def pace(self, batch_ns: int) -> None:
@@ -67,7 +67,7 @@ class Reader(threading.Thread):
             self.ended = str(end)
         os.close(self.out_w)
 
-    def rest(self) -> bytes:
+    def read_remaining(self) -> bytes:
         data = b""
         while chunk := os.read(self.out_r, 1 << 20):
             data += chunk
@@ -81,9 +81,9 @@ def messages(data: bytes) -> list[wire.Message]:
 def test_everything_arrives_in_order() -> None:
     reader = Reader(Fake(frames=200))
     reader.start()
-    wait_for(lambda: reader.source.given == 200, "200 frames")
+    wait_for(lambda: reader.source.sent_frames == 200, "200 frames")
     os.close(reader.stdin_w)
-    result = messages(reader.rest())
+    result = messages(reader.read_remaining())
     assert isinstance(result[0], Hello)
     assert [f.seq for f in result[1:] if isinstance(f, Frame)] == list(range(1, 201))
     assert reader.ended == "stdin closed"
@@ -108,12 +108,12 @@ def test_the_hello_is_written_before_anything_that_may_wait_for_it() -> None:
 def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
     reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the limit of the queue is 8 MB
     reader.start()
-    wait_for(lambda: reader.source.given == 300, "300 frames")
+    wait_for(lambda: reader.source.sent_frames == 300, "300 frames")
     data = b""
     while BIG[:100] not in data[-200:] or messages(data)[-1].seq < 300:  # type: ignore[union-attr]
         data += os.read(reader.out_r, 1 << 20)
     os.close(reader.stdin_w)
-    frames = [m for m in messages(data + reader.rest()) if isinstance(m, Frame)]
+    frames = [m for m in messages(data + reader.read_remaining()) if isinstance(m, Frame)]
     seqs = [f.seq for f in frames]
     assert seqs == sorted(set(seqs))
     assert seqs[-1] == 300
@@ -126,7 +126,7 @@ def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
 def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
-    wait_for(lambda: reader.source.given == 3, "3 frames")
+    wait_for(lambda: reader.source.sent_frames == 3, "3 frames")
     if how == "reader":
         os.close(reader.out_r)
     else:
@@ -140,7 +140,7 @@ def test_the_probe_ends_when_its_parent_closes_the_socket() -> None:
     reader = Reader(Fake(frames=3))
     reader.stdin_r = ours.fileno()
     reader.start()
-    wait_for(lambda: reader.source.given == 3, "3 frames")
+    wait_for(lambda: reader.source.sent_frames == 3, "3 frames")
     theirs.close()
     reader.join(timeout=MAX_WAIT_S)
     assert reader.ended == "stdin closed"
@@ -151,10 +151,10 @@ def test_only_orders_on_stdin_are_handled() -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
     os.write(reader.stdin_w, b"quit\n" * 100 + b"batch 200000000\n" + b"batch x\n" * 5000)
-    wait_for(lambda: reader.source.given == 3, "3 frames")
+    wait_for(lambda: reader.source.sent_frames == 3, "3 frames")
     wait_for(lambda: reader.source.paces, "the order")
     os.close(reader.stdin_w)
-    assert len(messages(reader.rest())) == 4
+    assert len(messages(reader.read_remaining())) == 4
     assert reader.source.paces == [200_000_000]
 
 
@@ -164,7 +164,9 @@ def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
     before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     os.write(reader.stdin_w, b"echo 41\n")
     os.close(reader.stdin_w)
-    notes = [message for message in messages(reader.rest()) if isinstance(message, wire.Note)]
+    notes = [
+        message for message in messages(reader.read_remaining()) if isinstance(message, wire.Note)
+    ]
     answers = [note for note in notes if note.kind == "echo"]
     after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     assert [note.data for note in answers] == [{"number": 41}]
@@ -251,7 +253,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     assert clock.polls == len(request) == batches
     assert clock.writes == batches + 1  # and the hello
     os.close(writable)
-    data = Reader.rest(SimpleNamespace(out_r=readable))  # type: ignore[arg-type]
+    data = Reader.read_remaining(SimpleNamespace(out_r=readable))  # type: ignore[arg-type]
     frames = [m for m in messages(data) if isinstance(m, Frame)]
     assert [frame.seq for frame in frames] == list(range(11))
     whole = [frame.seq for frame in frames if "machine" in frame.blocks]

@@ -10,7 +10,7 @@ which a test may rewrite at any time, with the behaviour of the host:
     banner         a line of the shell's start file, then the probe
     cut N          the probe, up to that byte; then the link breaks
     code CODE      that Python code
-    any of SAID    ssh's own message for that failure, and its status
+    any SSH_ERRORS ssh's own message for that failure, and its status
 
 HOST.pid beside that file has the process ids of all connections so far. Killing one breaks its
 connection.
@@ -45,7 +45,7 @@ def other(source, stdin, stdout, stop, hello=None, **more):
 serve.serve = other
 sys.exit(__main__.main(sys.argv[1:]))
 """
-SAID = {
+SSH_ERRORS = {
     "noname": (255, "ssh: Could not resolve hostname {host}: Name or service not known"),
     "refused": (255, "ssh: connect to host {host} port 22: Connection refused"),
     "timeout": (255, "ssh: connect to host {host} port 22: Connection timed out"),
@@ -101,8 +101,8 @@ def _main() -> int:
         pids.write(f"{os.getpid()}\n")
     path = hosts / host
     does, _, more = (path.read_text(encoding="utf-8") if path.exists() else "run").partition(" ")
-    if does in SAID:
-        status, text = SAID[does]
+    if does in SSH_ERRORS:
+        status, text = SSH_ERRORS[does]
         return _end(status, text.format(host=host))
     if does == "hang":
         time.sleep(600)

@@ -1,4 +1,5 @@
-"""What every other folder uses. This file imports only what the interpreter has loaded anyway."""
+"""Definitions that every other folder uses. This file imports only what the interpreter has loaded
+anyway."""
 
 import signal
 

@@ -31,8 +31,8 @@ CAUSES = {
     "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
     "power budget": "power", "PL1 or multi-core turbo": "power",
 }  # fmt: skip
-"""Cause by the name of a limit reason. Of two reasons that are seen equally often, the first one
-counts. Other reasons limit nothing, or their effect is unknown."""
+"""Cause by the name of a limit reason. If two reasons are seen equally often, the first one counts.
+Other reasons limit nothing, or their effect is unknown."""
 LICENSE_COUNTERS = "license_1", "license_2", "license_3"
 """Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
@@ -114,7 +114,7 @@ CLUES = (
     *(Clue("thermal", f"{scope}_{what}", min_share=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""Clues for the cause. Of several that are seen equally often, the first one counts."""
+"""Clues for the cause. If several are seen equally often, the first one counts."""
 MAX_COOL_C = 75.0
 """Temperature in °C below which no CPU throttles itself for heat."""
 WIDE_SIMD_COUNTERS = (*LICENSE_COUNTERS, "pcu_avx256", "pcu_avx512")

@@ -97,7 +97,9 @@ class Ramps:
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
         self._apart_ns: list[Floats] = []  # time since the previous reading; 0: not read
-        self._young: dict[int, int] = {}  # by group: the batch that started in the last sample
+        self._new_batches: dict[
+            int, int
+        ] = {}  # by group: the batch that started in the last sample
         self._batches = 0
         self._ceiling_hz = np.full(count, np.nan)  # at present
         self._climbed: dict[int, list[Ramp]] = {}
@@ -168,11 +170,11 @@ class Ramps:
         """Puts cores that woke into batches. A core that woke late in a sample shows it only in the
         next sample, so both samples belong to one batch."""
         self._woke[woke] = len(self._hz) - 1
-        young, self._young = self._young, {}
+        new_batches, self._new_batches = self._new_batches, {}
         for group in distinct(self._cores.group[woke]):
-            batch = young.get(group)
+            batch = new_batches.get(group)
             if batch is None:
-                batch = self._young[group] = self._batches
+                batch = self._new_batches[group] = self._batches
                 self._batches += 1
             self._batch[woke & (self._cores.group == group)] = batch
 

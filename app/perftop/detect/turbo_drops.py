@@ -185,9 +185,9 @@ class Drops:
         """Variance of the clock's share of its ceiling from one sample to the next, and its mean,
         while no drop runs ..."""
         self._last_share = np.full(count, np.nan)
-        """... and the clock's share of its ceiling in the last sample of these."""
+        """... and the clock's share of its ceiling in the last of these samples."""
         self._new_shares: list[Floats] = []
-        """The shares in the samples after it, which `_learn_noise` takes together."""
+        """The shares in later samples, which `_learn_noise` processes together."""
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():

@@ -92,8 +92,8 @@ def two_kinds(
     parts: Sequence[int], steal_priority: StealPriority = "equal"
 ) -> tuple[int, int, int]:
     """Returns the two kinds that are drawn in a cell, lower and upper, and the height of the lower
-    kind in eighths. `parts`: eighths of each kind, from the base of the cell. Of three kinds, the
-    smallest is left out, subject to `steal_priority`."""
+    kind in eighths. `parts`: eighths of each kind, from the base of the cell. If there are three
+    kinds, the smallest is left out, subject to `steal_priority`."""
     sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in sizes and steal_priority == "firm":
         sizes[_STEAL] = 9

@@ -72,7 +72,7 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ("offline", "hotplug"): Counted("the kernel's list of online CPUs"),
     ("online", "hotplug"): Counted("the kernel's list of online CPUs"),
 }
-"""What is counted, by kind and cause of an episode; "*" stands for any cause."""
+"""The counted quantity, by kind and cause of an episode; "*" stands for any cause."""
 
 
 def confidence(

@@ -62,7 +62,7 @@ MAX_IDLE_DIFFERENCE = 0.5
 """Share of the span by which the busy time of idle transitions may differ from that of
 /proc/stat, which is read a little later and counts in ticks."""
 MIN_IDLE_DIFFERENCE_S = 0.03
-"""The same in s, for short spans: three ticks."""
+"""Difference in s that is always tolerated, for short spans: three ticks."""
 MIN_RUN_SHARE = 0.1
 """Share of the span that a CPU must have run before its clocks are first compared."""
 MIN_TIME_DIFFERENCE = 1e-3

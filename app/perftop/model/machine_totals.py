@@ -152,7 +152,7 @@ class L3Groups:
 COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
 """Numbers of the machine, each with its counter."""
 PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
-"""Numbers of the machine that each package has as well."""
+"""Numbers that the machine and each package have."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
 """Numbers of an L3, by their name in a line of JSON, each with its counter."""
 OF_BEST_NAME = "memory_of_best"
@@ -169,7 +169,7 @@ TRACED = (
 )  # fmt: skip
 """Numbers of the machine whose history is kept sample by sample."""
 SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
-"""Counters of packages and L3s whose history is kept as well."""
+"""Counters of packages and L3s whose history is also kept."""
 MIN_BUSY = 0.5
 """Minimum busy share at which a CPU is certain to miss its caches."""
 Rates = dict[str, Floats]

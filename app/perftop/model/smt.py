@@ -414,7 +414,7 @@ class Splitter:
             first, second = r1 + first, r0 + second
         any_ = (first + second) / 2
         if np.count_nonzero(np.isnan(any_)):
-            # If only one sibling has the counter, its estimate stands for the mean of both.
+            # If only one sibling has the counter, its estimate is used as the mean of both.
             any_ = np.where(np.isnan(first), second, np.where(np.isnan(second), first, any_))
         code = METHODS.index(name.replace("_", "-"))
         return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_

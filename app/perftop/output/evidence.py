@@ -196,8 +196,8 @@ MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MIN_KERNEL_SHARE = 0.15
 """Minimum share of the working time that CPUs must spend in the kernel for a setting that slows the
-kernel to be reported. File and network servers spend this much, too, but there the setting costs
-time as well."""
+kernel to be reported. File and network servers spend this much, too, but there the setting also
+costs time."""
 
 
 class Clue(NamedTuple):
@@ -244,14 +244,14 @@ MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
 """Minimum share of the memory traffic that other nodes serve, and minimum traffic, of a clue."""
 MAX_UNCORE_SHARE = 0.9
 """Maximum clock of an uncore, as a share of its highest clock, that is reported as a clue. An idle
-package lowers it, so its CPUs must work for at least half of the time."""
+package lowers its uncore clock, so its CPUs must be busy for at least half of the time."""
 
 UNCORE = (
     "the uncore", "L3 and memory",
     "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the firmware's energy mode",
 )  # fmt: skip
 FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firmware's setup"
-"""What the clock is of, what it slows down, and the remedy."""
+"""The owner of the clock, the parts that it slows down, and the remedy."""
 
 
 def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:

@@ -34,7 +34,7 @@ MAX_SHOWN_LENGTH, MAX_VALUE_LENGTH = 60, 200
 """Maximum characters of a value on display, and of a value in the state."""
 MAX_SETTINGS = 64
 MAX_EQUAL_DIFFERENCE = 0.002
-"""Relative difference up to which two numbers count as equal, because the mean of a gauge is
+"""Maximum relative difference of two numbers that count as equal, because the mean of a gauge is
 rounded."""
 SETTING_NAMES = {
     "power_limit_w": "power limit PL1",

@@ -354,8 +354,8 @@ def _names(names: Sequence[str], size: int) -> str:
 
 
 YOUNG_NS = 10_000_000_000
-"""Age in ns up to which a running episode is described by its duration; an older one is described
-by its start time."""
+"""Maximum age in ns of a running episode that is described by its duration; an older one is
+described by its start time."""
 
 
 def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:

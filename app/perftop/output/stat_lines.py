@@ -282,7 +282,7 @@ The last two include the gap before the cell."""
 SHARE_WIDTH = len(" (100 %)")
 MAX_NAME, MAX_TASK = 15, 24
 MAX_CACHES = 8
-"""Maximum number of L3 caches listed, those with the most traffic."""
+"""Maximum number of L3 caches that are listed; those with the most traffic are."""
 
 
 def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]:

@@ -30,7 +30,7 @@ from perftop.session.losses import STEAL_CAUSE
 from perftop.session.session import Session
 
 WIDTH = 78
-"""Width in columns. The screen shows the report with a margin on 80."""
+"""Width in columns: a screen of 80 columns shows the report with a margin."""
 INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH = 11

@@ -32,10 +32,10 @@ MIN_WAIT_FRAMES = 20
 load several reads in a row may be interrupted; a CPU that fails more often must not delay all
 others."""
 MIN_WAIT_NS = 1_000_000_000
-"""Minimum time to wait as well, in ns: under load a CPU may miss many short samples."""
+"""Minimum time in ns to wait in addition: under load a CPU may miss many short samples."""
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that only we get, and pass on to the command. The terminal sends the others to the
-command as well."""
+"""Signals that only we get, and pass on to the command. The terminal sends the other signals
+directly to both."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *FORWARDED_SIGNALS)
 ECHO_NS = 500_000_000
 """Time in ns after the command's end in which a signal still counts as the command's: the terminal

@@ -70,7 +70,7 @@ class Run:
     disk_faults: int | None = None
     """Page faults that waited for a disk."""
     peak_bytes: int | None = None
-    """Peak memory of the largest process, in bytes; None if unknown, as it is no larger than our
+    """Peak memory of the largest process, in bytes; None if unknown, because it does not exceed our
     own, from which the command was forked."""
 
     @property

@@ -74,7 +74,7 @@ class LinkState:
 
 
 class ByteRate:
-    """Counts received bytes, and how many came per second of late."""
+    """Counts received bytes, and the recent number of bytes per second."""
 
     def __init__(self, span_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`span_s`: seconds over which the rate is averaged."""

@@ -1,5 +1,5 @@
-"""Serves a stream, and a page over HTTP, to other programs. Listening sockets are inherited
-from the service manager or created at a path; here are also the access rights of their clients.
+"""Serves a stream, and a page over HTTP, to other programs. Listening sockets are inherited from
+the service manager or created at a path; the access rights of their clients are also checked here.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def inherited_unix_socket() -> socket.socket | None:
 
 @contextlib.contextmanager
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
-    """Provides a listening socket for its owner only, or for a group as well. It is removed at the
-    end of the block. Raises Failed if another program listens at the path, or if the path exists
-    and is not a socket."""
+    """Provides a listening socket for its owner only, or also for a group. It is removed at the end
+    of the block. Raises Failed if another program listens at the path, or if the path exists and is
+    not a socket."""
     address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:

@@ -32,8 +32,8 @@ HELLO_S = 30.0
 """Longest wait in s for the first message of a probe, which includes connection, login and start,
 however many bytes of it arrive."""
 LOCAL_HELLO_S = 120.0
-"""The same for a probe on this machine, which is slow to start where many programs want each
-CPU."""
+"""Longest wait in s for the first message of a probe on this machine, which is slow to start where
+many programs want each CPU."""
 PING_S = 2.0
 """Seconds between two echo requests to a remote machine."""
 SILENT_S = 10.0
@@ -55,8 +55,9 @@ Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 
 
 class _SilenceTimer:
-    """The time since the last sample. It is too long after two halves of the limit. If perftop
-    itself was stopped meanwhile, that is one half, so that what waits in the pipe is read first."""
+    """Limits the time since the last sample, in two halves: if perftop itself was stopped for
+    longer than the limit, only one half has passed when it continues, so that data waiting in the
+    pipe are read first."""
 
     def __init__(self, limit_s: float) -> None:
         self.end(limit_s)

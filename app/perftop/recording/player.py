@@ -44,10 +44,11 @@ if TYPE_CHECKING:
 
 WARM_UP_NS = 30_000_000_000
 """Time in ns that is read before the target of a jump: three times what the slowest detector needs.
-So numbers and episodes are those of a session that was running from the start; only the starts and
-stops of siblings are counted in these seconds alone."""
+So numbers and episodes equal those of a session that was running from the start, except that only
+starts and stops of siblings within these seconds are counted."""
 MAX_READ_ON_NS = 2 * WARM_UP_NS
-"""Time ahead, in ns, up to which it is faster to read on than to seek in the file."""
+"""Maximum distance of a later time, in ns, that is reached faster by reading on than by seeking in
+the file."""
 AFTER_END_NS = 1 << 63
 """A time after all messages."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)

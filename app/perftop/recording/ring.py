@@ -80,7 +80,7 @@ class Ring:
         """`max_bytes`: maximum size of everything in the directory."""
         self.path, self.is_open, self.frames = path, True, 0
         self.news: list[str] = []
-        """Messages for the user; whoever shows them removes them."""
+        """Messages for the user; the caller that shows them removes them."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
         self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PART_COUNT))
         self._topology = {row.cpu: row for row in hello.topology}
@@ -371,8 +371,8 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
 
 
 def keep_requests(episode: Episode, now_ns: int, longest_ns: int) -> Iterator[KeepRequest]:
-    """Yields the spans to keep around an episode. Of an episode that is longer than `longest_ns`
-    only its first `longest_ns` and its end are kept."""
+    """Yields the spans to keep around an episode. If an episode is longer than `longest_ns`, only
+    its first `longest_ns` and its end are kept."""
     end_ns = now_ns if episode.end_ns is None else episode.end_ns
     last_ns = min(end_ns, episode.start_ns + longest_ns)
     yield episode.kind, episode.start_ns - KEEP_MARGIN_NS, last_ns + KEEP_MARGIN_NS

@@ -87,8 +87,8 @@ class Interval:
 
 
 MAX_MISSING_SHARE = 0.1
-"""Share of the samples in which a metric may be unknown if its mean over the others stands for all;
-one sample may always be, if the metric is known in most of them."""
+"""Share of the samples in which a metric may be unknown for its mean over the other samples to be
+used for all; one sample may always be unknown, if the metric is known in most of them."""
 
 
 @dataclass(slots=True)

@@ -149,7 +149,8 @@ class TaskTimes:
         )  # fmt: skip
 
     def with_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
-        """Returns the times with `elapsed_s` more, at whose end the task was in this state."""
+        """Returns the times after another `elapsed_s`, at the end of which the task was in this
+        state."""
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(
             self, elapsed_s=self.elapsed_s + elapsed_s, active_s=self.active_s + active_s,

@@ -34,7 +34,7 @@ class Check:
     state: State
     why: str
     lost: str | None = None
-    """What perftop cannot show if this check fails."""
+    """The numbers that perftop cannot show if this check fails."""
     fix: str | None = None
 
 

@@ -1,6 +1,6 @@
-"""What the kernel reports besides counts of why programs are slow: settings of the system that may
-change how fast they run, read once, and messages of its log that name who slows the machine down:
-programs that take split locks, and memory whose errors are corrected."""
+"""Clues from the kernel, in addition to counts, to why programs are slow: settings of the system
+that may change how fast they run, read once, and messages of its log that name who slows the
+machine down: programs that take split locks, and memory whose errors are corrected."""
 
 from __future__ import annotations
 

@@ -56,14 +56,14 @@ SLICE_NS = 2_000_000  # upper bound of the delay of a frame by a slice
 MIN_SHARE = 0.02
 """Minimum share of a reported task: user and system time are each rounded to ticks of 10 ms."""
 TASKS_PER_CPU = 3
-"""Number of tasks that are reported for each CPU, if that many ran. If tasks ran on few CPUs, as
-many more are as MAX_WAITS allows: tasks in a queue take turns, and those that ran most waited
-least."""
+"""Number of tasks that are reported for each CPU, if that many ran. If tasks ran on few CPUs, more
+are reported for each, up to MAX_WAITS in all: tasks in a queue take turns, and those that ran most
+waited least."""
 MAX_PARENTS = 8
 """Maximum number of processes whose ended children are reported; those with the most time are."""
 CHECKS_NS, CHECK_NS = 3_000_000_000, 100_000_000
-"""Time in ns after the first scan that finds a watched process, in which checks whether it was
-moved to another control group are made, and time between two checks."""
+"""Time in ns, after the first scan that finds a watched process, for which perfprobe checks whether
+the process was moved to another control group; and time between two checks."""
 MAX_CHECKED = 8
 """Maximum number of watched processes that are checked: each takes some 15 us."""
 MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
@@ -173,7 +173,7 @@ class Tasks:
         self._seen: dict[str, _TaskReading] = {}
         self._begun_ns = 0
         """Start of the last complete scan: a task that is not in `_seen` started later."""
-        self._told = SentDetails()
+        self._sent_details = SentDetails()
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
         self._log = KernelLog(root)
@@ -439,7 +439,7 @@ class Tasks:
 
     def _describe(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
         processes = [(r.pid, r.process.start, r.process.comm) for r in runners]
-        for pid, start, _ in self._told.due_processes(processes, self._now_ns()):
+        for pid, start, _ in self._sent_details.due_processes(processes, self._now_ns()):
             yield
             known = self._seen.get(str(pid))
             parent = self._seen.get(str(known.stat.parent)) if known and known.stat else None

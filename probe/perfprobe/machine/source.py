@@ -302,7 +302,7 @@ class Machine:
         asleep_ns = tsc_rate.suspended_ns() - self._asleep_ns
         records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
         if asleep_ns - self._slept_ns >= SUSPENDED_NS:
-            # Which of the other rounds were before the suspension is unknown.
+            # It is unknown which of the other rounds were before the suspension.
             self._sampler.late += len(rounds)
             last.late += len(rounds)
             rounds.clear()

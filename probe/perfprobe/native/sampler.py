@@ -71,7 +71,7 @@ PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What a thread reads, as pp_slot of pp_sampler.h."""
+    """One read of a thread, as pp_slot of pp_sampler.h."""
 
     kind: int
     column: int
@@ -151,7 +151,7 @@ class Sampler:
         """With `proof` off, CPU numbers are fictitious and rows are valid on whatever CPU they were
         read. `first_ns` is the time from now to round 0; 0: one period."""
         self.stamp: Literal["tsc", "raw"] = stamp
-        """What stamps count: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
+        """Unit of the stamps: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
         config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof, first_ns))
         handle = ffi.new("pp_sampler **")

@@ -21,22 +21,22 @@ raw_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
 """The raw clock. A partial, because the frame of a Python function would make brackets wider."""
 
 
-_begun: Bracket | None = None
+_span_start: Bracket | None = None
 
 
 def start_span() -> None:
     """Starts the span of the next `calibrate`, so that it need not sleep through the whole span. A
     probe calls this before it imports modules and opens its source: else its first message would
     come 38 ms later, at 105 instead of 70 ms."""
-    global _begun  # noqa: PLW0603 - its start is a fact of the process
-    _begun = read_bracket()
+    global _span_start  # noqa: PLW0603 - its start is a fact of the process
+    _span_start = read_bracket()
 
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
     """TSC ticks in a second of CLOCK_MONOTONIC_RAW; the widths of the brackets give the error.
     Sleeps for the rest of `span_s`."""
-    global _begun
-    start, _begun = _begun or read_bracket(), None
+    global _span_start
+    start, _span_start = _span_start or read_bracket(), None
     time.sleep(max(0.0, span_s - (raw_ns() - start[0]) / 1e9))
     return rate_between(start, read_bracket())
 

@@ -60,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a group counted while a thread pinned to its CPU was busy."""
+    """The counts of a group while a thread pinned to its CPU was busy."""
 
     counts: list[int]
     running: float

@@ -224,8 +224,8 @@ HBM_TROUBLE = "memory traffic is that of DDR: the unit of the counts of HBM is n
 UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
 LINE_BYTES = 64
 CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"
-"""Of Intel's servers, whose drivers name it beside the column accesses: the clock of a channel, at
-half of the rate of its transfers."""
+"""The clock of a memory channel, at half the rate of its transfers. Only the drivers of Intel's
+servers name it, in addition to the column accesses."""
 AMD, CAS_COMMANDS, MASKS = "amd_umc", 0x0A, (1, 2)
 """AMD's event of column accesses, each of a cache line, and its masks for reads and for writes."""
 

@@ -1,7 +1,7 @@
-"""What the kernel counts in /proc: each CPU's time by what it was spent on, which a lane that
-belongs to no CPU reads once a round for all CPUs; and the row of the whole machine: the probe's own
-cost, the switches of turbo, pressure (how long tasks waited for CPUs, memory or I/O, from the
-kernel's accounts), load averages, interrupts and context switches."""
+"""Counts of the kernel in /proc: each CPU's time by what it was spent on, which a lane that belongs
+to no CPU reads once a round for all CPUs; and the row of the whole machine: the probe's own cost,
+the switches of turbo, pressure (how long tasks waited for CPUs, memory or I/O, from the kernel's
+accounts), load averages, interrupts and context switches."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class PlannedCounter:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to count on the CPUs of one kind."""
+    """The events to count on the CPUs of one kind."""
 
     bank: Bank
     budget: Budget

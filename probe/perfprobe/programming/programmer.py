@@ -43,7 +43,7 @@ class Programmer:
         self._journal: Journal | None = None
         self.refused: dict[int, MsrError] = {}
         """CPUs that are not programmed, and the reasons."""
-        self.left = ""
+        self.unrestored = ""
         """After `end`: a message on the registers that could not be restored, with the remedy."""
         self.notes: list[str] = []
         """Messages for the user, one line each."""
@@ -66,7 +66,7 @@ class Programmer:
             ) from None
         except MsrError as error:
             self.end()
-            error.consequence += "" if self.left else "; all registers are as before"
+            error.consequence += "" if self.unrestored else "; all registers are as before"
             raise
         except BaseException:
             self.end()
@@ -232,7 +232,7 @@ class Programmer:
             steps.append(f"perftop stat --source msr -n 1{below}")
             which = f"CPU{'s' if len(troubles) > 1 else ''} {cpu_sets.format(troubles)}"
             fix = f"to restore them: {'; '.join(steps)}"
-            self.left = f"counters of {which} stay programmed: {first} · {fix}"
+            self.unrestored = f"counters of {which} stay programmed: {first} · {fix}"
         self._changes = {}
         self._journal = None
 

@@ -64,13 +64,16 @@ class ProgrammedPart(RegisterPart):
 
 def close_parts(parts: Iterable[Part]) -> None:
     """Closes all parts. Raises NotRestored if registers could not be restored."""
-    left = ""
+    unrestored = ""
     for part in parts:
         part.close()
         if isinstance(part, ProgrammedPart):
-            left, part.programmer.left = part.programmer.left, ""  # reported only once
-    if left:
-        raise NotRestored(left)
+            unrestored, part.programmer.unrestored = (
+                part.programmer.unrestored,
+                "",
+            )  # reported only once
+    if unrestored:
+        raise NotRestored(unrestored)
 
 
 def _readings(plan: Plan) -> list[Reading]:
@@ -147,8 +150,8 @@ def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]
     try:
         programmer.begin(plans, [cpu for kind in survey.kinds for cpu in kind.online])
     except MsrError as error:
-        if programmer.left:
-            raise NotRestored(programmer.left) from None
+        if programmer.unrestored:
+            raise NotRestored(programmer.unrestored) from None
         if isinstance(error, InUseError):
             raise
         survey.missing += [Missing(key, error.why, error.fix) for key in keys]

@@ -27,7 +27,8 @@ EVENTS = "cache-misses"
 
 
 def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
-    """What a job on cores 0 and 4 loses to memory, 8 s before and 6 s after it slows down."""
+    """Returns the losses of a job on cores 0 and 4 that runs alone for 8 s, and is slowed down by
+    memory for 6 s."""
 
     def script(script: Script) -> None:
         alone = script.stage(8)
@@ -105,8 +106,8 @@ INTRUDER = dataclasses.replace(scenarios.HPL, comm="scan", traffic=300)
 def l3_losses(
     monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str = EVENTS
 ) -> list[Episode]:
-    """What a job on cores 0 and 4 loses, 8 s before and 6 s after others start. Memory traffic has
-    been far higher before."""
+    """Returns the losses of a job on cores 0 and 4 that runs alone for 8 s, and with others for 6
+    s. Memory traffic has been far higher before."""
 
     def script(script: Script) -> None:
         script.stage(2).run([1, 2, 3], STREAM)

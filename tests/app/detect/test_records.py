@@ -61,7 +61,7 @@ def test_a_task_with_almost_no_cpu_time_loses_most() -> None:
 
 
 def test_interrupts_take_no_more_than_the_whole_cpu() -> None:
-    """The kernel's two accounts have rounding errors: 100.6 % of a CPU was once told."""
+    """The kernel's two accounts have rounding errors: 100.6 % of a CPU was once reported."""
     cpu = Flooded()
     for entry in (None, [0.1, 0.3, 0.8, *NAMES], [0.1, 0.3, 0.8, *NAMES]):
         cpu.flood(entry)
@@ -173,7 +173,7 @@ def test_a_stop_is_an_episode_with_owner_and_share() -> None:
 
 
 def test_a_task_that_moves_stands_still_on_one_cpu_at_a_time() -> None:
-    """Verdict and list once told 38 and 18.9 % of one stop."""
+    """The verdict and the list once reported 38 % and 18.9 % for the same stop."""
     job = Limited()
     for cpu in (0, 0, 1):
         job.limit(stopped=0.5, cpu=cpu)

@@ -23,13 +23,13 @@ def paced(ceiling_hz: float | None = HZ) -> Paced:
     return walk.go(4, ref=[TSC, TSC, 0, 0], cycles=[HZ, HZ, 0, 0], ceiling_hz=ceiling_hz)
 
 
-def wide(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any) -> Paced:
+def with_level_1(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any) -> Paced:
     """The first core spends this share of its cycles at level 1."""
     return walk.go(samples, license_1=[share * HZ, 0, 0, 0], **rates)
 
 
 def test_a_license_lasts_as_long_as_wide_code() -> None:
-    walk = wide(wide(paced()), 0)
+    walk = with_level_1(with_level_1(paced()), 0)
     assert walk.spans() == [(4, 8)]
     (episode,) = walk.ended
     assert episode.cpus == [0, 2]
@@ -50,38 +50,38 @@ def test_all_threads_report_the_counts_of_their_core() -> None:
 
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
-    assert wide(paced(), 0.9 * LICENSE_START).spans() == []
-    walk = wide(wide(paced(), 1.1 * LICENSE_START), 1.1 * LICENSE_END)
+    assert with_level_1(paced(), 0.9 * LICENSE_START).spans() == []
+    walk = with_level_1(with_level_1(paced(), 1.1 * LICENSE_START), 1.1 * LICENSE_END)
     assert walk.spans() == [(4, None)]
-    assert wide(walk, 0.9 * LICENSE_END).spans() == [(4, 12)]
+    assert with_level_1(walk, 0.9 * LICENSE_END).spans() == [(4, 12)]
 
 
 def test_a_single_sample_is_not_an_episode() -> None:
-    assert wide(wide(paced(), samples=1), 0).spans() == []
+    assert with_level_1(with_level_1(paced(), samples=1), 0).spans() == []
 
 
 def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
-    walk = wide(paced(), cycles=[2.9e9, HZ, 0, 0])
+    walk = with_level_1(paced(), cycles=[2.9e9, HZ, 0, 0])
     assert walk.session.detector.running == walk.running  # not a drop
     assert walk.running[0].depth == pytest.approx(0.1e9)
     assert walk.running[0].evidence["busy_hz"] == 2_900_000_000
 
 
 def test_without_a_ceiling_the_depth_is_unknown() -> None:
-    assert wide(paced(None)).running[0].depth is None
+    assert with_level_1(paced(None)).running[0].depth is None
 
 
 def test_the_level_of_most_code_is_reported() -> None:
-    walk = wide(paced(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
+    walk = with_level_1(paced(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((2, 0.6))
 
 
 def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
-    walk = wide(wide(paced()), cycles=[0.8 * HZ, HZ, 0, 0])
+    walk = with_level_1(with_level_1(paced()), cycles=[0.8 * HZ, HZ, 0, 0])
     assert walk.spans() == [(4, 8)]
     kinds = [(e.kind, e.cause, e.start_ns // S) for e in walk.session.detector.running]
     assert kinds == [("turbo-drop", "license", 8)]
-    assert wide(walk, cycles=[HZ, HZ, 0, 0]).spans() == [(4, 8), (12, None)]
+    assert with_level_1(walk, cycles=[HZ, HZ, 0, 0]).spans() == [(4, 8), (12, None)]
 
 
 def test_no_episode_exists_without_license_counters() -> None:

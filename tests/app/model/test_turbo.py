@@ -141,7 +141,8 @@ def test_hulls_enclose_all_steps(grows: list[tuple[int, int]], data: st.DataObje
 
 
 def test_siblings_are_weighted_by_their_running_time() -> None:
-    """One thread ran beside all other cores, its sibling at times beside an unknown number."""
+    """One thread ran only while all other cores were active; while its sibling ran, the number of
+    active cores is unknown."""
     util = [1.0] * 4 + [0.01, 0, 0, 0]
     result = ceilings(
         turbo([turbo_table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1]

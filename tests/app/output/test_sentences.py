@@ -36,7 +36,7 @@ from perftop.session.interval import Tasks
 
 S = 1_000_000_000
 ALL = range(16)
-WHEN = "since 09:43:50"
+TIME_PHRASE = "since 09:43:50"
 STREAM = [TaskOnCpu(4032, "stream", 8), TaskOnCpu(4033, "stream", 9)]
 LONG = "a-name-of-15-ch"
 MANY = [TaskOnCpu(n, f"{LONG}{n}", n) for n in range(5)]
@@ -125,7 +125,7 @@ def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
     episode, names, answers = unpacked_case(case)
     for most in (20, 36, 50, MAX_SENTENCE, 200):
         for over in (False, True):
-            parts = sentence(machine(), [episode], names, over=over, when=WHEN, most=most)
+            parts = sentence(machine(), [episode], names, over=over, when=TIME_PHRASE, most=most)
             words = text(parts)
             assert not {"{", "|", "  "} & {
                 words[i : i + n] for n in (1, 2) for i in range(len(words))

@@ -458,12 +458,12 @@ async def test_a_silent_machine_is_disconnected() -> None:
 
 @pytest.mark.usefixtures("_brisk")
 async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
-    def lies(messages: object) -> None:
+    def refuse(messages: object) -> None:
         raise wire.WireError("a frame before the hello")
 
     feed = Feed(Machine())
     member, listener = linked(feed.open)
-    listener.take = lies  # type: ignore[method-assign]
+    listener.take = refuse  # type: ignore[method-assign]
     async with reading([member]):
         await until_true(lambda: listener.fails, "the lie is told")
     assert "cannot be true" in listener.fails[0][0]

@@ -180,20 +180,20 @@ def test_stat_reports_a_changed_factor_on_stderr(capsys: pytest.CaptureFixture[s
 
 
 SLEPT_NS = 3600 * 10**9
-AT = 40
+SUSPEND_SEQ = 40
 """The first frame after the suspend."""
 
 
 def suspended(result: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
     """The TSC continued; `split`: rows of the first frame that were read before the suspend."""
     for message in result:
-        if not isinstance(message, wire.Frame) or message.seq < AT:
+        if not isinstance(message, wire.Frame) or message.seq < SUSPEND_SEQ:
             yield message
             continue
         blocks = dict(message.blocks)
         for name, rows in blocks.items():
             head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
-            late = slice(split if message.seq == AT else 0, None)
+            late = slice(split if message.seq == SUSPEND_SEQ else 0, None)
             head[late, :2] += np.uint64(SLEPT_NS / 1e9 * tsc_hz)
             blocks[name] = dataclasses.replace(rows, head=head.tobytes())
         records = message.records | {"asleep_ns": SLEPT_NS}
@@ -220,11 +220,11 @@ def test_a_suspend_is_marked_and_affects_no_value(split: int) -> None:
     assert np.sort(gaps)[:-1] == pytest.approx(np.ones(len(gaps) - 1), abs=0.2)
     assert [e for e in (*session.ended, *session.detector.running) if e.kind != "ramp"] == []
     assert [m.evidence["label"] for m in session.marks] == ["was suspended for 1 h 00 min"]
-    before_ns = hello.raw_ns + (AT - 5) * SAMPLE_NS
+    before_ns = hello.raw_ns + (SUSPEND_SEQ - 5) * SAMPLE_NS
     assert session.unix(before_ns) == pytest.approx(
         (hello.wall_ns + before_ns - hello.raw_ns) / 1e9
     )
-    past = session.interval_at(hello.raw_ns + (AT + 6) * SAMPLE_NS, 500_000_000)
+    past = session.interval_at(hello.raw_ns + (SUSPEND_SEQ + 6) * SAMPLE_NS, 500_000_000)
     assert past is not None
     assert past.values["util"] == pytest.approx(utils[-1], abs=0.02)
 

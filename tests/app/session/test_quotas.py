@@ -98,7 +98,7 @@ SOFTIRQ = "interrupt", "softirq"
 
 
 @pytest.mark.parametrize(("ran_s", "waited_s", "taken_s", "by_interrupts_s"), [
-    (2.0, 7.0, 6.0, 4.4),  # ready 9 of 10 s: 5.4 of 6 s, of which 1 s hit the task as it ran
+    (2.0, 7.0, 6.0, 4.4),  # ready 9 of 10 s: 5.4 of 6 s, of which the task lost 1 s while it ran
     (2.0, 0.5, 6.0, 0.5),
     (2.0, 7.0, 0.5, 0.0),
 ])  # fmt: skip

@@ -202,8 +202,9 @@ def test_waits_are_counted_from_the_start_of_the_command() -> None:
 def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
     watch: str, run_s: float
 ) -> None:
-    """The recording of a run tells the same as its live summary: most of a short child's time
-    precedes its first record. A job that was watched before the run began is another matter."""
+    """The recording of a run has the same numbers as its live summary: most of a short child's time
+    precedes its first record. This does not hold for a job
+    that was watched before the run began."""
     machine = Machine(cores=2, changes={"watch": watch})
     session = Session(machine.hello)
     session.start_accounts()

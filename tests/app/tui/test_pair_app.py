@@ -61,7 +61,7 @@ def test_values_match_the_schedule(tracks: tuple[Track, Track]) -> None:
 def test_both_are_aligned_at_the_given_time(
     tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, shift_s: float
 ) -> None:
-    """The same drop is `shift_s` later in B."""
+    """Both recordings have the same drop, `shift_s` later in B."""
     result = state(tracks, alignment)
     lines = [text(runs) for runs, _ in pair_page(result)]
     at = next(i for i, line in enumerate(lines) if "episodes" in line)

@@ -33,7 +33,7 @@ class PipeReader(Terminal):
         self._debug = False
         self.keys: list[str] = []
         self.waits: list[float | None] = []
-        self.gone = False
+        self.terminal_lost = False
         self.exit_event = _EndEvent(self.fileno, self._report_loss)
         self.exit_event.input_comes, request = self._waited, self.exit_event.input_comes  # type: ignore[method-assign]
         self._asked = request
@@ -45,7 +45,7 @@ class PipeReader(Terminal):
         return self._asked(seconds)
 
     def _report_loss(self) -> None:
-        self.gone = True
+        self.terminal_lost = True
 
     def process_message(self, message: Message) -> None:
         assert isinstance(message, events.Key)
@@ -62,7 +62,7 @@ def test_the_reading_thread_sleeps_until_there_is_input_and_esc_is_a_key() -> No
         assert reading.keys == [name]
     reading.exit_event.set()
     reading.thread.join()
-    assert not reading.gone
+    assert not reading.terminal_lost
     reading.exit_event.clear()
     assert not reading.exit_event.is_set()
 
@@ -190,7 +190,7 @@ def test_a_vanished_terminal_ends_the_reading_thread() -> None:
     reading: Any = PipeReader()
     os.close(reading.typing)
     reading.thread.join()
-    assert reading.gone
+    assert reading.terminal_lost
 
 
 def test_an_ending_app_does_not_resume_the_terminal() -> None:

@@ -14,7 +14,7 @@ from chains import answer, run
 from perftop.verbs import ramp_runs
 from perftop.verbs.ramp_runs import Climb
 
-FINE = [(1.0, 3.0e9)]
+AT_3_GHZ = [(1.0, 3.0e9)]
 STEPS = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
 FIRST_S = 11e-6
 """Length of a chunk at the lowest of these clocks."""
@@ -65,7 +65,7 @@ def test_halts_have_position_and_length_and_affect_nothing_else() -> None:
 
 def test_preemption_is_not_a_low_clock() -> None:
     halts = [(t, 4e-3) for t in np.arange(0.01, 0.5, 0.02).tolist()]
-    result = printed(run(FINE, halts, preempted=range(len(halts))))
+    result = printed(run(AT_3_GHZ, halts, preempted=range(len(halts))))
     assert {gap.kind for gap in result.gaps} == {"preempted"}
     assert len(result.gaps) == len(halts)
     assert result.levels[0].hz == pytest.approx(3e9, rel=1e-3)
@@ -83,10 +83,10 @@ def test_results_are_stable_under_noise(seed: int) -> None:
 
 
 def test_the_cost_of_time_stamps_is_subtracted() -> None:
-    result = printed(run(FINE, stamp=400))
+    result = printed(run(AT_3_GHZ, stamp=400))
     assert result.levels[0].hz == pytest.approx(3e9, rel=2e-3)
     assert result.lost == pytest.approx(0, abs=1e-3)
-    gaps = printed(run(FINE, HALTS, stamp=400)).gaps
+    gaps = printed(run(AT_3_GHZ, HALTS, stamp=400)).gaps
     assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
 
 
@@ -130,23 +130,23 @@ def test_a_clock_may_never_be_steady(clock: chains.Clock) -> None:
 
 
 def test_a_short_run_has_no_result() -> None:
-    result = printed(run(FINE, load_s=50e-6))
+    result = printed(run(AT_3_GHZ, load_s=50e-6))
     assert (result.steady_s, result.levels) == (None, [])
 
 
 def test_disturbances_of_a_run_are_quantified() -> None:
-    built = run(FINE, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
+    built = run(AT_3_GHZ, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
     result = printed(built, siblings=[7])
     assert result.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
     assert printed(built).disturbed.keys() == {"idle", "steal_s"}
-    assert printed(run(FINE, idle_s=None, steal_s=None)).disturbed == {"idle": None}
+    assert printed(run(AT_3_GHZ, idle_s=None, steal_s=None)).disturbed == {"idle": None}
 
 
 def test_siblings_may_idle_for_the_whole_run() -> None:
     """Half a second of sleep and half of load; one of three siblings was busy all the time."""
-    result = printed(run(FINE, siblings_idle_s=2.0), siblings=[5, 6, 7])
+    result = printed(run(AT_3_GHZ, siblings_idle_s=2.0), siblings=[5, 6, 7])
     assert result.disturbed == {"sibling": pytest.approx(1 / 3)}
-    assert printed(run(FINE, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
+    assert printed(run(AT_3_GHZ, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
 
 
 # --- with a counter of cycles
@@ -188,19 +188,19 @@ def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
 
 def test_halts_have_no_cycles_but_interrupts_do() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 20e-6), (0.2, 400e-6), (0.3, 4e-3)]
-    result = printed(run(FINE, halts, counter=1.0, running=[1, 3], preempted=[3]))
+    result = printed(run(AT_3_GHZ, halts, counter=1.0, running=[1, 3], preempted=[3]))
     assert [gap.halted for gap in result.gaps] == [True, False, True, False]
     assert [gap.kind for gap in result.gaps] == ["short", "short", "long", "preempted"]
     assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
     assert (result.levels[0].low_hz, result.levels[0].high_hz) == pytest.approx(
         (3e9, 3e9), rel=1e-4
     )
-    assert {gap.halted for gap in printed(run(FINE, halts)).gaps} == {None}
+    assert {gap.halted for gap in printed(run(AT_3_GHZ, halts)).gaps} == {None}
 
 
 def test_halts_in_the_first_chunks_are_not_a_low_clock() -> None:
     halts = [(t, 30e-6) for t in (60e-6, 200e-6, 300e-6)]
-    built = run(FINE, halts, counter=1.0)
+    built = run(AT_3_GHZ, halts, counter=1.0)
     result = printed(built)
     assert result.t99_s is not None
     assert result.t99_s < 100e-6
@@ -210,7 +210,7 @@ def test_halts_in_the_first_chunks_are_not_a_low_clock() -> None:
 
 def test_recurring_interrupts_are_not_halts_of_the_ramp() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
-    ramp = ramp_runs.ramp_of_runs(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
+    ramp = ramp_runs.ramp_of_runs(answer(*[run(AT_3_GHZ, halts, counter=1.0, running=[0])] * 5))
     assert [halt.length_s for halt in ramp.halts] == pytest.approx([30e-6], abs=0.5e-6)
 
 
@@ -280,8 +280,8 @@ def test_the_stated_confidence_is_not_too_high(
     """Times are lognormal; a share `bad` of all runs is disturbed or does not settle. The next run
     should settle within the time of the slowest valid run."""
     random, trials = np.random.default_rng(runs), 400
-    whole = printed(run(FINE, load_s=0.01))
-    result = answer(*[run(FINE, load_s=0.01)] * runs)
+    whole = printed(run(AT_3_GHZ, load_s=0.01))
+    result = answer(*[run(AT_3_GHZ, load_s=0.01)] * runs)
 
     def drawn(*_: object) -> Climb:
         if random.random() < bad:
@@ -316,19 +316,19 @@ def test_recurring_halts_belong_to_the_ramp() -> None:
     results = []
     for i in range(5):
         places = [120e-6 + i * 1e-6, *random.uniform(0.5e-3, 0.5, 60).tolist()]
-        results.append(run(FINE, [(t, 10e-6) for t in sorted(places)]))
+        results.append(run(AT_3_GHZ, [(t, 10e-6) for t in sorted(places)]))
     result = ramp_runs.ramp_of_runs(answer(*results)).halts
     assert [halt.runs for halt in result] == [5]
     assert result[0].at_s == pytest.approx(120e-6, abs=6e-6)
     assert result[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
-    assert ramp_runs.ramp_of_runs(answer(*results[:2], *[run(FINE)] * 3)).halts == []
+    assert ramp_runs.ramp_of_runs(answer(*results[:2], *[run(AT_3_GHZ)] * 3)).halts == []
 
 
 @pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
 def test_distant_gaps_are_not_joined(apart_s: float, count: int) -> None:
     """At 2 ms they differ by more than 20 us and 2 %."""
-    results = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
-    assert len(ramp_runs.ramp_of_runs(answer(*results, run(FINE))).halts) == count
+    results = [run(AT_3_GHZ, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
+    assert len(ramp_runs.ramp_of_runs(answer(*results, run(AT_3_GHZ))).halts) == count
 
 
 @pytest.mark.parametrize("count", range(8))

@@ -231,11 +231,11 @@ def test_nonexistent_cpus(asked: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_amd_needs_a_serializing_lfence() -> None:
     def amd(always: int) -> dict[str, str | None]:
-        def its(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int]:
+        def leaves(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int]:
             name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
             return name if leaf in {0, 0x80000000} else (always << 2, 0, 0, 0)
 
-        return {method.name: timer_runs.guarantees(method, its) for method in METHODS}
+        return {method.name: timer_runs.guarantees(method, leaves) for method in METHODS}
 
     assert "if LFENCE serialises" in str(amd(0)["lfence;rdtsc"])
     assert amd(1)["lfence;rdtsc"] == "earlier instructions are done; later ones may start before it"

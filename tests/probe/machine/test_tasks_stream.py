@@ -43,13 +43,13 @@ def test_a_busy_child_is_named_on_its_cpu(
 
     details: dict[str, Any] = {}
 
-    def named(frame: wire.Frame) -> wire.Frame | None:
+    def with_details(frame: wire.Frame) -> wire.Frame | None:
         """Details come in the frame that first names a process, in `tasks` or in `others`."""
         details.update(frame.records.get("details", {}))
         pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
         return frame if pid == busy.pid and str(pid) in details else None
 
-    frame = first_frame(source, named)
+    frame = first_frame(source, with_details)
     source.close()
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()

@@ -10,7 +10,7 @@ import trees
 from perfprobe.cpu import topology
 from perfprobe.machine import cpu_files
 
-AT = "thermal_throttle"
+THROTTLE_DIR = "thermal_throttle"
 
 
 def machine(root: Path, *names: str) -> None:
@@ -18,7 +18,7 @@ def machine(root: Path, *names: str) -> None:
     trees.machine(root, 2, 2)
     for cpu in range(4):
         for number, name in enumerate(names):
-            trees.put(root, f"{trees.CPU}/cpu{cpu}/{AT}/{name}", f"{10 * cpu + number}\n")
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/{THROTTLE_DIR}/{name}", f"{10 * cpu + number}\n")
 
 
 def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
 def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
     machine(tmp_path)
     trees.lists(tmp_path, "0-3", "1-3")
-    trees.put(tmp_path, f"{trees.CPU}/cpu1/{AT}/core_throttle_count", "3\n")
+    trees.put(tmp_path, f"{trees.CPU}/cpu1/{THROTTLE_DIR}/core_throttle_count", "3\n")
     (core,) = cpu_files.throttle_files(tmp_path, topology.read(tmp_path))
     assert [c.key for c in core.counters] == ["core_throttles"]
 

@@ -299,7 +299,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Returns how long calibration slept if no span was started before."""
     results: list[float] = []
     monkeypatch.setattr(time, "sleep", results.append)
-    monkeypatch.setattr(tsc_rate, "_begun", None)
+    monkeypatch.setattr(tsc_rate, "_span_start", None)
     return results
 
 

@@ -244,7 +244,7 @@ def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     assert "in use: MSR 189H" in note
     assert counter_plan.IN_USE_FIX in note
     programmer.end()
-    assert programmer.left == ""
+    assert programmer.unrestored == ""
     assert fake.changed() == {}
 
 

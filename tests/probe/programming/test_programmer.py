@@ -58,7 +58,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     kept = on_disk(run_dir, fake)[3]
     assert {r: (c.before, c.ours) for r, c in kept.items() if c.before != c.ours} == ours
     programmer.end()
-    assert programmer.left == ""
+    assert programmer.unrestored == ""
     assert entries_left(fake.root) == []
 
 
@@ -82,7 +82,7 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
     programmer.begin(plans(), range(4))
     assert seen[0] == (LEFT.before, {})
     programmer.end()
-    assert programmer.left == ""
+    assert programmer.unrestored == ""
 
 
 def test_an_unusable_journal_is_named_with_its_consequence(fake: FakeKernel, run_dir: Path) -> None:

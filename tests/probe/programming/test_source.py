@@ -24,7 +24,7 @@ pytestmark = [
 
 PAIRS = ["haswell-ep", "skylake-sp", "xeon-w", "ice-lake-sp", "sapphire-rapids"]
 STATES = ("neither", "lp0", "lp1", "both")
-ANY = 1 << 21
+ANY_THREAD_BIT = 1 << 21
 OFF = 5e-3
 LEAST_IDLE_S = 0.3
 """Minimum idle time in s of all CPUs in a run of two seconds; two CPUs at rest have 3 s."""
@@ -178,16 +178,18 @@ def check_restored_and_wrapped(measurement: Measured, name: str) -> None:
     assert all(measurement.wrapped)
     reasons = {r for line in measurement.intervals for row in line["cpus"] for r in row["suspect"]}
     assert not any("jumped" in reason for reason in reasons)
-    uses_any = any(w["value"] & ANY for w in measurement.writes if w["reg"] in range(0x186, 0x190))
+    uses_any = any(
+        w["value"] & ANY_THREAD_BIT for w in measurement.writes if w["reg"] in range(0x186, 0x190)
+    )
     assert uses_any == (name == "knights-landing")
 
 
 def check_in_three_attempts(
     measure: Callable[[Path], Measured], check: Callable[[Measured], None], roots: Path
 ) -> None:
-    """A disturbance of half of the intervals passes the medians, and one of more costs an attempt;
-    a wrong formula fails three times. What `measure` asserts holds in every attempt: registers are
-    always restored."""
+    """The medians tolerate a disturbance of up to half of the intervals; a longer one fails an
+    attempt. A wrong formula fails all three attempts. The assertions of `measure` hold in every
+    attempt: registers are always restored."""
     for attempt in range(3):
         measurement = measure(roots / str(attempt))
         try:
@@ -237,4 +239,4 @@ def test_a_guest_has_no_any_thread(tmp_path: Path) -> None:
         result = stat(kernel, "-i", "100ms", "-n", "1")
         (interval,) = lines(result.stdout, "interval")
         assert {core["smt_method"] for core in interval["cores"]} == {"bounds"}
-        assert not any(w["value"] & ANY or w["result"] != "ok" for w in kernel.writes())
+        assert not any(w["value"] & ANY_THREAD_BIT or w["result"] != "ok" for w in kernel.writes())

@@ -325,8 +325,9 @@ _SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
     10.0 ** np.maximum(powers, 0)
     for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_UNIT, _UNIT, 12 + _UNIT)
 )
-"""Factor and divisor, by exponent, that make the seventh digit of a number the last before the
-point; number of these units in one; number of ones in a unit, and of the last printed decimals."""
+"""Powers of ten by exponent: the factor and the divisor that move the decimal point of a number to
+just after its seventh digit; the number of _UNITs in one; the number of ones in a _UNIT; the number
+of last printed decimals in a _UNIT."""
 _PRINTED_EXPONENTS = np.array(
     [b"e-%02d" % -e if e < -4 else b"" for e in _EXPONENTS.tolist()], "S4"
 ).view(np.uint32)

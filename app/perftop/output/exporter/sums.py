@@ -188,7 +188,7 @@ class CoreTime:
 MAX_OWNERS = 32
 """Maximum number of owners with series of their own."""
 OTHER_OWNERS, ROOT_GROUP = "(others)", "(root)"
-"""Names that stand for further owners, and for the root control group."""
+"""Names for all further owners together, and for the root control group."""
 
 
 class OwnerTime:

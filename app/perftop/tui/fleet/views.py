@@ -225,7 +225,8 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
 # --- the heat map
 
 RACK_CELL, MAX_RACKED = 4, 1000
-"""Width of a machine's cell below the table, in cells, and maximum machines that have one there."""
+"""Width in cells of a machine's part of the heat map below the table, and maximum number of
+machines in that map."""
 SIZES = (6, 4, 3, 2, 1)
 """Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
 numbers."""

@@ -306,7 +306,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
             ("  ", "text"), (theme.USER if colour else QUEUE_LETTER, "queue"), (" queue ", "dim"),
             (f"{values.waiting_tasks:.1f}", style),
         ]  # fmt: skip
-        # On a narrow screen the queue replaces shares that the chart shows, too.
+        # On a narrow screen the queue replaces shares that the chart also shows.
         fits = size - width(left) - sum(map(width, pieces)) - width(queue) >= least
         pieces.insert(len(pieces) if fits else 0, queue)
     room = size - width(left) - sum(map(width, pieces))

@@ -75,9 +75,9 @@ class CorePage(ChartedView):
     _numbers: Sequence[Number]
     _past: ColumnHistory
     _tops: dict[str, float]
-    """Upper ends of the scales of pasts at the last refresh, by key."""
+    """Upper ends of the scales of histories at the last refresh, by key."""
     _pasts: tuple[object, dict[str, list[Run]]]
-    """The inputs from which the pasts of the numbers were drawn, and the pasts by key."""
+    """The inputs from which the histories of the numbers were drawn, and the histories by key."""
     _tasks_and_events: tuple[object, list[PanelLine]]
     """The inputs from which these lines were drawn, and the lines."""
 

@@ -447,7 +447,7 @@ class PanelRow:
     `shares`."""
 
     kinds: tuple[Kind | Panel, ...]
-    """The panels of this module by kind, and panels of a view, which are always drawn anew."""
+    """The panels of this module by kind, and panels of a view, which are drawn at each refresh."""
     shares: tuple[int, ...]
     width: int
     height: int

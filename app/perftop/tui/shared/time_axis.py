@@ -76,7 +76,7 @@ class Axis:
         return self.columns // self.cell_columns
 
     def is_drawn_like(self, earlier: Axis) -> bool:
-        """Returns whether charts on the earlier axis are recent enough to stand for this one."""
+        """Returns whether charts on the earlier axis are recent enough to be shown on this one."""
         keys = [(a.now_ns // REDRAW_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)]
         return keys[0] == keys[1]
 

@@ -46,7 +46,7 @@ RECENT_NS = 3_000_000_000
 LAST_SHOWN_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
-"""Time that the strip of losses covers, in ns, and its cells."""
+"""Time that the strip of losses covers, in ns, and its width in cells."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -126,7 +126,7 @@ class _Verdicts:
         self._verdict: Verdict | None = None
         self._is_past = False
         """Whether the verdict is on a past moment."""
-        self._of_job: Verdict | None = None
+        self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
         self._range_s = 0.0
         """Length in seconds of the selected range; 0: the verdict is on the last seconds."""
@@ -198,13 +198,13 @@ class _Verdicts:
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
         self._sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if has_ended(session.neighbours.watched_job) and totals.times.threads:
-            if self._of_job is None:
+            if self._job_verdict is None:
                 whole = session.run_interval()
                 verdict = _verdict(session, totals.copy(), whole, past=True)
                 lasted = f"in all {long_duration(round(1e9 * verdict.seen_s))}"
-                self._of_job = replace(verdict, pieces=(lasted, *verdict.pieces))
-            return self._of_job
-        self._of_job = None
+                self._job_verdict = replace(verdict, pieces=(lasted, *verdict.pieces))
+            return self._job_verdict
+        self._job_verdict = None
         verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
         before = [state for state in self._states if state.end_ns <= now_ns - RECENT_NS]
         if verdict.level and before:

@@ -33,7 +33,7 @@ MIN_PART = 0.02
 """Minimum share that a task has in a loss or in taking it; smaller parts are left out."""
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""
-"""The task that stands for unknown tasks."""
+"""The task to which the shares of unknown tasks are attributed."""
 _COMMAND_PID = re.compile(r"(?:-acp \S+|--pid 0) (\d+)")
 _HOUR_NS = 3600 * 10**9
 
@@ -178,8 +178,9 @@ class _Tasks:
                 yield taker, loser, lost * taken, wanted_s
 
     def _waited_for(self, loser: Task, cpu: int) -> Weights:
-        """Returns how long other tasks ran on the CPU, and the loser itself if its threads together
-        wanted more than the CPU has; else how long children of any process ran somewhere."""
+        """Returns the run times of the other tasks on the CPU; also that of the loser, if its
+        threads together wanted more time than the CPU has. If there are none, returns the run times
+        of short-lived children whose CPU is unknown."""
         own_pids = self._job_pids or {loser[0]}
         tasks = self._by_cpu.get(cpu, {})
         ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}

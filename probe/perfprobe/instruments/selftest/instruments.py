@@ -274,8 +274,8 @@ def _judged_row(
 
 
 def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
-    """What each row of a counter showed in the span: the rate of a counter, the value of a gauge,
-    or the polls that saw each bit of flags. None if nothing was read."""
+    """Returns the values of each row of a counter in the span: the rate of a counter, the value of
+    a gauge, or the polls that saw each bit of flags. None if nothing was read."""
     counter, topology = log.columns[key].counter, log.hello.topology
     rows = rows_with_counter(log, key)
     if log.scope(key) == "cpu" and not key.startswith("l3_"):
@@ -304,8 +304,8 @@ def _contradictions(
     present: Sequence[str], own: Iterable[Result], measured: Sequence[dict[str, Any]],
     others: Iterable[dict[str, Any]],
 ) -> Iterator[Contradiction]:  # fmt: skip
-    """What contradicts the counters of one instrument: known counts, what is possible, the copied
-    memory, and their own sums."""
+    """Yields contradictions between the counters of one instrument and known counts, possible
+    values, the amount of copied memory, and their own sums."""
     for check in own:
         if check.verdict == "unusable" and check.measured is not None:
             key, expected = check.counter, f"{check.expected:.4g} {check.unit}"

@@ -1,5 +1,5 @@
-"""The same recording in all formats, compared with reviewed files, with `stat`, and with
-independent parsers."""
+"""One recording in all formats, compared with reviewed files, with `stat`, and with independent
+parsers."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
 
 
 async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:
-    """It has room for origins, but not for pasts; a counter has no formula."""
+    """It has room for origins, but not for histories; a counter has no formula."""
     hello, messages = simulated.messages_lasting("sim:smt-mix,cpus=2", 3)
     session = session_of(Session(hello, History(hello)), messages)
     interval = session.interval_at(session.now_ns, 500_000_000)

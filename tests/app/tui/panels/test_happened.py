@@ -21,7 +21,7 @@ from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000
 STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share": 0.018})
-OVER = Episode("steal", [1], S, 28 * S // 10, 0.063, "hypervisor")
+ENDED_STEAL = Episode("steal", [1], S, 28 * S // 10, 0.063, "hypervisor")
 
 
 def at(seconds: float) -> str:
@@ -46,7 +46,7 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
 
 def test_running_episodes_come_first_then_the_most_recent() -> None:
     older = Episode("offline", [1], 0, S // 2)
-    result = text(session(STEAL, ended=(older, OVER)), 58, 10)
+    result = text(session(STEAL, ended=(older, ENDED_STEAL)), 58, 10)
     assert result[0].startswith("what happened  3 in 4.0 s ────")
     assert result[1].split() == ["since", "what", "how", "long"]
     assert result[2:] == [
@@ -60,7 +60,8 @@ def test_running_episodes_come_first_then_the_most_recent() -> None:
 
 def test_only_running_episodes_are_red_and_most_of_all_their_loss() -> None:
     lines = [
-        line for line, _ in panels.what_happened(*session(STEAL, ended=(OVER,)), Choice(), 58, 10)
+        line
+        for line, _ in panels.what_happened(*session(STEAL, ended=(ENDED_STEAL,)), Choice(), 58, 10)
     ]
     keys = {part.strip(): key for part, key in lines[2]}
     assert keys["13.8 %"] == keys["╳"] == keys["2.0 s"] == "alarm"
@@ -69,7 +70,7 @@ def test_only_running_episodes_are_red_and_most_of_all_their_loss() -> None:
 
 
 def test_a_narrow_panel_has_short_texts_without_evidence() -> None:
-    result = text(session(STEAL, ended=(OVER,)), 38, 5)
+    result = text(session(STEAL, ended=(ENDED_STEAL,)), 38, 5)
     assert result[0] == "what happened  2 in 4.0 s ────────────"
     assert result[1:] == [
         f"╳ {at(2)} steal 13.8 %, CPU 0   2.0 s",
@@ -94,7 +95,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
 
 
 def test_the_past_shows_the_episodes_of_then() -> None:
-    of, now = session(STEAL, ended=(OVER,))
+    of, now = session(STEAL, ended=(ENDED_STEAL,))
     then = dataclasses.replace(now, time_ns=int(1.5 * S))
     result = text((of, then), 58, 10)
     assert "1 in 1.5 s" in result[0]
@@ -103,7 +104,7 @@ def test_the_past_shows_the_episodes_of_then() -> None:
 
 
 def test_marks_are_listed_with_episodes() -> None:
-    of = session(ended=(OVER,))
+    of = session(ended=(ENDED_STEAL,))
     of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))
     assert text(of, 58, 4)[1] == f"│ {at(3)}  go?[m"
 
@@ -111,11 +112,11 @@ def test_marks_are_listed_with_episodes() -> None:
 def test_omitted_evidence_is_marked() -> None:
     results = {f"n{i}_share": 0.5 for i in range(30)}
     long = dataclasses.replace(STEAL, evidence=results)
-    result = text(session(long, ended=(OVER,)), 58, 10)
+    result = text(session(long, ended=(ENDED_STEAL,)), 58, 10)
     assert result[2].startswith("╳")
     assert result[8].endswith("·…")
     assert result[9].startswith("╳")
-    tall = "\n".join(text(session(long, ended=(OVER,)), 58, 40))
+    tall = "\n".join(text(session(long, ended=(ENDED_STEAL,)), 58, 40))
     assert all(f"n{i} 50 %" in tall for i in range(30))
     assert "…" not in tall
 

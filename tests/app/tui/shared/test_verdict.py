@@ -124,7 +124,8 @@ def ended_job() -> Iterator[wire.Message]:
 
 
 def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
-    """It was once told as 'ended before a sample, so nothing is known of it', ten seconds after."""
+    """It was once reported as 'ended before a sample, so nothing is known of it', ten seconds
+    after."""
     session, verdicts = watched([*ended_job()])
     texts = [verdict.text for _, verdict in verdicts]
     assert texts[5].startswith("make loses 50 % of its time to ")
