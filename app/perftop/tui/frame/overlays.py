@@ -270,8 +270,16 @@ class Commands(Provider):
                 yield Hit(score, matcher.highlight(name), run, name, means)
 
 
+class _PaletteList(_Options, CommandList, can_focus=False):
+    """The palette's list, which a search may shorten before a click on it arrives."""
+
+
 class Palette(CommandPalette):
     CSS_PATH = "palette.tcss"
+
+    def compose(self) -> ComposeResult:
+        for widget in super().compose():
+            yield _PaletteList() if isinstance(widget, CommandList) else widget
 
     def _action_command_list(self, action: str) -> None:
         if self.query_one(CommandList).scrollable_content_region:  # without room, paging would fail

@@ -80,9 +80,11 @@ async def test_a_click_selects_marks_or_closes() -> None:
     assert left == [None]
 
 
-async def test_a_click_on_an_option_that_is_gone_is_dropped() -> None:
+@pytest.mark.parametrize("key", ["s", "colon"])
+async def test_a_click_on_an_option_that_is_gone_is_dropped(key: str) -> None:
     async with running_app(Machine()) as run:
-        await run.pilot.press("s")
+        await run.pilot.press(key)
+        await until_true(lambda: bool(run.app.screen.query(OptionList)), "there is a list")
         options = run.app.screen.query_one(OptionList)
         click = events.Click(options, 5, 3, 0, 0, 1, False, False, False)
         click.style = Style.from_meta({"option": options.option_count})
