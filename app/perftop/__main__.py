@@ -63,8 +63,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _finish() -> None:
-    """Ignores signals while the interpreter ends, which takes back all handlers of Python. What may
-    wait for a reader of stdout is written before that, so a signal can still end the wait."""
+    """Ignores signals while the interpreter ends, which takes back all handlers of Python. Output
+    that may have to wait for a reader of stdout is written before that, so a signal can still end
+    the wait."""
     with contextlib.suppress(OSError, ValueError):  # the interpreter reports it
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -297,7 +297,7 @@ def _unexpected_text(verb: str, left: list[str]) -> str:
 HABITUAL = ("live", "stat", "record", "why", "serve")
 """Verbs that accept options of perf and turbostat, because they read a machine, as those tools
 do."""
-_SAME = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
+_RENAMED = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
          "--num_iterations": "--count"}  # fmt: skip
 """Options with a value that have another name in perftop."""
 _DEFAULT = {"-a", "--all-cpus"}
@@ -353,8 +353,8 @@ def translate_habits(arguments: Sequence[str]) -> list[str]:
         elif name in _LINES and verb != "stat":
             how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
             raise Failed(f"no option {name} of {verb}; how long: {how}", USAGE)
-        elif name in _SAME:
-            words += [_SAME[name], value] if equals else [_SAME[name]]
+        elif name in _RENAMED:
+            words += [_RENAMED[name], value] if equals else [_RENAMED[name]]
         elif name in _MILLISECONDS:
             wants_ms = not equals
             words += ["--interval", _milliseconds(value)] if equals else ["--interval"]

@@ -119,7 +119,7 @@ def open_perf(
 ) -> Machine:
     """Opens this machine with perf events, registers that are only read, and the operating system's
     own accounts. If neither reference cycles nor cycles can be counted, `perf` raises Unavailable;
-    `auto` goes on without them, and the hello has the reason. Raises ValueError for unknown
+    `auto` continues without them, and the hello has the reason. Raises ValueError for unknown
     events."""
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings

@@ -121,7 +121,7 @@ def _wait_ms(due: float | None, *, blocked: bool, is_unpaced: bool) -> float:
 
 def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
     """Returns the bytes that arrived on stdin. Raises Ended if the parent or the reader left, or if
-    a signal came."""
+    a signal arrived."""
     if fd not in {stdin, stdout}:
         raise EndedError("a signal")
     if fd == stdout:

@@ -418,8 +418,8 @@ WRITERS = {
     "programming/programmer.py": "a journal that is no longer needed",
     "__main__.py": "/dev/null",
 }
-"""Modules that open, make, change or remove files by calls of their own, and what. Another user's
-attack on each is in this file, in tests/probe/programming, or has nothing to aim at."""
+"""Modules that open, create, change or remove files directly, and these files. Attacks of another
+user on them are tested in this file or in tests/probe/programming, or have no target."""
 
 
 def test_every_module_that_writes_files_is_listed() -> None:

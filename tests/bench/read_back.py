@@ -30,7 +30,7 @@ class Story:
         self.off = {row.cpu for row in hello.topology if not row.online}
         """By the notes, at the end."""
         self._early: set[int] = set()
-        """CPUs that the last frame showed off; the note may come right after it."""
+        """CPUs that the last frame showed as offline; the note may follow the frame."""
         self._unread = np.zeros(len(hello.topology), bool)
         self.seen: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()

@@ -2,10 +2,9 @@
 terminal must be restored, and the status must be a documented one.
 
 Run by hand: python tests/bench/signal_bursts.py [BURSTS [SEED]]   default: 1000 bursts, two at once
-While the interpreter starts, a signal acts as on any Python program: it ends it, and Ctrl-C with a
-traceback. Bursts that came before perftop's first instruction, which installs handlers, are counted
-separately; after it only documented statuses are right.
-"""
+While the interpreter starts, a signal acts as on any Python program, and ends it; Ctrl-C also
+prints a traceback. Bursts that arrived before perftop's first instruction, which installs handlers,
+are counted separately; after it only documented statuses are right."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 TELLING = ("hybrid", "hotplug", "throttle", "halts", "neighbour", "guest", "demo")
-"""Scenarios in which numbers are missing, CPUs go offline, or time is lost; the other scenarios add
-little to these."""
+"""Scenarios in which numbers are missing, CPUs go offline, or time is lost; the other scenarios
+would test little more."""
 
 
 def cases_by_day(cases: Iterable[Any], daily: Sequence[Any]) -> list[Any]:

@@ -217,8 +217,9 @@ class Memory:
         assert batch.best_traffic is not None
         at, count = 0, last - first
         while at < count:
-            # Only CPUs that are not crowded learn, and what was learned shows which are crowded. So
-            # assume that none changes, up to the first sample in which one does.
+            # Only CPUs that are not crowded learn, and the learned values show which CPUs are
+            # crowded. So assume that this set does not change, up to the first sample in which it
+            # does.
             rest = slice(at, None)
             assumed = some_work[rest] & self._is_saturated(
                 self._programs.learned, work.rate[rest], others_work[rest]

@@ -58,7 +58,7 @@ class Detection:
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
         # Drops come before other detectors, which leave out losses that a drop covers; quotas come
-        # before neighbours, which do not blame a task for what a quota took.
+        # before neighbours, which do not blame a task for time that a quota took.
         detectors: list[Detector] = [
             Suspects(reader, episodes), Drops(reader, episodes), Ramps(reader), self.quotas,
             self.neighbours, InterruptStorms(reader, episodes), MemoryStalls(reader, episodes),

@@ -311,7 +311,7 @@ class Climb:
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
         apart_s = np.where(climbing, self.apart_ns, 0.0).max(axis=0) / 1e9
-        # In the sample of the wake-up, the work came at the end.
+        # In the sample of the wake-up, the work is at the end.
         work = np.minimum(
             1.0, self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
         )
@@ -325,7 +325,7 @@ class Climb:
             *(np.maximum(apart_s, (start - start_ns) / 1e9) for start in starts),
             apart_s, fell.sum(axis=0), settled - woke,
         )  # fmt: skip
-        # The clock gained enough, gained more than it lost on the way, and came nearer to its
+        # The clock gained enough, gained more than it lost on the way, and got closer to its
         # ceiling.
         gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
         climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)

@@ -229,7 +229,8 @@ READ, STEAL = 3, 4
 class Marker(NamedTuple):
     cause: str
     is_counted: bool = True
-    """Whether the marker counts what `belief.COUNTED` says, and not something that goes with it."""
+    """Whether the marker counts the quantity in `belief.COUNTED`, and not something that only
+    accompanies it."""
 
 
 MARKERS = {
@@ -307,7 +308,7 @@ class Halts:
 
 def _describe(halt: ShareEpisode) -> None:
     sums = halt.sums
-    # Later samples may have gained by errors what the first ones lost.
+    # Errors may have moved lost time from the first samples to later ones.
     span_s, lost_s = np.maximum(sums[[1, LOST_S]], 0.0).tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(MARKERS, shares.tolist(), strict=True))

@@ -231,7 +231,7 @@ class Steals:
         return self.step(data.sample.values.top[INDEX["steal"]], data.since_ns, data.time_ns)
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Does what `sample` does, from the stolen seconds by position of the CPU."""
+        """Like `sample`, but takes the stolen seconds by position of the CPU."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         came = stolen_s >= TICK_S / 2
@@ -312,8 +312,8 @@ class Smis:
         return any_by_sample(moved > 0)
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Does what `sample` does, from the number of SMIs that each CPU counted and the CPU's span
-        in ns."""
+        """Like `sample`, but takes the number of SMIs that each CPU counted and the CPU's span in
+        ns."""
         counted = moved > 0
         if self._episode is None and not counted.any():
             return []

@@ -124,7 +124,7 @@ class _Drop(ShareEpisode):
 
 
 class _CorePast(NamedTuple):
-    """The past of each core, before the first of some samples and after each, (1 + samples,
+    """The state of each core before the first of some samples and after each, (1 + samples,
     cores)."""
 
     awake: Ints
@@ -260,9 +260,9 @@ class Drops:
     def _compare(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
     ) -> tuple[_CorePast, Floats, Bools, Bools]:
-        """Returns, for some samples, the past of each core; the ceiling in Hz that counts, 0 where
-        unknown; whether the clock of a core can be compared with it; and whether the clock is lower
-        by DROP_END. Arrays are (samples, cores)."""
+        """Returns, for some samples, the earlier states of each core; the ceiling in Hz that
+        counts, 0 where unknown; whether the clock of a core can be compared with it; and whether
+        the clock is lower by DROP_END. Arrays are (samples, cores)."""
         awake, past = busy >= MIN_WORK, self._past
         number = np.arange(1, len(busy) + 1)[:, None]
         rested = np.maximum.accumulate(np.where(awake, 0, number))  # 0: worked in all samples

@@ -360,7 +360,7 @@ class QuotaStops:
         return self.take(data.records, data.time_ns)
 
     def take(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
-        """Does what `sample` does, from the records of a frame, which may be the first one."""
+        """Like `sample`, but takes the records of a frame, which may be the first one."""
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.take(records)

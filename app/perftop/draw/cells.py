@@ -215,7 +215,7 @@ def ramp(*, ascii_: bool) -> list[Run]:
 QUIET_SHARE = 0.02
 """Shares below this are not drawn."""
 _NONE_LOST = 0
-_LOST = 16
+_LOST_FLAG = 16
 """Flag added to the height of a cell during which an episode ran."""
 
 
@@ -274,7 +274,7 @@ def heights(values: Floats, top: float) -> Codes:
 
 def lost_cells(cells: Codes, first: int) -> Codes:
     """Marks the cells from `first` on as lost, in place, and returns the cells."""
-    cells[first:] += np.uint8(_LOST) * (cells[first:] > 0)
+    cells[first:] += np.uint8(_LOST_FLAG) * (cells[first:] > 0)
     return cells
 
 
@@ -286,6 +286,6 @@ def columns(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
     return tuple(
         [
             ("".join([levels[cell & 15] for cell in column_cells]), "alarm" if is_lost else key)
-            for is_lost, column_cells in groupby(cells, key=_LOST.__le__)
+            for is_lost, column_cells in groupby(cells, key=_LOST_FLAG.__le__)
         ]
     )

@@ -58,7 +58,7 @@ class Column:
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     unit: str = ""
     source: Any = None
-    """For use by the owner of the column: describes where its values come from."""
+    """For use by the owner of the column: the source of its values."""
 
     @property
     def room(self) -> int:

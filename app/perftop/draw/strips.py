@@ -59,7 +59,7 @@ def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _runs_of(signs: str, styles: tuple[str, ...]) -> Sequence[Run]:
-    """Does what `runs_of` does; cached, because most lines stay the same between refreshes."""
+    """Like `runs_of`, but cached, because most lines stay the same between refreshes."""
     runs, begin = list[Run](), 0
     for style, cells in groupby(styles):
         end = begin + len([*cells])
@@ -75,7 +75,7 @@ def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
-    """Does what `merge_runs` does; cached, because most lines stay the same between refreshes."""
+    """Like `merge_runs`, but cached, because most lines stay the same between refreshes."""
     merged_runs: list[Run] = []
     open_text, key, cells_left = "", "text", size
     for part, style in runs:

@@ -299,7 +299,7 @@ MAX_PER_SECOND = {
 }  # fmt: skip
 """Upper bound per second of a counter of CPU scope, by unit."""
 UNLIMITED = 1e30
-"""Stands for "no upper bound"; it is finite, so that its product with 0 seconds is 0."""
+"""The value for "no upper bound"; it is finite, so that its product with 0 seconds is 0."""
 TIME_SLACK_S = 0.05
 """Time by which a counter of seconds may exceed its span: it has ticks of 10 ms, and an idle period
 is added to the counter at once."""

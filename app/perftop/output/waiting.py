@@ -445,8 +445,8 @@ def _spare_seconds(session: Session, whole: Interval, taken: Collection[int]) ->
 
 
 def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
-    """Returns what keeps these processes from some CPUs ("mask" or "cpuset"; '' if nothing does, or
-    if that is not known), and the CPUs that they may use."""
+    """Returns the restriction of these processes to some CPUs ("mask" or "cpuset"; '' if there is
+    none, or if it is unknown), and the CPUs that they may use."""
     online = {row.cpu for row in session.topology if row.online}
     allowed: set[int] = set()
     by_cpuset = True

@@ -97,9 +97,9 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
             os.umask(before)
         stack.enter_context(sock)
         try:
-            # bind resolves the path again, and the path may lead elsewhere by now. But nobody else
-            # can put a socket of ours into this directory, and only the inode that was checked is
-            # changed.
+            # bind resolves the path again, and the path may lead to another file by now. But no
+            # other user can put a socket of ours into this directory, and only the inode that was
+            # checked is changed.
             inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
             stack.callback(os.close, inode)
             ours = os.fstat(inode)

@@ -98,7 +98,7 @@ def run_loop(
 
 
 async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T:
-    """Runs a function in a thread of its own; here, if no thread can be started. `delays_exit`:
+    """Runs a function in a separate thread; in this thread, if none can be started. `delays_exit`:
     perftop does not end before it, even if the loop has ended."""
     import asyncio
     import threading

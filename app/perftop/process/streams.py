@@ -151,7 +151,8 @@ class ProbeStream(_ClosingStream):
                 return data
 
     def _give_up(self, hello: wire.Hello | None, limit_s: float) -> None:
-        """Raises Failed after a silence, unless the probe is on this machine and not awaited."""
+        """Raises Failed after a silence, unless the probe is on this machine and the caller also
+        waits for something else."""
         place, span = self._probe.place, f"for {limit_s:.0f} s"
         if place is not None and hello is None:
             raise BrokenLink(f"{place}: it is connected, but nothing has come {span}", UNAVAILABLE)

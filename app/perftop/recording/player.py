@@ -234,7 +234,7 @@ class Seeker:
 
     async def _read(self, playback: Playback, time_ns: int, *, gently: bool = False) -> None:
         """Reads up to this moment, but at least one sample. `gently`: keys and the screen have
-        priority, as nobody is waiting for the result."""
+        priority, because the user is not waiting for the result."""
         end_s = self.clock() + BATCH_S
         ahead = playback.messages_until(time_ns)
         while messages := list(islice(ahead, MAX_BATCH)):

@@ -124,9 +124,9 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
-        """Returns the sums with the part of the waiting attributed to interrupts that came while
-        other tasks ran, for the share of the time in which tasks of the CPU were ready. `taken_s`:
-        the whole time of interrupts, by CPU."""
+        """Returns the sums with the part of the waiting attributed to interrupts that occurred
+        while other tasks ran, for the share of the time in which tasks of the CPU were ready.
+        `taken_s`: the whole time of interrupts, by CPU."""
         by_cause = dict(self.by_cause)
         ready = np.minimum(1.0, (self.wanted_s + self.waited_s) / max(elapsed_s, 1e-9))
         for cause, whole_s in taken_s.items():

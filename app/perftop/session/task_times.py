@@ -1,10 +1,9 @@
 """Sums up, over a stream, how long tasks ran and how long they waited for a CPU.
 
-The probe sends the times of each thread of a watched job since the thread's start. Of all other
-tasks it sends only the shares of the busiest between two snapshots. A thread that started and ended
+The probe sends the times of each thread of a watched job since the thread's start. For other tasks,
+it sends only the shares of the busiest ones between two snapshots. A thread that started and ended
 between two records is never seen. All time between two records is counted on the CPU where the
-thread ran last.
-"""
+thread ran last."""
 
 from __future__ import annotations
 

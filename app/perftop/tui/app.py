@@ -66,7 +66,7 @@ class Source:
     def ready(self) -> None:
         """Called when the main screen is mounted."""
 
-    def say(self, notice: str) -> None:
+    def show_notice(self, notice: str) -> None:
         """Shows a message until the user presses a key or some seconds have passed."""
 
     def key_unknown(self, key: str) -> None:
@@ -195,7 +195,7 @@ class PerfTopApp(App[None]):
         if can_be_resumed():
             super().action_suspend_process()
         else:
-            self.source.say("no shell could resume perftop: not suspended")
+            self.source.show_notice("no shell could resume perftop: not suspended")
 
     def action_theme(self, name: str = "") -> None:
         """Sets this theme, or the next theme if no name is given."""

@@ -1,4 +1,4 @@
-"""`perftop replay A B`: two recordings on one time axis, with what `perftop diff` says of them. For
+"""`perftop replay A B`: two recordings on one time axis, with the result of `perftop diff`. For
 each number, the chart of A is above the chart of B, both have the same scale, and below them is a
 line of their difference.
 
@@ -172,7 +172,8 @@ class PairState:
     ascii: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
     comparison: Comparison | None = None
-    """What differs between both; None until they were read, or if one is too short."""
+    """The differences between both recordings; None until they were read, or if one is too
+    short."""
 
     def compare(self) -> None:
         """Compares both recordings, which were read."""

@@ -94,9 +94,9 @@ class ReplaySource(StreamSource):
                 async for _ in updates:
                     self.show()
             if episodes.left_out:
-                self.say(f"{episodes.left_out} more episodes of the file are not listed")
+                self.show_notice(f"{episodes.left_out} more episodes of the file are not listed")
         except (Failed, OSError) as error:
-            self.say(str(error))
+            self.show_notice(str(error))
         self.indexing = False
         self.show_moved()
 
@@ -107,9 +107,9 @@ class ReplaySource(StreamSource):
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
             self._damage = damage
-            self.say(f"the recording is {damage}")
+            self.show_notice(f"the recording is {damage}")
         elif self._remarks:
-            self.say(f"the recording is {self._remarks.pop()}")
+            self.show_notice(f"the recording is {self._remarks.pop()}")
 
     def read(self, status: Status) -> Status:
         if self._passage is None:
@@ -173,7 +173,7 @@ class ReplaySource(StreamSource):
             self._cancel_seek()
             self.paused = True
         elif self._at_end:
-            self.say("end of recording")
+            self.show_notice("end of recording")
         elif (interval := self.interval) is not None:
             self._playing.set()
             self._pace.begin(interval.time_ns, self.clock())
@@ -236,7 +236,9 @@ class ReplaySource(StreamSource):
         label = shorten_label(label or f"mark {self._mark_count}")
         self._episodes.add_mark(new_mark(time_ns, label))
         time_text = clock_time(self.session.unix(time_ns))
-        self.say(f'marked "{label}" at {time_text} until you leave; the file does not change')
+        self.show_notice(
+            f'marked "{label}" at {time_text} until you leave; the file does not change'
+        )
         if self.paused and self.interval is not None:
             self.show_moment(self.interval.time_ns)
 
@@ -278,7 +280,7 @@ class ReplaySource(StreamSource):
         if place is not None:
             self._enter(*place)
         else:
-            self.say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
+            self.show_notice(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 
     def _search(self) -> Seeker:
         return Seeker(self._recording, self._episodes, self.clock, self._report_seek)

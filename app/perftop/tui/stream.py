@@ -154,7 +154,7 @@ class StreamSource(Source, Follower, Controls):
         if (monitor := self.monitor) is not None:
             monitor.show_state(State(self.shown_session, self.interval, self.status))
 
-    def say(self, notice: str) -> None:
+    def show_notice(self, notice: str) -> None:
         self._notice, self._notice_end_s = notice, self.clock() + NOTICE_S
         self.show()
 
@@ -166,7 +166,7 @@ class StreamSource(Source, Follower, Controls):
     def key_unknown(self, key: str) -> None:
         is_key = any(key in k.keys.split(",") for k in keys.KEYS)
         where = "in this view" if is_key else "in perftop"
-        self.say(f"{keys.caption(key)} has no action {where}; "
+        self.show_notice(f"{keys.caption(key)} has no action {where}; "
                  f"{keys.captions(self.app.config.keys)['help']} lists all keys")  # fmt: skip
 
     async def open_palette(self) -> None:
@@ -280,7 +280,7 @@ class LiveSource(StreamSource):
         super().__init__(interval_ns, starts_early=True, tour=tour)
         self._open, self._set_pace, self._link = opener, pace, link
         self._recorder: ScreenRecorder | None = None
-        """What the user records; None until the first recording of the session."""
+        """The recorder; None until the first recording of the session."""
         self._last_s = 0.0
         """Time of `clock` at which messages last arrived."""
 
@@ -301,7 +301,7 @@ class LiveSource(StreamSource):
             self.interval = self.newest = None
             self.paused = False
             self.status = replace(self.status, paused=None)
-            self.say(f"{text} · {recorded}" if recorded else text)
+            self.show_notice(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
         session.start_accounts(losses_only=True)
         self._recorder = None
@@ -357,14 +357,16 @@ class LiveSource(StreamSource):
             episodes = reachable_episodes(self.session, cpus)
             time_ns = nearest_moment(self.session, self.interval, episodes, by)
             if time_ns is None:
-                self.say(f"no {'later' if by > 0 else 'earlier'} episode")
+                self.show_notice(f"no {'later' if by > 0 else 'earlier'} episode")
             else:
                 self.head_for(time_ns)
 
     def mark(self, time_ns: int, label: str) -> None:
         label = label or next_mark_label(self.session.marks)
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
-        self.say(f'marked "{shorten_label(label)}" at {clock_time(self.session.unix(time_ns))}')
+        self.show_notice(
+            f'marked "{shorten_label(label)}" at {clock_time(self.session.unix(time_ns))}'
+        )
         if self.paused:  # otherwise the mark appears with the next numbers
             self.step(0)
 

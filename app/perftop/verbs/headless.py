@@ -117,8 +117,8 @@ class MeasuredWork(Follower):
 
 
 async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
-    """Runs one work as `run_works` does. Returns the status. Raises Failed, with the command's
-    status unless that is 0."""
+    """Runs one piece of work, as `run_works` does. Returns the status. Raises Failed, with the
+    command's status unless that is 0."""
     status, (failed,) = await run_works([(work, argv)], max_s)
     if failed is not None:
         raise Failed(str(failed), _command_status(work) or failed.status)
@@ -128,11 +128,11 @@ async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
 async def run_works(
     works: Sequence[tuple[Work, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """Runs several pieces of work concurrently, each on the stream of a probe whose command line is
-    beside it; a failure does not stop the others. Returns the exit status of the command, else 128
-    + the signal that ended perftop, else 0; and for each piece its failure or None. `max_s`:
-    seconds after which a broken connection is not retried. After the return, signals stay
-    ignored."""
+    """Runs several pieces of work concurrently, each on the stream of the probe with the command
+    line that is paired with it; a failure does not stop the others. Returns the exit status of the
+    command, else 128 + the signal that ended perftop, else 0; and for each piece its failure or
+    None. `max_s`: seconds after which a broken connection is not retried. After the return, signals
+    stay ignored."""
     import asyncio
 
     from perftop.process.command_window import HANDLED_SIGNALS
@@ -172,7 +172,7 @@ async def run_works(
 async def _run_one(
     work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]]
 ) -> None:
-    """Runs one work. Its task is added to `tasks`, so that the work can be cancelled."""
+    """Runs one piece of work. Its task is added to `tasks`, so that the work can be cancelled."""
     import asyncio
 
     from perftop.process.launch import start_probe

@@ -1,5 +1,5 @@
-"""`perftop ramp`: the probe changes from idle to load, and the time that the clock needs to rise is
-reported as text, chart, SVG or JSON."""
+"""`perftop ramp`: the probe puts an idle CPU under load, and the time that the clock needs to rise
+is reported as text, chart, SVG or JSON."""
 
 from __future__ import annotations
 

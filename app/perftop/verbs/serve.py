@@ -1,4 +1,4 @@
-"""Verbs that serve what is measured to other programs. `perftop serve` shares one probe among many
+"""Verbs that serve measurements to other programs. `perftop serve` shares one probe among many
 readers on this machine. The probe itself may have more rights, so it neither listens nor reads. It
 only writes to perftop, as for a single reader. `perftop exporter` serves counters to Prometheus.
 """

@@ -272,7 +272,8 @@ def _moment(moment: int | str, hello: wire.Hello) -> _SpanEnd:
     start_s = hello.wall_ns / 1e9
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)
-    # A day with a change to or from summer time is not of 24 hours, which mktime knows.
+    # A day on which summer time begins or ends does not have 24 hours, which mktime takes into
+    # account.
     times = (
         time.mktime((day.tm_year, day.tm_mon, day.tm_mday + days, *clock, 0, 0, -1))
         for days in (0, 1)

@@ -186,9 +186,8 @@ def has_working_any_thread(leaves: Leaves) -> bool:
     """Whether the AnyThread bit of an event works. The kernel passes the bit on even to CPUs that
     dropped it, so the caller must check.
 
-    AnyThread came with version 3. Linux reads the "deprecated" bit only from version 5 on, but
-    Goldmont Plus (version 4) sets it too, and no other CPU before version 5 does.
-    """
+    AnyThread was introduced with version 3. Linux reads the "deprecated" bit only from version 5
+    on, but Goldmont Plus (version 4) sets it too, and no other CPU before version 5 does."""
     pmu = perfmon(leaves)
     return pmu is not None and pmu.version >= 3 and not pmu.anythread_deprecated
 

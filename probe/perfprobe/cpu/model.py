@@ -16,7 +16,7 @@ from perfprobe.cpu.model_tables import (
     CYCLES,
     INSTRUCTIONS,
     INTEL_BANK,
-    NAMED,
+    NAMES_WITHOUT_ROW,
     REF,
     ROWS,
     THERMAL,
@@ -87,7 +87,7 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
         events = {key: event for bit, key, event in architectural if bit in pmu.events}
         if pmu.version:
             events["ref"] = REF
-    name = NAMED.get((family or 0, model or 0)) if vendor == INTEL else None
+    name = NAMES_WITHOUT_ROW.get((family or 0, model or 0)) if vendor == INTEL else None
     numbers = "" if family is None or model is None else f" family {family} model {model:02X}h"
     thermal = cpuid.has_feature(leaves, "thermal")
     return Uarch(

@@ -189,12 +189,12 @@ MAX_IDLE_S = 0.5
 """Longest sleep before a run, in s: enough for the deepest idle state, and for governors to forget
 the previous run."""
 
-_THREE = (
+_THREE_CYCLES = (
     "Nehalem", "Westmere", "Sandy Bridge", "Ivy Bridge", "Haswell", "Broadwell", "Skylake",
     "Kaby Lake", "Comet Lake", "Cascade Lake", "Cooper Lake", "Cannon Lake", "Ice Lake",
     "Tiger Lake", "Rocket Lake", "Sapphire Rapids", "Emerald Rapids", "Granite Rapids", "Zen",
 )  # fmt: skip
-_THREE_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
+_THREE_CYCLES_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
 """Models whose P cores take STEP_CYCLES for a 64-bit multiplication. Small cores take longer, and
 differ among each other."""
 
@@ -240,7 +240,9 @@ def workload(isa: str, seconds: float) -> Workload:
 
 def step_cycles(name: str, core_type: str | None) -> int | None:
     """Cycles of a step of the chain, by the name of the microarchitecture; None if unknown."""
-    is_known = name.startswith(_THREE) or (core_type == "P" and name.startswith(_THREE_ON_P))
+    is_known = name.startswith(_THREE_CYCLES) or (
+        core_type == "P" and name.startswith(_THREE_CYCLES_ON_P)
+    )
     return STEP_CYCLES if is_known else None
 
 

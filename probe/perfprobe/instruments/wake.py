@@ -152,7 +152,7 @@ def _measure_row(
 
 
 def _wake_by_timer() -> list[int]:
-    """Returns how late each wake-up by a timer came, in ns."""
+    """Returns how late each wake-up by a timer was, in ns."""
     waits: list[int] = []
     clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
     pause_ns = round(PAUSE_S * 1e9)

@@ -186,8 +186,7 @@ class Tasks:
         """Times in ns of the next check of the groups of watched processes, and of the last one; 0
         before such a process was found."""
         self._joined: dict[str, Any] = {}
-        """The record of quotas from just after such a move: what is counted since then is the
-        job's."""
+        """The record of quotas from just after such a move: later counts belong to the job."""
 
     def due(self) -> float:
         """Returns the time, in s of time.monotonic(), at which `work` should be called next."""

@@ -1,9 +1,9 @@
 """Opens perf events, and explains why the kernel refuses one. No other module opens perf events.
 
 The kernel puts a group on the counters as a whole or not at all. When a group is tried, its events
-are dropped in the order of DROPPED_ROLES until the rest runs; events that exist but do not count
-are dropped as well. A group that merely takes turns with other groups loses no event: a pinned copy
-of it, which does not wait for a turn, shows that it fits."""
+are dropped in the order of DROPPED_ROLES until the remaining ones can be counted; events that exist
+but do not count are dropped as well. A group that merely takes turns with other groups loses no
+event: a pinned copy of it, which does not wait for a turn, shows that it fits."""
 
 from __future__ import annotations
 

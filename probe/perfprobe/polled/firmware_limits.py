@@ -98,7 +98,7 @@ class Hsmp:
         each failure."""
         self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
         self._fabric_max = [0] * self.rows
-        """The highest clock of each socket's fabric so far: no message returns what it can be."""
+        """The highest clock of each socket's fabric so far: no message returns its upper limit."""
         self._ask = ask or self._open(root / "dev/hsmp")
         self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
         cpu, names = identity(root), list(SOURCE_NAMES)
@@ -315,8 +315,8 @@ COUNTER = Counter(
     columns=1 + len(PARTS), parts=list(PARTS),
 )  # fmt: skip
 PERIOD_S, COST = 1.0, 100
-"""Time between reads in s, and the least pause after a read in lengths of that read: the driver
-asks the power unit for each CPU through a mailbox."""
+"""Time between reads in s, and the minimum pause after a read, as a multiple of the time of that
+read: the driver asks the power unit for each CPU through a mailbox."""
 MAX_STATUS_BYTES = 1 << 17
 """Maximum length of the text, in bytes: a line for each of a thousand CPUs, with reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")

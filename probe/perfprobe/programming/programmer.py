@@ -199,8 +199,8 @@ class Programmer:
     # --- ending ------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Restores all registers. May be called again. `left` names registers that could not be
-        restored."""
+        """Restores all registers. May be called again. `unrestored` names registers that could not
+        be restored."""
         left: dict[int, Changes] = {}
         troubles: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():

@@ -12,7 +12,7 @@ HEAD = 5
 """Number of words in the head of a row."""
 
 ROW_SAMPLED = 1
-ROW_ELSEWHERE = 2  # read on another CPU: values that only the own CPU can read are not valid
+ROW_ELSEWHERE = 2  # read on another CPU: values that only the row's CPU can read are not valid
 ROW_WIDE = 4  # interrupted, even when repeated: the stamps before and after are far apart
 ROW_REBASED = 8  # counters started again: differences to earlier rows mean nothing
 ROW_OFFLINE = 16

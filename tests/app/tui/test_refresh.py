@@ -60,7 +60,7 @@ def differs(app: FedApp) -> str:
 
 @cache
 def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
-    """Calls of Python and C functions while the screen shows a new interval of so many samples.
+    """Calls of Python and C functions while the screen shows a new interval of this many samples.
     The median is used, since the first intervals fill caches, and each tenth sample has task
     records."""
     feed = messages(cpus, samples + 13, scenario)

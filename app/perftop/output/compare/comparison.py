@@ -44,7 +44,7 @@ MIN_DIFFERENCE = 0.01
 of programs and machines that are not in these runs, however significant it is."""
 RESOLUTION = 0.0005
 """Minimum difference that counters show."""
-SAME = 0.02
+MAX_SAME_CHANGE = 0.02
 """A and B count as the same if the whole interval of their difference is this close to 0; for
 numbers that are not shares, relative to A."""
 MIN_OTHERS = 0.1
@@ -85,8 +85,10 @@ class Row:
 
     @property
     def is_same(self) -> bool:
-        """Whether no difference that matters was found, and none above SAME is possible."""
-        is_noise = self.verdict == NOISE and max(map(abs, self.interval or (0.0,))) <= SAME
+        """Whether no relevant difference was found, and none above MAX_SAME_CHANGE is possible."""
+        is_noise = (
+            self.verdict == NOISE and max(map(abs, self.interval or (0.0,))) <= MAX_SAME_CHANGE
+        )
         return is_noise or self.verdict == SMALL
 
     @property
@@ -126,7 +128,7 @@ class Comparison:
     keys_of_one_side: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only this side has."""
     in_turn: bool
-    """Whether runs of A and B were measured in turn, so that neither had a better time."""
+    """Whether runs of A and B were measured in turn, so that both had the same conditions."""
 
     @property
     def by_blocks(self) -> bool:
@@ -230,8 +232,8 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
 
 
 def _values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
-    """Returns the values of all runs, or the means of all files: runs of one file share what was
-    special about the machine at that time, so several files are compared by their means."""
+    """Returns the values of all runs, or the means of all files: runs of one file share the state
+    of the machine at that time, so several files are compared by their means."""
     values: dict[int, list[float]] = {}
     for index, reading in enumerate(side):
         if key in reading.numbers:

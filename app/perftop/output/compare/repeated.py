@@ -127,7 +127,8 @@ class Runs:
             if not other_s:
                 continue
             more_s, spread_s = amount_s - median(other_s), max(other_s) - median(other_s)
-            # A reason is beyond what the others vary by, and accounts for part of the extra time.
+            # A reason must exceed the variation of the other runs, and account for part of the
+            # extra time.
             if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED * by_s > 0:
                 reasons.append((more_s, words.format(_time_text(more_s, time_s))))
         return Outlier(index, by_s, max(reasons)[1])

@@ -22,7 +22,7 @@ POWER = 0.8
 MAX_NEEDED = 1000
 """Maximum number of runs that `runs_needed` returns."""
 OUTLIER_LEVEL = 0.01
-"""Share of normal samples that are said to have an outlier."""
+"""Share of normal samples that are reported to have an outlier."""
 MIN_OUTLIER_SHARE = 0.05
 """Minimum distance of an outlier from the median, as a share of the median."""
 MIN_VALUES = 4

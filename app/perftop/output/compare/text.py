@@ -12,8 +12,8 @@ from perftop.draw.columns import Column, Run, columns_line
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import SMALL_SHARE_ENDS
 from perftop.output.compare.comparison import (
+    MAX_SAME_CHANGE,
     NOISE,
-    SAME,
     Comparison,
     Row,
     headline,
@@ -80,7 +80,7 @@ def lines(
     rows = [row for phase in compared for row in phase.rows]
     basis = "within these two runs" if compared[0].by_blocks else "if the runs are independent"
     if any(row.interval is not None for row in rows):
-        text_lines += ["", *plain([NOTE.format(basis, 100 * SAME)], "dim")]
+        text_lines += ["", *plain([NOTE.format(basis, 100 * MAX_SAME_CHANGE)], "dim")]
     causes = [
         f"{row.number.plain_name}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
         for row in rows if row.cause is not None and row.verdict != NOISE

@@ -160,7 +160,7 @@ def _lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
 
 
 def _sentence(state: FleetState, cause: Cause, machines: Sequence[Machine], share: float) -> str:
-    """Returns what the cause costs these machines; `share`: the mean share of their time."""
+    """Returns the cost of the cause on these machines; `share`: the mean share of their time."""
     count = len(machines)
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
@@ -344,8 +344,8 @@ def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
 
 
 def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Line]:
-    """Returns the name of the machine and what it is, its verdict, its numbers, what runs on it and
-    what its probe costs."""
+    """Returns the name and the description of the machine, its verdict, its numbers, its tasks, and
+    the cost of its probe."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     what = ", ".join(filter(None, (safe_cells(machine.model), cores)))
     lines = [panel_title(safe_cells(machine.name), what, size)]

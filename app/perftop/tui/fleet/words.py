@@ -121,7 +121,7 @@ def silence_text(machine: Machine, now: float) -> str:
 
 
 def verdict(machine: Machine) -> tuple[str, float]:
-    """Returns a sentence on what costs a machine most, and since when, in Unix seconds; NaN if
+    """Returns a sentence on the costliest cause of a machine, and its start in Unix seconds; NaN if
     nothing is lost."""
     worst = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
     if worst is None:
@@ -167,9 +167,9 @@ def _loss_sentence(cause: Cause, share: float) -> str:
 
 
 def rows(state: FleetState) -> list[Row]:
-    """Returns the rows of the machines. Of machines with the same cause, or that do not answer for
-    the same reason, those beyond the first MAX_ALIKE share a row if rows are ordered by loss; the
-    selected machine always has its own."""
+    """Returns the rows of the machines. If rows are ordered by loss, machines with the same cause,
+    or that do not answer for the same reason, share a row beyond the first MAX_ALIKE; the selected
+    machine always has its own."""
     groups: dict[tuple[str, str], list[Machine]] = {}
     for machine in state.machines if state.choice.order == "lost" else ():
         reason = "" if machine.answers else silence_text(machine, nan)

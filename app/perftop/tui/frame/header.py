@@ -111,7 +111,7 @@ class Controls(ABC):
         """Sets a mark with this label at this moment; '': the label is a number."""
 
     @abstractmethod
-    def say(self, notice: str) -> None:
+    def show_notice(self, notice: str) -> None:
         """Shows a message until the user presses a key or some seconds have passed."""
 
 

@@ -163,9 +163,11 @@ class Monitor(DirectScreen):
             self._range_start_ns = interval.time_ns
             self._controls.go(interval.time_ns)
             ends = self._captions["range_end"]
-            self._controls.say(f"range from {clock_time(interval.time)}: move, then {ends} ends it")
+            self._controls.show_notice(
+                f"range from {clock_time(interval.time)}: move, then {ends} ends it"
+            )
         elif self._range_start_ns is None or self._range_start_ns == interval.time_ns:
-            self._controls.say(f"{self._captions['range_start']} starts a range, then move")
+            self._controls.show_notice(f"{self._captions['range_start']} starts a range, then move")
         else:
             self._controls.select(*sorted((self._range_start_ns, interval.time_ns)))
 
@@ -174,10 +176,10 @@ class Monitor(DirectScreen):
         it."""
         choice, interval = self.choice, self.last.interval
         if choice.range_ns is None or interval is None:
-            self._controls.say("select a range first: drag in a chart")
+            self._controls.show_notice("select a range first: drag in a chart")
             return
         choice.held = interval, self._top.verdict
-        self._controls.say("range held as B: select A, which is compared with it")
+        self._controls.show_notice("range held as B: select A, which is compared with it")
         self.refresh_view()
 
     def refresh_view(self) -> None:
@@ -305,7 +307,7 @@ class Monitor(DirectScreen):
         self._end_notes("report")
         session, verdict = self.last.session, self._top.verdict
         if session is None or verdict is None or verdict.report is None:
-            self._controls.say("no verdict yet")
+            self._controls.show_notice("no verdict yet")
         else:
             self.app.push_screen(Why(session, verdict.report, ascii_=self.choice.ascii))
 
@@ -316,20 +318,20 @@ class Monitor(DirectScreen):
         if session is not None and range_ns is not None:
             start, end = (clock_time(session.unix(ns)) for ns in range_ns)
             self.app.copy_to_clipboard(f"--from {start} --to {end}")
-            self._controls.say(f"copied: --from {start} --to {end}")
+            self._controls.show_notice(f"copied: --from {start} --to {end}")
             return
         remedy = self.view.remedy
         if remedy is None:
             remedy = self._top.verdict.remedy if self._top.verdict is not None else ""
         if not remedy:
-            self._controls.say("no remedy is known for this")
+            self._controls.show_notice("no remedy is known for this")
         elif remedy == self._offered_remedy:
             self._offered_remedy = ""
             self.app.copy_to_clipboard(remedy)
-            self._controls.say(f"copied: {remedy}")
+            self._controls.show_notice(f"copied: {remedy}")
         else:
             self._offered_remedy = remedy
-            self._controls.say(f"try: {remedy} ({self._captions['try']} copies it)")
+            self._controls.show_notice(f"try: {remedy} ({self._captions['try']} copies it)")
 
     # --- the output of a command, below the view or instead of it
 
@@ -478,7 +480,7 @@ class Monitor(DirectScreen):
         def go(text: str) -> None:
             self._controls.go(moment(text))
             resume = self._captions["pause"]
-            self._controls.say(f"at {preview(text)}; {resume} goes on from there")
+            self._controls.show_notice(f"at {preview(text)}; {resume} goes on from there")
 
         prompt = await self._shown_prompt()
         prompt.ask("jump to", "12:03:05  12:03  -30s", preview, accept=go)

@@ -52,8 +52,8 @@ class ColumnHistory:
         """The axis of charts whose cells are one column."""
 
     def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
-        """Reads the values of `columns` columns up to the raw time `now_ns`, of live moments at
-        most every SLOW_NS. `past`: whether the moment was chosen. Returns whether it did."""
+        """Reads the values of `columns` columns up to the raw time `now_ns`; live, at most once in
+        SLOW_NS. `past`: whether the user chose the moment. Returns whether values were read."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)

@@ -246,7 +246,7 @@ class UnitValues:
     cpus: str
     """The CPU numbers of a core; '' for a single CPU."""
     shares: Mapping[str, float]
-    """Shares of the unit's time, by name. Which shares there are depends on the machine."""
+    """Shares of the unit's time, by name. The available shares depend on the machine."""
     lowered: frozenset[str] = frozenset()
     """Names of the metrics that a running episode makes worse."""
     suspect_names: frozenset[str] = frozenset()

@@ -1,5 +1,5 @@
 """The page of one core: its charts, drawn as in the overview, the tasks that used its CPUs, all its
-numbers with their past, and what happened on it."""
+numbers with their history, and the episodes on it."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ from perftop.tui.shared.verdict import is_past
 
 VALUE_WIDTH = 8
 """Width of a number, in cells."""
-MIN_PAST_WIDTH, MAX_PAST_WIDTH, SCALE_WIDTH = 12, 60, 6
-"""Widths of the past of a number, and the width of the upper end of its scale, in cells."""
+MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
+"""Minimum and maximum width of the history of a number, and the width of the upper end of its
+scale, in cells."""
 MIN_TABLE_HEIGHT = 6
-"""Minimum height of a table of tasks with what happened below it."""
+"""Minimum height of a table of tasks with episodes below it."""
 MIN_WAIT = 0.1
 """Minimum share of the time of a cell for which a task waited that is shown."""
 MIN_UNSEEN = 0.2
@@ -76,7 +77,7 @@ class CorePage(ChartedView):
     _past: ColumnHistory
     _tops: dict[str, float]
     """Upper ends of the scales of histories at the last refresh, by key."""
-    _pasts: tuple[object, dict[str, list[Run]]]
+    _histories: tuple[object, dict[str, list[Run]]]
     """The inputs from which the histories of the numbers were drawn, and the histories by key."""
     _tasks_and_events: tuple[object, list[PanelLine]]
     """The inputs from which these lines were drawn, and the lines."""
@@ -100,7 +101,7 @@ class CorePage(ChartedView):
         if page_charts.fit(height - MIN_HEIGHT, self.size.width):
             self.shown_charts = page_charts
         self._numbers, self._tops = _counted_numbers(session, self.interval), {}
-        self._pasts, self._tasks_and_events = (None, {}), (None, [])
+        self._histories, self._tasks_and_events = (None, {}), (None, [])
         metrics = session.evaluator.metrics
         keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
         cores = [place.cpus]
@@ -173,44 +174,44 @@ class CorePage(ChartedView):
     def _draw_numbers(
         self, session: Session, interval: Interval, choice: Choice, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns all numbers of the core's CPUs, with their past and their origin where there is
-        room."""
+        """Returns all numbers of the core's CPUs, with their history and their origin where there
+        is room."""
         place, cpus = self._place, [*self._place.cpus]
         if number_line_width(len(cpus), VALUE_WIDTH) > width:
             cpus = [cpu for cpu in cpus if cpu == choice.cpu]
         room = width - number_line_width(len(cpus), VALUE_WIDTH)
-        past_width = min(room - SCALE_WIDTH - 1, MAX_PAST_WIDTH)
+        history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
         clock = clock_of(session, choice.units, known=True)
         lowering = lowering_episodes(session, interval, cpus)
-        has_pasts = past_width >= MIN_PAST_WIDTH
-        strips = self._past_strips(past_width, clock, lowering) if has_pasts else {}
-        origin_width = room - past_width - SCALE_WIDTH - 1 if has_pasts else room
+        has_histories = history_width >= MIN_HISTORY_WIDTH
+        strips = self._history_strips(history_width, clock, lowering) if has_histories else {}
+        origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
         lines = [panel_title(_core_name(place), "", width)]
         names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
         lines.append([(f"{names:>{number_line_width(len(cpus), VALUE_WIDTH) - 4}}", "dim")])
         for number in self._numbers[: max(0, height - len(lines))]:
             key, episode = number.key, lowering.get(number.key)
             line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
-            if has_pasts:
-                line += strips.get(key, [(" " * (past_width + SCALE_WIDTH + 1), "text")])
-            if origin_width >= MIN_PAST_WIDTH:
+            if has_histories:
+                line += strips.get(key, [(" " * (history_width + SCALE_WIDTH + 1), "text")])
+            if origin_width >= MIN_HISTORY_WIDTH:
                 is_metric = key in session.evaluator.chosen  # else it is a counter
                 origin = session.evaluator.origin(key) if is_metric else ""
                 line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
             lines.append(line)
         return [(line, None) for line in lines]
 
-    def _past_strips(
+    def _history_strips(
         self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
     ) -> dict[str, list[Run]]:
-        """Returns the pasts of the numbers that have a history, by key."""
+        """Returns the drawn histories of the numbers that have one, by key."""
         session, interval, choice, past = self.session, self.interval, self.choice, self._past
         now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
         past.read(columns, choice.window_s, now_ns, past=is_past(session, interval))
         basis = past.axis, clock, [*lowering]
-        if basis != self._pasts[0]:
+        if basis != self._histories[0]:
             pasts = self._read_past()
-            self._pasts = (
+            self._histories = (
                 basis,
                 {
                     number.key: self._past_strip(
@@ -220,7 +221,7 @@ class CorePage(ChartedView):
                     if number.key in pasts
                 },
             )
-        return self._pasts[1]
+        return self._histories[1]
 
     def _read_past(self) -> dict[str, Floats]:
         """Returns the values of the numbers over the window, by key. A value is that of the busiest
@@ -240,7 +241,8 @@ class CorePage(ChartedView):
     def _past_strip(
         self, number: Number, clock: ClockUnit, values: Floats, episode: Episode | None
     ) -> list[Run]:
-        """Returns the past of a number, from 0 to the upper end of its scale, and this end."""
+        """Returns the history of a number as runs, on a scale from 0, and the upper end of the
+        scale."""
         ends: Sequence[float] = charts.SCALE_ENDS
         if number.unit == "ratio":
             ends = SMALL_SHARE_ENDS if number.is_small else (1.0,)

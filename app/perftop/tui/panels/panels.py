@@ -511,7 +511,8 @@ class PaneledView(Canvas):
     """A view with panels below its lines."""
 
     OWN_PANEL: ClassVar[Kind | None] = None
-    """The kind of panel that would only repeat the content of the view; it is left out."""
+    """The kind of panel that would only repeat the content of the view, and is therefore left
+    out."""
     _drawn: PanelRow | None = None
 
     @property

@@ -64,7 +64,7 @@ MIN_WIDTH_FOR_KEY = 60
 
 
 def title_key(key: str, label: str, width: int) -> list[Run]:
-    """Returns the key that shows more of what a panel shows, for the end of its title."""
+    """Returns the key that opens the full list of a panel, for the end of its title."""
     return [(key, "key"), (f" {label}", "dim")] if width >= MIN_WIDTH_FOR_KEY else []
 
 
@@ -491,8 +491,8 @@ MIN_DIFFERENCE = 0.01
 def a_against_b(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the comparison of the selected range with the one held before, which takes the place
-    of the tasks."""
+    """Returns the comparison of the selected range with the range that is held as B. It is shown in
+    place of the tasks."""
     lengths = [interval.elapsed_s] + ([choice.held[0].elapsed_s] if choice.held else [])
     heading = panel_title("A against B", " and ".join(f"{s:.1f} s" for s in lengths), width)
     lines = comparison_lines(session, interval, choice, width, height - 1)

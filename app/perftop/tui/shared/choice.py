@@ -55,7 +55,7 @@ class Choice(Sorting):
     mask: frozenset[int] | None = None
     """Positions of the CPUs that currently match the filter; None if there is no filter."""
     pinned_ns: int | None = None
-    """Raw time at which time axes end while paused, so that charts stand still; None: at the shown
+    """Raw time at which time axes end while paused, so that charts do not move; None: at the shown
     moment."""
     cursor_ns: int | None = None
     """Raw time of the cursor in charts; None while the newest numbers are shown."""

@@ -1,5 +1,5 @@
-"""The line of a package, above its rows or in place of them: how busy it is, its clock, power and
-memory traffic, and what it loses. The overview and the map show the same line."""
+"""The line of a package, above its rows or in place of them: its utilisation, clock, power, memory
+traffic and losses. The overview and the map show the same line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIN_BAR = 16
 MIN_WIDTH_FOR_CEILING = 50
 """Minimum width, in cells, of a line that shows the ceiling beside the clock."""
 MIN_WIDTH_FOR_CAUSE = 100
-"""Minimum width, in cells, of a line that says what most of its losing cores lose to."""
+"""Minimum width, in cells, of a line that names the most frequent cause of its cores' losses."""
 GAP, NARROW_GAP = 3, 2
 """Cells between two numbers, and in a narrow line."""
 

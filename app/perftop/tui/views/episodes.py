@@ -65,7 +65,7 @@ def episode_columns(size: int) -> list[Column]:
 
 
 def kind_name(episode: Episode) -> str:
-    """Returns the kind of an episode; steal has one name, whoever found it."""
+    """Returns the kind of an episode; steal has one name, whichever detector found it."""
     return safe_cells(STEAL_CAUSE[0] if group_key(episode) == STEAL_CAUSE else episode.kind)
 
 

@@ -226,8 +226,8 @@ def details(
     session: Session, report: Report, flow: Flow, *, largest: bool, lasting: str
 ) -> list[tuple[str, str]]:
     """Returns labels and texts on a flow. `largest`: whether no other flow of its cause is larger,
-    so that what the report says of the cause is said of this flow. `lasting`: how long the cause
-    has been the worst; '' if it is not known."""
+    so that the statements of the report on the cause apply to this flow. `lasting`: how long the
+    cause has been the worst; '' if it is not known."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
     cpus, end_ns = flow.cpus, report.interval.time_ns
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)

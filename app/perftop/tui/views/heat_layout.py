@@ -1,4 +1,4 @@
-"""The heat map without its drawing: where every core is, and which cores differ from their
+"""The layout of the heat map: the position of every core, and the cores that differ from their
 package."""
 
 from __future__ import annotations

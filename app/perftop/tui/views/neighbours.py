@@ -1,5 +1,6 @@
-"""The neighbour view: who takes CPU time from whom, as ribbons and as rows with bars, what is known
-of the selected row, and how the watched job performs. All untrusted text is made safe to draw."""
+"""The neighbour view: who takes CPU time from whom, as ribbons and as rows with bars, details of
+the selected row, and the performance of the watched job. All untrusted text is made safe to
+draw."""
 
 from __future__ import annotations
 
@@ -372,7 +373,7 @@ class Neighbours(PaneledView, Cursor):
     def _detail_lines(
         self, selected: Flow | None, shown: list[Flow], verdict: Verdict | None
     ) -> list[list[Run]]:
-        """Returns lines on the selected flow, and what was and was not checked."""
+        """Returns lines on the selected flow, and on the checks that were and were not possible."""
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:

@@ -79,8 +79,8 @@ class Results:
 
 ORIGINS = {"tsc": "RDTSC"}
 """Origins of checks that read no counter of the stream."""
-_ALL = (*chain.from_iterable(working.CHECKS_BY_CODE.values()), *resting.CHECKS)
-CHECKED_KEYS = tuple(dict.fromkeys(check.counter for check in _ALL))
+_ALL_CHECKS = (*chain.from_iterable(working.CHECKS_BY_CODE.values()), *resting.CHECKS)
+CHECKED_KEYS = tuple(dict.fromkeys(check.counter for check in _ALL_CHECKS))
 
 
 # --- the test -------------------------------------------------------------------------------------

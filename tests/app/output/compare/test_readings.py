@@ -185,7 +185,7 @@ def test_a_faster_run_has_no_reason_and_waits_are_named_once() -> None:
 
 
 def test_the_lost_time_of_a_run_includes_its_waits() -> None:
-    """The table of runs once said 0.0 % above a line that named 40 % lost in the queue."""
+    """The table of runs once showed 0.0 % above a line that named 40 % lost in the queue."""
     waits = {"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.4, "lost_s": 1.3}
     run = line(10.0, causes=[waits, *lost(0.9)])
     run["machine"]["lost_ratio"] = {"mean": 0.1}
