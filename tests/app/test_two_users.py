@@ -171,7 +171,7 @@ def test_a_ring_counts_and_removes_only_its_own_files(shared: Path, homes: Path)
             os.ftruncate(sparse.fileno(), 2 << 30)
             os.fchown(sparse.fileno(), 65534, 65534)
     fill(box)
-    assert box.news == []
+    assert box.notices == []
     assert " MB" not in box.extent
     box._max_bytes = 1000
     fill(box, 40)

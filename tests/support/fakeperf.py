@@ -63,8 +63,8 @@ class Kernel(perf_events.Kernel):
         turns: Mapping[int, int] | None = None,
     ) -> None:
         """`taken`: number of counters that another program holds, by CPU; groups that need
-        more than the rest can be opened but never run. `turns`: number of counters, by CPU, that
-        others use now: a pinned group takes them, and any other group waits."""
+        more than the remaining counters can be opened but never run. `turns`: number of counters,
+        by CPU, that others use now: a pinned group takes them, and any other group waits."""
         self.counters = counters
         self.refuse = refuse
         self.calls: list[tuple[str, str | int, int]] = []  # what, which, leader
@@ -118,7 +118,7 @@ class Kernel(perf_events.Kernel):
 
     def _share(self, group: Group, cpu: int, free: int) -> float:
         """Share of time for which the group is on the counters: pinned groups always are, and the
-        other groups take turns on the rest, each as a whole."""
+        other groups take turns on the remaining counters, each as a whole."""
 
         def needs(one: Group) -> int:
             return sum(self.opened[fd][0].core for fd in one.fds)

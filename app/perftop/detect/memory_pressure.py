@@ -119,7 +119,7 @@ class Memory:
         self._programs = UndisturbedPrograms(self.losses, self._names, running, learned=7, lost=5)
         """Sums of a loss: instructions, cycles, cycles times the earlier IPC, seconds run, and
         bytes per second times the seconds run."""
-        self._inside: Bools = groups >= 0
+        self._in_package: Bools = groups >= 0
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
         self._top_tasks: Ints = np.zeros(len(groups), np.int64)
@@ -159,11 +159,11 @@ class Memory:
         ]
         self.note_programs(busy, data.time_ns)
         if not calm:
-            news = self._running.time_ns == data.time_ns
+            is_new_record = self._running.time_ns == data.time_ns
             sound = self._programs.is_same_program(learned[_TIME])
             begun = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
-                self._describe(loss, data, own or set(), who=news or loss in begun)
+                self._describe(loss, data, own or set(), who=is_new_record or loss in begun)
         return over
 
     def _is_counted(self) -> bool:
@@ -303,14 +303,14 @@ class Memory:
         where unknown."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
         key = self._package * self._count + program  # one number for each program of each package
-        self._inside_key, self._key = key[self._inside], np.maximum(key, 0)
+        self._in_package_key, self._key = key[self._in_package], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:
         """Returns, for some samples and by position, the work of other programs in the same
         package, in CPUs."""
-        count, inside, samples = self._count, self._inside, len(work)
+        count, inside, samples = self._count, self._in_package, len(work)
         size = self._packages * count
-        keys = self._inside_key + size * np.arange(samples)[:, None]
+        keys = self._in_package_key + size * np.arange(samples)[:, None]
         of = np.bincount(keys.ravel(), work[:, inside].ravel(), size * samples)
         of = of.reshape(samples, size)
         whole = of.reshape(samples, -1, count).sum(axis=2)

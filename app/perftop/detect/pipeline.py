@@ -206,7 +206,7 @@ class Suspects:
             for key, why in doubted:
                 name = WHOLE_READ if why == Doubt.BACKWARDS else key
                 by_key.setdefault(name, {})[cpu] = why
-        news: dict[int, set[int]] = {}
+        new_cpus: dict[int, set[int]] = {}
         for key, cpus in sorted(by_key.items()):
             suspect = next(
                 (running for running in self._running if running.includes(key, time_ns)), None
@@ -219,11 +219,11 @@ class Suspects:
                 self._running.append(suspect)
             suspect.why.setdefault(key, min(cpus.values()))
             suspect.last_ns = time_ns
-            news.setdefault(id(suspect), set()).update(cpus)
+            new_cpus.setdefault(id(suspect), set()).update(cpus)
         for suspect in self._running:
-            if id(suspect) not in news:
+            if id(suspect) not in new_cpus:
                 continue
-            for cpu in news[id(suspect)]:
+            for cpu in new_cpus[id(suspect)]:
                 suspect.samples[cpu] = suspect.samples.get(cpu, 0) + 1
             episode = suspect.episode
             episode.cpus, episode.cause = sorted(suspect.samples), ", ".join(suspect.why)
@@ -278,8 +278,10 @@ class Neighbours:
         last = self.hypervisor.skip_calm_samples(batch, first, last)
         with_records = [at for at in batch.cached(_with_records) if first <= at < last]
         while first < last:
-            news = (at + 1 for at in with_records if at >= first and self._shows_change(batch, at))
-            end = next(news, last)
+            new_cpus = (
+                at + 1 for at in with_records if at >= first and self._shows_change(batch, at)
+            )
+            end = next(new_cpus, last)
             due = self._learn(batch, first, end)
             for at in with_records:
                 if first <= at < due:

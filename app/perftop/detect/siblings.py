@@ -129,10 +129,10 @@ class Siblings:
             two = (rows[:, 1:2] >= 0).all(axis=1) & (rows[:, 2:] < 0).all(axis=1)
             pairs = np.flatnonzero(two)
         self._pairs, self._rows = pairs, rows[pairs][:, :2]
-        self._other: Ints = np.full(len(self._alone_s), -1, np.int64)
+        self._sibling_rows: Ints = np.full(len(self._alone_s), -1, np.int64)
         """The position of the sibling of each CPU; -1 if it has none, or more than
         one."""
-        self._other[self._rows] = self._rows[:, ::-1]
+        self._sibling_rows[self._rows] = self._rows[:, ::-1]
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
@@ -234,9 +234,9 @@ class Siblings:
         self._programs.add_losses(losing, *parts)
         sound = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows()
         begun = self.losses.begin(sound, self._names, data.time_ns)
-        news = self._running.time_ns == data.time_ns
+        is_new_record = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
-            self._describe(loss, data.time_ns, own, who=news or loss in begun)
+            self._describe(loss, data.time_ns, own, who=is_new_record or loss in begun)
         return over
 
     def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
@@ -246,7 +246,7 @@ class Siblings:
     def _work(self, work: CpuWork, split: Split) -> _SiblingWork:
         util, counted, cycles, ipc, sums = work
         overlap = np.empty(util.shape)
-        overlap[...] = np.where(self._other < 0, 0.0, np.nan)
+        overlap[...] = np.where(self._sibling_rows < 0, 0.0, np.nan)
         both = split.states[..., self._pairs, 3]
         with np.errstate(invalid="ignore", divide="ignore"):
             overlap[..., self._rows] = np.minimum(both[..., None] / util[..., self._rows], 1.0)
@@ -277,8 +277,8 @@ class Siblings:
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
         if who:
-            tasks = [(task, cpu) for at in members if self._other[at] >= 0
-                     for cpu in self._names[self._other[at]]
+            tasks = [(task, cpu) for at in members if self._sibling_rows[at] >= 0
+                     for cpu in self._names[self._sibling_rows[at]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, own)
         episode.evidence["changes_with_sibling"] = OutOf(fits, edges)
@@ -321,7 +321,7 @@ class SiblingHistory:
 
     def __init__(self, cpus: int, least: float) -> None:
         """`least`: minimum change of the IPC that counts, as a share of the IPC."""
-        self._least = least
+        self._min_change = least
         self._counts: Ints = np.zeros((4, cpus), np.int64)
         self._ipc: Floats = np.full(cpus, np.nan)
         self._together: Bools = np.zeros(cpus, bool)
@@ -365,7 +365,10 @@ class SiblingHistory:
         before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
         mixed = number - 1 - last_by_sample[:-1]
         with np.errstate(invalid="ignore"):
-            fell, rose = ipc <= (1 - self._least) * before, before <= (1 - self._least) * ipc
+            fell, rose = (
+                ipc <= (1 - self._min_change) * before,
+                before <= (1 - self._min_change) * ipc,
+            )
             compared &= before > 0
             steady = np.abs(overlap - overlap_by_sample[:-1]) <= MAX_OVERLAP_STEP
         edge = compared & (together != together_before) & (mixed <= MAX_MIXED_SAMPLES)

@@ -49,10 +49,10 @@ class Throttles:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
-        self._booked = KernelThrottling(reader, episodes)
+        self._kernel_throttling = KernelThrottling(reader, episodes)
         polled = self._thermal.is_available or self._modulation.is_available
-        self.is_available = polled or self._booked.is_available
-        self._by_kernel = self._booked.is_available and not self._thermal.is_available
+        self.is_available = polled or self._kernel_throttling.is_available
+        self._by_kernel = self._kernel_throttling.is_available and not self._thermal.is_available
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
             episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
@@ -60,7 +60,9 @@ class Throttles:
         )  # fmt: skip
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        if not self._throttles.is_quiet or (self._by_kernel and self._booked.follows_drops):
+        if not self._throttles.is_quiet or (
+            self._by_kernel and self._kernel_throttling.follows_drops
+        ):
             return first
         return first_true(batch.cached(self._signs), first, last)
 
@@ -68,11 +70,11 @@ class Throttles:
         signs = batch.cached(self._thermal.shown_by_sample) | batch.cached(
             self._modulation.shown_by_sample
         )
-        return signs | self._booked.shown_by_sample(batch) if self._by_kernel else signs
+        return signs | self._kernel_throttling.shown_by_sample(batch) if self._by_kernel else signs
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        ended = self._booked.sample(data) if self._by_kernel else []
+        ended = self._kernel_throttling.sample(data) if self._by_kernel else []
         polled = data.sample.part(self._thermal.shown_by_sample) or data.sample.part(
             self._modulation.shown_by_sample
         )
@@ -322,12 +324,12 @@ class Smis:
         if whole and counted.any():
             stretched = span_ns > MAX_SPAN_RATIO * (time_ns - since_ns)
             begin_ns = np.where(stretched, time_ns - span_ns, since_ns)
-            news = counted & (begin_ns >= self._last_ns)
-            if news.any():
+            is_new = counted & (begin_ns >= self._last_ns)
+            if is_new.any():
                 self._last_ns = time_ns
                 if self._episode is None:
                     self._counts[:] = 0
-                    start_ns = int(begin_ns[news].min())
+                    start_ns = int(begin_ns[is_new].min())
                     self._episode = Episode(
                         "smi", [], start_ns, cause="firmware",
                         confidence=confidence("smi", "firmware"),

@@ -63,9 +63,9 @@ class JobWaits:
                  job: WatchedJob, groups: Ints, quotas: QuotaStops) -> None:  # fmt: skip
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job, self._quotas = running, job, quotas
-        self._held: dict[int, ThreadActivity] = {}
+        self._pending: dict[int, ThreadActivity] = {}
         """Activity by position that waits for the next record of quotas."""
-        self._held_ns = 0
+        self._pending_since_ns = 0
         """Raw time of the start of that activity; 0: there is none."""
         self._quota_ns = 0
         """Raw time of the last record of quotas that was taken into account."""
@@ -81,15 +81,15 @@ class JobWaits:
             return []
         # Activity of the threads in the record of this sample, by position of the CPU; of a job
         # with a quota, since the last record that showed how long the quota stopped it.
-        activity, self._held = self._held, {}
-        since_ns, self._held_ns = self._held_ns or data.since_ns, 0
+        activity, self._pending = self._pending, {}
+        since_ns, self._pending_since_ns = self._pending_since_ns or data.since_ns, 0
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
             at = self._position.get(thread.cpu)
             if at is not None:
                 activity[at] = activity.get(at, ThreadActivity()) + thread.since_last()
         if self._quotas.has_quota(own):
             if self._quotas.time_ns == self._quota_ns:
-                self._held, self._held_ns = activity, since_ns
+                self._pending, self._pending_since_ns = activity, since_ns
                 return []
             self._quota_ns = self._quotas.time_ns
             activity = self._without_quota(activity, own)

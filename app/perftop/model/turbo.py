@@ -90,7 +90,7 @@ class Turbo:
         """Uses a new core list, after the cores changed."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.max_of_threads(self._bounds)
-        self._bounded = bool(np.isfinite(self._fastest).any())
+        self._has_upper_bounds = bool(np.isfinite(self._fastest).any())
         self._has_ceiling = self.cpus[first]
         self._domains: list[tuple[Steps, Ints]] = []
         """Tables, each with the cores of one package that share it. The number of active cores
@@ -114,7 +114,7 @@ class Turbo:
         low, high = np.full((2, *util.shape[:-1], len(self._has_ceiling)), np.nan)
         if not self.has_tables:
             return Ceilings(low, high, low)
-        if self._bounded:
+        if self._has_upper_bounds:
             # With more active cores the ceiling is unknown, but it is at least the base clock.
             low[...], high[...] = np.minimum(self._base_clocks(delta), self._fastest), self._fastest
         if self._domains:
@@ -127,7 +127,7 @@ class Turbo:
             low[..., rows] = high[..., rows] = exact
         # Tables hold for the best core. Other cores, and cores that firmware limits, never reach
         # them.
-        if self._bounded:
+        if self._has_upper_bounds:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))
 

@@ -51,14 +51,14 @@ class JobTerminal:
 
     def __init__(self, argv: Sequence[str], columns: int, lines: int) -> None:
         try:
-            self._ours, theirs = os.openpty()
+            self._terminal_fd, command_fd = os.openpty()
         except OSError as error:
             raise Failed(f"there is no terminal for the command: {error.strerror}") from None
-        os.set_blocking(self._ours, False)
+        os.set_blocking(self._terminal_fd, False)
         self.size = (0, 0)
         self.resize(columns, lines)
-        self.job = Job(argv, theirs)
-        os.close(theirs)
+        self.job = Job(argv, command_fd)
+        os.close(command_fd)
         self.is_closed = False
         """Whether no process is left that could print to the terminal."""
         self._following: asyncio.AbstractEventLoop | None = None
@@ -70,7 +70,7 @@ class JobTerminal:
     def __exit__(self, *_: object) -> None:
         """Closes the terminal; remaining processes on it get a hangup, as when a terminal window is
         closed."""
-        for fd in (self._ours, self._done, self._finish):
+        for fd in (self._terminal_fd, self._done, self._finish):
             os.close(fd)
         self.job.close_gate()
 
@@ -79,18 +79,18 @@ class JobTerminal:
         if min(columns, lines) > 0 and (columns, lines) != self.size:
             self.size = (columns, lines)
             packed = struct.pack("HHHH", lines, columns, 0, 0)
-            fcntl.ioctl(self._ours, termios.TIOCSWINSZ, packed)
+            fcntl.ioctl(self._terminal_fd, termios.TIOCSWINSZ, packed)
 
     def send_keys(self, keys: bytes) -> None:
         with contextlib.suppress(OSError):  # no process reads, and the buffer is full
-            os.write(self._ours, keys)
+            os.write(self._terminal_fd, keys)
 
     def read(self) -> bytes:
         """Returns the output since the last read, up to about READ_TURN_BYTES."""
         parts, size = [], 0
         while size < READ_TURN_BYTES:
             try:
-                data = os.read(self._ours, READ_BYTES)
+                data = os.read(self._terminal_fd, READ_BYTES)
             except BlockingIOError:
                 break
             except OSError:  # reading fails once no process is left
@@ -107,17 +107,17 @@ class JobTerminal:
     def follow(self, take: Callable[[bytes], None]) -> None:
         """Passes all output to `take`, until `leave` is called."""
         self._following = loop = asyncio.get_running_loop()
-        loop.add_reader(self._ours, self._turn, take)
+        loop.add_reader(self._terminal_fd, self._turn, take)
 
     def leave(self) -> None:
         if self._following is not None:
-            self._following.remove_reader(self._ours)
+            self._following.remove_reader(self._terminal_fd)
             self._following = None
 
     def _turn(self, take: Callable[[bytes], None]) -> None:
         loop = self._following
         assert loop is not None
-        loop.remove_reader(self._ours)
+        loop.remove_reader(self._terminal_fd)
         take(self.read())
         if not self.is_closed:
             loop.call_later(PAUSE_S, self._next_turn, take)
@@ -133,7 +133,7 @@ class JobTerminal:
         must run in a thread, because writes to a terminal may block."""
         to = _write(to, first)
         wait = select.poll()
-        wait.register(self._ours, select.POLLIN)
+        wait.register(self._terminal_fd, select.POLLIN)
         wait.register(self._done, select.POLLIN)
         while not self.is_closed and all(fd != self._done for fd, _ in wait.poll()):
             to = _write(to, self.read())
@@ -175,7 +175,7 @@ class Printout:
         self._bytes = 0
         self._open, self._pen = b"", b""
         """The last line, which has no end yet, and the colour sequences at its beginning."""
-        self._new: deque[bytes] = deque()
+        self._unsplit: deque[bytes] = deque()
         self._new_bytes = 0
         self._skipped = 0
         """Number of lines that were dropped before the data were split into lines."""
@@ -195,10 +195,10 @@ class Printout:
 
     def take(self, data: bytes) -> None:
         """Adds data without splitting them into lines: most of a flood of output is never shown."""
-        self._new.append(data)
+        self._unsplit.append(data)
         self._new_bytes += len(data)
-        while self._new_bytes - len(self._new[0]) > MAX_BYTES:
-            dropped = self._new.popleft()
+        while self._new_bytes - len(self._unsplit[0]) > MAX_BYTES:
+            dropped = self._unsplit.popleft()
             self._new_bytes -= len(dropped)
             self._skipped += dropped.count(b"\n")
 
@@ -209,8 +209,8 @@ class Printout:
             self._lines.clear()
             self._bytes = self._skipped = 0
             self._open = self._pen = b""
-        lines = (self._open + b"".join(self._new)).rsplit(b"\n", MAX_LINES)
-        self._new.clear()
+        lines = (self._open + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES)
+        self._unsplit.clear()
         self._new_bytes = 0
         if len(lines) > MAX_LINES:  # these lines were never shown
             self.left_out += lines[0].count(b"\n") + 1

@@ -106,7 +106,7 @@ class ProbeStream(_ClosingStream):
         self._rest_s = self._due_s = 0.0
         """Seconds between two reads (0: data are read as soon as they arrive), and the time of the
         next read, by the loop's clock."""
-        self._hurry = asyncio.Event()
+        self._rest_changed = asyncio.Event()
         self.is_awaited: Callable[[], bool] = lambda: False
         """Returns whether nothing but the stream is awaited, as before the start of a command and
         after its end, so that a probe that hangs must not delay the outcome."""
@@ -169,18 +169,18 @@ class ProbeStream(_ClosingStream):
         self._rest_s = seconds
         self._due_s = asyncio.get_running_loop().time() + seconds + ARRIVAL_S
         if not seconds:
-            self._hurry.set()
+            self._rest_changed.set()
 
     async def _rest(self) -> None:
         assert self._transport is not None
         due_s = self._due_s
-        self._hurry.clear()
+        self._rest_changed.clear()
         self._transport.pause_reading()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(due_s):
-                await self._hurry.wait()
+                await self._rest_changed.wait()
         self._transport.resume_reading()
-        if self._due_s == due_s:  # `rest` was not called meanwhile
+        if self._due_s == due_s:  # `set_rest` was not called meanwhile
             self._due_s = max(due_s + self._rest_s, asyncio.get_running_loop().time())
 
     def disconnect(self) -> None:

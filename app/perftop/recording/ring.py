@@ -79,7 +79,7 @@ class Ring:
     def __init__(self, path: Path, hello: wire.Hello, length_ns: int, max_bytes: int) -> None:
         """`max_bytes`: maximum size of everything in the directory."""
         self.path, self.is_open, self.frames = path, True, 0
-        self.news: list[str] = []
+        self.notices: list[str] = []
         """Messages for the user; the caller that shows them removes them."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
         self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PART_COUNT))
@@ -231,7 +231,7 @@ class Ring:
             if not self._is_full:
                 self._is_full = True
                 limit = f"the limit of {size_text(self._max_bytes)} is reached (--max-size)"
-                self.news.append(f"{limit}: the oldest data are removed")
+                self.notices.append(f"{limit}: the oldest data are removed")
 
     def _remove_oldest(self) -> _Sizes | None:
         """Removes the oldest automatically kept recording; returns its parts, or None if there is
@@ -289,9 +289,9 @@ class Ring:
                 for part in parts:
                     self._link_part(part, kept)
         except OSError as error:
-            self.news.append(str(errors.cannot("keep it", error)))
+            self.notices.append(str(errors.cannot("keep it", error)))
             return None
-        self.news.append(f"kept in {kept.path}")
+        self.notices.append(f"kept in {kept.path}")
         return kept.path.name
 
     def _link_part(self, part: str, kept: OwnDirectory) -> None:
@@ -317,7 +317,7 @@ class Ring:
         with self._make_kept(PREVIOUS_RUN) as kept:
             for name in leftovers:
                 os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
-        self.news.append(f"what the last run has left is in {kept.path}")
+        self.notices.append(f"what the last run has left is in {kept.path}")
 
 
 def _part_sizes(directory: OwnDirectory) -> _Sizes:

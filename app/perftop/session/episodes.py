@@ -48,7 +48,7 @@ class EpisodeLog:
         """Episodes found by the pass over the whole recording; None if no recording is played."""
         self._ended: list[Episode] = []
         """The newest of the episodes that have ended, newest last."""
-        self._forgotten = 0
+        self._dropped_count = 0
         """Number of ended episodes that were dropped before those in `_ended`."""
         self._marks: list[Episode] = []
         self._merged: tuple[object, list[Episode]] = None, []
@@ -109,14 +109,14 @@ class EpisodeLog:
         """Episodes that have ended since a reader's last call, and the reader's cursor for the next
         call; the first cursor is 0. If more than MAX_ENDED episodes have ended, the reader gets the
         newest."""
-        new_episodes = self._ended[max(0, cursor - self._forgotten) :]
-        return new_episodes, self._forgotten + len(self._ended)
+        new_episodes = self._ended[max(0, cursor - self._dropped_count) :]
+        return new_episodes, self._dropped_count + len(self._ended)
 
     def end(self, episodes: list[Episode]) -> None:
         """Adds episodes that have ended."""
         if episodes:
             self._ended += episodes
-            self._forgotten += max(0, len(self._ended) - MAX_ENDED)
+            self._dropped_count += max(0, len(self._ended) - MAX_ENDED)
             del self._ended[:-MAX_ENDED]
 
     def add_mark(self, at_ns: int, text: str) -> None:

@@ -106,7 +106,7 @@ class PerfTopApp(App[None]):
         self.failure: Failed | None = None
         """Why no new data can be shown; None if there was no failure."""
         self._up = self._crashed = False
-        self._left: int | None = None
+        self._early_status: int | None = None
         """Exit status if the app is to end; None if the app continues."""
         self.displays = 0
         """Number of times that the app has drawn on the terminal."""
@@ -148,8 +148,8 @@ class PerfTopApp(App[None]):
     def on_ready(self) -> None:
         self.source.ready()
         self._up = True
-        if self._left is not None:
-            self.leave(self._left)
+        if self._early_status is not None:
+            self.leave(self._early_status)
 
     def post_display_hook(self) -> None:
         self.displays += 1
@@ -221,7 +221,7 @@ class PerfTopApp(App[None]):
     def leave(self, status: int) -> None:
         """Ends the app with this exit status. An app that is still starting cannot be ended yet; it
         ends as soon as it has started."""
-        self._left = status
+        self._early_status = status
         if self._up:
             self.exit(return_code=status)
 

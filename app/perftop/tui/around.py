@@ -253,13 +253,13 @@ class Around(LiveSource):
         if self._is_stopped or (self.app.failure is not None and not has_started):
             reading.cancel()
         else:
-            await self._accompany(reading)
+            await self._forward_until_end(reading)
         with contextlib.suppress(asyncio.CancelledError):
             await reading
         if self.measurement is not None and self.has_started:
             self.measurement.finish(self.session)  # numbers measured so far are still valid
 
-    async def _accompany(self, reading: asyncio.Task[None]) -> None:
+    async def _forward_until_end(self, reading: asyncio.Task[None]) -> None:
         """Copies the command's output to the terminal and passes signals on to the command, until
         the command ends."""
 

@@ -252,9 +252,9 @@ class Record(Follower):
                 self._print("".join(f"{printable(line)}\n" for line in lines))
 
     def _print_news(self, ring: Ring) -> None:
-        for text in ring.news:
+        for text in ring.notices:
             self._print_line(text)
-        ring.news.clear()
+        ring.notices.clear()
 
     async def _show_progress(self) -> None:
         """Shows the size of the recording every PROGRESS_S seconds, on a terminal only."""

@@ -168,8 +168,10 @@ class Tasks:
         self._cpus, self._watch = cpus, watch
         self._now_ns, self._spent_ns = now_ns, spent_ns
         # In a container /proc may show another PID namespace, whose PIDs system calls do not know.
-        self._ours = root == Path("/") and Path("/proc/self").resolve().name == str(os.getpid())
-        self._new_task_check = NewTaskCheck(self._proc) if self._ours else None
+        self._is_own_namespace = root == Path("/") and Path("/proc/self").resolve().name == str(
+            os.getpid()
+        )
+        self._new_task_check = NewTaskCheck(self._proc) if self._is_own_namespace else None
         self._seen: dict[str, _TaskReading] = {}
         self._begun_ns = 0
         """Start of the last complete scan: a task that is not in `_seen` started later."""
@@ -264,7 +266,7 @@ class Tasks:
                     if reading.share >= MIN_SHARE or is_in_queue:
                         yield from self._choose(ran, name, reading, since_ns)
             yield
-        if self._ours and not self._seen:
+        if self._is_own_namespace and not self._seen:
             import psutil  # noqa: F401 - in the first scan, whose cost does not count
 
             yield
@@ -316,7 +318,7 @@ class Tasks:
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.share())
         details: dict[str, Any] = {}
-        if self._ours:
+        if self._is_own_namespace:
             firsts = [runners[0] for runners in ran.values()]
             yield from self._describe([*firsts, *busiest], details)
         others = {str(cpu): [runner.record() for runner in runners] for cpu, runners in ran.items()}
@@ -363,7 +365,7 @@ class Tasks:
     def _clock_ns(self, pid: str) -> int | None:
         """Returns the CPU time of all threads of a process; None if it has ended, or its clock
         cannot be read."""
-        if not self._ours:
+        if not self._is_own_namespace:
             return None
         try:
             return time.clock_gettime_ns(~int(pid) << 3 | 2)  # as clock_getcpuclockid(3) has it

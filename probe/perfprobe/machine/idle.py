@@ -83,20 +83,20 @@ class TracedPart:
         self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
         self._trace, self._slots = trace, slots
-        self._off: set[int] = set()
+        self._offline_cpus: set[int] = set()
         """CPUs that are counted as idle because they are offline."""
         for cpu in offline:
             self.close_cpu(cpu)
 
     def open(self, cpu: int) -> list[Slot]:
-        if self._trace is not None and cpu in self._off:
-            self._off.discard(cpu)
+        if self._trace is not None and cpu in self._offline_cpus:
+            self._offline_cpus.discard(cpu)
             self._trace.settle([cpu])  # a CPU that stays busy has no transition to report
         return self._slots.get(cpu, [])
 
     def close_cpu(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
-            self._off.add(cpu)
+            self._offline_cpus.add(cpu)
             self._trace.offline(cpu)  # the kernel reports no transition of an offline CPU
 
     def close(self) -> None:

@@ -208,7 +208,7 @@ class Machine:
             return []
         # The clocks are compared once: within a second they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
-        self._batches.took(rounds[-1].drained.round)
+        self._batches.mark_taken(rounds[-1].drained.round)
         self._mark_offline(rounds)  # before CPUs are attached again
         end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)

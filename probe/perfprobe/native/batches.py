@@ -59,7 +59,7 @@ class Batches:
             return first
         return first + (self._begin - first) % self._rounds
 
-    def took(self, last: int) -> None:
+    def mark_taken(self, last: int) -> None:
         """Records that all rounds up to `last` have been taken."""
         self._last = last
         if self._early:

@@ -334,13 +334,13 @@ class LimitStatus:
         self.rows = len(self._ids)
         self._files = self._open_files(root)
         self._next_s = clock()
-        self._on: list[set[str] | None] = [None] * self.rows
+        self._set_bits: list[set[str] | None] = [None] * self.rows
         """Names of the bits that are set, by package; None before the first read."""
         self._seen = [[0] * COUNTER.columns for _ in self._ids]
         self._read_all()
-        known = any(bits is not None for bits in self._on)
+        known = any(bits is not None for bits in self._set_bits)
         self.block = wire.Block("plr", "package", [COUNTER] if known else [])
-        for package, on in zip(self._ids, self._on, strict=True):
+        for package, on in zip(self._ids, self._set_bits, strict=True):
             if on:
                 names = ", ".join(part for part in PARTS if part in on)
                 why = f"{names}: set before perftop started, and sticky: not about this run"
@@ -350,7 +350,7 @@ class LimitStatus:
     def read(self) -> Iterator[tuple[int, Values]]:
         if self._clock() >= self._next_s:
             self._read_all()
-        for row, on in enumerate(self._on):
+        for row, on in enumerate(self._set_bits):
             yield row, [*self._seen[row]] if on is not None else [None] * COUNTER.columns
 
     def close(self) -> None:
@@ -383,9 +383,9 @@ class LimitStatus:
                 now.setdefault(package, set()).update(bits)
         for row, package in enumerate(self._ids):
             if package not in now:
-                self._on[row] = None
+                self._set_bits[row] = None
                 continue
-            before, self._on[row] = self._on[row], now[package]
+            before, self._set_bits[row] = self._set_bits[row], now[package]
             if before is not None:
                 self._seen[row][0] += 1
                 for at, part in enumerate(PARTS):

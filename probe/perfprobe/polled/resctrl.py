@@ -64,7 +64,7 @@ class GroupSum:
 class Resctrl:
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
         self.missing: list[Missing] = []
-        self._at = f"{root}/{RESCTRL_PATH}"
+        self._dir = f"{root}/{RESCTRL_PATH}"
         self._pace = Pace(clock)
         """The pace of reads: each read of a file interrupts a CPU of its L3."""
         self.rows = len(rows)
@@ -146,7 +146,7 @@ class Resctrl:
         group may be removed at any time."""
         if name == TOTAL and (group, number) in self._totals:
             return self._totals[group, number]
-        text = files.read_word(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}")
+        text = files.read_word(f"{self._dir}{group}/mon_data/mon_L3_{number:02d}/{name}")
         if text.isdigit() and len(text) <= 20:
             return int(text) % 2**64
         return text or None
@@ -154,8 +154,8 @@ class Resctrl:
     def _groups(self) -> Iterator[str]:
         """Control groups as paths below the mount, the default group first."""
         yield ""
-        names = (name for name in files.file_names(self._at) if name not in NOT_GROUPS)
-        matching_names = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
+        names = (name for name in files.file_names(self._dir) if name not in NOT_GROUPS)
+        matching_names = (name for name in names if os.path.isdir(f"{self._dir}/{name}/mon_data"))  # noqa: PTH112
         for count, name in enumerate(matching_names):
             if count < MAX_GROUPS:
                 yield f"/{name}"
@@ -165,12 +165,12 @@ class Resctrl:
         count = 0
         for group in groups:
             at = f"{group}/mon_groups"
-            for name in files.file_names(self._at + at)[: MAX_GROUPS - count]:
+            for name in files.file_names(self._dir + at)[: MAX_GROUPS - count]:
                 count += 1
                 yield f"{at}/{name}"
 
     def _numbers(self) -> list[int]:
-        return files.numbered_entries(f"{self._at}/mon_data", "mon_L3_")
+        return files.numbered_entries(f"{self._dir}/mon_data", "mon_L3_")
 
     def _works(self, name: str) -> bool:
         """Whether any L3 has a number in this file."""

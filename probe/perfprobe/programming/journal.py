@@ -153,7 +153,7 @@ class Journal:
         self._directory = directory
         self._name = _name(root)
         self.path = directory / self._name
-        self._about = {
+        self._identity = {
             "format": FORMAT,
             "boot_id": boot_id,
             "root": str(root.resolve()),
@@ -170,7 +170,7 @@ class Journal:
             }
             for cpu, changes in cpus.items()
         }
-        text = json.dumps({**self._about, "cpus": table})
+        text = json.dumps({**self._identity, "cpus": table})
         new = f".{self._name}.{os.getpid()}"
         directory = _enter_directory(self._directory)
         try:

@@ -313,7 +313,7 @@ def test_the_end_of_much_output_is_kept() -> None:
     printout = taken(b"before\n")
     for n in range(100):
         printout.take(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
-    assert sum(len(piece) for piece in printout._new) <= 2 * MAX_BYTES
+    assert sum(len(piece) for piece in printout._unsplit) <= 2 * MAX_BYTES
     printout.settle()
     assert visible_lines(printout)[-1] == "999999"
     assert printout.left_out + len(printout) == 1_000_001

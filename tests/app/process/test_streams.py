@@ -319,7 +319,7 @@ FRAMES = [wire.encode(made.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in
 
 
 async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
-    """It is woken before its rest is over."""
+    """It is woken before its pause is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
     async with opened(argv) as stream:

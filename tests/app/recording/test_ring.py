@@ -123,13 +123,13 @@ def test_the_size_is_limited_and_manually_kept_spans_are_removed_last(tmp_path: 
         feed(box, i, i + 60)
         sizes = {part.stat().st_ino: part.stat().st_size for part in path.rglob("*.part")}
         assert sum(sizes.values()) < room + 10_000, "a part more at most"
-        if any("--max-size" in text for text in box.news):
+        if any("--max-size" in text for text in box.notices):
             assert sum(sizes.values()) > room / 2, "no more is removed than necessary"
     assert box.frames == 480 * S // SAMPLE
     names = [one.stem.split("-", 2)[2] for one in kept_spans(path)]
     assert names[0] == "by-hand"
     assert 1 < len(names) < 7, "some of six went, and by-hand did not"
-    assert any("--max-size" in text for text in box.news)
+    assert any("--max-size" in text for text in box.notices)
 
 
 def test_the_next_run_keeps_the_previous_ring(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_without_processes_there_is_no_record(machine: Machine) -> None:
 def test_details_are_sent_when_a_process_is_first_named(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.tasks._ours = True
+    machine.tasks._is_own_namespace = True
     monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
 
     def describe(pid: int) -> dict[str, str]:
@@ -289,7 +289,7 @@ def test_details_are_sent_when_a_process_is_first_named(
 def test_a_task_has_the_name_of_its_parent(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.tasks._ours = True
+    machine.tasks._is_own_namespace = True
     monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
     monkeypatch.setattr(tasks, "process_details", lambda _: {"threads": 1})
     machine.runs(1, 0, comm=b"make")  # the stat file of `line` names 1 as the parent

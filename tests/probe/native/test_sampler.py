@@ -237,7 +237,7 @@ def ends(batches: Batches, count: int, first: int = 0) -> list[int]:
     results = []
     for _ in range(count):
         first = batches.end(first)
-        batches.took(first)
+        batches.mark_taken(first)
         results.append(first)
         first += 1
     return results

@@ -308,8 +308,8 @@ class RunCourse:
         registry = session.evaluator.registry
         metrics = [key for key in NUMBERS if key in INDEX]
         metrics += [*registry.events][:MAX_EVENTS]
-        self._at = [registry.index[key] for key in metrics]
-        self._is_sum = registry.is_sum[self._at]
+        self._metric_indices = [registry.index[key] for key in metrics]
+        self._is_sum = registry.is_sum[self._metric_indices]
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
         """The value of a metric in a slice is the slice's amount divided by its size; both in the
@@ -323,8 +323,8 @@ class RunCourse:
     def take(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
         part, shown = slice(first, last), self._session.shown
-        top = batch.values.top[part, self._at][..., shown]
-        bottom = batch.values.bottom[part, self._at][..., shown]
+        top = batch.values.top[part, self._metric_indices][..., shown]
+        bottom = batch.values.bottom[part, self._metric_indices][..., shown]
         finite = np.isfinite(top) & np.isfinite(bottom)
         both = batch.split.states[part, :, STATES.index("both")]
         known = np.isfinite(both)

@@ -249,7 +249,7 @@ class Episodes(PaneledView, Cursor):
         self._ended_episodes: tuple[object, list[Episode]] = None, []
         """A key that changes when ended episodes must be sorted again, and the sorted ended
         episodes."""
-        self._led = False
+        self._is_from_click = False
         """Whether a click on another view has selected the episode, so that a second click opens
         it."""
         self._is_refused = False
@@ -357,7 +357,7 @@ class Episodes(PaneledView, Cursor):
 
     def select(self, episode: Episode) -> None:
         """Selects this episode, if it is in the list, after a click on it in another view."""
-        self._chosen, self._is_refused, self._led = episode, False, True
+        self._chosen, self._is_refused, self._is_from_click = episode, False, True
         self.lay_out()
 
     def cpu(self, y: int) -> int | None:
@@ -387,10 +387,10 @@ class Episodes(PaneledView, Cursor):
         self._choose(self._place() + by)
 
     def on_click(self, event: events.Click) -> None:
-        if event.chain == 2 and self._led:  # the first click was on another view
+        if event.chain == 2 and self._is_from_click:  # the first click was on another view
             self.post_message(self.Opened())
             return
-        self._led = False
+        self._is_from_click = False
         y = self.line_at(event.y)
         if y is not None and self._lines:
             self.choose(y)

@@ -201,7 +201,7 @@ class Sim:
             whole = self._number == self._batches.end(self._number)
             messages += self._sample(whole=whole)
             if whole:
-                self._batches.took(self._number - 1)
+                self._batches.mark_taken(self._number - 1)
         return messages
 
     def _ready(self, speed: float) -> int:
