@@ -270,7 +270,7 @@ class Commands(Provider):
                 yield Hit(score, matcher.highlight(name), run, name, means)
 
 
-class _PaletteList(_Options, CommandList, can_focus=False):
+class _PaletteList(CommandList, _Options, can_focus=False):
     """The palette's list, which a search may shorten before a click on it arrives."""
 
 
