@@ -61,6 +61,7 @@ class _Options(OptionList):
         """Drops a click on an option that the list no longer has, because Textual would fail."""
         if event.style.meta.get("option", -1) >= self.option_count:
             event.prevent_default()
+            event.stop()
 
 
 class _List(ModalScreen[Result | None], Generic[Result]):
