@@ -36,7 +36,7 @@ def rest_of(process: subprocess.Popen[bytes]) -> tuple[list[command.Line], str]:
     return command.lines(out.decode()), err.decode()
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -45,7 +45,7 @@ def gone(pid: int) -> bool:
 
 
 def wait_gone(pid: int) -> None:
-    wait_for(lambda: gone(pid), "the probe ends with its reader")
+    wait_for(lambda: has_ended(pid), "the probe ends with its reader")
 
 
 def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:

@@ -12,7 +12,7 @@ import pytest
 from command import python
 from roots import ROOT
 
-SHOWN = "base model detect session output draw tui/shared wire"
+VIEW_IMPORTS = "base model detect session output draw tui/shared wire"
 """Modules used by views."""
 VIEWS = "tui/overview tui/views"
 MAY_IMPORT = {
@@ -31,10 +31,10 @@ MAY_IMPORT = {
     "output/export": "base process model session output wire",
     "output/exporter": "base process model session output wire",
     "tui/shared": "base model session output draw",
-    "tui/panels": SHOWN,
-    **dict.fromkeys(VIEWS.split(), f"{SHOWN} tui/panels"),
-    "tui/fleet": SHOWN,
-    "tui/frame": f"{SHOWN} process {VIEWS}",
+    "tui/panels": VIEW_IMPORTS,
+    **dict.fromkeys(VIEWS.split(), f"{VIEW_IMPORTS} tui/panels"),
+    "tui/fleet": VIEW_IMPORTS,
+    "tui/frame": f"{VIEW_IMPORTS} process {VIEWS}",
     "tui": "base model process session recording output draw tui/shared tui/frame tui/fleet wire",
     "verbs": "base docs draw process model session recording output tui wire"
     " perfprobe.stream_options",

@@ -138,7 +138,7 @@ def test_a_cpu_that_goes_offline_does_not_end_an_episode(cpu: int) -> None:
 S = made.SAMPLE_NS
 Doubts = dict[int, set[tuple[str, Doubt]]]
 BACK, FAST = {("ref", Doubt.BACKWARDS), ("cycles", Doubt.BACKWARDS)}, {("ref", Doubt.FAST)}
-TAKEN = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
+TAKEN_DOUBTS = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 
 
 def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
@@ -169,7 +169,7 @@ def test_a_failed_read_is_not_a_takeover() -> None:
 
 def test_each_cpu_may_show_a_takeover_in_a_different_sample() -> None:
     """Some CPUs show it only at times: the episode lasts until no CPU has shown it for a second."""
-    results = [{cpu % 48: TAKEN} for cpu in range(0, 96 * 5, 5)]
+    results = [{cpu % 48: TAKEN_DOUBTS} for cpu in range(0, 96 * 5, 5)]
     _, (one,) = play({}, *results)
     assert times_in_samples(one) == (sorted({cpu % 48 for cpu in range(0, 96 * 5, 5)}), 1, 97)
     assert one.cause == "any_thread, kernel_cycles"

@@ -64,7 +64,7 @@ NOT_COMPARED = {"ramp": {"warmup", "demo"}, "suspect": {"jitter"}}
 separately, and counts of siblings that are read 3 ms apart are suspect."""
 
 
-def near(ns: int, raw_ns: int, at_s: float, sample_ns: int) -> bool:
+def is_near(ns: int, raw_ns: int, at_s: float, sample_ns: int) -> bool:
     return abs(ns - raw_ns - at_s * SECOND) <= MAX_LATE_SAMPLES * sample_ns
 
 
@@ -81,7 +81,7 @@ def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -
         assert episode.depth == pytest.approx(true["depth"], rel=loose)
     assert (episode.end_ns is None) == (true["end"] is None)
     if episode.end_ns is not None:
-        assert near(episode.end_ns, raw_ns, true["end"], sample_ns)
+        assert is_near(episode.end_ns, raw_ns, true["end"], sample_ns)
 
 
 def reported_cpus(hello: wire.Hello, true: dict[str, Any]) -> list[int]:
@@ -103,7 +103,7 @@ def test_all_scripted_episodes_are_detected_within_a_sample_and_no_others(
         if true["cause"] == "sibling" and true["start"] * SECOND < MIN_SAMPLES * sample_ns:
             continue
         mine = [e for e in left if e.kind == true["kind"]
-                and near(e.start_ns, raw_ns, true["start"], sample_ns)]  # fmt: skip
+                and is_near(e.start_ns, raw_ns, true["start"], sample_ns)]  # fmt: skip
         left = [e for e in left if not any(e is one for one in mine)]
         assert sorted(cpu for e in mine for cpu in e.cpus) == reported_cpus(session.hello, true), (
             true

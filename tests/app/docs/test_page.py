@@ -32,7 +32,7 @@ kept   as it is
 """
 
 
-def drawn(width: int = 40, *, colour: bool = False) -> list[str]:
+def page_lines(width: int = 40, *, colour: bool = False) -> list[str]:
     page = Page("topic", "Title", tuple(blocks(TEXT))[1:])
     return pages.lines(page, width, colour=colour, unicode=True)
 
@@ -52,7 +52,7 @@ def test_markdown_is_parsed_into_blocks() -> None:
 
 
 def test_blocks_are_rendered_as_lines() -> None:
-    assert drawn() == [
+    assert page_lines() == [
         "Title",
         "",
         "  One `a b` and two, three.",
@@ -72,7 +72,7 @@ def test_blocks_are_rendered_as_lines() -> None:
 
 
 def test_colour_replaces_markup() -> None:
-    assert drawn(colour=True)[2] == (
+    assert page_lines(colour=True)[2] == (
         f"  One {pages.CODE}a b{pages.RESET} and {pages.BOLD}two{pages.RESET}, three."
     )
 

@@ -32,7 +32,7 @@ def session_with_events(events: str, frames: int = 21, spec: str = "sim:smt-mix,
     return session_of(Session(hello), result)
 
 
-def at(interval: Interval, key: str, row: int = 0) -> float:
+def value_of(interval: Interval, key: str, row: int = 0) -> float:
     return float(interval.values[key][row])
 
 
@@ -45,14 +45,14 @@ def test_rates_and_counts_per_thousand_instructions_are_computed() -> None:
     for row in range(4):
         instructions = interval.counts["instructions"][row]
         assert interval.counts["e.branches"][row] == pytest.approx(instructions / 5, rel=1e-5)
-        assert at(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-5)
+        assert value_of(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-5)
         rate = instructions / 5 / interval.elapsed_s
-        assert at(interval, "e.branches", row) == pytest.approx(rate, rel=1e-3)
+        assert value_of(interval, "e.branches", row) == pytest.approx(rate, rel=1e-3)
         kernel = interval.counts["kernel_instructions"][row]
         assert interval.counts["e.branches:k"][row] == pytest.approx(kernel / 5, rel=1e-4)
     assert interval.shares["e.branches"].tolist() == [1.0] * 4
     everyone = [0, 1, 2, 3]
-    total = sum(at(interval, "e.branches", row) for row in everyone)
+    total = sum(value_of(interval, "e.branches", row) for row in everyone)
     assert interval.values.mean("e.branches", everyone) == pytest.approx(total)  # the sum
     assert interval.values.mean("e.branches/ki", everyone) == pytest.approx(200, rel=1e-5)
 
@@ -66,11 +66,11 @@ def test_a_standard_event_uses_its_own_counter() -> None:
     for row in range(4):
         ref = interval.counts["ref"][row]
         assert interval.counts["e.ref-cycles"][row] == ref
-        assert at(interval, "e.ref-cycles", row) == pytest.approx(
+        assert value_of(interval, "e.ref-cycles", row) == pytest.approx(
             ref / interval.elapsed_s, rel=1e-3
         )
         per_ki = 1000 * ref / interval.counts["instructions"][row]
-        assert at(interval, "e.ref-cycles/ki", row) == pytest.approx(per_ki)
+        assert value_of(interval, "e.ref-cycles/ki", row) == pytest.approx(per_ki)
 
 
 def test_multiplexed_events_are_scaled_and_marked() -> None:
@@ -79,7 +79,7 @@ def test_multiplexed_events_are_scaled_and_marked() -> None:
     )
     interval = session.take_interval()
     for key, of in (("branches", 5), ("branch-misses", 400), ("cache-misses", 800)):
-        assert at(interval, f"e.{key}/ki", 1) == pytest.approx(1000 / of, rel=1e-3)
+        assert value_of(interval, f"e.{key}/ki", 1) == pytest.approx(1000 / of, rel=1e-3)
         assert interval.shares[f"e.{key}"][1] == pytest.approx(3 / 5, rel=1e-6)
     line = json.loads(stat_lines.line_text(stat_lines.interval_line(session, interval)))
     cpu = line["cpus"][1]
@@ -129,8 +129,8 @@ def test_an_impossible_rate_is_doubted(what: str) -> None:
     assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", what}
     assert [*interval.suspect] == [2]
     for row in range(4):  # the other values remain
-        assert at(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-3)
-        assert math.isfinite(at(interval, "ipc", row))
+        assert value_of(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-3)
+        assert math.isfinite(value_of(interval, "ipc", row))
 
 
 @pytest.mark.parametrize("cpus", [2, 64, 1024])
@@ -335,7 +335,7 @@ def test_events_may_wait_for_any_time_and_report_it() -> None:
             assert line["e.branches"] is None
             assert "other events had the counters" in str(line)
     interval = session.take_interval()
-    assert at(interval, "e.branches") == pytest.approx(1000 * 14 / 0.7)
+    assert value_of(interval, "e.branches") == pytest.approx(1000 * 14 / 0.7)
     assert interval.shares["e.branches"].tolist() == pytest.approx([1 / 14])
 
 
@@ -420,8 +420,8 @@ def test_an_interval_with_an_uncounted_sample_is_known() -> None:
         values |= {key: [counted * of] for key, of in moved.items()}
         session.apply(made.frame(greeting, seq, values))
     interval = session.take_interval()
-    assert at(interval, "ipc") == pytest.approx(2.0)
-    assert at(interval, "util") == pytest.approx(0.05, rel=0.01)
+    assert value_of(interval, "ipc") == pytest.approx(2.0)
+    assert value_of(interval, "util") == pytest.approx(0.05, rel=0.01)
     assert interval.counted is not None
     assert interval.counted[0] == pytest.approx(0.5)
     assert interval.suspect == {}

@@ -185,7 +185,7 @@ def test_counters_that_are_reported_taken_are_suspect_until_released() -> None:
 # --- two Xeon Platinum 8160, read once a second; a benchmark takes counters in interval 18
 
 
-TAKEN = 18
+FIRST_TAKEN = 18
 """The first interval that another program's event affects."""
 LAST = 58
 FEW_KEYS = ("ref", "cycles", "any_thread")
@@ -231,7 +231,7 @@ Played = tuple[Session, list[Interval]]
 def test_correct_counters_are_never_doubted(played: Played) -> None:
     _, intervals = played
     assert len(intervals) == LAST
-    for interval in intervals[: TAKEN - 1]:
+    for interval in intervals[: FIRST_TAKEN - 1]:
         assert interval.suspect == {}
         assert np.isfinite(interval.split.states).all()
         assert interval.split.states.sum(axis=1) == pytest.approx(np.ones(48))
@@ -241,7 +241,7 @@ def test_correct_counters_are_never_doubted(played: Played) -> None:
 
 def test_all_cores_are_marked_from_the_takeover_on(played: Played) -> None:
     _, intervals = played
-    for interval in intervals[TAKEN - 1 :]:
+    for interval in intervals[FIRST_TAKEN - 1 :]:
         assert all("any_thread" in {key for key, _ in interval.suspect[row]} for row in range(96))
         assert np.isnan(interval.split.states).all()
         assert set(interval.split.method) == {"any-thread"}
@@ -268,7 +268,7 @@ def test_the_takeover_is_one_episode_that_names_the_counters(played: Played) -> 
     episodes = [e for e in (*session.ended, *session.detector.running) if e.kind == "suspect"]
     (episode,) = episodes
     assert episode.cpus == list(range(96))
-    assert episode.start_ns == intervals[TAKEN - 2].time_ns
+    assert episode.start_ns == intervals[FIRST_TAKEN - 2].time_ns
     keys = set(episode.cause.split(", "))
     assert "any_thread" in keys
     assert keys <= {"any_thread", "instructions", "kernel_cycles", "kernel_instructions"}
@@ -284,6 +284,8 @@ def test_the_run_contains_all_valid_values(played: Played) -> None:
     session, intervals = played
     whole = session.run_interval()
     assert np.isfinite(whole.split.states).all()
-    good = np.mean([interval.split.states[:, 3] for interval in intervals[: TAKEN - 1]], axis=0)
+    good = np.mean(
+        [interval.split.states[:, 3] for interval in intervals[: FIRST_TAKEN - 1]], axis=0
+    )
     assert whole.split.states[:, 3] == pytest.approx(good, abs=2e-3)
     assert not math.isnan(whole.values.mean("util", session.shown))

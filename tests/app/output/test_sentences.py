@@ -38,8 +38,8 @@ S = 1_000_000_000
 ALL = range(16)
 TIME_PHRASE = "since 09:43:50"
 STREAM = [TaskOnCpu(4032, "stream", 8), TaskOnCpu(4033, "stream", 9)]
-LONG = "a-name-of-15-ch"
-MANY = [TaskOnCpu(n, f"{LONG}{n}", n) for n in range(5)]
+LONG_NAME = "a-name-of-15-ch"
+MANY_TASKS = [TaskOnCpu(n, f"{LONG_NAME}{n}", n) for n in range(5)]
 
 
 def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
@@ -53,9 +53,9 @@ def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
 
 
 PACKAGE = [0, 1, 2, 3, 8, 9, 10, 11]
-LOW = {"busy_hz": 2.88e9, "ceiling_hz": 3.5e9}
+LOW_CLOCK = {"busy_hz": 2.88e9, "ceiling_hz": 3.5e9}
 CASES = [
-    *(("turbo-drop", cause, PACKAGE, 0.62e9, LOW, [], ["package 0", "2.88 of 3.50 GHz", name])
+    *(("turbo-drop", cause, PACKAGE, 0.62e9, LOW_CLOCK, [], ["package 0", "2.88 of 3.50 GHz", name])
       for cause, name in (
           ("power-pl1", "PL1"), ("power-pl2", "PL2"), ("current", "current"),
           ("thermal", "Thermal"), ("prochot", "PROCHOT"), ("vr", "voltage regulator"),
@@ -108,10 +108,10 @@ CASES = [
     ("offline", "hotplug", [1], None, {}, [], ["CPU 1", "offline"]),
     ("online", "hotplug", [1], None, {}, [], ["CPU 1", "online"]),
     ("mark", "-", [], None, {"label": "solve"}, [], ["solve"]),
-    ("neighbour", "package", [0, 2, 4, 6, 9, 11], 0.31, {"who": MANY}, [LONG],
-     [LONG[:8], "31 %", "clock"]),
-    ("neighbour", "scheduler", [0, 2, 4, 6, 9, 11], 0.31, {"who": MANY}, [LONG],
-     [LONG[:8], "31 %"]),
+    ("neighbour", "package", [0, 2, 4, 6, 9, 11], 0.31, {"who": MANY_TASKS}, [LONG_NAME],
+     [LONG_NAME[:8], "31 %", "clock"]),
+    ("neighbour", "scheduler", [0, 2, 4, 6, 9, 11], 0.31, {"who": MANY_TASKS}, [LONG_NAME],
+     [LONG_NAME[:8], "31 %"]),
 ]  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def test_the_deepest_of_several_episodes_represents_them() -> None:
 
 def test_clocks_are_weighted_by_length_and_cpus() -> None:
     short = Episode("turbo-drop", [0], 0, S, 1e9, "thermal", {"busy_hz": 2e9, "ceiling_hz": 3e9})
-    long = Episode("turbo-drop", [0, 1, 2], 0, S, 1e9, "thermal", LOW)
+    long = Episode("turbo-drop", [0, 1, 2], 0, S, 1e9, "thermal", LOW_CLOCK)
     assert clocks_text([short, long]) == "2.66 of 3.38 GHz"
 
 
@@ -169,7 +169,7 @@ def test_clocks_are_weighted_by_length_and_cpus() -> None:
 ])  # fmt: skip
 def test_the_time_is_included_in_the_width_of_a_sentence(kind: str, when: str, words: str) -> None:
     deep = 0.125 if kind == "throttle" else 0.62e9
-    episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW))
+    episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW_CLOCK))
     assert text(sentence(machine(), [episode], over=True, when=when)).endswith(words)
     narrow = text(sentence(machine(), [episode], over=True, when=when, most=40))
     assert when not in narrow, "it is the first to go"

@@ -160,14 +160,14 @@ RUN = {
 }  # fmt: skip
 JOB = {"cpus": [0, 1], "seen_s": 810.0, "waited_s": 13.2, "disk_s": 2.1, "behind": []}
 BUSY = {"cpus": 16, "all_s": 42.0, "one_s": 21.8, "between_s": 20.4, "none_s": 0.01, "alone": "ld"}
-OTHERS = {"cpus": 0.3, "most": {"pid": 812, "comm": "chrome", "ran_s": 21.0, "cpus": [3]}}
+OTHER_TASKS = {"cpus": 0.3, "most": {"pid": 812, "comm": "chrome", "ran_s": 21.0, "cpus": [3]}}
 TOTALS = {"instructions": 91.3e9, "cycles": 81.2e9, "below_ceiling": 0.12}
 
 
 def example(**more: Any) -> tuple[Session, dict[str, Any]]:
     session, _ = observe(Machine(cores=2))
     line = summary_line(session, {}, 84.2) | {"run": RUN, "job": JOB, "busy": BUSY}
-    line |= {"others": OTHERS, "totals": TOTALS, "energy_j": 6400.0, "own_cpu_s": 0.34}
+    line |= {"others": OTHER_TASKS, "totals": TOTALS, "energy_j": 6400.0, "own_cpu_s": 0.34}
     line["causes"] = [{"kind": "turbo-drop", "cause": "power-pl2"}]
     return session, line | more
 

@@ -230,7 +230,7 @@ async def test_background_processes_on_the_terminal_are_not_waited_for(script: s
     os.close(to)
 
 
-def taken(*pieces: bytes) -> Printout:
+def printout_of(*pieces: bytes) -> Printout:
     printout = Printout()
     for piece in pieces:
         printout.take(piece)
@@ -264,14 +264,14 @@ def visible_lines(printout: Printout) -> list[str]:
     (b"cut \x1b[3", ["cut"]),
 ])  # fmt: skip
 def test_lines_are_kept_as_a_terminal_shows_them(text: bytes, shown: list[str]) -> None:
-    assert [line.rstrip() for line in visible_lines(taken(text))] == shown
+    assert [line.rstrip() for line in visible_lines(printout_of(text))] == shown
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
 def test_the_kept_output_does_not_depend_on_its_pieces(text: bytes, cuts: list[int]) -> None:
     ends = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     pieces = [text[a:b] for a, b in pairwise(ends)]
-    whole, parts = taken(text), taken(*pieces)
+    whole, parts = printout_of(text), printout_of(*pieces)
     assert [whole[i] for i in range(len(whole))] == [parts[i] for i in range(len(parts))]
 
 
@@ -279,7 +279,7 @@ def test_the_kept_output_does_not_depend_on_its_pieces(text: bytes, cuts: list[i
                                  b"\b", b"\t", b"x", b"\xff", b"\xc2\x9b", b"\x07", b"\\", b"\n"]),
                 max_size=40))  # fmt: skip
 def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
-    printout = taken(b"".join(pieces))
+    printout = printout_of(b"".join(pieces))
     for i in range(len(printout)):
         for segment in printed_line(*printout[i]):
             assert segment.text.isprintable()
@@ -289,28 +289,30 @@ def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
 
 
 def test_the_kept_output_is_limited_and_counts_dropped_lines() -> None:
-    printout = taken(*(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500)))
+    printout = printout_of(
+        *(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500))
+    )
     assert (len(printout), printout.left_out) == (MAX_LINES, 3000 - MAX_LINES)
     assert visible_lines(printout)[0] == str(printout.left_out)
     assert visible_lines(printout)[-1] == "2999"
 
 
 def test_long_lines_have_a_bounded_cost() -> None:
-    printout = taken(*(b"x" * LINE_BYTES for _ in range(4)), b"y\nshort\n")
+    printout = printout_of(*(b"x" * LINE_BYTES for _ in range(4)), b"y\nshort\n")
     assert len(printout[0].raw) == LINE_BYTES
     assert visible_lines(printout)[1] == "short"
-    printout = taken(*(b"x" * 50_000 + b"\n" for _ in range(100)))
+    printout = printout_of(*(b"x" * 50_000 + b"\n" for _ in range(100)))
     assert sum(len(printout[i].raw) for i in range(len(printout))) <= MAX_BYTES
 
 
 def test_the_last_state_of_a_progress_line_is_kept() -> None:
-    printout = taken(*(b"\r%3d %%" % (n % 100) for n in range(5000)))
+    printout = printout_of(*(b"\r%3d %%" % (n % 100) for n in range(5000)))
     assert visible_lines(printout) == [" 99 %"]
     assert len(printout[0].raw) < 100
 
 
 def test_the_end_of_much_output_is_kept() -> None:
-    printout = taken(b"before\n")
+    printout = printout_of(b"before\n")
     for n in range(100):
         printout.take(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
     assert sum(len(piece) for piece in printout._unsplit) <= 2 * MAX_BYTES

@@ -24,7 +24,7 @@ exec "$@"
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Path:
+def user_directory(tmp_path: Path) -> Path:
     """A directory with modules that write a file when they run, including packages of the user."""
     code = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + '\\n')\n"
     version = Path(site.getusersitepackages()).parent.name
@@ -52,15 +52,15 @@ SETS = [[*VARIABLES], *([name] for name in VARIABLES)]
 
 @pytest.mark.parametrize("names", cases_by_day(SETS, SETS[:2]))
 def test_no_variable_lets_a_probe_run_by_root_load_user_code(
-    theirs: Path, names: list[str]
+    user_directory: Path, names: list[str]
 ) -> None:
-    environment = os.environ | {"PATH": f"{theirs / 'bin'}:{os.environ['PATH']}"}
-    environment |= {name: VARIABLES[name].format(theirs) for name in names}
+    environment = os.environ | {"PATH": f"{user_directory / 'bin'}:{os.environ['PATH']}"}
+    environment |= {name: VARIABLES[name].format(user_directory) for name in names}
     result = subprocess.run(
         launch.probe_command("topology", sudo=True),
-        cwd=theirs, env=environment, umask=0, capture_output=True, timeout=MAX_WAIT_S, check=False,
-        stdin=subprocess.DEVNULL,
+        cwd=user_directory, env=environment, umask=0, capture_output=True, timeout=MAX_WAIT_S,
+        check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, b"")
     assert json.loads(result.stdout)["cpus"]
-    assert not (theirs / "ran").exists(), (theirs / "ran").read_text()
+    assert not (user_directory / "ran").exists(), (user_directory / "ran").read_text()

@@ -70,7 +70,7 @@ def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> No
     wait_for(holds, "what is wanted of the file")
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def wait_for_end(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, message = process.communicate(timeout=MAX_WAIT_S)
     return process.returncode, message
 
@@ -96,7 +96,7 @@ def test_a_signal_finishes_a_recording(tmp_path: Path, number: signal.Signals) -
     path = tmp_path / "a"
     with recording(path) as process:
         process.send_signal(number)
-        status, message = ended(process)
+        status, message = wait_for_end(process)
     result, damage = read(path)
     assert (status, damage) == (0, None)
     assert f" {len(frames(result))} frames, " in message
@@ -111,7 +111,7 @@ def test_a_signal_sets_marks(tmp_path: Path) -> None:
         process.send_signal(signal.SIGUSR1)
         until(lambda: len(marks(read(path)[0])) == 2, process)
         process.terminate()
-        assert ended(process)[0] == 0
+        assert wait_for_end(process)[0] == 0
     result, _ = read(path)
     assert marks(result) == ["mark 1", "mark 2"]
     times = [message.time_ns for message in result]
@@ -173,7 +173,7 @@ def test_a_full_disk_loses_no_recorded_sample(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk."""
     if os.geteuid() != 0:
         pytest.skip("needs root: mounts a small tmpfs")
@@ -186,8 +186,8 @@ def small(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
-def test_a_disk_that_fills_up_is_reported(small: Path) -> None:
-    path = small / "a"
+def test_a_disk_that_fills_up_is_reported(small_disk: Path) -> None:
+    path = small_disk / "a"
     process = runs_here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
     assert process.returncode == 1
     assert "No space left on device" in process.stderr
@@ -205,7 +205,7 @@ def test_a_removed_recording_is_reported(tmp_path: Path, what: str) -> None:
         path.unlink()
         if what == "directory":
             path.parent.rmdir()
-        status, message = ended(process)
+        status, message = wait_for_end(process)
     assert status == 1
     assert message == f"perftop: {path} was removed while it was recorded: nothing was kept\n"
 
@@ -218,7 +218,7 @@ def test_a_killed_recording_is_readable_up_to_its_last_complete_message(tmp_path
             wanted = rng.randrange(10_000, 300_000)
             until(lambda: path.stat().st_size > wanted, process)  # noqa: B023
             process.kill()
-            assert ended(process)[0] == -signal.SIGKILL
+            assert wait_for_end(process)[0] == -signal.SIGKILL
         result, damage = read(path)
         numbers = [frame.seq for frame in frames(result)]
         lost = set(range(numbers[-1])) - set(numbers)
@@ -240,7 +240,7 @@ def test_a_recording_ends_when_its_probe_ends(tmp_path: Path) -> None:
     with recording(path) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         os.kill(int(children.split()[0]), signal.SIGKILL)
-        status, message = ended(process)
+        status, message = wait_for_end(process)
     assert status == 1
     recorded, reason = message.splitlines()
     assert recorded.startswith("perftop: recorded ")

@@ -28,11 +28,11 @@ from perftop.session.session import Session
 
 SAMPLES = 60
 EVERY_NS = 3 * SAMPLE_NS
-OTHERS = "throttle", "smt-mix", "turbo-drop", "neighbour", "hybrid"
+OTHER_SCENARIOS = "throttle", "smt-mix", "turbo-drop", "neighbour", "hybrid"
 SCENARIOS = [
     "hotplug",
     "halts",
-    *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHERS),
+    *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHER_SCENARIOS),
 ]
 
 

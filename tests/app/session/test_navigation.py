@@ -117,7 +117,7 @@ S = 10**9
 NOON = int(time.mktime((2024, 3, 15, 12, 0, 0, 0, 0, -1))) * S
 
 
-def at(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
+def unix_time(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
     return int(time.mktime((2024, 3, day, hour, minute, 0, 0, 0, -1))) * S + round(second * S)
 
 
@@ -128,9 +128,9 @@ def at(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
     ("11:50:20", (11, 50, 20.25)),
 ])  # fmt: skip
 def test_times_are_parsed(text: str, found: tuple[float, ...]) -> None:
-    first = at(11, 50, 20.25 if text == "11:50:20" else 20)
+    first = unix_time(11, 50, 20.25 if text == "11:50:20" else 20)
     hour, minute, *second = found
-    assert parse_moment(text, at(11, 59), first, at(12, 0)) == at(
+    assert parse_moment(text, unix_time(11, 59), first, unix_time(12, 0)) == unix_time(
         int(hour), int(minute), sum(second)
     )
 
@@ -143,13 +143,13 @@ def test_times_are_parsed(text: str, found: tuple[float, ...]) -> None:
 ])  # fmt: skip
 def test_invalid_times_are_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        parse_moment(text, at(11, 59), at(11, 50, 20), at(12, 0))
+        parse_moment(text, unix_time(11, 59), unix_time(11, 50, 20), unix_time(12, 0))
 
 
 def test_a_time_of_day_may_be_that_of_yesterday() -> None:
-    night = at(23, 50), at(0, 10, day=16)
-    assert parse_moment("23:55", at(0, 5, day=16), *night) == at(23, 55)
-    assert parse_moment("0:05", at(23, 55), *night) == at(0, 5, day=16)
+    night = unix_time(23, 50), unix_time(0, 10, day=16)
+    assert parse_moment("23:55", unix_time(0, 5, day=16), *night) == unix_time(23, 55)
+    assert parse_moment("0:05", unix_time(23, 55), *night) == unix_time(0, 5, day=16)
 
 
 @pytest.mark.usefixtures("berlin")

@@ -75,7 +75,7 @@ def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
     assert later.tasks[1, "a", 0].wanted_s == 2.0
 
 
-def spent(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
+def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
     """A thread that is read each 100 ms, in one of these states each time; `ran` and `waited` are
     shares of the time that ends in R."""
     job, times = WatchedJob(str(ROOT)), RunTimes([0, 1])
@@ -101,7 +101,7 @@ def spent(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
 def test_the_time_of_a_job_is_split_by_the_states_of_its_threads(
     letters: str, seconds: dict[str, float]
 ) -> None:
-    times = spent(*letters, ran=0.5, waited=0.25).job_time()
+    times = times_in_states(*letters, ran=0.5, waited=0.25).job_time()
     assert times is not None
     assert times._asdict() == pytest.approx(dict.fromkeys(times._fields, 0.0) | seconds, abs=0.06)
 
@@ -115,9 +115,9 @@ def test_sleep_is_unknown_without_states() -> None:
 
 
 def test_a_stop_costs_the_expected_run_time() -> None:
-    busy = spent(*"R" * 11, *"T" * 10, ran=1.0)
+    busy = times_in_states(*"R" * 11, *"T" * 10, ran=1.0)
     assert busy.stopped_by_cpu().tolist() == pytest.approx([0.0, 1.0], abs=0.06)
-    assert spent(*"S" * 11, *"T" * 10).stopped_by_cpu().sum() == 0
+    assert times_in_states(*"S" * 11, *"T" * 10).stopped_by_cpu().sum() == 0
 
 
 def test_disk_waits_are_counted_from_the_start_of_the_command() -> None:

@@ -248,7 +248,7 @@ async def test_a_cancelled_search_does_not_change_the_position(path: Path) -> No
         await viewer.comes_to(12.0)
 
 
-def left(directory: Path) -> list[Path]:
+def remaining_files(directory: Path) -> list[Path]:
     return list(directory.iterdir())
 
 
@@ -264,7 +264,7 @@ async def test_a_recording_cannot_be_recorded(
         active = {it.binding.id for it in viewer.monitor.active_bindings.values() if it.enabled}
         assert "record" not in active
         assert {"begin", "finish", "faster", "slower"} <= active
-    assert left(tmp_path) == []
+    assert remaining_files(tmp_path) == []
 
 
 # --- damaged and old files

@@ -80,7 +80,7 @@ class Screen:
 
 
 @contextlib.contextmanager
-def shown(*options: str, ignored: bool = False) -> Iterator[Screen]:
+def opened_screen(*options: str, ignored: bool = False) -> Iterator[Screen]:
     screen = Screen(*options, ignored=ignored)
     try:
         yield screen
@@ -105,14 +105,14 @@ def assert_ends(screen: Screen) -> None:
 )
 def test_perftop_ends_when_its_terminal_vanishes(count: int, ignored: bool) -> None:
     """It does so even if it ignores SIGHUP from its start."""
-    with shown("sim:steady,cpus=4", ignored=ignored) as screen:
+    with opened_screen("sim:steady,cpus=4", ignored=ignored) as screen:
         screen.read(count)
         screen.hang_up()
         assert_ends(screen)
 
 
 def test_perftop_ends_when_the_terminal_vanishes_before_the_start() -> None:
-    with shown("sim:steady,cpus=4", ignored=True) as screen:
+    with opened_screen("sim:steady,cpus=4", ignored=True) as screen:
         wait_for(lambda: children(screen.pid), "the probe is started")
         screen.hang_up()
         assert_ends(screen)
@@ -130,7 +130,7 @@ def test_perftop_ends_when_the_terminal_vanishes_before_the_start() -> None:
     ),
 )
 def test_a_signal_ends_perftop(count: int, number: signal.Signals) -> None:
-    with shown("sim:steady,cpus=4") as screen:
+    with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(count)
         os.kill(screen.pid, number)
         with contextlib.suppress(OSError):  # its last output has room
@@ -141,7 +141,7 @@ def test_a_signal_ends_perftop(count: int, number: signal.Signals) -> None:
 
 
 def test_a_signal_ends_perftop_while_the_terminal_accepts_no_output() -> None:
-    with shown("sim:smt-mix,cpus=64,speed=20") as screen:
+    with opened_screen("sim:smt-mix,cpus=64,speed=20") as screen:
         screen.read(20_000)
         wait_for(lambda: _blocked(screen.pid), "a thread waits for the terminal")
         os.kill(screen.pid, signal.SIGTERM)
@@ -151,7 +151,7 @@ def test_a_signal_ends_perftop_while_the_terminal_accepts_no_output() -> None:
 def test_an_uncatchable_stop_is_handled_after_resuming() -> None:
     """perftop then reopens the terminal with the same number of threads, and restores it at the
     end."""
-    with shown("sim:steady,cpus=4") as screen:
+    with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
         before = _threads(screen.pid)
         os.kill(screen.pid, signal.SIGSTOP)
@@ -187,7 +187,7 @@ WRITE = 1
 @pytest.mark.parametrize("count", cases_by_day([1, 400, 12000], [12000]))
 def test_registers_are_restored(tmp_path: Path, count: int) -> None:
     with FakeKernel(tmp_path / "root") as fake, swept_directory(Path(fake.root)):
-        with shown("msr", "--sysroot", str(fake.root), ignored=True) as screen:
+        with opened_screen("msr", "--sysroot", str(fake.root), ignored=True) as screen:
             screen.read(count)
             screen.hang_up()
             assert_ends(screen)
@@ -198,7 +198,7 @@ def test_registers_are_restored(tmp_path: Path, count: int) -> None:
 def test_concurrent_sigcont_signals_are_handled() -> None:
     """The kernel sends one when a terminal vanishes, shells send others; one may arrive while
     perftop handles another."""
-    with shown("sim:steady,cpus=4") as screen:
+    with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
         for _ in range(200):
             os.kill(screen.pid, signal.SIGCONT)
@@ -207,7 +207,7 @@ def test_concurrent_sigcont_signals_are_handled() -> None:
 
 
 def test_sigtstp_during_a_write_is_handled() -> None:
-    with shown("sim:steady,cpus=4") as screen:
+    with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
         for _ in range(30):
             screen.read(1)
@@ -219,7 +219,7 @@ def test_sigtstp_during_a_write_is_handled() -> None:
 
 def test_sigtstp_before_resuming_is_handled() -> None:
     """The kernel drops the pending SIGCONT, so perftop stops twice in a row."""
-    with shown("sim:steady,cpus=4") as screen:
+    with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
         os.kill(screen.pid, signal.SIGTSTP)
         wait_for(screen.stopped, "it stops")
@@ -232,7 +232,7 @@ def test_sigtstp_before_resuming_is_handled() -> None:
 
 
 def test_perftop_does_not_suspend_if_it_cannot_be_resumed() -> None:
-    with shown("sim:steady,cpus=4") as screen:
+    with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
         os.write(screen.fd, b"\x1a")
         text = ""

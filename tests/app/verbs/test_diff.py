@@ -30,7 +30,7 @@ def runs(path: Path, *times: float, **more: Any) -> Path:
     return path
 
 
-def one(path: Path, *lines: dict[str, Any]) -> Path:
+def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
     return path
 
@@ -117,7 +117,7 @@ def test_groups_of_files_are_the_runs_of_one_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sides = {
-        name: [one(tmp_path / f"{name}{at}", line(time)) for at, time in enumerate(times)]
+        name: [write_lines(tmp_path / f"{name}{at}", line(time)) for at, time in enumerate(times)]
         for name, times in (("a", A), ("b", B))
     }
     assert compared("--a", *sides["a"], "--b", *sides["b"], "--json") == 0

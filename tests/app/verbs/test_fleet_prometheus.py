@@ -98,7 +98,7 @@ def fleet_of(at: float, path: str, fields: dict[str, str], hot: float = 0.0) -> 
     ]
 
 
-def asked(source: PrometheusSource, then: Callable[[], object]) -> None:
+def run_until(source: PrometheusSource, then: Callable[[], object]) -> None:
     """Runs the source until `then` is true."""
 
     async def scenario() -> None:
@@ -123,7 +123,7 @@ def test_machines_have_their_values_and_missing_ones_are_listed() -> None:
 
     with serving(answer) as url:
         source = PrometheusSource(url, clock=lambda: NOW)
-        asked(source, lambda: source.fleet.machines)
+        run_until(source, lambda: source.fleet.machines)
     k1, k2, k3 = (source.fleet.machines[f"k{i}:9917"] for i in (1, 2, 3))
     assert k1.numbers["lost"] == pytest.approx(0.5)
     assert k1.updated == NOW - 7
@@ -149,7 +149,7 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
     with serving(answer) as url:
         source = PrometheusSource(url, clock=lambda: NOW)
         source.travel(-4)
-        asked(source, lambda: times and source.fleet.machines)
+        run_until(source, lambda: times and source.fleet.machines)
     assert times[0] == NOW + 100 - 60
     assert source.now == NOW - 60
     assert source.moment
@@ -161,7 +161,7 @@ def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
     printed = r"refuses: parse error\?\[2J: no match"
     words = "parse error\x1b[2J: no match[]"
     with serving(lambda *_: words) as url, pytest.raises(Failed, match=printed):
-        asked(PrometheusSource(url), lambda: False)
+        run_until(PrometheusSource(url), lambda: False)
 
 
 @pytest.mark.parametrize(("body", "text"), [
@@ -233,7 +233,7 @@ def test_a_real_server_accepts_series_rules_and_queries_of_a_fleet(tmp_path: Pat
             return list(fleet.fleet.machines.values())
 
         assert not machines
-        asked(fleet, whole)
+        run_until(fleet, whole)
     (machine,) = machines_now()
     assert machine.numbers["busy"] == pytest.approx(1.0, abs=0.05)
     assert machine.numbers["lost"] < 0.05

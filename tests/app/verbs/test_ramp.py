@@ -162,7 +162,9 @@ def made(**changes: Any) -> dict[str, Any]:
     return answer(*[run(CLOCK, HALTS, preempted=[1])] * 5, **changes)
 
 
-def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = False) -> list[str]:
+def chart_lines(
+    width: int, height: int = 8, *, unicode: bool = True, colour: bool = False
+) -> list[str]:
     words = made()
     result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
@@ -175,14 +177,14 @@ def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = F
 @pytest.mark.parametrize("width", [40, 80, 160])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_the_chart_fits(width: int, unicode: bool) -> None:
-    lines = drawn(width, unicode=unicode)
+    lines = chart_lines(width, unicode=unicode)
     assert len(lines) == 10
     assert max(map(len, lines)) <= width
     assert unicode or ("".join(lines).isascii() and "?" not in "".join(lines))
 
 
 def test_the_chart_has_steps_times_gaps_and_both_scales() -> None:
-    text = drawn(100)
+    text = chart_lines(100)
     whole = "\n".join(text)
     for part in (" 3.00 ", " 2.00 ", "steady", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms"):
         assert part in whole
@@ -194,7 +196,7 @@ def test_the_chart_has_steps_times_gaps_and_both_scales() -> None:
 
 
 def test_a_run_without_chunks_has_no_chart() -> None:
-    assert drawn(20) == []
+    assert chart_lines(20) == []
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
     result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])

@@ -31,7 +31,7 @@ CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_R
 TELLING = f"{CLOCK}; sum(range(10**6)); print(a, now()); raise SystemExit(7)"
 
 
-def begun(path: Path) -> set[str]:
+def note_kinds(path: Path) -> set[str]:
     """Kinds of the notes of a growing recording."""
     with Recording(path) as recording:
         return {message.kind for message in recording.messages() if isinstance(message, wire.Note)}
@@ -132,7 +132,7 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
             run = await record.bracket.wait_for_end()
             assert run is not None
             yield [wire.Frame(2, run.end_ns - 1, blocks)]
-            assert begun(path) == {"run-start"}
+            assert note_kinds(path) == {"run-start"}
             yield [wire.Frame(3, run.end_ns + 5, blocks)]
             raise AssertionError("it was not enough")
 

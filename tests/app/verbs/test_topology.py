@@ -33,7 +33,7 @@ def row(cpu: int, package: int | None, core: int | None, siblings: list[int], **
     }
 
 
-def off(cpu: int) -> Row:
+def offline_row(cpu: int) -> Row:
     names = ("package", "die", "core", "thread", "l3", "node", "type")
     return {"cpu": cpu, "online": False, **dict.fromkeys(names), "siblings": []}
 
@@ -78,7 +78,7 @@ def test_hybrid_core_types_are_distinguished() -> None:
 
 def test_offline_cpus_are_marked() -> None:
     cpus = [row(n, 0, n % 4, [n % 4, n % 4 + 4]) for n in (0, 2, 3, 4, 6)]
-    cpus += [row(1, 0, 1, [1]), off(5), off(7)]
+    cpus += [row(1, 0, 1, [1]), offline_row(5), offline_row(7)]
     cpus[2]["siblings"] = [3]
     assert draw(cpus) == [
         "1 package · 4 cores · 8 CPUs · 1-2 threads a core · 1 NUMA node; offline: 5,7",
@@ -148,7 +148,7 @@ def test_a_kernel_without_ids_gives_a_plain_list() -> None:
     ]
     assert draw(cpus) == expected
     assert draw([{"cpu": n, "online": True} for n in range(2)]) == expected
-    assert draw([off(0)]) == ["0 cores · 1 CPU; offline: 0"]
+    assert draw([offline_row(0)]) == ["0 cores · 1 CPU; offline: 0"]
     assert draw([]) == ["0 cores · 0 CPUs"]
 
 

@@ -72,7 +72,7 @@ FABRIC_KEYS = "uncore_hz", "uncore_max_hz"
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Path:
+def two_packages(tmp_path: Path) -> Path:
     """A machine of two packages; CPU 0 is in the second."""
     trees.lists(tmp_path, "0-1")
     trees.cpu(tmp_path, 0, 1, 0, "0")
@@ -96,9 +96,9 @@ def valid_values(source: Hsmp) -> list[dict[str, list[int]]]:
     return rows
 
 
-def test_answers_of_each_socket_become_a_limit_and_polls(two: Path) -> None:
+def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> None:
     answers = {(0, FREQUENCY_LIMIT): 2400 << 16 | 0b101, (1, FREQUENCY_LIMIT): 3700 << 16}
-    source = opened(two, lambda socket, message: answers.get((socket, message), socket))
+    source = opened(two_packages, lambda socket, message: answers.get((socket, message), socket))
     valid_values(source)
     answers[0, FREQUENCY_LIMIT] = 2300 << 16 | 0b100
     low, high = valid_values(source)
@@ -111,9 +111,11 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two: Path) -> None:
     assert flags.parts[:9] == [*SOURCES, "bit 8"]
 
 
-def test_a_later_model_has_more_names_of_sources(two: Path) -> None:
-    trees.put(two, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n")
-    _, flags, *_ = opened(two, lambda *_: 0).block.counters
+def test_a_later_model_has_more_names_of_sources(two_packages: Path) -> None:
+    trees.put(
+        two_packages, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
+    )
+    _, flags, *_ = opened(two_packages, lambda *_: 0).block.counters
     assert flags.parts[3:12] == [
         *SOURCES[3:],
         "VRHOT",
@@ -123,7 +125,7 @@ def test_a_later_model_has_more_names_of_sources(two: Path) -> None:
     ]
 
 
-def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None:
+def test_a_message_that_fails_is_not_valid_and_not_sent_again(two_packages: Path) -> None:
     sent: list[tuple[int, int]] = []
     number = 0
 
@@ -133,7 +135,7 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None
             raise OSError(number, "made")
         return 0
 
-    source = opened(two, ask)
+    source = opened(two_packages, ask)
     number = errno.EBUSY
     assert "hsmp_prochot" not in valid_values(source)[1]
     number = errno.ETIMEDOUT
@@ -146,7 +148,7 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
-def test_a_busy_mailbox_is_retried(two: Path, number: int) -> None:
+def test_a_busy_mailbox_is_retried(two_packages: Path, number: int) -> None:
     taken = False
 
     def ask(_socket: int, _message: int) -> int:
@@ -154,37 +156,37 @@ def test_a_busy_mailbox_is_retried(two: Path, number: int) -> None:
             raise OSError(number, "made")
         return 0
 
-    source = opened(two, ask)
+    source = opened(two_packages, ask)
     taken = True
     assert valid_values(source) == [{}, {}]
     taken = False
     assert all("hsmp_prochot" in row for row in valid_values(source))
 
 
-def test_firmware_without_a_message(two: Path) -> None:
+def test_firmware_without_a_message(two_packages: Path) -> None:
     def ask(_socket: int, message: int) -> int:
         if message == FREQUENCY_LIMIT:
             raise OSError(errno.ENOMSG, "made")
         return 0
 
-    source = opened(two, ask)
+    source = opened(two_packages, ask)
     assert [c.key for c in source.block.counters] == ["hsmp_prochot", *FABRIC_KEYS]
     assert [m.what for m in source.missing] == ["hsmp_limit_hz", "hsmp_limits"]
     assert "19h" in source.missing[0].why
 
 
-def test_slow_firmware(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_firmware(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firmware_limits, "SLOW_NS", -1)
-    source = opened(two, lambda _socket, _message: 0)
+    source = opened(two_packages, lambda _socket, _message: 0)
     assert source.block.counters == []
     assert "too slow to repeat" in source.missing[0].why
 
 
-def test_a_missing_device_is_not_reported(two: Path) -> None:
-    source = Hsmp(two, topology.read(two))
+def test_a_missing_device_is_not_reported(two_packages: Path) -> None:
+    source = Hsmp(two_packages, topology.read(two_packages))
     assert (source.block.counters, source.missing) == ([], [])
-    trees.put(two, "dev/hsmp", "")  # a file that is not a device
-    source = Hsmp(two, topology.read(two))
+    trees.put(two_packages, "dev/hsmp", "")  # a file that is not a device
+    source = Hsmp(two_packages, topology.read(two_packages))
     assert source.block.counters == []
     assert {m.what for m in source.missing} == {
         *("hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"), *FABRIC_KEYS,
@@ -192,7 +194,7 @@ def test_a_missing_device_is_not_reported(two: Path) -> None:
     source.close()
 
 
-def test_slow_messages_are_sent_less_often(two: Path) -> None:
+def test_slow_messages_are_sent_less_often(two_packages: Path) -> None:
     """They take at most a hundredth of the main thread's time, however slow the firmware is."""
     clock, request = Clock(), []
 
@@ -201,7 +203,7 @@ def test_slow_messages_are_sent_less_often(two: Path) -> None:
         clock.now_s += 0.002
         return 0
 
-    source = Hsmp(two, topology.read(two), slowly, clock)
+    source = Hsmp(two_packages, topology.read(two_packages), slowly, clock)
     request.clear()
     for _ in range(100):
         list(source.read())
@@ -209,10 +211,10 @@ def test_slow_messages_are_sent_less_often(two: Path) -> None:
     assert len(request) == 6 * 9, "six messages take 12 ms, so a pause of 1.2 s follows"
 
 
-def test_the_clock_of_the_fabric_and_its_highest_so_far(two: Path) -> None:
+def test_the_clock_of_the_fabric_and_its_highest_so_far(two_packages: Path) -> None:
     """Linux, asm/amd_hsmp.h: message 0Fh returns two words, of which the first is FCLK in MHz."""
     clocks = [2000, 2000]
-    source = opened(two, lambda socket, message: clocks[socket] if message == 0x0F else 0)
+    source = opened(two_packages, lambda socket, message: clocks[socket] if message == 0x0F else 0)
     valid_values(source)
     clocks[0] = 1200
     low, high = valid_values(source)
@@ -245,9 +247,11 @@ class Table(ctypes.Structure):
 
 
 @pytest.fixture
-def turin(two: Path) -> Path:
-    trees.put(two, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n")
-    return two
+def turin(two_packages: Path) -> Path:
+    trees.put(
+        two_packages, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
+    )
+    return two_packages
 
 
 class Firmware:
@@ -309,8 +313,8 @@ def test_a_driver_without_the_table_is_named(number: int, why: str, turin: Path)
     assert why in source.missing[0].why
 
 
-def test_only_models_with_a_known_table_are_asked(two: Path) -> None:
-    source = HsmpTable(two, topology.read(two), Firmware())
+def test_only_models_with_a_known_table_are_asked(two_packages: Path) -> None:
+    source = HsmpTable(two_packages, topology.read(two_packages), Firmware())
     assert (source.block.counters, source.missing) == ([], [])
 
 

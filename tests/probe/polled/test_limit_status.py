@@ -24,7 +24,7 @@ def status(root: Path, package: int, text: str) -> None:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Path:
+def two_packages(tmp_path: Path) -> Path:
     """Two packages of 64 CPUs, like the machine of the files."""
     trees.machine(tmp_path, 64, packages=2)
     for package, name in enumerate(("status-00", "status-80")):
@@ -42,10 +42,10 @@ def newly_set(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
     return results
 
 
-def test_bits_set_before_the_start_are_named(two: Path) -> None:
+def test_bits_set_before_the_start_are_named(two_packages: Path) -> None:
     """All bits of the real machine were set before the start, so none is newly set."""
     clock = Clock()
-    source = LimitStatus(two, topology.read(two), clock)
+    source = LimitStatus(two_packages, topology.read(two_packages), clock)
     first, second = source.missing
     assert (first.what, first.cpus) == (KEY, list(range(64)))
     assert first.why.startswith("POWER, POWER_PLATFORM_PL1_PCS: set before perftop started")
@@ -55,24 +55,24 @@ def test_bits_set_before_the_start_are_named(two: Path) -> None:
     source.close()
 
 
-def test_a_bit_counts_once_when_it_is_set(two: Path) -> None:
-    status(two, 0, QUIET)
+def test_a_bit_counts_once_when_it_is_set(two_packages: Path) -> None:
+    status(two_packages, 0, QUIET)
     clock = Clock()
-    source = LimitStatus(two, topology.read(two), clock)
+    source = LimitStatus(two_packages, topology.read(two_packages), clock)
     limited = QUIET.replace("cpu3 none", "cpu3 POWER THERMAL_PER_CORE UNKNOWN(62)")
-    status(two, 0, limited.replace("cpus none", "cpus POWER"))
+    status(two_packages, 0, limited.replace("cpus none", "cpus POWER"))
     assert newly_set(source)[0] == (0, {}), "the last look was less than a second ago"
     clock.now_s += 1
     assert newly_set(source)[0] == (1, {"POWER": 1, "THERMAL_PER_CORE": 1})
     clock.now_s += 1
     assert newly_set(source)[0] == (2, {"POWER": 1, "THERMAL_PER_CORE": 1}), "it is sticky"
-    status(two, 0, QUIET)  # another program has cleared it
+    status(two_packages, 0, QUIET)  # another program has cleared it
     clock.now_s += 1
     newly_set(source)
-    status(two, 0, limited)
+    status(two_packages, 0, limited)
     clock.now_s += 1
     assert newly_set(source)[0] == (4, {"POWER": 2, "THERMAL_PER_CORE": 2})
-    status(two, 0, "")  # the mailbox did not answer
+    status(two_packages, 0, "")  # the mailbox did not answer
     clock.now_s += 1
     assert newly_set(source)[0] is None
     source.close()
@@ -94,9 +94,11 @@ def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
     has_capabilities(DAC_OVERRIDE) or has_capabilities(DAC_READ_SEARCH),
     reason="it may read everything",
 )
-def test_files_that_may_not_be_read(two: Path) -> None:
-    (two / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
-    assert "Permission denied" in LimitStatus(two, topology.read(two)).missing[0].why
+def test_files_that_may_not_be_read(two_packages: Path) -> None:
+    (two_packages / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
+    assert (
+        "Permission denied" in LimitStatus(two_packages, topology.read(two_packages)).missing[0].why
+    )
 
 
 def test_a_machine_without_limit_status_sends_no_block(tmp_path: Path) -> None:

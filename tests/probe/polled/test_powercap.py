@@ -29,7 +29,7 @@ def zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj: int =
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Path:
+def two_packages(tmp_path: Path) -> Path:
     """Two packages whose zones are in reverse order, and a zone that is not of a package."""
     trees.machine(tmp_path, 1, packages=2)
     limits = ("long_term", 205_000_000), ("short_term", 246_000_000)
@@ -48,8 +48,8 @@ def valid_values(powercap: Powercap) -> list[dict[str, int]]:
     ]
 
 
-def test_zones_are_found_by_their_names(two: Path) -> None:
-    powercap = Powercap(two, topology.read(two))
+def test_zones_are_found_by_their_names(two_packages: Path) -> None:
+    powercap = Powercap(two_packages, topology.read(two_packages))
     assert valid_values(powercap) == [
         {"power_limit_w": 150_000_000, "energy_j": 0},
         {"power_limit_w": 205_000_000, "power_limit2_w": 246_000_000, "energy_j": 0},
@@ -60,9 +60,9 @@ def test_zones_are_found_by_their_names(two: Path) -> None:
     powercap.close()
 
 
-def test_energy_continues_across_a_wrap(two: Path) -> None:
-    powercap = Powercap(two, topology.read(two))
-    file = two / f"{ZONES}/intel-rapl:1/energy_uj"
+def test_energy_continues_across_a_wrap(two_packages: Path) -> None:
+    powercap = Powercap(two_packages, topology.read(two_packages))
+    file = two_packages / f"{ZONES}/intel-rapl:1/energy_uj"
     seen = []
     for value in (RANGE_UJ - 30, RANGE_UJ - 10, 20, 70):
         file.write_text(f"{value}\n", encoding="ascii")
@@ -71,21 +71,21 @@ def test_energy_continues_across_a_wrap(two: Path) -> None:
     powercap.close()
 
 
-def test_a_disabled_limit_is_none(two: Path) -> None:
-    trees.put(two, f"{ZONES}/intel-rapl:0/enabled", "0\n")
-    trees.put(two, f"{ZONES}/intel-rapl:1/constraint_0_power_limit_uw", "0\n")
-    powercap = Powercap(two, topology.read(two))
+def test_a_disabled_limit_is_none(two_packages: Path) -> None:
+    trees.put(two_packages, f"{ZONES}/intel-rapl:0/enabled", "0\n")
+    trees.put(two_packages, f"{ZONES}/intel-rapl:1/constraint_0_power_limit_uw", "0\n")
+    powercap = Powercap(two_packages, topology.read(two_packages))
     assert [c.key for c in powercap.block.counters] == ["energy_j"]
     powercap.close()
 
 
-def test_served_keys_are_not_read(two: Path) -> None:
-    powercap = Powercap(two, topology.read(two), {"energy_j", "power_limit_w"})
+def test_served_keys_are_not_read(two_packages: Path) -> None:
+    powercap = Powercap(two_packages, topology.read(two_packages), {"energy_j", "power_limit_w"})
     assert valid_values(powercap) == [{}, {"power_limit2_w": 246_000_000}]
     powercap.close()
 
 
-def test_energy_readable_by_root_only(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
     def refused(path: str, flags: int, **more: int) -> int:
@@ -94,7 +94,7 @@ def test_energy_readable_by_root_only(two: Path, monkeypatch: pytest.MonkeyPatch
         return opened(path, flags, **more)
 
     monkeypatch.setattr(os, "open", refused)  # a file mode does not stop root
-    powercap = Powercap(two, topology.read(two))
+    powercap = Powercap(two_packages, topology.read(two_packages))
     assert [(m.what, m.fix) for m in powercap.missing] == [("energy_j", "perftop --sudo")]
     assert "energy_j" not in valid_values(powercap)[0]
     powercap.close()
@@ -110,29 +110,29 @@ def test_a_machine_without_zones_and_a_die_of_its_own(tmp_path: Path) -> None:
     assert [m.what for m in powercap.missing] == ["power_limit_w"]
 
 
-def test_garbled_files_are_not_valid(two: Path) -> None:
-    powercap = Powercap(two, topology.read(two))
+def test_garbled_files_are_not_valid(two_packages: Path) -> None:
+    powercap = Powercap(two_packages, topology.read(two_packages))
     for name, text in (("energy_uj", "x\n"), ("constraint_0_power_limit_uw", "9" * 30)):
-        (two / f"{ZONES}/intel-rapl:1/{name}").write_text(text, encoding="ascii")
+        (two_packages / f"{ZONES}/intel-rapl:1/{name}").write_text(text, encoding="ascii")
     assert valid_values(powercap)[0] == {}
     powercap.close()
 
 
-def test_the_memory_has_a_zone_within_its_package(two: Path) -> None:
+def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:
     """According to Documentation/power/powercap/powercap.rst, zones are in the directory of their
     parent."""
     at = f"{ZONES}/intel-rapl:0/intel-rapl:0"
     for inner, (name, uj) in enumerate((("core", 7), ("dram", RANGE_UJ - 5))):
         for file, text in (("name", name), ("energy_uj", uj), ("max_energy_range_uj", RANGE_UJ)):
-            trees.put(two, f"{at}:{inner}/{file}", f"{text}\n")
-    powercap = Powercap(two, topology.read(two))
+            trees.put(two_packages, f"{at}:{inner}/{file}", f"{text}\n")
+    powercap = Powercap(two_packages, topology.read(two_packages))
     valid_values(powercap)
-    trees.put(two, f"{at}:1/energy_uj", "15\n")
+    trees.put(two_packages, f"{at}:1/energy_uj", "15\n")
     first, second = valid_values(powercap)
     assert "energy_ram_j" not in first, "this package tells nothing of its memory"
     assert second["energy_ram_j"] == 20
     powercap.close()
-    served = Powercap(two, topology.read(two), {"energy_ram_j"})
+    served = Powercap(two_packages, topology.read(two_packages), {"energy_ram_j"})
     assert "energy_ram_j" not in {counter.key for counter in served.block.counters}
     served.close()
 

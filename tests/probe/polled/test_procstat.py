@@ -189,15 +189,15 @@ def test_1024_cpus(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     """Each frame of a batch lies between two reads of /proc/stat by the test."""
 
-    def own() -> dict[int, tuple[int, ...]]:
+    def ticks_now() -> dict[int, tuple[int, ...]]:
         return proc_counts.parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))
 
-    before = own()
+    before = ticks_now()
     with closing(open_os(Path("/"), SAMPLE_NS, None)) as source:
         source.pace(200 * MS)
         result = frames(source)
         whole = list(islice(filter(any, map(rows, result)), 40))  # a busy machine loses rounds
-        after = own()
+        after = ticks_now()
         cpus = [row.cpu for row in source.hello.topology]
     for table in whole:
         for cpu, row in zip(cpus, table, strict=True):

@@ -22,7 +22,7 @@ KEYS = ["l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"]
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Path:
+def two_caches(tmp_path: Path) -> Path:
     """Four CPUs; 0 and 1 share L3 0, 2 and 3 share L3 1."""
     trees.machine(tmp_path, 4)
     for cpu in range(4):
@@ -51,63 +51,63 @@ def read_values(source: Resctrl) -> list[list[int | None]]:
     return [[*result.get(row, [None] * source.block.columns)] for row in range(source.rows)]
 
 
-def test_an_l3_is_on_the_row_of_its_first_cpu(two: Path) -> None:
-    source, _ = opened(two)
+def test_an_l3_is_on_the_row_of_its_first_cpu(two_caches: Path) -> None:
+    source, _ = opened(two_caches)
     assert [c.key for c in source.block.counters] == KEYS
     assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
     assert source.missing == [Missing("l3_groups", ONE_GROUP_TEXT)]
     nothing = [None] * 3
     assert read_values(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
-    group(two, "", 0, total=1700, local=900, occupancy=32)
+    group(two_caches, "", 0, total=1700, local=900, occupancy=32)
     assert read_values(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
 
 
-def test_traffic_is_the_sum_of_control_groups(two: Path) -> None:
-    source, _ = opened(two)
+def test_traffic_is_the_sum_of_control_groups(two_caches: Path) -> None:
+    source, _ = opened(two_caches)
     read_values(source)
-    group(two, "/batch", 0, total=300, local=0, occupancy=16)
-    group(two, "/batch", 1, total=0, local=0, occupancy=0)
-    group(two, "/mon_groups/watched", 0, total=900, local=900, occupancy=60)
-    group(two, "", 0, total=1100, local=800, occupancy=64)
+    group(two_caches, "/batch", 0, total=300, local=0, occupancy=16)
+    group(two_caches, "/batch", 1, total=0, local=0, occupancy=0)
+    group(two_caches, "/mon_groups/watched", 0, total=900, local=900, occupancy=60)
+    group(two_caches, "", 0, total=1100, local=800, occupancy=64)
     assert read_values(source)[0] == [100, 0, 80], (
         "what a group had before it was seen is not known"
     )
-    group(two, "/batch", 0, total=800, local=0, occupancy=16)
+    group(two_caches, "/batch", 0, total=800, local=0, occupancy=16)
     assert read_values(source)[0] == [600, 0, 80]
-    shutil.rmtree(two / RESCTRL_PATH / "batch")
-    group(two, "", 0, total=1150, local=800, occupancy=64)
+    shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
+    group(two_caches, "", 0, total=1150, local=800, occupancy=64)
     assert read_values(source)[0] == [650, 0, 64], "what a group has moved stays when it goes"
 
 
 @pytest.mark.parametrize("word", ["Unavailable", "Unassigned", "Error"])
-def test_a_word_is_not_a_number(two: Path, word: str) -> None:
-    source, _ = opened(two)
+def test_a_word_is_not_a_number(two_caches: Path, word: str) -> None:
+    source, _ = opened(two_caches)
     read_values(source)
-    group(two, "", 0, total=word)
+    group(two_caches, "", 0, total=word)
     assert [row[0] for row in read_values(source)] == [None, None, 0, None]
-    group(two, "", 0, total=1900)
+    group(two_caches, "", 0, total=1900)
     assert read_values(source)[0][0] == 900
-    group(two, "", 0, total=word)
-    group(two, "", 1, total=word)
-    source, _ = opened(two)
+    group(two_caches, "", 0, total=word)
+    group(two_caches, "", 1, total=word)
+    source, _ = opened(two_caches)
     assert [c.key for c in source.block.counters] == KEYS[1:]
     (missing,) = source.missing
     assert missing.what == KEYS[0]
     assert word in missing.why or word == "Error"
 
 
-def test_a_counter_that_starts_again(two: Path) -> None:
+def test_a_counter_that_starts_again(two_caches: Path) -> None:
     """The kernel has assigned another monitor to the group: the traffic meanwhile is unknown."""
-    source, _ = opened(two)
+    source, _ = opened(two_caches)
     read_values(source)
-    group(two, "", 0, total=20)
+    group(two_caches, "", 0, total=20)
     assert read_values(source)[0][0] is None
-    group(two, "", 0, total=70)
+    group(two_caches, "", 0, total=70)
     assert read_values(source)[0][0] == 50
 
 
-def test_a_slow_read_is_followed_by_a_pause(two: Path) -> None:
-    source, clock = opened(two)
+def test_a_slow_read_is_followed_by_a_pause(two_caches: Path) -> None:
+    source, clock = opened(two_caches)
     take = source._read
 
     def slowly(group: str, number: int, name: str) -> int | str | None:
@@ -132,57 +132,57 @@ def test_resctrl_may_not_be_mounted(tmp_path: Path) -> None:
     assert "mount -t resctrl" in (source.missing[0].fix or "")
 
 
-def test_each_group_reports_its_traffic(two: Path) -> None:
-    group(two, "/batch", 0, total=300)
-    group(two, "/batch", 1, total="Unavailable")
-    group(two, "/batch/mon_groups/web", 0, total=40)
-    source, _ = opened(two)
+def test_each_group_reports_its_traffic(two_caches: Path) -> None:
+    group(two_caches, "/batch", 0, total=300)
+    group(two_caches, "/batch", 1, total="Unavailable")
+    group(two_caches, "/batch/mon_groups/web", 0, total=40)
+    source, _ = opened(two_caches)
     read_values(source)
     assert source.take() == {"l3_groups": {
         "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
         "batch/mon_groups/web": [[0, 0], [1, None]],
     }}  # fmt: skip
     assert source.take() == {}, "a look is told once"
-    group(two, "/batch", 0, total=900)
-    group(two, "/batch/mon_groups/web", 0, total=10)  # another monitor, which starts at 0
+    group(two_caches, "/batch", 0, total=900)
+    group(two_caches, "/batch/mon_groups/web", 0, total=10)  # another monitor, which starts at 0
     read_values(source)
     report = source.take()["l3_groups"]
     assert isinstance(report, dict)
     assert report["batch"] == [[0, 600], [1, None]]
     assert report["batch/mon_groups/web"][0] == [0, None]
-    shutil.rmtree(two / RESCTRL_PATH / "batch")
+    shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
     read_values(source)
     assert source.take() == {}
 
 
-def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two: Path) -> None:
+def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path) -> None:
     name = "/" + os.fsdecode(b"caf\xe9")
     for number in (0, 1):
-        group(two, name, number, total=10, local=10, occupancy=0)
-    source, _ = opened(two)
+        group(two_caches, name, number, total=10, local=10, occupancy=0)
+    source, _ = opened(two_caches)
     read_values(source)
     record = source.take()
     assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
     wire.encode(wire.Frame(1, 1, {}, records=record))
 
 
-def test_a_recreated_group_is_a_new_group(two: Path) -> None:
-    group(two, "/batch", 0, total=300)
-    source, _ = opened(two)
+def test_a_recreated_group_is_a_new_group(two_caches: Path) -> None:
+    group(two_caches, "/batch", 0, total=300)
+    source, _ = opened(two_caches)
     read_values(source)
-    group(two, "/batch", 0, total=900)
+    group(two_caches, "/batch", 0, total=900)
     read_values(source)
-    shutil.rmtree(two / RESCTRL_PATH / "batch")
+    shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
     read_values(source)
-    group(two, "/batch", 0, total=5000)
+    group(two_caches, "/batch", 0, total=5000)
     read_values(source)
     assert source.take()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
 
 
-def test_without_resctrl_groups_the_reason_is_reported(two: Path) -> None:
-    source, _ = opened(two)
+def test_without_resctrl_groups_the_reason_is_reported(two_caches: Path) -> None:
+    source, _ = opened(two_caches)
     assert [missing.what for missing in source.missing] == ["l3_groups"]
     read_values(source)
     assert source.take() == {}
-    group(two, "/mon_groups/web", 0, total=40)
-    assert opened(two)[0].missing == []
+    group(two_caches, "/mon_groups/web", 0, total=40)
+    assert opened(two_caches)[0].missing == []

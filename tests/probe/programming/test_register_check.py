@@ -64,7 +64,7 @@ def next_note(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
     raise AssertionError
 
 
-TAKEN = [(0x38D, 0x222, FIXED), (0x187, 0, ["kernel_cycles"]), (0x38F, 0x50000000F, ["cycles"])]
+TAKEOVERS = [(0x38D, 0x222, FIXED), (0x187, 0, ["kernel_cycles"]), (0x38F, 0x50000000F, ["cycles"])]
 """Register, value, and the counters that it takes over; test_counter_plan.py has more."""
 
 
@@ -75,7 +75,7 @@ def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int
         FakeKernel(root, registers=stale) as kernel,
         closing(open_msr(kernel.root, SAMPLE_NS, None)) as source,
     ):
-        for register, value, keys in TAKEN:
+        for register, value, keys in TAKEOVERS:
             ours = kernel.peek(CPU, register)
             before_ns = raw_ns()
             kernel.poke(CPU, register, value)

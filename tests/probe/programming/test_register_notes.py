@@ -47,7 +47,7 @@ class Bench:
         return read_rows.missing_values(self.hello, blocks)
 
 
-def taken(cpus: list[int], counters: list[str], since_ns: int) -> tuple[str, dict[str, Any]]:
+def taken_note(cpus: list[int], counters: list[str], since_ns: int) -> tuple[str, dict[str, Any]]:
     return "taken", {"cpus": cpus, "counters": counters, "since_ns": since_ns}
 
 
@@ -62,10 +62,10 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_only_changes_are_reported(bench: Bench) -> None:
     bench.taken[1] = ["cycles"]
-    assert bench.notes(PERIOD_NS) == [taken([1], ["cycles"], 0)]
+    assert bench.notes(PERIOD_NS) == [taken_note([1], ["cycles"], 0)]
     assert bench.notes(2 * PERIOD_NS) == []
     bench.taken[1] = ["cycles", "ref"]
-    assert bench.notes(3 * PERIOD_NS) == [taken([1], ["ref"], 0)]
+    assert bench.notes(3 * PERIOD_NS) == [taken_note([1], ["ref"], 0)]
     bench.taken[1] = ["ref"]
     assert bench.notes(4 * PERIOD_NS) == [given_back([1], ["cycles"])]
     assert bench.invalid(5 * PERIOD_NS) == {(1, "ref")}
@@ -74,14 +74,14 @@ def test_only_changes_are_reported(bench: Bench) -> None:
 def test_a_takeover_dates_from_the_oldest_good_check(bench: Bench) -> None:
     bench.notes(PERIOD_NS // 2)  # CPU 0 alone is due
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    assert bench.notes(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
+    assert bench.notes(2 * PERIOD_NS) == [taken_note([0, 1], ["ref"], 0)]
 
 
 def test_a_takeover_of_an_unreadable_cpu_dates_from_its_last_check(bench: Bench) -> None:
     bench.taken[1] = None
     bench.notes(PERIOD_NS)
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    assert bench.notes(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
+    assert bench.notes(2 * PERIOD_NS) == [taken_note([0, 1], ["ref"], 0)]
 
 
 def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> None:
@@ -99,4 +99,4 @@ def test_all_cpus_are_checked_once_in_a_period(bench: Bench) -> None:
     """This holds however often it is called."""
     bench.taken = {0: ["ref"], 1: ["ref"]}
     results = [bench.notes(i * PERIOD_NS // 4) for i in range(1, 5)]
-    assert results == [[], [taken([0], ["ref"], 0)], [], [taken([1], ["ref"], 0)]]
+    assert results == [[], [taken_note([0], ["ref"], 0)], [], [taken_note([1], ["ref"], 0)]]

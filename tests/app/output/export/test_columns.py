@@ -92,7 +92,7 @@ def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], l
     return kept, anew
 
 
-def taken(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval]:
+def intervals_of(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval]:
     for message in with_disturbances(frames, 7):
         session.apply(message)
         if isinstance(message, wire.Frame) and session.span_ns >= SAMPLE_NS:
@@ -103,7 +103,7 @@ def taken(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval
 def test_the_cache_does_not_change_the_output(scenario: str) -> None:
     hello, frames = messages(f"sim:{scenario},cpus=8", 90)
     session = Session(hello)
-    kept, anew = lines(session, taken(session, frames))
+    kept, anew = lines(session, intervals_of(session, frames))
 
     assert len(kept) > 400
     assert kept == anew
@@ -112,7 +112,7 @@ def test_the_cache_does_not_change_the_output(scenario: str) -> None:
 def test_a_reason_may_change_while_the_same_values_are_missing() -> None:
     hello, frames = messages("sim:smt-mix,cpus=8", 90)
     session = Session(hello)
-    jumped = next(i for i in taken(session, frames) if np.any(i.doubts == Doubt.JUMPED))
+    jumped = next(i for i in intervals_of(session, frames) if np.any(i.doubts == Doubt.JUMPED))
     in_use = np.where(jumped.doubts > 0, Doubt.TAKEN, 0).astype(np.uint8)
     kept, anew = lines(session, [jumped, dataclasses.replace(jumped, doubts=in_use)])
 

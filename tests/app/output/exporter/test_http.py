@@ -46,7 +46,7 @@ async def served(
         server.close()
 
 
-async def asked(port: int, request: bytes) -> bytes:
+async def response_to(port: int, request: bytes) -> bytes:
     """The whole response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
@@ -118,7 +118,7 @@ def test_the_status_without_a_page_is_503() -> None:
 
 async def test_requests_may_arrive_in_any_pieces() -> None:
     async with served() as (__, port):
-        whole = await asked(port, GET)
+        whole = await response_to(port, GET)
         assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for byte in GET:
@@ -152,7 +152,7 @@ async def test_a_thousand_idle_connections_block_no_client() -> None:
             idle[-1].sendall(b"GET /metr")
             await asyncio.sleep(0)
             most = max(most, len(server.open))
-        assert b" 200 OK" in await asked(port, GET)
+        assert b" 200 OK" in await response_to(port, GET)
         for one in idle:
             one.close()
         await until_true(lambda: not server.open, "all have gone")
@@ -175,12 +175,12 @@ async def test_unread_responses_are_limited(
             slow.append(one)
         await until_true(lambda: len(server.open) == serving.MAX_CONNECTIONS and not any(
             connection.idle for connection in server.open), "all places are taken")  # fmt: skip
-        assert (await asked(port, GET)).startswith(b"HTTP/1.1 503 ")
+        assert (await response_to(port, GET)).startswith(b"HTTP/1.1 503 ")
         assert len(server.open) == serving.MAX_CONNECTIONS
         for one in slow:
             one.close()
         await until_true(lambda: not server.open, "all have gone")
-        assert b" 200 OK" in await asked(port, GET)
+        assert b" 200 OK" in await response_to(port, GET)
 
 
 async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

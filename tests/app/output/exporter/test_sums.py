@@ -39,7 +39,7 @@ def windows(spec: str, seconds: float, kind: str) -> list[dict[str, Any]]:
     return [line for line in truth(spec, seconds) if line["type"] == kind]
 
 
-def of(result: Series, name: str, *labels: str) -> float:
+def series_sum(result: Series, name: str, *labels: str) -> float:
     """The sum of all series with this name and these labels."""
     return sum(value for place, value in series_named(result, name) if {*labels} <= {*place})
 
@@ -59,8 +59,10 @@ def test_states_match_the_schedule_and_add_up_to_the_time_of_the_cores(
         printed = screen["perftop_smt_seconds_total", str(package), state]
         assert printed == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
     cores = len(session.hello.cores)
-    assert of(screen, "perftop_smt_seconds_total") == pytest.approx(SECONDS * cores, rel=2e-3)
-    assert of(screen, "perftop_smt_seconds_total", "unknown") == pytest.approx(0, abs=0.01)
+    assert series_sum(screen, "perftop_smt_seconds_total") == pytest.approx(
+        SECONDS * cores, rel=2e-3
+    )
+    assert series_sum(screen, "perftop_smt_seconds_total", "unknown") == pytest.approx(0, abs=0.01)
 
 
 @pytest.mark.parametrize("spec", ["halts,cpus=8", "neighbour,cpus=8", "smt-mix,cpus=16"])
@@ -74,7 +76,7 @@ def test_modes_and_counts_match_the_schedule(spec: str) -> None:
         return float(sum(line[key] for line in cpus))
 
     def mode(*names: str) -> float:
-        return sum(of(screen, "perftop_cpu_seconds_total", name) for name in names)
+        return sum(series_sum(screen, "perftop_cpu_seconds_total", name) for name in names)
 
     near = 0.002 * whole_s
     # Reference cycles of an idle CPU that polls advance: the schedule counts that as running.
@@ -82,13 +84,15 @@ def test_modes_and_counts_match_the_schedule(spec: str) -> None:
     assert mode("idle") == pytest.approx(total("idle"), rel=0.01, abs=near)
     assert mode("steal") == pytest.approx(total("steal"), rel=0.02, abs=0.2)
     assert mode("involuntary_halt") == pytest.approx(total("involuntary"), rel=0.1, abs=near)
-    assert of(screen, "perftop_cpu_seconds_total") == pytest.approx(whole_s, rel=2e-3)
+    assert series_sum(screen, "perftop_cpu_seconds_total") == pytest.approx(whole_s, rel=2e-3)
     cycles = sum(line["util"] * (line["busy_hz"] or 0) for line in cpus)
-    assert of(screen, "perftop_cycles_total", "all") == pytest.approx(cycles, rel=0.005)
+    assert series_sum(screen, "perftop_cycles_total", "all") == pytest.approx(cycles, rel=0.005)
     retired = sum(line["util"] * (line["busy_hz"] or 0) * (line["ipc"] or 0) for line in cpus)
-    assert of(screen, "perftop_instructions_total", "all") == pytest.approx(retired, rel=0.005)
+    assert series_sum(screen, "perftop_instructions_total", "all") == pytest.approx(
+        retired, rel=0.005
+    )
     tsc_hz = screen["perftop_tsc_hertz",]
-    reference = of(screen, "perftop_reference_cycles_total")
+    reference = series_sum(screen, "perftop_reference_cycles_total")
     assert reference == pytest.approx(total("util") * tsc_hz, rel=0.005)
 
 
@@ -195,7 +199,7 @@ def test_the_time_of_a_core_is_unknown_during_a_lost_read() -> None:
     screen = shown_series(fed_page(given)[1])
     unknown = screen["perftop_smt_seconds_total", "0", "unknown"]
     assert unknown == pytest.approx(0.1, rel=0.02)
-    assert of(screen, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
+    assert series_sum(screen, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
 
 
 IDLE = made.counter("idle_s", "s", bits=64, scale=1e-6)

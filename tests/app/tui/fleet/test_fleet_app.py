@@ -47,7 +47,7 @@ async def opened(
         yield source, pilot
 
 
-def drawn(source: FleetSource) -> list[str]:
+def page_lines(source: FleetSource) -> list[str]:
     return [source.page.render_line(y).text.rstrip() for y in range(source.page.size.height)]
 
 
@@ -56,7 +56,7 @@ async def screen_lines(
     ascii_: bool = False,
 ) -> list[str]:  # fmt: skip
     async with opened(fleet, size, keys, ascii_=ascii_) as (source, _):
-        return drawn(source)
+        return page_lines(source)
 
 
 def line(lines: Sequence[str], text: str) -> int:
@@ -99,7 +99,7 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
             await pilot.pause()
             for runs, _mood in source.page._lines:
                 assert sum(len(text) for text, _key in runs) <= size[0], view
-            lines = drawn(source)
+            lines = page_lines(source)
             assert "quit" in lines[-1]
             assert sum(bool(text) for text in lines) >= 8, view
 
@@ -148,7 +148,7 @@ async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -
         state = source.page.state
         limited = [m.name for m in state.machines if m.cause[1] == "power-pl1"]
         assert len(limited) == 16
-        lines = drawn(source)
+        lines = page_lines(source)
         (alike,) = (text for text in lines if " alike" in text[:14])
         assert alike[:14].split()[:2] == ["▼", "+11"]
         first = line(lines, limited[0])
@@ -157,12 +157,12 @@ async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -
         assert f"{100 * min(losses):.0f} to {100 * max(losses):.0f} % lost" in alike
         await pilot.click(source.page, offset=(5, lines.index(alike)))
         assert state.selected_name == limited[5]
-        assert any(limited[5] in text[:12] for text in drawn(source))
-        assert any("+10 alike" in text for text in drawn(source))
+        assert any(limited[5] in text[:12] for text in page_lines(source))
+        assert any("+10 alike" in text for text in page_lines(source))
         await pilot.press("t")
-        assert not any(" alike" in text[:14] for text in drawn(source))
+        assert not any(" alike" in text[:14] for text in page_lines(source))
         await pilot.press("t", "s")
-        assert not any(" alike" in text[:14] for text in drawn(source)), "ordered by name"
+        assert not any(" alike" in text[:14] for text in page_lines(source)), "ordered by name"
 
 
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
@@ -193,7 +193,7 @@ async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> 
 async def test_a_filter_also_holds_below_the_rows() -> None:
     async with opened(fleets.small()) as (source, pilot):
         await pilot.press("slash", *"ci", "enter")
-        lines = drawn(source)
+        lines = page_lines(source)
         first = line(lines, "episodes of 2 machines")
         assert "ci-1" in lines[first + 1][80:]
         assert not any("node" in text for text in lines[first:])
@@ -246,7 +246,7 @@ async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
         source.page.state.selected_name = "k07n03"
         await pilot.press("right", "down", "left", "left")
         assert source.page.state.selected_name == "k06n04"
-        lines = drawn(source)
+        lines = page_lines(source)
     assert [text for text in lines if "k01" in text and "k20" in text]
     hot = next(text for text in lines if text.lstrip().startswith("03 "))
     assert "▼ 35" in hot

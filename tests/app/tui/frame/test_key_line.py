@@ -19,12 +19,12 @@ from perftop.tui.shared.choice import Choice
 
 CAPTIONS = keys.captions({})
 LABELS = {key.id: key.label for key in keys.KEYS}
-ENDS = "? help  q quit"
+LAST_KEYS = "? help  q quit"
 VIEWS = "1 overview  2 heat  3 time  4 table  5 episodes  6 neighbours"
 HINTS = {name: view(name, Choice()).HINTS for name in (*keys.TURN_ORDER, "core")}
 
 
-def shown(pieces: Iterable[Piece]) -> str:
+def text_of(pieces: Iterable[Piece]) -> str:
     return "".join(piece.text for piece in pieces).strip()
 
 
@@ -37,14 +37,14 @@ def test_the_key_line_fits_and_always_has_help_and_quit() -> None:
     for name, width, replay in itertools.product(HINTS, widths, (False, True)):
         result = line(name, width, replay=replay)
         assert sum(len(piece.text) for piece in result) < width, (name, width, replay)
-        assert shown(result).endswith(ENDS), (name, width, replay)
+        assert text_of(result).endswith(LAST_KEYS), (name, width, replay)
 
 
 def test_more_keys_are_shown_in_groups_if_there_is_room() -> None:
     counts = [len({piece.key for piece in line("overview", width)}) for width in (80, 120, 160)]
     assert counts == sorted(set(counts))
-    views, middle, ends = shown(line("overview", 240)).split("  │  ")
-    assert (views, ends) == (VIEWS, ENDS)
+    views, middle, ends = text_of(line("overview", 240)).split("  │  ")
+    assert (views, ends) == (VIEWS, LAST_KEYS)
     move, time, find, keep = middle.split("   ")
     assert move.startswith("enter core")
     assert time.startswith("space pause  n next episode  [ ] window")
@@ -59,11 +59,11 @@ def test_the_current_view_is_bright() -> None:
 
 
 def test_urgent_keys_replace_those_of_views() -> None:
-    assert "esc back" in shown(line("core", 80))
-    assert "space play" in shown(line("overview", 80, replay=True, pause="play"))
+    assert "esc back" in text_of(line("core", 80))
+    assert "space play" in text_of(line("overview", 80, replay=True, pause="play"))
     labels = LABELS | {"clear": "all · 4 of 64"}
     cleared = key_pieces("table", ("clear",), CAPTIONS, labels, 80, urgent=1)
-    assert r"\ all · 4 of 64" in shown(cleared)
+    assert r"\ all · 4 of 64" in text_of(cleared)
 
 
 @pytest.mark.parametrize("number", "12346")

@@ -22,7 +22,7 @@ from perftop.tui.app import PerfTopApp
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.overlays import Chooser, Menu, Palette, commands, cpu_commands
 
-THREE = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
+OPTIONS = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ def picture(run: Run) -> str:
     (["home", "enter"], "a"), (["escape"], None), (["j", "q"], None),
 ])  # fmt: skip
 async def test_a_menu_returns_the_selected_item(keys: list[str], found: str | None) -> None:
-    assert await pressed(lambda: Menu("fruit", THREE, "b"), *keys) == [found]
+    assert await pressed(lambda: Menu("fruit", OPTIONS, "b"), *keys) == [found]
 
 
 @pytest.mark.parametrize(("keys", "found"), [
@@ -63,19 +63,19 @@ async def test_a_menu_returns_the_selected_item(keys: list[str], found: str | No
     (["space", "q"], None),
 ])  # fmt: skip
 async def test_a_chooser_returns_the_marked_items(keys: list[str], found: set[str] | None) -> None:
-    assert await pressed(lambda: Chooser("fruit", THREE, {"b"}), *keys) == [found]
+    assert await pressed(lambda: Chooser("fruit", OPTIONS, {"b"}), *keys) == [found]
 
 
 async def test_a_click_selects_marks_or_closes() -> None:
-    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, taken):
+    async with menu_result(lambda: Menu("fruit", OPTIONS, "b")) as (run, taken):
         await run.pilot.click(OptionList, offset=(5, 3))
     assert taken == ["c"]
-    async with menu_result(lambda: Chooser("fruit", THREE, {"b"})) as (run, turned):
+    async with menu_result(lambda: Chooser("fruit", OPTIONS, {"b"})) as (run, turned):
         await run.pilot.click(OptionList, offset=(5, 3))
         assert turned == []
         await run.pilot.press("enter")
     assert turned == [{"b", "c"}]
-    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, left):
+    async with menu_result(lambda: Menu("fruit", OPTIONS, "b")) as (run, left):
         await run.pilot.click(offset=(1, 1))
     assert left == [None]
 
@@ -94,7 +94,7 @@ async def test_a_click_on_an_option_that_is_gone_is_dropped(key: str) -> None:
 
 
 async def test_labels_are_literal_and_the_view_is_not_dimmed() -> None:
-    async with menu_result(lambda: Menu("fruit", THREE, "b")) as (run, result):
+    async with menu_result(lambda: Menu("fruit", OPTIONS, "b")) as (run, result):
         text = picture(run)
         for part in (
             "fruit",
@@ -134,7 +134,7 @@ async def test_the_menu_has_full_names_and_marks_the_current_order() -> None:
 
 
 async def test_a_second_enter_after_closing_does_nothing() -> None:
-    async with menu_result(lambda: Menu("fruit", THREE, "a")) as (run, result):
+    async with menu_result(lambda: Menu("fruit", OPTIONS, "a")) as (run, result):
         menu = run.app.screen
         assert isinstance(menu, Menu)
         menu.dismiss("a")
@@ -180,7 +180,7 @@ def test_cpus_and_cores_are_found_by_number(query: str, names: list[str]) -> Non
     assert sorted(name for name, *_ in cpu_commands(session, query)) == names
 
 
-def shown(run: Run) -> list[str]:
+def screen_lines(run: Run) -> list[str]:
     lists = run.app.screen.query(CommandList)
     return [str(option.prompt).partition("\n")[0] for result in lists for option in result.options]
 
@@ -190,8 +190,8 @@ async def listed(run: Run, query: str, first: str) -> list[str]:
     await run.pilot.press("colon")
     await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
     await run.pilot.press(*query)
-    await until_true(lambda: shown(run)[:1] == [first], f"{first} comes first")
-    return shown(run)
+    await until_true(lambda: screen_lines(run)[:1] == [first], f"{first} comes first")
+    return screen_lines(run)
 
 
 async def do(run: Run, query: str, name: str) -> None:

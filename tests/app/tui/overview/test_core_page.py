@@ -32,7 +32,7 @@ def page(run: Run) -> CorePage:
     return run.app.screen_stack[0].query_one(CorePage)
 
 
-def shown(run: Run) -> list[str]:
+def page_lines(run: Run) -> list[str]:
     view = page(run)
     return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
 
@@ -46,7 +46,7 @@ async def opened(machine: Machine, size: tuple[int, int] = BIG, samples: int = 2
         await run.intervals(samples)
         await run.pilot.press("enter")
         await run.pilot.pause()
-        return shown(run)
+        return page_lines(run)
 
 
 # --- the table of tasks
@@ -120,7 +120,7 @@ async def test_up_and_down_go_to_other_cores() -> None:
         names = []
         for key in ("down", "j", "up", "up", "up"):
             await run.pilot.press(key)
-            names.append(line(shown(run), "CPUs").partition("core ")[2][0])
+            names.append(line(page_lines(run), "CPUs").partition("core ")[2][0])
     assert names == ["1", "2", "1", "0", "0"]
 
 
@@ -128,12 +128,12 @@ async def test_brackets_zoom_and_a_click_in_a_chart_pauses_there() -> None:
     async with running_app(guest(), BIG) as run:
         await run.intervals(150)
         await run.pilot.press("enter", *["left_square_bracket"] * 3)
-        assert "of 5.0 s" in line(shown(run), "tasks")
+        assert "of 5.0 s" in line(page_lines(run), "tasks")
         await run.pilot.press(*["right_square_bracket"] * 2)
-        assert "of 30.3 s" in line(shown(run), "tasks")  # whole bins
+        assert "of 30.3 s" in line(page_lines(run), "tasks")  # whole bins
         await run.pilot.click(page(run), offset=(60, 4))
         assert run.source.paused
-        assert "│" in shown(run)[4]
+        assert "│" in page_lines(run)[4]
 
 
 async def test_only_episodes_of_the_core_are_listed_and_a_click_opens_one() -> None:
@@ -147,7 +147,7 @@ async def test_only_episodes_of_the_core_are_listed_and_a_click_opens_one() -> N
         run.session.detector.running[:] = episodes[1:]
         await run.pilot.press("enter")
         await run.intervals(1)
-        lines = shown(run)
+        lines = page_lines(run)
         assert "1 in" in line(lines, "what happened")
         assert not any("licence" in text for text in lines)
         (y,) = (y for y, text in enumerate(lines) if "evidence" in text)
@@ -179,9 +179,9 @@ async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
     async with running_app(machine) as run:
         await run.intervals(3)
         await run.pilot.press("enter")
-        assert not any("E cores" in text for text in shown(run))
+        assert not any("E cores" in text for text in page_lines(run))
         await run.pilot.press("down")
-        text = " ".join(shown(run))
+        text = " ".join(page_lines(run))
         assert "clock, IPC, kernel cycles unknown: E cores have no such counter" in " ".join(
             text.split()
         )
@@ -200,7 +200,7 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
         view = page(run)
         view.choice.cpu = 0
         view.set(session, interval)
-        lines = shown(run)
+        lines = page_lines(run)
     assert any(sign in line(lines, "branches") for sign in "▁▂▃▄▅▆▇█")
     moved = float(interval.packages["memory_read_bytes_per_s"][0])
     assert f"{moved / 1e9:.1f}G" in line(lines, "mem rd")
@@ -216,7 +216,7 @@ async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:
     async with running_app(Machine(cores=1), (54, 40)) as run:
         await run.pilot.press("enter")
         page(run).set(session, interval)
-        assert any(text.split()[:1] == ["SMI"] for text in shown(run))
+        assert any(text.split()[:1] == ["SMI"] for text in page_lines(run))
 
 
 @pytest.mark.parametrize("record", [None, [], ["x"], {"a": 1}, [4000, "a", float("nan")], 7])
@@ -225,7 +225,7 @@ async def test_malformed_task_records_do_no_harm(record: object) -> None:
     async with running_app(Machine(cores=1)) as run:
         await run.intervals(3, records=records)
         await run.pilot.press("enter")
-        assert "tasks" in line(shown(run), "CPU seconds of")
+        assert "tasks" in line(page_lines(run), "CPU seconds of")
 
 
 async def test_the_only_online_thread_is_drawn_alone() -> None:
@@ -240,7 +240,7 @@ async def test_the_only_online_thread_is_drawn_alone() -> None:
         await run.pilot.press("enter")
         view = page(run)
         view.set(session, interval)
-        lines = shown(run)
+        lines = page_lines(run)
     assert line(lines[1:], " lp0  ").split()[:2] == ["lp0", "off"]
     assert line(lines[1:], " lp1  ").split()[:2] == ["lp1", "100.0"]
     assert line(lines, "  busy ").split("busy")[1].split()[:2] == ["off", "100.0"]

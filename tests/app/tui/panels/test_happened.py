@@ -24,7 +24,7 @@ STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share"
 ENDED_STEAL = Episode("steal", [1], S, 28 * S // 10, 0.063, "hypervisor")
 
 
-def at(seconds: float) -> str:
+def clock_at(seconds: float) -> str:
     return time_of_day(hello().wall_ns / 1e9 + seconds)
 
 
@@ -50,11 +50,11 @@ def test_running_episodes_come_first_then_the_most_recent() -> None:
     assert result[0].startswith("what happened  3 in 4.0 s ────")
     assert result[1].split() == ["since", "what", "how", "long"]
     assert result[2:] == [
-        f"╳ {at(2)}  The hypervisor takes 13.8 % of CPU 0     2.0 s",
+        f"╳ {clock_at(2)}  The hypervisor takes 13.8 % of CPU 0     2.0 s",
         "            cause     hypervisor",
         "            evidence  usually 1.80 %",
-        f"╳ {at(1)}  The hypervisor took 6.3 % of CPU 1       1.8 s",
-        f"○ {at(0)}  CPU 1 was offline                        0.5 s",
+        f"╳ {clock_at(1)}  The hypervisor took 6.3 % of CPU 1       1.8 s",
+        f"○ {clock_at(0)}  CPU 1 was offline                        0.5 s",
     ]  # fmt: skip
 
 
@@ -73,8 +73,8 @@ def test_a_narrow_panel_has_short_texts_without_evidence() -> None:
     result = text(session(STEAL, ended=(ENDED_STEAL,)), 38, 5)
     assert result[0] == "what happened  2 in 4.0 s ────────────"
     assert result[1:] == [
-        f"╳ {at(2)} steal 13.8 %, CPU 0   2.0 s",
-        f"╳ {at(1)} steal 6.3 %, CPU 1    1.8 s",
+        f"╳ {clock_at(2)} steal 13.8 %, CPU 0   2.0 s",
+        f"╳ {clock_at(1)} steal 6.3 %, CPU 1    1.8 s",
     ]  # fmt: skip
 
 
@@ -99,14 +99,14 @@ def test_the_past_shows_the_episodes_of_then() -> None:
     then = dataclasses.replace(now, time_ns=int(1.5 * S))
     result = text((of, then), 58, 10)
     assert "1 in 1.5 s" in result[0]
-    assert result[2].startswith(f"╳ {at(1)}  The hypervisor takes 6.3 % of CPU 1")
+    assert result[2].startswith(f"╳ {clock_at(1)}  The hypervisor takes 6.3 % of CPU 1")
     assert result[2].endswith("0.5 s")
 
 
 def test_marks_are_listed_with_episodes() -> None:
     of = session(ended=(ENDED_STEAL,))
     of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))
-    assert text(of, 58, 4)[1] == f"│ {at(3)}  go?[m"
+    assert text(of, 58, 4)[1] == f"│ {clock_at(3)}  go?[m"
 
 
 def test_omitted_evidence_is_marked() -> None:

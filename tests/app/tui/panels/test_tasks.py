@@ -16,7 +16,7 @@ from perftop.session.session import Session
 from perftop.tui.panels import panels, tables
 from perftop.tui.shared.choice import Choice
 
-OTHERS = {
+OTHER_TASKS = {
     "0": [[4502, "cc1plus", 0.479], [4509, "cc1plus", 0.246], [4471, "make", 0.027]],
     "1": [[812, "postgres", 0.384], [4610, "perfprobe", 0.006]],
 }
@@ -31,8 +31,8 @@ DETAILS = {
 
 
 def records(**changes: Any) -> dict[str, Any]:
-    tasks = {cpu: output[0] for cpu, output in OTHERS.items()}
-    plain = {"tasks": tasks, "others": OTHERS, "waits": WAITS, "details": DETAILS}
+    tasks = {cpu: output[0] for cpu, output in OTHER_TASKS.items()}
+    plain = {"tasks": tasks, "others": OTHER_TASKS, "waits": WAITS, "details": DETAILS}
     return {key: value for key, value in (plain | changes).items() if value is not None}
 
 

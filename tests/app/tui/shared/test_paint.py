@@ -190,14 +190,14 @@ async def test_fixed_lines_are_at_the_bottom_and_others_scroll_above() -> None:
         before = grid.height
         grid.feet = fixed_lines("first", "second")
         grid._paint()
-        assert [line.text.rstrip() for line in shown(run)[-2:]] == ["first", "second"]
+        assert [line.text.rstrip() for line in shown_strips(run)[-2:]] == ["first", "second"]
         assert grid.height == before - 2
         assert grid.line_at(grid.size.height - 2) is None
         await run.pilot.press("G")
-        assert "28" in shown(run)[-3].text.split()
+        assert "28" in shown_strips(run)[-3].text.split()
         grid.feet = []
         grid._paint()
-        assert "first" not in "".join(line.text for line in shown(run))
+        assert "first" not in "".join(line.text for line in shown_strips(run))
 
 
 async def test_only_changed_fixed_lines_are_drawn() -> None:
@@ -209,8 +209,12 @@ async def test_only_changed_fixed_lines_are_drawn() -> None:
         grid.feet = fixed_lines("first", "other", "third")
         grid._paint()
         assert grid.built == built + 1
-        assert [line.text.rstrip() for line in shown(run)[-3:]] == ["first", "other", "third"]
+        assert [line.text.rstrip() for line in shown_strips(run)[-3:]] == [
+            "first",
+            "other",
+            "third",
+        ]
 
 
-def shown(run: Run) -> list[Strip]:
+def shown_strips(run: Run) -> list[Strip]:
     return [run.grid.render_line(y) for y in range(run.grid.size.height)]

@@ -32,7 +32,7 @@ def unix(raw_ns: int) -> float:
     return WALL_S + raw_ns / 1e9
 
 
-def made(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time_axis.Axis:
+def axis_at(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time_axis.Axis:
     return time_axis.fit_axis(round(now_s * S), window_s, room, -1000 * S)
 
 
@@ -77,21 +77,21 @@ def test_the_axis_rarely_changes_while_the_history_grows(room: int) -> None:
 
 
 def test_bin_edges_do_not_move_as_time_passes() -> None:
-    before, after = made(60.05, room=50), made(61.35, room=50)
+    before, after = axis_at(60.05, room=50), axis_at(61.35, room=50)
     assert before.bin_ns == 1250 * MS
     assert after.end_ns == before.end_ns + before.bin_ns
     assert list(before.edges[1:-1]) == list(after.edges[:-2])
 
 
 def test_a_time_belongs_to_the_bin_that_ends_with_it() -> None:
-    a = made()
+    a = axis_at()
     assert (a.start_ns, a.bin_ns) == (0, S)
     assert [a.bin(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
 
 
 def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
     """It belongs to the next bin, which arrives with the next sample."""
-    a = made()
+    a = axis_at()
     before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
     assert (a.cells_of(before), a.cells_of(mark)) == ((range(59, 60), True), None)
@@ -103,7 +103,7 @@ def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
 
 def test_ticks_are_at_round_clock_times() -> None:
     # Cells of 1 s, starting at 22:14:04.
-    axis = made(64.0)
+    axis = axis_at(64.0)
     assert time_axis.ticks(axis, unix) == [
         (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
     ]  # fmt: skip
@@ -141,7 +141,7 @@ def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
 @pytest.mark.parametrize("window_s", [5.0, 60.0, 600.0])
 @pytest.mark.parametrize("room", [30, 48, 130, 210])
 def test_there_are_always_ticks_whose_labels_do_not_touch(window_s: float, room: int) -> None:
-    a = made(1000.0, window_s, room)
+    a = axis_at(1000.0, window_s, room)
     ticks = time_axis.ticks(a, unix)
     assert ticks
     for (left, text), (right, _) in pairwise(ticks):
@@ -178,7 +178,7 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
 def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration(
     now_s: float, episode: Episode, drawn: str
 ) -> None:
-    assert text(made(now_s), episode) == drawn
+    assert text(axis_at(now_s), episode) == drawn
 
 
 @pytest.mark.parametrize(("kind", "run"), [
@@ -193,17 +193,17 @@ def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
 def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
     mild, bad = drop(10, 20, "offline"), drop(10, 12)
     for order in ((mild, bad), (bad, mild)):
-        assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
-        keys = [key for _, key in time_axis.axis_rule(made(), order)]
+        assert text(axis_at(), *order)[10:21] == "▼━━━━━━━━━─"
+        keys = [key for _, key in time_axis.axis_rule(axis_at(), order)]
         assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both have ended
-        assert time_axis.start_marks(made(), order) == {10: ("▼", "over")}
+        assert time_axis.start_marks(axis_at(), order) == {10: ("▼", "over")}
 
 
 def test_episodes_running_at_the_displayed_time_are_red() -> None:
     past, now = drop(10, 20, "throttle"), drop(40)
 
     def keys(shown_s: int) -> set[str]:
-        return {key for _, key in time_axis.axis_rule(made(shown_s), (past, now))} - {"rule"}
+        return {key for _, key in time_axis.axis_rule(axis_at(shown_s), (past, now))} - {"rule"}
 
     assert keys(60) == {"alarm", "over"}
     assert keys(30) == {"over"}
@@ -216,14 +216,14 @@ def test_an_episode_that_ended_retroactively_is_drawn() -> None:
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
     session.ended.extend([old, seen, given_up])
     session.detector.running.append(now := drop(90))
-    assert time_axis.episodes(made(100), session) == [now, seen]
+    assert time_axis.episodes(axis_at(100), session) == [now, seen]
 
 
 # --- start of the history
 
 
 def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
-    a = replace(made(), first_ns=round(first_s * S))
+    a = replace(axis_at(), first_ns=round(first_s * S))
     return strips.text(
         time_axis.tick_line(
             a,
@@ -236,8 +236,8 @@ def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
 
 
 def ticked(text: str) -> str:
-    """A line of the axis of `made()` with its ticks."""
-    cells = [cell for cell, _ in time_axis.ticks(made(), unix) if text[cell] == "─"]
+    """A line of the axis of `axis_at()` with its ticks."""
+    cells = [cell for cell, _ in time_axis.ticks(axis_at(), unix) if text[cell] == "─"]
     return "".join(time_axis.TICK_SIGN if at in cells else char for at, char in enumerate(text))
 
 

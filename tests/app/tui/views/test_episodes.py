@@ -87,12 +87,12 @@ async def at_list(
 ) -> AsyncIterator[Run]:  # fmt: skip
     async with running_app(machine or calm(), size, **more) as run:
         await run.intervals(MOMENTS)
-        drawn(run, *episodes)
+        draw_episodes(run, *episodes)
         await run.pilot.press("5")
         yield run
 
 
-def drawn(run: Run, *episodes: Episode) -> None:
+def draw_episodes(run: Run, *episodes: Episode) -> None:
     run.session.detector.running += [e for e in episodes if e.end_ns is None]
     run.session.ended.extend([e for e in episodes if e.end_ns is not None])
 
@@ -108,7 +108,7 @@ async def test_a_running_episode_grows_and_remains_selected() -> None:
         await run.intervals(5)
         assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
         run.session.ended.append(run.session.detector.end(ending, 4 * S))
-        drawn(run, Episode("smi", [0], 4 * S, None, 12))
+        draw_episodes(run, Episode("smi", [0], 4 * S, None, 12))
         await run.intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
         assert "steal" in chosen(run)
@@ -187,7 +187,7 @@ async def test_a_machine_without_episodes_has_an_empty_list() -> None:
         assert not any("╳" in line for line in lines(run)[:1])
         await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
         assert run.source.status.paused is None
-        drawn(run, DROP)
+        draw_episodes(run, DROP)
         await run.intervals(1)
         assert kinds(run) == ["turbo-drop"]
 

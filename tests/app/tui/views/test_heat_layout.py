@@ -222,7 +222,7 @@ NOISY = {3: CpuLoad(0.5, 2.95e9), 4: CpuLoad(0.6)}
 ALIKE = {cpu: CpuLoad(0.5) for cpu in range(32)}
 SCATTERED = {cpu: CpuLoad(0.4 + 0.2 * (cpu % 2)) for cpu in range(32)}
 RESTING = {cpu: CpuLoad(0.02) for cpu in range(32)}
-HIGH = {3: CpuLoad(0.9), 19: CpuLoad(0.9)}
+HIGH_LOADS = {3: CpuLoad(0.9), 19: CpuLoad(0.9)}
 HALTING = {5: CpuLoad(0.5, involuntary=0.03)}
 TYPES = [dataclasses.replace(r, type="E" if r.cpu % 32 > 27 else "P") for r in made.topology(32)]
 
@@ -231,8 +231,8 @@ TYPES = [dataclasses.replace(r, type="E" if r.cpu % 32 > 27 else "P") for r in m
     (8, NOISY, {}, CLOCK, []),
     (8, NOISY, {}, UTIL, []),
     (8, {}, {}, BOTH, []),
-    (16, ALIKE | HIGH, {}, UTIL, [3]),
-    (16, SCATTERED | HIGH, {}, UTIL, []),  # among scattered values it must differ by more
+    (16, ALIKE | HIGH_LOADS, {}, UTIL, [3]),
+    (16, SCATTERED | HIGH_LOADS, {}, UTIL, []),  # among scattered values it must differ by more
     (8, slow(range(4), 8), packages(8), CLOCK, []),  # a core is compared within its package,
     (8, slow([0, 1, 2, 3, 6], 8), packages(8), CLOCK, [6]),
     (32, slow(range(28, 32), 32, 2e9), {"topology": TYPES}, CLOCK, []),  # and within its type

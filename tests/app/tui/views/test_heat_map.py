@@ -27,7 +27,7 @@ def text(run: Run) -> list[str]:
     return [view(run).render_line(y).text for y in range(view(run).size.height)]
 
 
-def shown(machine: Machine, *keys: str, size: tuple[int, int] = (120, 30), **more: Any
+def map_lines(machine: Machine, *keys: str, size: tuple[int, int] = (120, 30), **more: Any
           ) -> list[str]:  # fmt: skip
     """The heat map after these keys, line by line."""
     lines: list[str] = []
@@ -46,14 +46,14 @@ def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, CpuLoad]:
 
 
 def test_all_clocks_have_the_selected_unit() -> None:
-    lines = shown(Machine(cores=3), "v", "u")
+    lines = map_lines(Machine(cores=3), "v", "u")
     assert "clock 3000 of 3200 MHz" in lines[2]
     assert lines[4].split() == ["0▸3000◂3000", "3000"]
     assert "clock  3000  3000 MHz" in lines[-1]
     assert "ceil  3200 MHz" in lines[-1]
     numbers = (line.partition("turbo-drop")[0] for line in (*lines[:5], lines[-1]))
     assert not any("GHz" in line for line in numbers)
-    unknown = shown(Machine(cores=3), "v", "u", "u")  # the base clock is unknown
+    unknown = map_lines(Machine(cores=3), "v", "u", "u")  # the base clock is unknown
     assert "clock   n/a   n/a ×base" in unknown[-1]
     assert not any("nan" in line for line in unknown)
 
@@ -72,21 +72,21 @@ async def test_arrows_move_between_cells_and_stop_at_the_edges() -> None:
 
 
 def test_outliers_are_named_marked_and_selectable() -> None:
-    lines = shown(Machine(cores=8, does=slow()), "v", size=(140, 30))
+    lines = map_lines(Machine(cores=8, does=slow()), "v", size=(140, 30))
     assert "[ ] outlier core 2 · 2.48 GHz, package median 3.00" in lines[1]
     assert [line.count("[2.48]") for line in lines[4:6]] == [1, 1]
-    screen = shown(Machine(cores=8, does=slow()), "v", "W")
+    screen = map_lines(Machine(cores=8, does=slow()), "v", "W")
     assert "▸ core 2 " in screen[-1]
     assert "outlier, median 3.00" in screen[-1]
 
 
 def test_the_median_is_shown_at_80_columns() -> None:
-    legend = shown(Machine(cores=8, does=slow()), "v", size=(80, 24))[1]
+    legend = map_lines(Machine(cores=8, does=slow()), "v", size=(80, 24))[1]
     assert "outlier core 2 · 2.48 GHz, package median 3.00" in legend
 
 
 def test_eight_threads_are_shown_in_one_line() -> None:
-    foot = shown(Machine(cores=4, threads=8, does={4: CpuLoad(0.25)}), size=(80, 24))[-1]
+    foot = map_lines(Machine(cores=4, threads=8, does={4: CpuLoad(0.25)}), size=(80, 24))[-1]
     assert "busy  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
 
 

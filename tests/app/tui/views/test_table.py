@@ -34,7 +34,7 @@ def view(run: Run) -> Table:
     return screen.view
 
 
-def shown(run: Run) -> list[str]:
+def table_lines(run: Run) -> list[str]:
     """The lines without signs of episodes."""
     table = view(run)
     lines = (table.render_line(y).text for y in range(table.size.height))
@@ -46,7 +46,7 @@ def shown(run: Run) -> list[str]:
 
 def cpus(run: Run) -> list[int]:
     """CPU numbers from top to bottom."""
-    lines = takewhile(bool, shown(run)[1:])  # panels follow after an empty line
+    lines = takewhile(bool, table_lines(run)[1:])  # panels follow after an empty line
     return [int(line.lstrip("▌> ").split()[0]) for line in lines]
 
 
@@ -63,7 +63,7 @@ async def test_an_offline_cpu_has_no_values() -> None:
     async with at_table(Machine()) as run:
         run.feed.offline(3)
         await run.intervals(2)
-        line = next(line for line in shown(run) if line.split()[0] == "3")
+        line = next(line for line in table_lines(run) if line.split()[0] == "3")
         assert line.split() == ["3", "0:3", "off"]
         await run.pilot.press("s", *["j"] * 3, "enter")  # sorts by busy time
         assert cpus(run)[-1] == 3
@@ -73,22 +73,22 @@ async def test_an_offline_cpu_has_no_values() -> None:
 
 async def test_columns_scroll_beside_fixed_ones() -> None:
     async with at_table(Machine(), (80, 24)) as run:
-        first = shown(run)[0]
+        first = table_lines(run)[0]
         assert first.split()[:3] == ["cpu", "▲core", "busy"]
         assert first.endswith("→")
         assert len(first) == view(run).width
         await run.pilot.press("right")
-        moved = shown(run)[0]
+        moved = table_lines(run)[0]
         assert moved.replace("←", " ← ").split()[:4] == ["cpu", "▲core", "←", "clock"]
-        assert all("0:" in line for line in shown(run)[1:9])
+        assert all("0:" in line for line in table_lines(run)[1:9])
         await run.pilot.press(*["right"] * 30)
-        last = shown(run)[0]
+        last = table_lines(run)[0]
         assert not last.endswith("→")
         assert run.source.status.paused is None  # these keys belong to the table here
         await run.pilot.press("left")
-        assert shown(run)[0] != last  # steps beyond the end have no effect
+        assert table_lines(run)[0] != last  # steps beyond the end have no effect
         await run.pilot.press(*["left"] * 30)
-        assert shown(run)[0] == first
+        assert table_lines(run)[0] == first
 
 
 async def test_a_hybrid_machine_has_a_column_of_types() -> None:
@@ -99,8 +99,8 @@ async def test_a_hybrid_machine_has_a_column_of_types() -> None:
         )
 
     async with at_table(m) as run:
-        assert shown(run)[0].split()[:3] == ["cpu", "▲core", "type"]
-        assert [line.replace("▌", " ").split()[2] for line in shown(run)[1:3]] == ["P", "E"]
+        assert table_lines(run)[0].split()[:3] == ["cpu", "▲core", "type"]
+        assert [line.replace("▌", " ").split()[2] for line in table_lines(run)[1:3]] == ["P", "E"]
 
 
 # --- order
@@ -140,7 +140,7 @@ async def test_tasks_are_sorted_by_name() -> None:
         choice.order = "task"
         view(run).lay_out()
         assert cpus(run) == [2, 0, 1, 3, 4, 5, 6, 7]
-        assert "▲task" in shown(run)[0]
+        assert "▲task" in table_lines(run)[0]
         choice.reverse = True
         view(run).lay_out()
         assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
@@ -150,21 +150,25 @@ async def test_keys_and_clicks_sort_columns() -> None:
     async with at_table(Machine(), (80, 24)) as run:
         choice = view(run).choice
         await run.pilot.press("greater_than_sign")
-        assert (choice.order, "▼busy" in shown(run)[0]) == ("util", True)
+        assert (choice.order, "▼busy" in table_lines(run)[0]) == ("util", True)
         await run.pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
         assert choice.order == "busy_hz"
         await run.pilot.press(*["less_than_sign"] * 9)
-        assert (choice.order, "▲cpu" in shown(run)[0]) == ("CPU number", True)
+        assert (choice.order, "▲cpu" in table_lines(run)[0]) == ("CPU number", True)
         await run.pilot.press(*["greater_than_sign"] * 30)
         assert choice.order == "task"
-        assert "▲task" in shown(run)[0]  # made visible
+        assert "▲task" in table_lines(run)[0]  # made visible
         await run.pilot.press(*["less_than_sign"] * 30)
-        index = shown(run)[0].index("busy")
+        index = table_lines(run)[0].index("busy")
         await run.pilot.click(Table, offset=(index, 0))
         assert (choice.order, choice.reverse) == ("util", False)
-        index = shown(run)[0].index("busy")
+        index = table_lines(run)[0].index("busy")
         await run.pilot.click(Table, offset=(index, 0))
-        assert (choice.order, choice.reverse, "▲busy" in shown(run)[0]) == ("util", True, True)
+        assert (choice.order, choice.reverse, "▲busy" in table_lines(run)[0]) == (
+            "util",
+            True,
+            True,
+        )
         await run.pilot.click(Table, offset=(2, 0))
         assert choice.order == "CPU number"
 
@@ -173,7 +177,7 @@ async def test_keys_and_clicks_sort_columns() -> None:
 
 
 def selected(run: Run) -> list[int]:
-    return [int(line[1:].split()[0]) for line in shown(run) if line.startswith("▌")]
+    return [int(line[1:].split()[0]) for line in table_lines(run) if line.startswith("▌")]
 
 
 async def test_the_cursor_selects_a_cpu_and_other_views_its_core() -> None:
@@ -211,10 +215,10 @@ async def test_clocks_have_the_selected_unit() -> None:
     async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
         results = []
         for _ in range(3):
-            title = shown(run)[0].split("  ")
+            title = table_lines(run)[0].split("  ")
             busy_title = next(part.strip() for part in title if "clock" in part)
-            end = shown(run)[0].index(busy_title) + len(busy_title)
-            results.append((busy_title, shown(run)[1][:end].split()[-1]))
+            end = table_lines(run)[0].index(busy_title) + len(busy_title)
+            results.append((busy_title, table_lines(run)[1][:end].split()[-1]))
             await run.pilot.press("u")
         assert results == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
 
@@ -229,7 +233,7 @@ async def test_only_matching_cpus_are_listed() -> None:
             await run.pilot.press("backslash")
         table.choice.filter = parse("99")
         await run.pilot.press("slash", "enter")
-        assert shown(run)[1:3] == [" no CPU matches 99", ""]
+        assert table_lines(run)[1:3] == [" no CPU matches 99", ""]
         await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
         await run.pilot.press("escape", "backslash")
         assert len(cpus(run)) == 8
@@ -237,17 +241,17 @@ async def test_only_matching_cpus_are_listed() -> None:
 
 async def test_columns_are_chosen_in_a_menu() -> None:
     async with at_table(Machine()) as run:
-        choice, all_ = view(run).choice, shown(run)[0]
+        choice, all_ = view(run).choice, table_lines(run)[0]
         await run.pilot.press("c", "space", "enter")
-        assert "busy %" not in shown(run)[0]
-        assert "clock GHz" in shown(run)[0]
+        assert "busy %" not in table_lines(run)[0]
+        assert "clock GHz" in table_lines(run)[0]
         await run.pilot.press("c", "a", "a", "j", "space", "enter")
-        assert shown(run)[0].split() == ["cpu", "▲core", "clock", "GHz"]
+        assert table_lines(run)[0].split() == ["cpu", "▲core", "clock", "GHz"]
         choice.columns = ("not yet", "ipc", "util")
         await run.pilot.press("c", "j", "space", "enter")
         assert list(choice.columns) == ["not yet", "ipc", "util", "busy_hz"]
         await run.pilot.press("c", "a", "escape", "c", "a", "enter")
-        assert (list(choice.columns), shown(run)[0]) == ([], all_)
+        assert (list(choice.columns), table_lines(run)[0]) == ([], all_)
 
 
 async def test_a_table_is_sorted_before_its_layout() -> None:
@@ -263,14 +267,14 @@ async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width
     """A jump in a replay opens another session while the view waits for its size."""
 
     async with at_table(Machine(cores=4)) as run:
-        table, lines_before = view(run), shown(run)
+        table, lines_before = view(run), table_lines(run)
         assert any(lines_before)
         session, interval = observe(Machine(cores=2))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Table, "size", Size(0, 0))
             table.set(session, interval)
         table._strips.clear()  # as if it had been lower before
-        assert not any(shown(run)[1:])
+        assert not any(table_lines(run)[1:])
         table.on_resize()
         assert len(cpus(run)) == len(session.topology)
 
@@ -284,7 +288,7 @@ async def test_a_line_with_a_running_episode_has_its_sign_and_a_red_value() -> N
         for cpu, alone in ((2, True), (0, False)):
             y = next(
                 y
-                for y, line in enumerate(shown(run))
+                for y, line in enumerate(table_lines(run))
                 if line.lstrip("▌ ").split()[:1] == [str(cpu)]
             )
             line = table.render_line(y)

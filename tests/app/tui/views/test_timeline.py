@@ -242,7 +242,7 @@ async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> No
 S = 1_000_000_000
 
 
-async def shown(view: View, *episodes: Episode) -> None:
+async def show_episodes(view: View, *episodes: Episode) -> None:
     view.run.session.detector.running += [e for e in episodes if e.end_ns is None]
     view.run.session.ended.extend([e for e in episodes if e.end_ns is not None])
     await view.again()
@@ -250,7 +250,7 @@ async def shown(view: View, *episodes: Episode) -> None:
 
 async def test_an_episode_is_marked_on_the_axis_and_in_its_row() -> None:
     async with viewing(many_cores()) as view:
-        await shown(view, Episode("involuntary-halt", [24], 14 * S // 10))
+        await show_episodes(view, Episode("involuntary-halt", [24], 14 * S // 10))
     index = view.feet[0].index("║")
     assert view.rows[1][index] == "║"
     assert view.rows[1].rstrip().endswith("98.0 ║")  # it still runs
@@ -260,7 +260,7 @@ async def test_an_episode_is_marked_on_the_axis_and_in_its_row() -> None:
 
 async def test_an_ended_episode_has_no_stroke_to_the_end() -> None:
     async with viewing(many_cores()) as view:
-        await shown(view, Episode("involuntary-halt", [0], S // 2, S))
+        await show_episodes(view, Episode("involuntary-halt", [0], S // 2, S))
     assert view.feet[0].count("║") == 1
     assert view.rows[1].count("║") == 1
     assert not view.rows[1].rstrip().endswith("║")
@@ -270,7 +270,7 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
     results: list[object] = []
 
     async with viewing(two_cores()) as view:
-        await shown(view, Episode("involuntary-halt", [1], S // 2, S))
+        await show_episodes(view, Episode("involuntary-halt", [1], S // 2, S))
         past = view.past
         seen = view.seen()
         first = next(y for y, line in enumerate(seen) if "what happened" in line)
@@ -285,14 +285,14 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
 
 async def test_an_episode_of_a_package_is_in_its_heading_once() -> None:
     async with viewing(many_cores()) as view:
-        await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+        await show_episodes(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
 
 
 async def test_rows_show_episodes_of_packages_without_headings() -> None:
     async with viewing(many_cores()) as view:
         view.past.choice.order = "CPU number"
-        await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+        await show_episodes(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [2] * 24
 
 
