@@ -1,6 +1,6 @@
 """The first line of the screen, with the app's own state and CPU cost that it shows, and the
-requests of the user to the app. At the left is
-the machine; at the right how it is sampled, what sampling costs, and the state of the screen."""
+requests of the user to the app. At the left is the machine; at the right how it is sampled, what
+sampling costs, and the state of the screen."""
 
 from __future__ import annotations
 
