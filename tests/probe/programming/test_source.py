@@ -171,31 +171,37 @@ def check_four_threads(measurement: Measured) -> None:
     assert {core["smt"]["both"] for core in last["cores"]} == {None}
 
 
-def check_restored_and_wrapped(measurement: Measured, name: str) -> None:
-    assert measurement.changed == {}
-    assert {w["result"] for w in measurement.writes} == {"ok"}
-    assert len({w["cpu"] for w in measurement.writes}) == cores(name) * MODELS[name].threads
+def check_wraps(measurement: Measured) -> None:
     assert all(measurement.wrapped)
     reasons = {r for line in measurement.intervals for row in line["cpus"] for r in row["suspect"]}
     assert not any("jumped" in reason for reason in reasons)
+
+
+def check_restored(measurement: Measured, name: str) -> None:
+    assert measurement.changed == {}
+    assert {w["result"] for w in measurement.writes} == {"ok"}
+    assert len({w["cpu"] for w in measurement.writes}) == cores(name) * MODELS[name].threads
     uses_any = any(
         w["value"] & ANY_THREAD_BIT for w in measurement.writes if w["reg"] in range(0x186, 0x190)
     )
     assert uses_any == (name == "knights-landing")
 
 
-def check_in_three_attempts(
+ATTEMPTS = 6
+
+
+def check_in_attempts(
     measure: Callable[[Path], Measured], check: Callable[[Measured], None], roots: Path
 ) -> None:
     """The medians tolerate a disturbance of up to half of the intervals; a longer one fails an
-    attempt. A wrong formula fails all three attempts. The assertions of `measure` hold in every
-    attempt: registers are always restored."""
-    for attempt in range(3):
+    attempt. A wrong formula fails all attempts. The assertions of `measure` hold in every attempt:
+    registers are always restored."""
+    for attempt in range(ATTEMPTS):
         measurement = measure(roots / str(attempt))
         try:
             check(measurement)
         except AssertionError:
-            if attempt == 2:
+            if attempt == ATTEMPTS - 1:
                 skip_if_too_busy(measurement)
                 raise
         else:
@@ -206,10 +212,11 @@ def check_in_three_attempts(
 def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
     def measure(root: Path) -> Measured:
         measurement = Measured(name, root, "300ms", "-n", "6")
-        check_restored_and_wrapped(measurement, name)
+        check_restored(measurement, name)
         return measurement
 
     def check(measurement: Measured) -> None:
+        check_wraps(measurement)
         check_cpus(measurement, name)
         if name in PAIRS:
             check_states(measurement)
@@ -218,7 +225,7 @@ def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
         elif name == "knights-landing":
             check_four_threads(measurement)
 
-    check_in_three_attempts(measure, check, tmp_path)
+    check_in_attempts(measure, check, tmp_path)
 
 
 def test_windows_that_are_not_multiples_of_the_load_period(tmp_path: Path) -> None:
@@ -231,7 +238,7 @@ def test_windows_that_are_not_multiples_of_the_load_period(tmp_path: Path) -> No
     def check(measurement: Measured) -> None:
         assert max(*measurement.states("both"), *measurement.cpus("util")) < 2 * OFF
 
-    check_in_three_attempts(measure, check, tmp_path)
+    check_in_attempts(measure, check, tmp_path)
 
 
 def test_a_guest_has_no_any_thread(tmp_path: Path) -> None:

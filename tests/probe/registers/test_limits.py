@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 import pytest
 import read_rows
+from attempts import up_to_three_attempts
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
 from precedence import served_first
@@ -138,17 +139,15 @@ class Watched:
         return results
 
 
-@pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
+def watch(root: Path) -> list[Watched]:
     """Both packages, for one and a half periods."""
     scene = PowerLimitDrop()
-    root = tmp_path_factory.mktemp("drop") / "root"
     with (
         served_first(),
         pytest.MonkeyPatch.context() as patch,
-        FakeKernel(root, **scene.spec()) as kernel,
+        FakeKernel(root / "root", **scene.spec()) as kernel,
     ):
-        patch.setenv("XDG_RUNTIME_DIR", str(root.parent))
+        patch.setenv("XDG_RUNTIME_DIR", str(root))
         source = open_msr(kernel.root, SAMPLE_NS, None)
         try:
             session = Session(source.hello)
@@ -157,6 +156,21 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
             source.close()
         assert kernel.changed() == {}
     return [Watched(scene, package, session, report) for package in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
+    return watch(tmp_path_factory.mktemp("drop"))
+
+
+@pytest.fixture
+def attempts(
+    watched: list[Watched], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Watched]]:
+    """The packages as all tests watched them, then as each further attempt watches them: a fake
+    register is read through another process, which a busy machine may delay."""
+    later = (watch(tmp_path_factory.mktemp("drop")) for _ in itertools.count())
+    return itertools.chain([watched], later)
 
 
 def test_the_table_is_in_hello(watched: list[Watched]) -> None:
@@ -169,8 +183,9 @@ def test_the_table_is_in_hello(watched: list[Watched]) -> None:
     assert table.origin == "MSR 1ADH, licence 0"
 
 
-def test_a_drop_and_its_reason(watched: list[Watched]) -> None:
-    first = watched[0]
+@up_to_three_attempts
+def test_a_drop_and_its_reason(attempts: Iterator[list[Watched]]) -> None:
+    first, _ = next(attempts)
     for key, part in (("limit_reasons", EITHER), ("package_thermal", "power limit")):
         polls = first.polls(key, part)
         assert len(polls[True]) >= 5
@@ -185,15 +200,17 @@ def test_a_drop_and_its_reason(watched: list[Watched]) -> None:
         assert np.median(clock[True]) == pytest.approx(2.9e9, rel=5e-3)
 
 
-def test_the_other_package_has_no_drop(watched: list[Watched]) -> None:
-    other = watched[1]
+@up_to_three_attempts
+def test_the_other_package_has_no_drop(attempts: Iterator[list[Watched]]) -> None:
+    _, other = next(attempts)
     polls = other.polls("limit_reasons", EITHER)
     assert {seen for n, seen, _ in polls[True] + polls[False]} == {0}
     assert np.median(other.busy_hz(3)[True]) == pytest.approx(3.5e9, rel=5e-3)
 
 
-def test_throttled_time_is_the_length_of_the_drop(watched: list[Watched]) -> None:
-    first = watched[0]
+@up_to_three_attempts
+def test_throttled_time_is_the_length_of_the_drop(attempts: Iterator[list[Watched]]) -> None:
+    first, _ = next(attempts)
     (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # a counter: gaps do not matter
     scale = place(first.hello, "power_throttled_s")[2].scale
     moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
@@ -204,8 +221,10 @@ def test_throttled_time_is_the_length_of_the_drop(watched: list[Watched]) -> Non
     assert told_s[1] == 0
 
 
-def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> None:
-    scene, session = watched[0].scene, watched[0].session
+@up_to_three_attempts
+def test_a_drop_is_an_episode_of_its_package_alone(attempts: Iterator[list[Watched]]) -> None:
+    first, _ = next(attempts)
+    scene, session = first.scene, first.session
     assert set(session.take_interval().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
     results = [*session.ended, *session.detector.running]
     drops = [episode for episode in results if episode.kind == "turbo-drop"]
@@ -220,8 +239,8 @@ def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> No
     drop = min(lasting, key=lambda episode: abs(length_ns(episode) - scene.slow_s * 1e9))
     assert (drop.cause, drop.confidence) == ("power-pl1", "inferred")  # far below 150 W
     assert drop.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
-    first, *_ = drop.evidence["limit_reasons"].bits
-    assert (first.number, first.part) == (10, EITHER)
+    bit, *_ = drop.evidence["limit_reasons"].bits
+    assert (bit.number, bit.part) == (10, EITHER)
     assert drop.evidence["package_thermal"].bits[0].part == "power limit"
 
 
