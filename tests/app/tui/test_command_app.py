@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -137,10 +138,12 @@ async def test_a_key_enlarges_or_hides_the_output() -> None:
         assert run.screen.view.has_focus
 
 
-async def test_a_running_and_an_ended_command_have_their_status() -> None:
-    async with around("echo hello; sleep 0.3; exit 7") as run:
+async def test_a_running_and_an_ended_command_have_their_status(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    async with around(f"echo hello; until [ -e {go} ]; do sleep 0.05; done; exit 7") as run:
         await run.wait_for_output("hello")
-        await run.wait_for_header("sh 0 s")
+        await until_true(lambda: re.search(r"sh \d+ s", run.head()), "the command is running")
+        go.touch()
         await run.finish_command()
         await run.wait_for_header("sh ended: 7")
         run_ = run.source.run
