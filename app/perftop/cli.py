@@ -298,7 +298,7 @@ HABITUAL = ("live", "stat", "record", "why", "serve")
 """Verbs that accept options of perf and turbostat, because they read a machine, as those tools
 do."""
 _RENAMED = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
-         "--num_iterations": "--count"}  # fmt: skip
+            "--num_iterations": "--count"}  # fmt: skip
 """Options with a value that have another name in perftop."""
 _DEFAULT = {"-a", "--all-cpus"}
 """Options that request the default behaviour."""

@@ -48,8 +48,7 @@ MIN_SATURATED_SHARE = 0.7
 this share on, whatever the highest traffic is."""
 MIN_LIMIT_SHARE = 0.35
 """Maximum share of the capacity of the channels at which memory is not saturated, however high the
-traffic is for this run: tasks that crowd an
-L3 also raise the traffic."""
+traffic is for this run: tasks that crowd an L3 also raise the traffic."""
 MIN_GROWTH = 1.25
 """Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5

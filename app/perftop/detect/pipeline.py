@@ -278,10 +278,8 @@ class Neighbours:
         last = self.hypervisor.skip_calm_samples(batch, first, last)
         with_records = [at for at in batch.cached(_with_records) if first <= at < last]
         while first < last:
-            new_cpus = (
-                at + 1 for at in with_records if at >= first and self._shows_change(batch, at)
-            )
-            end = next(new_cpus, last)
+            ends = (at + 1 for at in with_records if at >= first and self._shows_change(batch, at))
+            end = next(ends, last)
             due = self._learn(batch, first, end)
             for at in with_records:
                 if first <= at < due:

@@ -123,8 +123,8 @@ class Ramps:
         return first + count
 
     def _wakes(self, busy: Floats, time_ns: Ints) -> _Wakes:
-        """Returns which cores wake up in some samples; `busy` is the
-        utilisation of each core's busiest thread, (samples, cores)."""
+        """Returns which cores wake up in some samples; `busy` is the utilisation of each core's
+        busiest thread, (samples, cores)."""
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_UP_SHARE

@@ -352,6 +352,11 @@ class WatchedJob:
         self.states: dict[int, str] = {}
         """The state of each thread in the last record, as one letter; empty if unknown."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last record has no thread."""
+        return self.time_ns > 0 and not self.last_threads
+
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Reads the records of a frame. Returns whether there is a record of the job."""
         record = records.get(self._record)

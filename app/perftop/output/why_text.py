@@ -306,11 +306,11 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     episode explains it), `lost_ratio`, `lost_s`, `for_s` (null: unknown), `running`, `cpus`,
     `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
     known). `clues` are likely reasons without a measured size, with `key`, `text`, `try` and
-    `highest_ratio` (the most that it can cost; null: unknown). `looked_for`
-    lists the losses that were measured, whether or not they are causes; `not_seen` lists those
-    that could not be measured, with `why` and `fix`; `spent` is what the threads of the job did, in
-    seconds of all together (null: not known); `seen` is the basis of the report. `run` is the run
-    of the command, as in the summary of `stat`.
+    `highest_ratio` (the most that it can cost; null: unknown). `looked_for` lists the losses that
+    were measured, whether or not they are causes; `not_seen` lists those that could not be
+    measured, with `why` and `fix`; `spent` is what the threads of the job did, in seconds of all
+    together (null: not known); `seen` is the basis of the report. `run` is the run of the command,
+    as in the summary of `stat`.
     """
     hello, totals, end = session.hello, report.totals, session.unix(session.now_ns)
     causes = [

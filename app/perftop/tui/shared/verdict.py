@@ -24,7 +24,6 @@ from perftop.output.sentences import total_cost
 
 if TYPE_CHECKING:
     from perftop.model.kinds import Episode
-    from perftop.model.tasks import WatchedJob
     from perftop.output.why_report import Finding, Report
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
@@ -197,7 +196,7 @@ class _Verdicts:
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
         self._sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
-        if has_ended(session.neighbours.watched_job) and totals.times.threads:
+        if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 whole = session.run_interval()
                 verdict = _verdict(session, totals.copy(), whole, past=True)
@@ -226,10 +225,6 @@ class _Verdicts:
 
 
 _VERDICTS: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
-
-
-def has_ended(job: WatchedJob) -> bool:
-    return job.time_ns > 0 and not job.last_threads
 
 
 def is_past(session: Session, interval: Interval) -> bool:

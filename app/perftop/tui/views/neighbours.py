@@ -4,7 +4,6 @@ draw."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil, isnan, nan
@@ -214,14 +213,11 @@ def thread_cells(
 
 
 def job_line(
-    job: WatchedJob, threads: Sequence[Thread], session: Session, interval: Interval,
+    job: WatchedJob, title: str, threads: Sequence[Thread], session: Session, interval: Interval,
     span_ns: int, unit: ClockUnit, size: int,
 ) -> list[Run]:  # fmt: skip
     """Returns a line about the watched job, whose threads on CPUs of this machine are `threads`; if
     it is too long, the least important parts are dropped."""
-    title = job.name or ""
-    if title.isdecimal() and threads:  # a PID: the name of most threads, as in the verdict
-        title = f"{Counter(thread.comm for thread in threads).most_common(1)[0][0]} {title}"
     name: Run = (f" {safe_cells(title)}", "bright")
     count = len(job.threads) + job.unlisted_threads
     if not count:
@@ -323,7 +319,7 @@ class Neighbours(PaneledView, Cursor):
         if not shown:
             text = NO_LOSS_TEXT if verdict is None or verdict.report is not None else verdict.text
             self._rows = [[(f" {text}", "text")]]
-        self._add_job()
+        self._add_job(verdict.report if verdict is not None else None)
         self.count = len(self._rows)
         row = self._rows[self._cursor_line()]
         selected = row if isinstance(row, Flow) else None
@@ -404,8 +400,9 @@ class Neighbours(PaneledView, Cursor):
         bounds_only = methods <= {"bounds", None}
         return "how long two threads ran at once is known only within bounds" * bounds_only
 
-    def _add_job(self) -> None:
-        """Adds the line of the watched job to `heads`, and its threads to the rows."""
+    def _add_job(self, report: Report | None) -> None:
+        """Adds the line of the watched job to `heads`, and its threads to the rows. A job that is
+        watched by its PID has the name of the report, too."""
         session, interval = self.session, self.interval
         job = session.neighbours.watched_job
         if job.name is None:
@@ -418,7 +415,12 @@ class Neighbours(PaneledView, Cursor):
         threads = [thread for thread in job.threads.values() if thread.cpu in position]
         threads.sort(key=lambda thread: (thread.cpu, thread.tid))
         unit = clock_of(session, self.choice.units)
-        self.heads.append(job_line(job, threads, session, interval, span_ns, unit, self.width))
+        title = job.name or ""
+        if title.isdecimal() and report is not None and report.totals.times.threads:
+            title = f"{report.job} {title}"
+        self.heads.append(
+            job_line(job, title, threads, session, interval, span_ns, unit, self.width)
+        )
         rows = self._shown_rows()
         if shown := [thread for thread in threads if position[thread.cpu] in rows]:
             heading: list[Run] = [(" ", "text"), *columns.headings(self._threads)]

@@ -200,6 +200,15 @@ async def test_all_lines_are_as_wide_as_the_screen(ascii_: bool) -> None:
                 assert any("stream" in strip.text for strip in made_of)
 
 
+async def test_a_job_that_is_watched_by_its_pid_has_the_name_of_the_verdict() -> None:
+    async with running_app(crowded(changes={"watch": "4000"}), (160, 50)) as run:
+        await run.pilot.press("6")
+        run.source.session.command = ["make", "-j2"]
+        await watch(run, 20, (0,), 0.5)
+        await sees(run, "make 4000  1 thread")
+        assert report_of(neighbours_of(run)).job == "make"
+
+
 # --- flows
 
 TASKS = {"0": [4000, "lmp", 0.5], "1": [4009, "lmp", 0.5]}
