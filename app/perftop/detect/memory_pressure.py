@@ -9,11 +9,13 @@ L3, misses per instruction take the place of traffic, where the user chose to co
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.text import safe_text
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import (
     CpuWork,
@@ -25,13 +27,11 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
-from perftop.model import machine_totals
-from perftop.model.belief import confidence
+from perftop.model.belief import GroupTraffic, confidence
 from perftop.model.counters import Cores, with_extra_column
 from perftop.model.delta import Delta, first_true
-from perftop.model.evaluation import Values
+from perftop.model.evaluation import TRAFFIC_KEYS, Values, memory_traffic
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import L3Groups
 from perftop.model.numbers import EVENT
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
@@ -49,6 +49,8 @@ this share on, whatever the highest traffic is."""
 MIN_LIMIT_SHARE = 0.35
 """Maximum share of the capacity of the channels at which memory is not saturated, however high the
 traffic is for this run: tasks that crowd an L3 also raise the traffic."""
+BYTES_PER_CLOCK = 16
+"""Bytes that a channel of 64 bits can move in one of its clocks, which are of two transfers."""
 MIN_GROWTH = 1.25
 """Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
@@ -166,11 +168,11 @@ class Memory:
         return over
 
     def _is_counted(self) -> bool:
-        return all(key in self._reader.counters.columns for key in machine_totals.TRAFFIC_KEYS)
+        return all(key in self._reader.counters.columns for key in TRAFFIC_KEYS)
 
     def _rate(self, delta: Delta) -> Floats:
         """Returns, by position, the traffic of the package in bytes per second."""
-        traffic = machine_totals.traffic(self._reader.counters, delta)
+        traffic = memory_traffic(self._reader.counters, delta)
         assert traffic is not None
         return self._of_package(traffic[0] / traffic[1])
 
@@ -179,9 +181,10 @@ class Memory:
         have shown that data is displaced from the L3. `best`: the highest traffic of each package
         so far."""
         is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._of_package(best))
-        limit = machine_totals.traffic_limit(self._reader.counters, delta)
-        if limit is not None:
-            is_near &= ~(rate < MIN_LIMIT_SHARE * self._of_package(limit))
+        clock_hz = self._reader.counters.rates(delta, "memory_clock")
+        if clock_hz is not None:
+            capacity = BYTES_PER_CLOCK * self._of_package(clock_hz)
+            is_near &= ~(rate < MIN_LIMIT_SHARE * capacity)
         return is_near if self._cache is None else is_near & ~self._cache.losses.may_lose
 
     def _of_package(self, values: Floats) -> Floats:
@@ -439,3 +442,64 @@ class Cache(Memory):
         misses, run_s = self._programs.learned[[_BYTES, _TIME]][:, loss.members].sum(axis=1)
         before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
         return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
+
+
+# --- The traffic of resctrl groups by L3, which is evidence of who moves the bytes.
+
+L3_RECORD = "l3_groups"
+DEFAULT_GROUP = "(default)"
+"""Name of the group of all tasks that are in no other group."""
+MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
+"""Maximum number of groups kept, of characters of a name, and of groups listed as evidence."""
+MAX_AGE_NS = 10_000_000_000
+"""Maximum age of a record in ns; an older one no longer describes the present."""
+
+
+class L3Groups:
+    """The memory bandwidth of each resctrl group, from the last two records."""
+
+    def __init__(self, l3_by_cpu: Mapping[int, int | None]) -> None:
+        self._l3_by_cpu = l3_by_cpu
+        self._last_values: dict[tuple[str, int], int] = {}
+        """Bytes moved so far, by group and L3, at the last record."""
+        self._rates: dict[tuple[str, int], float] = {}
+        self._at_ns = self._now_ns = 0
+
+    def take(self, records: Mapping[str, object], time_ns: int) -> None:
+        """Reads the records of a frame, which are untrusted."""
+        self._now_ns = time_ns
+        record = records.get(L3_RECORD)
+        if not isinstance(record, dict):
+            return
+        values: dict[tuple[str, int], int] = {}
+        for group, rows in list(record.items())[:MAX_L3_GROUPS]:
+            if not isinstance(group, str) or not isinstance(rows, list):
+                continue
+            name = safe_text(group, MAX_NAME_LENGTH) if group else DEFAULT_GROUP
+            for row in rows[:MAX_L3_GROUPS]:
+                match row:
+                    case [int(l3), int(increments)] if increments >= 0:
+                        values[name, l3] = increments
+        span_s = (time_ns - self._at_ns) / 1e9
+        previous_values = self._last_values if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
+        steps = {
+            group_key: value - previous_values[group_key]
+            for group_key, value in values.items()
+            if group_key in previous_values
+        }
+        self._rates = {group_key: step / span_s for group_key, step in steps.items() if step >= 0}
+        self._last_values, self._at_ns = values, time_ns
+
+    def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
+        """Returns the traffic by group in the L3s of these CPUs, highest first; empty if unknown.
+        Traffic of a monitoring group is also part of the traffic of its control group; both are
+        listed."""
+        if self._now_ns - self._at_ns > MAX_AGE_NS:
+            return []
+        l3s = {self._l3_by_cpu.get(cpu) for cpu in cpus}
+        sums: dict[str, float] = {}
+        for (group, l3), rate in self._rates.items():
+            if l3 in l3s:
+                sums[group] = sums.get(group, 0.0) + rate
+        traffic = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
+        return sorted(traffic, key=lambda item: -item.bytes_per_s)[:MAX_NAMED_GROUPS]

@@ -12,7 +12,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes, highest_values, max_gap_ns
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
-from perftop.detect.memory_pressure import Cache, Memory
+from perftop.detect.memory_pressure import L3_RECORD, Cache, L3Groups, Memory
 from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import Siblings
 from perftop.detect.standstill import Halts
@@ -20,12 +20,10 @@ from perftop.detect.stops import Smis, Steals, Throttles
 from perftop.detect.task_records import InterruptStorms, MemoryStalls
 from perftop.detect.turbo_drops import Drops, Licenses
 from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudget
-from perftop.model import machine_totals
 from perftop.model.belief import Host, confidence
 from perftop.model.counters import packages
 from perftop.model.delta import Doubt, first_true
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import L3Groups
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
 from perftop.model.tasks import RunningTasks, WatchedJob
@@ -239,7 +237,7 @@ class Suspects:
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
 for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
-_RECORDS = {"tasks", "watched", machine_totals.L3_RECORD}
+_RECORDS = {"tasks", "watched", L3_RECORD}
 """Records of a frame about tasks, the watched job and L3s."""
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
@@ -258,7 +256,7 @@ class Neighbours:
         groups = packages(hello)
         self.siblings = Siblings(reader, episodes, self.running_tasks, groups)
         self.hypervisor = Hypervisor(reader, episodes, groups)
-        self.l3_groups = L3Groups(hello.topology)
+        self.l3_groups = L3Groups({row.cpu: row.l3 for row in hello.topology})
         self.cache = Cache(reader, episodes, self.running_tasks, self.l3_groups)
         self.memory = Memory(
             reader, episodes, self.running_tasks, groups, self.l3_groups, self.cache

@@ -17,20 +17,21 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Codes, Floats, Ints
-from perftop.model import machine_totals
 from perftop.model.counters import Cores, Counters, rename_misplaced
 from perftop.model.delta import Delta, Doubt, with_lasting
 from perftop.model.evaluation import (
     MIN_SETTLED_NS,
+    BestTraffic,
     Evaluator,
     Lost,
+    MachineTotals,
     Values,
     distribute_steal,
     lost_time,
+    memory_traffic,
     write_lost,
 )
 from perftop.model.gates import Gates, SiblingGates
-from perftop.model.machine_totals import MachineTotals
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.tasks import TaskSnapshot
 from perftop.model.turbo import Ceilings, Turbo
@@ -199,7 +200,7 @@ class SampleReader:
         """Mask of the values that were ever read, or one answer for all of them."""
         self._has_started = False
         self.turbo = Turbo(self.counters, self.cores)
-        self.memory = machine_totals.BestTraffic(self.counters)
+        self.memory = BestTraffic(self.counters)
         self.totals = MachineTotals(self.counters, self.memory)
 
     def state(self) -> ReaderState:
@@ -285,7 +286,7 @@ class SampleReader:
         values, traffic = self.evaluator.evaluate(delta), None
         siblings = self._siblings.counts(delta, values["util"], self.online)
         if learn:
-            traffic = machine_totals.traffic(self.counters, delta)
+            traffic = memory_traffic(self.counters, delta)
         while frames:
             count, unit = len(frames), self.splitter.unit
             if learn:

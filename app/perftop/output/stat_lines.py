@@ -15,10 +15,15 @@ from typing import Any
 from perfprobe import wire
 from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whole_percent
 from perftop.draw.columns import Column, columns_line, text_of
-from perftop.model import machine_totals
 from perftop.model.counters import MIN_COUNTED_SHARE
+from perftop.model.evaluation import (
+    COUNTER_BY_NAME,
+    L3_COUNTERS,
+    MEMORY_COUNTERS,
+    OF_BEST_NAME,
+    PACKAGE_NAMES,
+)
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import COUNTS, EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
@@ -110,10 +115,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "time": interval.time,
         "elapsed_s": json_number(interval.elapsed_s),
         "skew_s": json_number(interval.skew_s),
-        "machine": {
-            name: json_number(interval.machine.get(name, nan))
-            for name in machine_totals.COUNTER_BY_NAME
-        },
+        "machine": {name: json_number(interval.machine.get(name, nan)) for name in COUNTER_BY_NAME},
         "packages": [
             _package_line(session, interval, package)
             for package in range(len(session.hello.packages))
@@ -150,7 +152,7 @@ def _package_line(session: Session, interval: Interval, index: int) -> Line:
     the machine-wide number."""
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
-    for name in machine_totals.PACKAGE_NAMES:
+    for name in PACKAGE_NAMES:
         values = interval.packages.get(name)
         line[name] = (
             None if values is None or index >= len(values) else json_number(float(values[index]))
@@ -160,7 +162,7 @@ def _package_line(session: Session, interval: Interval, index: int) -> Line:
 
 def _cache_record(session: Session, interval: Interval) -> Line:
     """Returns a row for each L3 cache for which the stream has counters."""
-    columns = [session.counters.columns.get(key) for key in machine_totals.L3_COUNTERS.values()]
+    columns = [session.counters.columns.get(key) for key in L3_COUNTERS.values()]
     cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
     rows = [session.position[cpu] for cpu in cpus if cpu in session.position]
     lines: list[Line] = [{"l3": session.topology[row].l3} for row in rows]

@@ -22,7 +22,7 @@ from perftop.base.text import (
     short_duration,
 )
 from perftop.model.belief import Cap, Confidence, confidence
-from perftop.model.evaluation import TICK_S
+from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME, TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
     CLOCK_CAPS,
@@ -31,7 +31,6 @@ from perftop.model.kinds import (
     Episode,
     cause_of,
 )
-from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.tasks import STOP_REASONS, owner
 from perftop.output.evidence import (
     MAX_OWNER,

@@ -16,10 +16,16 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import ClockUnit, printable, ranges
 from perftop.model import evaluation as lost
-from perftop.model import machine_totals, numbers
+from perftop.model import numbers
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.delta import Doubt, doubts_by_cpu
-from perftop.model.machine_totals import L3_COUNTERS, PACKAGE_NAMES
+from perftop.model.evaluation import (
+    COUNTER_BY_NAME,
+    L3_COUNTERS,
+    MEMORY_COUNTERS,
+    OF_BEST_NAME,
+    PACKAGE_NAMES,
+)
 from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE_METRICS, Number
 from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
@@ -291,7 +297,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
         for key in COUNTS
         if key not in columns and key not in named
     ]
-    for name, counter in (machine_totals.COUNTER_BY_NAME | SUM_COUNTERS).items():
+    for name, counter in (COUNTER_BY_NAME | SUM_COUNTERS).items():
         if counter not in columns and name not in missing_by_key:
             kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
             reason = missing_by_key.get(counter) or missing_by_key.get(kind)
@@ -374,12 +380,11 @@ class Reasons:
 
     def l3_reason(self, name: str) -> str:
         """Returns why a number of L3s is missing, given its name in a line of JSON."""
-        counter = machine_totals.L3_COUNTERS[name]
+        counter = L3_COUNTERS[name]
         if counter in self._session.counters.columns:
             return UNREAD_REASON
         reasons = (
-            _reason_text(self.lasting_reason(key))
-            for key in (counter, *machine_totals.L3_COUNTERS.values())
+            _reason_text(self.lasting_reason(key)) for key in (counter, *L3_COUNTERS.values())
         )
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
@@ -527,9 +532,9 @@ _MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
 
 
 _BANDWIDTH = {
-    *machine_totals.MEMORY_COUNTERS,
-    *machine_totals.MEMORY_COUNTERS.values(),
-    machine_totals.OF_BEST_NAME,
+    *MEMORY_COUNTERS,
+    *MEMORY_COUNTERS.values(),
+    OF_BEST_NAME,
 }
 
 

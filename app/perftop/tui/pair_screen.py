@@ -46,7 +46,7 @@ from perftop.output.run_summary import (
     value_text,
 )
 from perftop.recording.file import Recording
-from perftop.session.history_chunk import Times
+from perftop.session.history import Times
 from perftop.session.session import MAX_BATCH
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config

@@ -14,11 +14,13 @@ from truths import SECOND
 from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Load, Script, Stage
+from perftop.base.arrays import Floats
 from perftop.detect.losses import CYCLES_ROW
-from perftop.model import machine_totals
+from perftop.detect.memory_pressure import BYTES_PER_CLOCK, L3Groups
 from perftop.model.belief import GroupTraffic, TaskOnCpu
+from perftop.model.counters import Counters
+from perftop.model.delta import Delta
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import L3Groups
 from perftop.session.session import Session
 
 JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)
@@ -163,7 +165,12 @@ def test_traffic_far_below_what_channels_carry_saturates_nothing(
     def play(script: Script) -> None:
         script.stages[-1].run([1, 2, 3], STREAM)
 
-    monkeypatch.setattr(machine_totals, "traffic_limit", lambda *_: np.array([limit]))
+    clock_hz, rates = np.array([limit / BYTES_PER_CLOCK]), Counters.rates
+
+    def rates_with_clock(counters: Counters, delta: Delta, key: str) -> Floats | None:
+        return clock_hz if key == "memory_clock" else rates(counters, delta, key)
+
+    monkeypatch.setattr(Counters, "rates", rates_with_clock)
     assert [episode.cause for episode in losses(monkeypatch, play)] == causes
 
 

@@ -14,18 +14,16 @@ from played import session_of
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
-from perfprobe.wire import Cpu
+from perftop.detect.memory_pressure import DEFAULT_GROUP, L3Groups
 from perftop.model.belief import GroupTraffic
 from perftop.model.counters import Counters
-from perftop.model.machine_totals import (
-    DEFAULT_GROUP,
+from perftop.model.evaluation import (
     MEMORY_COUNTERS,
     OF_BEST_NAME,
     TRAFFIC_KEYS,
     BestTraffic,
-    L3Groups,
     MachineTotals,
-    traffic,
+    memory_traffic,
 )
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -106,7 +104,7 @@ def test_a_burst_does_not_raise_the_highest_traffic() -> None:
     """One sample has ten times the traffic of the other samples of its second."""
     counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
     best = BestTraffic(counters)
-    result = traffic(counters, counters.steps(frames))
+    result = memory_traffic(counters, counters.steps(frames))
     assert result is not None
     whole = BestTraffic(counters)
     rates = whole.learn(*result)
@@ -148,7 +146,7 @@ def test_an_l3_without_counts_and_a_busy_cpu_is_unknown() -> None:
 
 
 S = 1_000_000_000
-TOPOLOGY = [Cpu(n, online=True, l3=n // 2) for n in range(4)]
+L3_BY_CPU = {0: 0, 1: 0, 2: 1, 3: 1}
 
 
 def record(**groups: Any) -> dict[str, object]:
@@ -156,21 +154,24 @@ def record(**groups: Any) -> dict[str, object]:
 
 
 def test_l3_groups_are_sorted_by_traffic() -> None:
-    seen = L3Groups(TOPOLOGY)
+    seen = L3Groups(L3_BY_CPU)
     first: dict[str, object] = {"l3_groups": {"": [[0, 100], [1, 0]], "batch": [[0, 0], [1, 7]]}}
     seen.take(first, 10 * S)
     assert seen.traffic([0, 1]) == []
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
     seen.take({"l3_groups": second}, 12 * S)
     seen.take({}, 13 * S)  # frames without a read
-    assert seen.traffic([0, 1]) == [GroupTraffic("batch", 4000), GroupTraffic(DEFAULT_GROUP, 100)]
+    assert seen.traffic([0, 1]) == [
+        GroupTraffic("batch", 4000),
+        GroupTraffic(DEFAULT_GROUP, 100),
+    ]
     assert seen.traffic([2]) == [GroupTraffic(DEFAULT_GROUP, 4)]
     seen.take({}, 40 * S)
     assert seen.traffic([0, 1]) == [], "that is long ago"
 
 
 def test_decreasing_and_non_numeric_values_are_unknown() -> None:
-    seen = L3Groups(TOPOLOGY)
+    seen = L3Groups(L3_BY_CPU)
     seen.take(record(a=[[0, 100]], b=[[0, 5]], c=[[0, None]]), S)
     seen.take(record(a=[[0, 50]], b=[[0, None]], c=[[0, 9]], d=[[0, 9]]), 2 * S)
     assert seen.traffic([0]) == []
@@ -180,7 +181,7 @@ def test_decreasing_and_non_numeric_values_are_unknown() -> None:
     "told", [None, [], {"a": 3}, {"a": [[1]]}, {"a": [["x", 2]]}, {3: [[0, 1]]}]
 )
 def test_a_malformed_record_is_harmless(told: object) -> None:
-    seen = L3Groups(TOPOLOGY)
+    seen = L3Groups(L3_BY_CPU)
     for second in (1, 2):
         seen.take({"l3_groups": told}, second * S)
     assert seen.traffic([0, 1, 2, 3]) == []

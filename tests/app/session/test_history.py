@@ -20,8 +20,7 @@ from simulated import bin_edges
 from perfprobe import wire
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import SampleReader
-from perftop.session.history import History, fill_covered_bins
-from perftop.session.history_chunk import Times
+from perftop.session.history import History, Times, fill_covered_bins
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

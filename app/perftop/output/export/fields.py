@@ -14,9 +14,10 @@ import numpy as np
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
-from perftop.model import machine_totals, numbers
+from perftop.model import numbers
 from perftop.model.counters import packages, with_extra_column
 from perftop.model.delta import any_by_sample
+from perftop.model.evaluation import COUNTER_BY_NAME
 from perftop.model.numbers import (
     COUNTS,
     EVENT,
@@ -234,7 +235,7 @@ MEASURES = (
     Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
           lambda now: now.cpu_column(now.interval.counted), "counted", explained=False),
     *(_field_of(NUMBERS[key])
-      for key in (*machine_totals.COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
+      for key in (*COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
     Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
           "text", explained=False),
     Field("task_pid", "Its process.", lambda now: now.first_tasks("pid"), "task", "whole",

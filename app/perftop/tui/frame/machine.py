@@ -20,11 +20,10 @@ from perftop.draw import theme
 from perftop.draw.cells import bounded_smt, smt
 from perftop.draw.columns import Run, number
 from perftop.draw.strips import Piece, join_with_gaps, pieces_that_fit, width
+from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.numbers import METRICS, NUMBERS
-from perftop.session.history import History
-from perftop.session.history_chunk import Times
+from perftop.session.history import History, Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread_to_cpus

@@ -20,8 +20,7 @@ from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import join_cells, safe_cells
 from perftop.model.kinds import Episode
-from perftop.session.history import History
-from perftop.session.history_chunk import Times
+from perftop.session.history import History, Times
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 

@@ -22,8 +22,8 @@ from perftop.draw import charts, theme
 from perftop.draw.cells import FAINT, UNKNOWN, full_cell, half_cells, ramp
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, overlaid
+from perftop.model.evaluation import TRAFFIC_KEYS
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session

@@ -18,7 +18,7 @@ from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips
 from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
-from perftop.session.history_chunk import Times
+from perftop.session.history import Times
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis
 

@@ -24,8 +24,8 @@ from waiting import until_true
 from perfprobe import wire
 from perftop.draw import strips
 from perftop.draw.strips import text
+from perftop.model.evaluation import TRAFFIC_KEYS
 from perftop.model.kinds import Episode
-from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.process.streams import Stream
 from perftop.session.history import History
 from perftop.session.selection import parse
