@@ -147,14 +147,16 @@ def _list_demos() -> int:
     """Prints the tables of recordings and scenarios from their pages."""
     from perftop.docs import page
 
-    width = shutil.get_terminal_size((80, 24)).columns
+    width, colour = shutil.get_terminal_size((80, 24)).columns, colours(sys.stdout)
     for topic, title in (
         ("demo", "Recordings of real trouble: perftop demo NAME, perftop why demo:NAME"),
         ("sim", "Simulated machines: perftop demo NAME[,cpus=N]"),
     ):
-        tables = tuple(block for block in page.read_page(topic).blocks if block.kind == "table")
-        table = page.Page(topic, title, tables[:1])
-        lines = page.lines(table, width, colour=colours(sys.stdout), unicode=utf8())
+        rows = next(block.lines for block in page.read_page(topic).blocks if block.kind == "table")
+        if not colour:  # names are plain words in a list
+            rows = tuple(row.replace("`", "") for row in rows)
+        table = page.Page(topic, title, (page.Block("table", rows),))
+        lines = page.lines(table, width, colour=colour, unicode=utf8())
         print("\n".join([*lines, ""]))
     return 0
 
