@@ -43,6 +43,7 @@ from perftop.output.stat_lines import (
     table_columns,
     table_line,
 )
+from perftop.output.why_report import Report, report
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_here
 from perftop.process.job import Job
 from perftop.session.episodes import Tally
@@ -448,6 +449,15 @@ class Measurement:
         if self._is_here and not isnan(own_s):
             line["own_cpu_s"] = json_number(own_s)
         return line
+
+    def report(self, session: Session, *, past: bool = False) -> Report:
+        """Returns what the measured machine, or the watched job, lost and why. `past`: the
+        measurement is a recording."""
+        assert self.first_ns is not None
+        job = None if self.bracket is None else self.bracket.job
+        is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
+        argv = job.argv if job is not None and is_own_job else ()
+        return report(session, self.first_ns, argv, past=past)
 
 
 class CommandMeasurement(Measurement):

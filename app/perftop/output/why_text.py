@@ -72,8 +72,9 @@ def answer(session: Session, report: Report) -> str:
     loses, takes = ("lost", "took") if report.is_over else ("loses", "takes")
     if not report.named_findings:
         slowing = "slowed" if report.is_over else "is slowing"
-        seen = "" if report.totals.times.has_waits else "seen "
-        text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
+        text = f"Nothing {slowing} {who} down ({percent(whole)} % lost in total)."
+        if not report.totals.times.has_waits:
+            text = f"Nothing seen {slowing} {who} down; how long tasks waited is not known."
         if report.clues:
             bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
             clue = f"the clue below may cost up to {whole_percent(max(bounds))}" if bounds else ""
@@ -235,7 +236,7 @@ def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
             rows.append([Part(f"{share}  {check.looked_for:<28}{check.result}")])
     if works := _working_sentence(session, report):
         rows += [[], [Part(works)]]
-    if isfinite(report.sums.lost_ratio):
+    if isfinite(report.sums.lost_ratio) and report.totals.times.has_waits:
         rows.append([Part("If a program is still slow, the cause is in its own code: "),
                       Part("perf record -g", "try"), Part(".")])  # fmt: skip
     return rows

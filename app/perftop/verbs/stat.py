@@ -126,6 +126,8 @@ class Stat(MeasuredWork):
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
             session.start_accounts(self.job.pid)
+        elif not self._args.json:
+            session.start_accounts(losses_only=True)
         height = SCREEN_LINES
         if self.out.isatty():
             height = shutil.get_terminal_size((80, SCREEN_LINES)).lines
@@ -175,6 +177,7 @@ class Stat(MeasuredWork):
         """Prints the episodes that are still running, and the summary."""
         from perftop.output import stat_text
         from perftop.output.export.forms import only_measures
+        from perftop.output.why_text import answer
 
         if not self.is_measured:
             return
@@ -187,6 +190,9 @@ class Stat(MeasuredWork):
         argv = None if self.job is None else self.job.argv
         tally, brief = self.measurement.tally, self._args.brief
         lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
+        if argv is None and self.session.frames > 1:
+            why = self.measurement.report(self.session)
+            lines = ["", answer(self.session, why), *lines]
         if not self._lines:
             machine = stat_text.heading(self.session)
             lines = [*machine, *lines] if argv is None else [*lines, "", *machine]

@@ -123,26 +123,23 @@ class Why(MeasuredWork):
     def on_end(self) -> None:
         from perftop.output import stat_lines, why_text
         from perftop.output.run_summary import run_line, time_use_lines
-        from perftop.output.why_report import report
 
         if self._shows_wait:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
         if not self.is_measured:
             return
-        session, job, first_ns = self.session, self.job, self.measurement.first_ns
-        if first_ns is None or session.frames < 2:
+        session = self.session
+        if session.frames < 2:
             print_error("fewer than two samples: no answer is possible")
             return
         self.has_reported = True
-        is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
-        argv = job.argv if job is not None and is_own_job else ()
-        findings = report(session, first_ns, argv, past=self._args.file is not None)
+        findings = self.measurement.report(session, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
         else:
             lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())
-            bar = [] if job is None else time_use_lines(session.run_phases(), unicode=utf8())
+            bar = [] if self.job is None else time_use_lines(session.run_phases(), unicode=utf8())
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()

@@ -19,6 +19,7 @@ from waiting import MAX_WAIT_S
 from perfprobe import wire
 from perftop import cli
 from perftop.verbs.stat import Stat
+from perftop.verbs.why import Why
 
 MS = 1_000_000
 
@@ -65,6 +66,22 @@ def test_a_running_episode_is_printed_once(json_: bool, lines: bool, told: list[
     else:
         kinds = ["episode" for line in printed if line.startswith("! ")]
     assert [kind for kind in kinds if kind.startswith("episode")] == told
+
+
+def test_the_summary_begins_with_the_answer_of_why() -> None:
+    hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
+    printed_lines = []
+    for verb in ("stat", "why"):
+        work_class = {"stat": Stat, "why": Why}[verb]
+        printer = work_class(cli._parse_arguments([verb]))
+        printer.out = out = io.StringIO()
+        printer.take([hello, *result])
+        printer.on_end()
+        printed_lines.append(out.getvalue().splitlines())
+    stat_lines, (answer, *_) = printed_lines
+    assert "turbo" in answer or "limit" in answer
+    end = next(i for i, line in enumerate(stat_lines) if " samples of " in line)
+    assert stat_lines[end - 2] == answer
 
 
 JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")

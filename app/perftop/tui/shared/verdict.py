@@ -311,8 +311,6 @@ def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     if why.job is None and online and isfinite(why.sums.lost_ratio):
         busy = float(why.sums.wanted_s[session.shown].sum()) / (online * why.totals.elapsed_s)
         pieces.append(f"CPUs {whole_percent(min(1.0, busy))} busy")
-    if not why.totals.times.has_waits:
-        pieces.append("waits for a CPU not seen")
     samples = count_noun(why.totals.sample_count, "sample")
     return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
 
