@@ -10,7 +10,6 @@ import io
 import json
 import random
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +41,15 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_ssh.
     assert not list(home.iterdir())
 
 
+@pytest.fixture
+def hanging_hosts(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
+    """Hosts that keep their connections; these are cut soon after the end of a verb."""
+    monkeypatch.setattr(launch, "GRACE_S", 0.05)
+    return hosts
+
+
+LIMIT_S = 0.51
+"""Limit of the waits for a host in s; printed as 1 s."""
 NEVER = {
     "a byte now and then": "while True: os.write(1, b'{'); time.sleep(0.05)",
     "words on stderr": "while True: os.write(2, b'wait\\n' * 99)",
@@ -52,14 +60,11 @@ NEVER = {
 
 @pytest.mark.parametrize("what", NEVER)
 def test_a_host_that_never_answers_times_out(
-    hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, what: str
+    hanging_hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(launch, "ANSWER_S", 1.0)
-    monkeypatch.setattr(launch, "GRACE_S", 0.2)
-    hosts.set("n7", f"code {NEVER[what]}")
-    start_s = time.monotonic()
+    monkeypatch.setattr(launch, "ANSWER_S", LIMIT_S)
+    hanging_hosts.set("n7", f"code {NEVER[what]}")
     result = runs_here("doctor", "--host", "n7")
-    assert time.monotonic() - start_s < 50
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
 
@@ -157,14 +162,12 @@ def sends(*pieces: bytes, then: str = "time.sleep(60)") -> str:
 
 @pytest.mark.parametrize("verb", ["stat", "why", "record"])
 def test_a_stalled_stream_ends_the_verb(
-    hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, verb: str
+    hanging_hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    for name, limit_s in (("HELLO_S", 1.0), ("SILENT_S", 1.0)):
-        monkeypatch.setattr(streams, name, limit_s)
-    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    monkeypatch.setattr(streams, "HELLO_S", LIMIT_S)
     output = ("-o", "../recording") if verb == "record" else ()
     for pieces in ([], [wire.encode(HELLO)[:9]]):
-        hosts.set("n7", sends(*pieces))
+        hanging_hosts.set("n7", sends(*pieces))
         result = runs_here(verb, "--host", "n7", "--duration", "1s", *output)
         assert result.returncode == 3
         assert result.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
@@ -176,7 +179,7 @@ def test_a_stalled_stream_ends_the_verb(
     ("record", "--duration", "2s", "-o", "../\x1b]0;owned\x07\r\nfile"),
 ])  # fmt: skip
 def test_a_stream_with_any_text_does_not_control_the_terminal(
-    hosts: fake_ssh.Hosts, words: tuple[str, ...]
+    hanging_hosts: fake_ssh.Hosts, words: tuple[str, ...]
 ) -> None:
     hello = dataclasses.replace(
         HELLO, perftop=EVIL, host=EVIL, kernel=EVIL, virtualisation=EVIL, labels={EVIL: EVIL},
@@ -189,7 +192,7 @@ def test_a_stream_with_any_text_does_not_control_the_terminal(
         for kind in ("mark", "run-start", "gap", "warning", EVIL)
     ]
     bye = wire.encode(wire.Bye(EVIL, 1))
-    hosts.set("n7", sends(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye))
+    hanging_hosts.set("n7", sends(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye))
     verb, *more = words
     result = runs_here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
     assert result.returncode in {0, 1, 3}
