@@ -9,7 +9,7 @@ import sys
 import tempfile
 from typing import Any
 
-from waiting import until_handled, until_quiet
+from waiting import FRAMES_HZ, until_handled, until_quiet
 
 gc.set_threshold(20_000, 10, 20)
 """Thresholds of the garbage collector. The default is 700 objects, and collecting the tests makes a
@@ -38,11 +38,12 @@ parsed rules."""
 
 
 def speed_up_textual() -> None:
-    """Makes apps share the rules of style sheets that an earlier app parsed. Makes pilots wait with
-    `until_quiet`, only once after several keys: a key is sent when the previous key was handled,
-    which may be before the screen shows its effect."""
+    """Makes apps share the rules of style sheets that an earlier app parsed, and draw at FRAMES_HZ.
+    Makes pilots wait with `until_quiet`, only once after several keys: a key is sent when the
+    previous key was handled, which may be before the screen shows its effect."""
     import textual.app
     import textual.pilot
+    import textual.screen
     from textual.css.stylesheet import Stylesheet
 
     parse = Stylesheet._parse_rules
@@ -54,6 +55,7 @@ def speed_up_textual() -> None:
         return _parsed_rules[key]
 
     Stylesheet._parse_rules = parse_once  # type: ignore[method-assign]
+    textual.screen.UPDATE_PERIOD = 1 / FRAMES_HZ  # type: ignore[misc]
     textual.pilot.wait_for_idle = until_quiet  # type: ignore[assignment,attr-defined]
     textual.app.wait_for_idle = until_handled  # type: ignore[assignment,attr-defined]
     press = textual.pilot.Pilot.press

@@ -18,10 +18,11 @@ MAX_WAIT_S = 100.0
 """Limit of a wait in s, also for programs that are started. It is long because other programs may
 keep all CPUs busy, and few waits fail."""
 CHECK_PERIOD_S = 0.005
-FRAMES_HZ = 60
-"""Textual's layouts and paints per second."""
-SOON_S = 0.035
-"""Two frames of Textual, in s: it may skip one."""
+FRAMES_HZ = 120
+"""Textual's layouts and paints per second in tests, in which pilots wait for them; by default it
+has 60."""
+SOON_S = 0.02
+"""More than two frames, in s: Textual may skip one."""
 
 
 class WaitError(AssertionError):

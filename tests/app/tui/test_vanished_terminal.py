@@ -209,7 +209,7 @@ def test_concurrent_sigcont_signals_are_handled() -> None:
 def test_sigtstp_during_a_write_is_handled() -> None:
     with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
-        for _ in range(30):
+        for _ in range(12):
             screen.read(1)
             os.kill(screen.pid, signal.SIGTSTP)
             wait_for(screen.stopped, "it stops")

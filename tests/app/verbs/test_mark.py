@@ -78,11 +78,11 @@ def test_marks_are_in_order_and_long_names_are_cut(monkeypatch: pytest.MonkeyPat
 def test_a_command_that_sets_many_marks_does_not_wait_for_samples() -> None:
     script = (
         "import time; from perftop.process.job import send_mark; start = time.monotonic()\n"
-        "for at in range(64): send_mark(str(at))\n"
+        "for at in range(256): send_mark(str(at))\n"
         "print(time.monotonic() - start)"
     )
-    # The kernel buffers about ten; with a sample every 5 s they must be read earlier.
-    found = run("stat", "--source", "os", "-o", os.devnull, "--sample", "5s", "--",
+    # The kernel buffers about ten; marks that waited for the samples would take 20 s.
+    found = run("stat", "--source", "os", "-o", os.devnull, "--sample", "1s", "--",
                 sys.executable, "-c", script)  # fmt: skip
     assert float(found.stdout) < 10
 

@@ -46,7 +46,7 @@ def rounds(source: Machine, frames: list[wire.Frame]) -> list[int]:
     return [round((frame.time_ns - first_ns) / source.hello.sample_ns) for frame in frames]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_batches_of_any_length_have_all_rounds(root: Path, seed: int) -> None:
     rng = random.Random(seed)
     results: list[wire.Frame] = []

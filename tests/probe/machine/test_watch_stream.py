@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import simulated
+from attempts import up_to_three_attempts
+from command import burning_cpu
 from waiting import MAX_WAIT_S, first_frame
 
 from perfprobe import wire
@@ -23,47 +26,44 @@ from perfprobe.sources.sim.source import open_sim
 
 MS = 1_000_000
 S = 1000 * MS
-BURN = """
-import os, sys
-os.sched_setaffinity(0, {int(sys.argv[1])})
-open("/proc/self/comm", "w").write(sys.argv[2])
-print("ready", flush=True)
-while True: pass
-"""
 
 
-def test_one_of_two_tasks_on_a_cpu_is_watched(
-    child: Callable[..., subprocess.Popen[bytes]],
-) -> None:
+@up_to_three_attempts
+def test_one_of_two_tasks_on_a_cpu_is_watched() -> None:
     cpu = max(os.sched_getaffinity(0))
-    source = open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
-    assert source.hello.watch == "pt-watched"
     nobody = {"threads": {}, "more": 0}
-    first_frame(source, lambda frame: frame.records.get("watched") == nobody)
-    job, noisy = (child(BURN, str(cpu), name) for name in ("pt-watched", "pt-noisy"))
-    tid = str(job.pid)
+    with (
+        closing(open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))) as source,
+        contextlib.ExitStack() as tasks,
+    ):
+        assert source.hello.watch == "pt-watched"
+        first_frame(source, lambda frame: frame.records.get("watched") == nobody)
+        job, noisy = (
+            tasks.enter_context(burning_cpu(cpu, name)) for name in ("pt-watched", "pt-noisy")
+        )
 
-    def job_record(frame: wire.Frame) -> Any:
-        result = frame.records.get("watched", {}).get("threads", {}).get(tid)
-        return result and (frame.time_ns, result)
+        def job_record(frame: wire.Frame) -> Any:
+            result = frame.records.get("watched", {}).get("threads", {}).get(str(job))
+            return result and (frame.time_ns, result)
 
-    def both(frame: wire.Frame) -> Any:
-        names = {pid: comm for pid, comm, _ in frame.records.get("others", {}).get(str(cpu), [])}
-        return names.items() >= {job.pid: "pt-watched", noisy.pid: "pt-noisy"}.items()
+        def both(frame: wire.Frame) -> Any:
+            others = frame.records.get("others", {}).get(str(cpu), [])
+            names = {pid: comm for pid, comm, _ in others}
+            return names.items() >= {job: "pt-watched", noisy: "pt-noisy"}.items()
 
-    began_ns, first = first_frame(source, job_record)
-    ended_ns, last = first_frame(source, lambda f: f.time_ns > began_ns + 2 * S and job_record(f))
-    assert last[:3] == [job.pid, "pt-watched", cpu]
-    ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
-    # A task that is always runnable either runs or waits; both lag by a tick or a time slice.
-    assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
-    assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
-    assert last[6] > first[6], "it is made to give way"
-    first_frame(source, both)
-    job.kill()
-    job.wait()
-    first_frame(source, lambda frame: frame.records.get("watched") == nobody)
-    source.close()
+        began_ns, first = first_frame(source, job_record)
+        ended_ns, last = first_frame(
+            source, lambda frame: frame.time_ns > began_ns + 2 * S and job_record(frame)
+        )
+        assert last[:3] == [job, "pt-watched", cpu]
+        ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
+        # A task that is always runnable either runs or waits; both lag by a tick or a time slice.
+        assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
+        assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
+        assert last[6] > first[6], "it is made to give way"
+        first_frame(source, both)
+        tasks.close()
+        first_frame(source, lambda frame: frame.records.get("watched") == nobody)
 
 
 # --- the simulated machine -----------------------------------------------------------------------
