@@ -117,6 +117,8 @@ def test_costs_of_the_fork_are_subtracted() -> None:
 
 @up_to_three_attempts
 def test_the_end_is_recorded_while_the_event_loop_is_blocked() -> None:
+    unblocked_ns = 0
+
     async def held_up() -> Run:
         nonlocal unblocked_ns
         job = Job(["sleep", "0.1"])
@@ -126,7 +128,6 @@ def test_the_end_is_recorded_while_the_event_loop_is_blocked() -> None:
         unblocked_ns = raw_ns()
         return await job.wait_for_end()
 
-    unblocked_ns = 0
     result = asyncio.run(held_up())
     assert result.wall_s >= 0.1
     assert result.end_ns <= unblocked_ns
