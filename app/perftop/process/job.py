@@ -364,7 +364,9 @@ class MarkSocket:
                 self._pending.append(mark)
 
     def _messages(self) -> Iterator[tuple[int, str]]:
-        while self._socket is not None:
+        for _ in range(MAX_PENDING):  # another user may send messages without end
+            if self._socket is None:
+                return
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES, socket.CMSG_SPACE(64))
             except OSError:  # no message is waiting
@@ -387,8 +389,7 @@ def send_mark(name: str) -> None:
             f"no mark is set: {SOCKET_VARIABLE} is not set, so no perftop runs this command; "
             "start it with perftop record -- CMD, or stat, why"
         )
-    owner = address.split("-")[1:2]
-    if owner and os.getuid() not in {0, *map(int, filter(str.isdecimal, owner))}:
+    if os.getuid() and not address.startswith(f"perftop-{os.getuid()}-"):
         raise Failed("no mark is set: another user's perftop runs this command")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:

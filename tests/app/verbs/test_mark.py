@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from capabilities import cannot_be_another_user
@@ -111,9 +114,11 @@ def test_the_number_of_marks_between_two_samples_is_limited(
     assert [name for _, name in marks.new_marks()] == ["next"]
 
 
-def test_marks_of_another_user_fail_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = MarkSocket()
-    monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
+@pytest.mark.parametrize("owner", [str(os.getuid()), "9" * 5000])
+def test_marks_of_another_user_fail_with_a_message(
+    monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    monkeypatch.setenv(SOCKET_VARIABLE, f"perftop-{owner}-x")
     monkeypatch.setattr("os.getuid", lambda: 65534)
     with pytest.raises(Failed, match="another user"):
         send_mark("stranger")
@@ -134,6 +139,19 @@ def test_marks_of_another_user_are_ignored(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.waitpid(pid, 0)[1] == 0, "the mark was sent"
     send_mark("own")
     assert [name for _, name in marks.new_marks()] == ["own"]
+    marks.close()
+
+
+def test_endless_messages_of_another_user_do_not_keep_perftop() -> None:
+    class FloodedSocket(socket.socket):
+        def recvmsg(self, *_: object) -> Any:  # type: ignore[override]
+            credentials = struct.pack("=3i", 1, os.getuid() + 1, 1)
+            return b"12345678x", [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, credentials)], 0, None
+
+    marks = MarkSocket()
+    marks.close()
+    marks._socket = FloodedSocket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    assert marks.new_marks() == []
     marks.close()
 
 
