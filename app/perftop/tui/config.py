@@ -50,6 +50,9 @@ def load(path: Path | None) -> Config:
     the file cannot be read or has errors."""
     config_path = path or user_directory("CONFIG", "~/.config") / "perftop" / "config.toml"
     try:
+        if path is None and config_path.exists() and not config_path.is_file():
+            # Reading a pipe that another user has made there would wait forever.
+            raise Failed(f"cannot read {config_path}: it is not a file", USAGE)
         with config_path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -85,6 +86,16 @@ def test_the_default_path_follows_xdg(tmp_path: Path, monkeypatch: pytest.Monkey
     for ignored in ("", "xdg"):  # only absolute paths count
         monkeypatch.setenv("XDG_CONFIG_HOME", ignored)
         assert config.load(None).units == "base"
+
+
+def test_a_pipe_at_the_default_path_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "perftop").mkdir()
+    os.mkfifo(tmp_path / "perftop" / "config.toml")
+    with pytest.raises(Failed, match=r"config\.toml: it is not a file"):
+        config.load(None)
 
 
 def test_a_given_file_must_exist(tmp_path: Path) -> None:
