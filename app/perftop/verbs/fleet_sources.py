@@ -328,7 +328,8 @@ class _Track:
 
     def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
         self.path, self.recording = path, recording
-        self.live = LiveMachine(Machine(path.stem, ("replay", str(path))))
+        # A file name that starts with a dash must not become an option.
+        self.live = LiveMachine(Machine(path.stem, ("replay", str(path.absolute()))))
         self.live.take([recording.hello])
         self.first = self._unix(recording.first_ns)
         self.last = self._unix(recording.last_ns) if last is None else last

@@ -197,6 +197,16 @@ async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
         assert source.fleet.machines["n1"].open_arguments == ("replay", str(night / "n1.perftop"))
 
 
+async def test_a_file_name_that_starts_with_a_dash_is_not_opened_as_an_option(
+    night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (night / "n1.perftop").rename(night / "--config=n1.perftop")
+    monkeypatch.chdir(night)
+    async with played(Path()) as source:
+        arguments = source.fleet.machines["--config=n1"].open_arguments
+    assert arguments == ("replay", str(night / "--config=n1.perftop"))
+
+
 def test_lines_report_whether_a_machine_responds(night: Path) -> None:
     result = command.runs_here("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
