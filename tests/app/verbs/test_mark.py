@@ -144,7 +144,7 @@ def test_marks_of_another_user_are_ignored(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_endless_messages_of_another_user_do_not_keep_perftop() -> None:
     class FloodedSocket(socket.socket):
-        def recvmsg(self, *_: object) -> Any:  # type: ignore[override]
+        def recvmsg(self, *_: object) -> Any:
             credentials = struct.pack("=3i", 1, os.getuid() + 1, 1)
             return b"12345678x", [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, credentials)], 0, None
 
