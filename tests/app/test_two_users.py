@@ -234,15 +234,16 @@ FILE = "belongs to another user, or has other names; name a new file"
 RECORD = "record", *SIM, "--duration", "1s"
 STAT = "stat", *SIM, "--duration", "1s"
 EXPORT = "export", "../recording"
+WHY = "why", "../recording"
 
 
 @pytest.mark.parametrize(("prepare", "command", "said"), [
-    *((through_a_link, command, LINK) for command in (RECORD, STAT, EXPORT)),
-    *((by_a_link, command, LINK) for command in (STAT, EXPORT)),
+    *((through_a_link, command, LINK) for command in (RECORD, STAT, EXPORT, WHY)),
+    *((by_a_link, command, LINK) for command in (STAT, EXPORT, WHY)),
     (by_a_link, RECORD, "it exists and is not a file"),
-    *((by_another_name, command, FILE) for command in (STAT, EXPORT)),
-    *((their_own, command, FILE) for command in (STAT, EXPORT)),
-    *((their_pipe, command, FILE) for command in (STAT, EXPORT)),
+    *((by_another_name, command, FILE) for command in (STAT, EXPORT, WHY)),
+    *((their_own, command, FILE) for command in (STAT, EXPORT, WHY)),
+    *((their_pipe, command, FILE) for command in (STAT, EXPORT, WHY)),
 ])  # fmt: skip
 def test_files_chosen_by_another_user_are_not_written(
     shared: Path, homes: Path, prepare: Callable[[Path], str], command: tuple[str, ...], said: str

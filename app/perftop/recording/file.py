@@ -490,8 +490,9 @@ def report_damage(name: object, source: Source) -> int:
     return DAMAGED
 
 
-def is_same_file(source: Path | None, path: Path) -> bool:
+def refuse_as_output(source: Path | None, output: Path) -> None:
+    """Raises Failed if writing the output would destroy the recording that is read; None: stdin."""
     with contextlib.suppress(OSError):
         source_status = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
-        return os.path.samestat(source_status, path.stat())
-    return False
+        if os.path.samestat(source_status, output.stat()):
+            raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)

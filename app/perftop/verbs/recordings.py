@@ -410,14 +410,13 @@ def _target(
     source: Path | None, output: Path | None, form: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
     from perftop.base import files
-    from perftop.recording.file import is_same_file
+    from perftop.recording.file import refuse_as_output
 
     if output is None:
         if form == "parquet" and sys.stdout.isatty():
             raise Failed("parquet cannot be written to a terminal: use -o FILE", USAGE)
         return contextlib.nullcontext(sys.stdout.buffer)
-    if is_same_file(source, output):
-        raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)
+    refuse_as_output(source, output)
     return files.create(output, force=force)
 
 

@@ -68,12 +68,15 @@ def _run_on_file(args: argparse.Namespace) -> int:
     if args.command is not None:
         raise Failed("a recording or a command, not both", USAGE)
     with fast_imports():
-        from perftop.recording.file import open_source, report_damage
+        from perftop.recording.file import open_source, refuse_as_output, report_damage
     path: Path = args.file
+    source_path = None if str(path) == "-" else path
+    if args.output is not None:
+        refuse_as_output(source_path, args.output)
     work = Why(args)
     with destination(args) as work.out:
         try:
-            with open_source(None if str(path) == "-" else path) as source:
+            with open_source(source_path) as source:
                 work.take([source.hello])
                 with headless.read_with_progress(source, path) as messages:
                     work.take(messages)
