@@ -20,7 +20,7 @@ from typing import TextIO
 import pytest
 from command import python, started_process
 from nights import cases_by_day
-from waiting import wait_for
+from waiting import MAX_WAIT_S, wait_for
 
 from perftop.process import signals
 from perftop.process.signals import END_REQUEST, Exits, on_signal, write_text
@@ -182,15 +182,13 @@ def _signal_this_thread() -> None:
 
 
 def test_a_signal_wakes_a_waiting_event_loop_and_is_ignored_after_its_end() -> None:
-    async def waiting() -> float:
-        loop = asyncio.get_running_loop()
-        came, start_s = loop.create_future(), loop.time()
+    async def waiting() -> None:
+        came = asyncio.get_running_loop().create_future()
         on_signal([signal.SIGTERM], came.set_result)
         threading.Timer(0.1, _signal_this_thread).start()
-        assert await asyncio.wait_for(came, 20) == signal.SIGTERM
-        return loop.time() - start_s
+        assert await asyncio.wait_for(came, MAX_WAIT_S) == signal.SIGTERM
 
-    assert asyncio.run(waiting()) < 10
+    asyncio.run(waiting())
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attempts import up_to_three_attempts
 from waiting import MAX_WAIT_S, WaitError, paced, wait_for
 
 from perfprobe._native import ffi
@@ -207,6 +208,7 @@ def clamped_ns(trace: IdleTrace, cpu: int) -> int:
     return int(ffi.cast("uint64_t *", trace.base() + (1 + cpu) * 64)[6])
 
 
+@up_to_three_attempts
 def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
     """The sum of a CPU is counted separately from its core's; the core is read between two reads of
     the CPU."""
@@ -238,6 +240,7 @@ def cpuidle(cpu: int) -> tuple[int, int]:
     return 1000 * times, sum(int((s / "usage").read_text()) for s in states)
 
 
+@up_to_three_attempts
 def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
     """The accounts are read on the measured CPU, which is then busy, so both are complete."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
@@ -290,6 +293,7 @@ def test_an_always_busy_cpu_is_settled(two: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("offset_s", [-3000, 3000])
+@up_to_three_attempts
 def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
     """The program reads the kernel's clock, which differs there from the clock of this process."""
     shifted = ["unshare", "--time", "--monotonic", str(offset_s)]
