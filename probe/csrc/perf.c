@@ -14,7 +14,8 @@
 
 enum {
     SPIN_TURNS = 1000,         /* between two reads of the clock */
-    TRIAL_LIMIT_NS = 100000000 /* elapsed; on a busy CPU the caller's own time comes slowly */
+    TRIAL_LIMIT_NS = 100000000, /* elapsed; on a busy CPU the caller's own time comes slowly */
+    SAMPLE_DEPTH = 8            /* functions of the kernel's stack in a sample */
 };
 
 /* --- the machine's own operations ------------------------------------------------------------- */
@@ -52,6 +53,13 @@ static struct perf_event_attr attr_of(const pp_event *event, int32_t leader)
     attr.exclude_user = (event->flags & PP_EVENT_KERNEL) != 0;
     attr.exclude_kernel = attr.exclude_hv = (event->flags & PP_EVENT_USER) != 0;
     attr.exclude_guest = (event->flags & PP_EVENT_HOST) != 0;
+    if (event->period) {
+        attr.size = PERF_ATTR_SIZE_VER5;
+        attr.sample_period = event->period;
+        attr.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN;
+        attr.exclude_callchain_user = 1;
+        attr.sample_max_stack = SAMPLE_DEPTH;
+    }
     return attr;
 }
 

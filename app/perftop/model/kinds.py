@@ -425,6 +425,9 @@ class CostlySetting(NamedTuple):
     """... the words for it ..."""
     price_without_us: float = 0.0
     """... and the time in us that the call takes without the setting."""
+    work: tuple[str, str] = "", ""
+    """Kind of the kernel's sampled work that the setting causes, and the first letters of the
+    function."""
 
 
 BANDWIDTH_CAPS = CostlySetting(
@@ -438,20 +441,41 @@ COSTLY_SETTINGS = (
         "the clock source {}, a device that takes about a microsecond to read",
         "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted",
         price_key="clock_read", price_text="; a read takes {} here, of the TSC 0.03 us",
-        price_without_us=0.03,
+        price_without_us=0.03, work=("clock", ""),
     ),
     CostlySetting(
         "frequency_driver", ("pcc-cpufreq",), "the driver {}, in which all CPUs share a lock",
         "blacklist pcc_cpufreq; let the OS control power in the firmware's setup",
+        work=("lock", "pcc_"),
     ),
     CostlySetting(
         "costly_mitigations", (), "mitigations that slow each system call down ({})",
         "a newer CPU; mitigations=off only where all code is trusted",
         price_key="system_call", price_text="; the shortest takes {} here, without them 0.1 us",
-        price_without_us=0.1,
+        price_without_us=0.1, work=("mitigation", ""),
     ),
     BANDWIDTH_CAPS,
 )  # fmt: skip
+KERNEL_WORK = {
+    "clock": ("reading a slow clock source", COSTLY_SETTINGS[0].remedy),
+    "lock": (
+        "spinning for a lock of the kernel in {}",
+        "fewer threads in that call at once; perf lock contention -ab names the lock",
+    ),
+    "mitigation": (
+        "in mitigations, at returns and entries of the kernel",
+        COSTLY_SETTINGS[2].remedy,
+    ),
+    "entry": (
+        "at the entries and exits of system calls",
+        "fewer system calls: strace -cf counts them",
+    ),
+    "": ("in the kernel's function {}", "perf record -g -e cpu-clock:k, which shows its callers"),
+}
+"""Kinds of work of the kernel that samples show: what tasks do there, with the function, and the
+remedy."""
+LOST_KERNEL_WORK = {"clock", "lock", "mitigation"}
+"""The kinds that bring no program forward."""
 CLOCK_CAPS: dict[str, tuple[str, str]] = {
     "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),
     "turbo off": ("Disabled turbo", "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo"),

@@ -13,9 +13,9 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.text import safe_text, short_duration, whole_percent
 from perftop.model.belief import Bit, CrowdedCpu, Host, PolledBits, TaskOnCpu
-from perftop.model.kinds import COSTLY_SETTINGS, LOG_CLUES
+from perftop.model.kinds import COSTLY_SETTINGS, KERNEL_WORK, LOG_CLUES, LOST_KERNEL_WORK
 from perftop.session.interval import Interval
-from perftop.session.losses import LossSums
+from perftop.session.losses import KernelWork, LossSums, Totals
 from perftop.session.session import Session
 
 
@@ -208,12 +208,17 @@ class Clue(NamedTuple):
     hint: str
     highest_share: float = nan
     """Upper bound of the share of the time that it costs; NaN where unknown."""
+    lost_share: float = nan
+    """Share of the time that samples of the kernel found lost in this way; NaN without them."""
+    activity: str = ""
+    """What tasks do in that time, after "spends"."""
 
 
-def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
-    """Returns what the kernel's log names, and settings that make programs slower; those that slow
-    the kernel only if CPUs spend much time in it."""
-    result = []
+def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
+    """Returns what the kernel's log names, what samples found it doing, and settings that make
+    programs slower; those that slow the kernel only if CPUs spend much time in it."""
+    sums, sampled = totals.losses, _kernel_clues(session, totals)
+    result = [*sampled.values()]
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
             text, remedy = LOG_CLUES[kind]
@@ -225,6 +230,8 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
     for setting in COSTLY_SETTINGS:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
         is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
+        if setting.work[0] in {"clock", "lock"} and session.hints.kernel_span_s:
+            continue  # samples found what it costs
         if value and (not setting.values or value in setting.values) and is_slow:
             text, share = setting.text.format(value), nan
             price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
@@ -238,6 +245,46 @@ def clues(session: Session, whole: Interval, sums: LossSums) -> list[Clue]:
             text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""
             result.append(Clue(setting.key, text, setting.remedy, share))
     return [*result, *_memory_clues(session, whole, sums)]
+
+
+MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
+"""Minimum share of the time of a clue by samples of the kernel: of work that is pure loss, and of
+other work in one function."""
+
+
+def _kernel_clues(session: Session, totals: Totals) -> dict[str, Clue]:
+    """Returns by kind what samples of the kernel found it doing, for the watched job if there is
+    one."""
+    hints, wanted_s = session.hints, totals.losses.whole_s
+    pids = {pid for pid, _ in totals.times.threads}
+    if not hints.kernel_span_s or not wanted_s > 0:
+        return {}
+    by_kind: dict[str, dict[KernelWork, float]] = {}
+    for work, seconds in hints.kernel_s.items():
+        if work.pid in pids or session.neighbours.watched_job.name is None:
+            kind = work.kind or f" {work.function}"  # functions of no kind are not added up
+            share = seconds / hints.kernel_span_s * totals.elapsed_s / wanted_s
+            by_kind.setdefault(kind, {})[work] = share
+    result: dict[str, Clue] = {}
+    for shares in sorted(by_kind.values(), key=lambda shares: -sum(shares.values())):
+        share, worst = min(1.0, sum(shares.values())), max(shares, key=lambda work: shares[work])
+        kind = worst.kind
+        is_lost = kind in LOST_KERNEL_WORK
+        least = MIN_LOST_SHARE if is_lost else MIN_WORK_SHARE
+        if kind in result or kind not in KERNEL_WORK or share < least:
+            continue
+        text, remedy = KERNEL_WORK[kind]
+        for setting in COSTLY_SETTINGS:
+            if setting.work[0] == kind != "" and worst.function.startswith(setting.work[1]):
+                remedy = setting.remedy
+        activity = text.format(worst.function)
+        others = len({work.pid for work in shares}) - 1
+        more = f" and {others} more" if others else ""
+        text = f"{whole_percent(share)} of the time is spent {activity},"
+        text += f" by {worst.comm}[{worst.pid}]{more}"
+        lost, activity = (share, activity) if is_lost else (nan, "")
+        result[kind] = Clue(f"kernel-{kind or 'function'}", text, remedy, nan, lost, activity)
+    return result
 
 
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9

@@ -212,7 +212,7 @@ def report(
     elif not session.reader.turbo.cpus.any():
         hides = "No turbo table is known: clocks are compared with the base clock."
     checked = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
-    hints = clues(session, whole, totals.losses)
+    hints = clues(session, whole, totals)
     return Report(
         job, totals, findings, checked, hints, unseen, whole, spent, hides, over, is_whole_run
     )

@@ -79,6 +79,11 @@ def answer(session: Session, report: Report) -> str:
             bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
             clue = f"the clue below may cost up to {whole_percent(max(bounds))}" if bounds else ""
             text = f"Nothing measured {slowing} {who} down, but {clue or 'there is a clue below'}."
+            sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
+            if sampled:
+                worst = max(sampled, key=lambda clue: clue.lost_share)
+                lost = f"{'spent' if report.is_over else 'spends'} {_share_text(worst.lost_share)}"
+                text = f"{_capitalise(who)} {lost} of its time {worst.activity}."
         return _first_fitting([text + blind, text])
     first, share, second = report.named_findings[0], 0.0, None
     for finding in report.named_findings:
@@ -182,8 +187,9 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         rows += [*_healthy_lines(session, report), []]
     for clue in report.clues:
         rows += _labelled_lines("clue", clue.text)
-        rows += [[Part(f"{'':{LABEL_WIDTH}}{'try:':<10}", "dim"), Part(line, "try")]
-                 for line in wrap_text(clue.hint, WIDTH - LABEL_WIDTH - 10)]  # fmt: skip
+        hint = wrap_text(clue.hint, WIDTH - LABEL_WIDTH - 10)
+        for name, line in zip_longest(("try:",), hint, fillvalue=""):
+            rows.append([Part(f"{'':{LABEL_WIDTH}}{name:<10}", "dim"), Part(line, "try")])
     if report.job_time is not None:
         rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
@@ -306,12 +312,12 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     share. A cause has `kind` and `cause` as in the line of an episode (`cause` is "other" where no
     episode explains it), `lost_ratio`, `lost_s`, `for_s` (null: unknown), `running`, `cpus`,
     `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
-    known). `clues` are likely reasons without a measured size, with `key`, `text`, `try` and
-    `highest_ratio` (the most that it can cost; null: unknown). `looked_for` lists the losses that
-    were measured, whether or not they are causes; `not_seen` lists those that could not be
-    measured, with `why` and `fix`; `spent` is what the threads of the job did, in seconds of all
-    together (null: not known); `seen` is the basis of the report. `run` is the run of the command,
-    as in the summary of `stat`.
+    known). `clues` are likely reasons, with `key`, `text`, `try`, `highest_ratio` (the most that it
+    can cost; null: unknown) and `lost_ratio` (what samples of the kernel found lost in this way;
+    null: not sampled). `looked_for` lists the losses that were measured, whether or not they are
+    causes; `not_seen` lists those that could not be measured, with `why` and `fix`; `spent` is what
+    the threads of the job did, in seconds of all together (null: not known); `seen` is the basis of
+    the report. `run` is the run of the command, as in the summary of `stat`.
     """
     hello, totals, end = session.hello, report.totals, session.unix(session.now_ns)
     causes = [
@@ -326,7 +332,9 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     ]  # fmt: skip
     clues = [
         {"key": clue.key, "text": clue.text, "try": clue.hint,
-         "highest_ratio": json_number(clue.highest_share)} for clue in report.clues
+         "highest_ratio": json_number(clue.highest_share),
+         "lost_ratio": json_number(clue.lost_share)}
+        for clue in report.clues
     ]  # fmt: skip
     looked_for = [
         {"key": check.key, "lost_ratio": json_number(check.share), "text": check.looked_for,

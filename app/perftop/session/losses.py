@@ -373,6 +373,15 @@ class Totals(TimesSpan):
 # --- reasons without a size
 
 MAX_NAMES, MAX_NAME_LENGTH = 64, 64
+MAX_WORKS = 1024
+
+
+class KernelWork(NamedTuple):
+    kind: str
+    """A key of model.kinds.KERNEL_WORK."""
+    function: str
+    pid: int
+    comm: str
 
 
 class RecordHints:
@@ -384,6 +393,10 @@ class RecordHints:
         """Number of messages of the kernel's log, by kind and by the name in them."""
         self.managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
+        self.kernel_s: dict[KernelWork, float] = {}
+        """Sampled time of processes in functions of the kernel ..."""
+        self.kernel_span_s = 0.0
+        """... and the time in which samples were taken."""
 
     def split_lockers(self) -> set[int]:
         """Returns the threads that took a split lock."""
@@ -393,6 +406,10 @@ class RecordHints:
     def take(self, records: Mapping[str, object]) -> None:
         """Reads the records of a frame."""
         log, managers = records.get("kernel_log"), records.get("managers")
+        match records.get("kernel"):
+            case {"span_ns": int() as span_ns, "functions": list() as rows} if span_ns > 0:
+                self.kernel_span_s += span_ns / 1e9
+                self._take_kernel_work(rows)
         for message in log if isinstance(log, list) else ():
             match message:
                 case [str() as kind, str() as name, int() as count] if count > 0:
@@ -404,6 +421,15 @@ class RecordHints:
             self.managers = [
                 f"{safe_text(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids
             ]
+
+    def _take_kernel_work(self, rows: Sequence[object]) -> None:
+        for row in rows:
+            match row:
+                case [str() as kind, str() as function, int() as pid, str() as comm, int() as ns]:
+                    comm, function = (safe_text(name, MAX_NAME_LENGTH) for name in (comm, function))
+                    work = KernelWork(kind, function, pid, comm)
+                    if ns > 0 and (work in self.kernel_s or len(self.kernel_s) < MAX_WORKS):
+                        self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9
 
 
 # --- Phases of a job: from one mark to the next, or, without marks, stretches in which one program

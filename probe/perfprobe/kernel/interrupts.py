@@ -36,7 +36,10 @@ class Interrupts:
         self._proc, self._now_ns = f"{root}/proc", now_ns
         self._at_ns = 0
         self._ticks: dict[int, tuple[int, ...]] = {}
-        """By CPU, as last read: ticks in tasks, idle, in interrupts and in softirqs."""
+        """By CPU, as last read: ticks in tasks, idle, in interrupts, in softirqs and, as a part of
+        those in tasks, in the kernel."""
+        self.kernel_shares: dict[int, float] = {}
+        """By CPU: share of the time between the last two reads that tasks were in the kernel."""
         self._last: dict[str, tuple[list[int], Counts]] = {}
         """By file: the CPUs of its columns and its counts, as last read; empty while no CPU shows
         the symptom."""
@@ -50,7 +53,9 @@ class Interrupts:
         self._ticks = {}
         for cpu, *fields in _CPU_LINE.findall(text):
             user, nice, system, idle, iowait, irq, softirq = map(int, fields)
-            self._ticks[int(cpu)] = user + nice + system, idle + iowait, irq, softirq
+            self._ticks[int(cpu)] = (
+                user + nice + system, idle + iowait, irq, softirq, system,
+            )  # fmt: skip
         span_ns = self._at_ns - before_ns
         shares = {
             cpu: [
@@ -60,14 +65,15 @@ class Interrupts:
             for cpu, ticks in self._ticks.items()
             if cpu in before and span_ns > 0
         }
+        self.kernel_shares = {cpu: share[4] for cpu, share in shares.items()}
         busy = {cpu: s for cpu, s in shares.items() if s[2] + s[3] >= MIN_SHARE}
         if not busy:
             self._last.clear()
             return {}
         names = [self._newest(name, busy) for name in ("interrupts", "softirqs")]
         return {
-            str(cpu): [worked, *taken, names[0].get(cpu, []), names[1].get(cpu, [])]
-            for cpu, (worked, _, *taken) in busy.items()
+            str(cpu): [worked, irq, softirq, names[0].get(cpu, []), names[1].get(cpu, [])]
+            for cpu, (worked, _, irq, softirq, _) in busy.items()
         }
 
     def _newest(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:

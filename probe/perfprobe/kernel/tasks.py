@@ -26,6 +26,7 @@ from perfprobe.kernel.cgroups import Quotas, hierarchy, read_cpuset
 from perfprobe.kernel.clues import KernelLog
 from perfprobe.kernel.interrupts import Interrupts
 from perfprobe.kernel.memory_stalls import MemoryStalls
+from perfprobe.kernel.profile import KernelProfile
 from perfprobe.kernel.task_files import (
     BATCH_ENTRIES,
     TASK_ENDED,
@@ -179,6 +180,7 @@ class Tasks:
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
         self._log = KernelLog(root)
+        self._kernel = KernelProfile() if self._is_own_namespace else None
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
@@ -242,6 +244,8 @@ class Tasks:
     def close(self) -> None:
         self._scan = None
         self._log.close()
+        if self._kernel is not None:
+            self._kernel.close()
         if self._new_task_check is not None:
             self._new_task_check.close()
 
@@ -277,12 +281,14 @@ class Tasks:
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if not self._checks_end_ns and self._watched_pids():
             self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECKS_NS
-        interrupts = self._interrupts.record()
+        interrupts, shares = self._interrupts.record(), self._interrupts.kernel_shares
         if before and seen:
             yield from self._make_records(ran)
             self._ready |= {"interrupts": interrupts} if interrupts else {}
             if ended := self._ended_children(before):
                 self._ready["ended_children"] = ended
+            if self._kernel is not None and (kernel := self._kernel.record(shares, begun_ns)):
+                self._ready["kernel"] = kernel
             if messages := self._log.record():
                 self._ready["kernel_log"] = messages
         elif seen:  # a first read, from which the first second is measured

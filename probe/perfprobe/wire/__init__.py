@@ -224,24 +224,29 @@ the last scan. `stalled_us`: for how long some task stood still for memory (PSI)
 /proc/vmstat that rose. `groups`: memory groups of tasks of this record or of the watched job: the
 limit in bytes, how often it was reached, pages that were read back, and for how long some task of
 the group stood still; null where unknown. In frames that have `tasks`; absent where nothing rose. -
-`kernel_log`: [[kind, name, count], ...]: what messages of the kernel's log named since the last
-scan: `split-lock` with a task, `memory-errors` (corrected) with a memory module. Absent where there
-were none, or the log may not be read. - `managers`: {pid as text: comm}: programs that were found
-at the start and may lower limits of power and clock. Absent where there were none. - `asleep_ns`:
-how long the machine has been suspended since hello. `time_ns` stood still then, and counters may
-have. Absent until the first suspension. - `watched`, where hello has a `watch`: {"threads": {thread
-id as text: [pid, comm, cpu, run_ns, wait_ns, voluntary, involuntary]}, "more"}. It lists the
-threads of the watched job that were read since the previous frame: the CPU where each last ran,
-and, cumulative, how long it has run and waited to run, and how often it gave up the CPU and lost
-it. Any of the last three may be null. `more` is the number of threads beyond those that can be
-followed. Where the kernel accounts for it, `disk` maps the same thread ids to the time in ns that
-each has waited for a disk. `states` maps them to the state in which each was read, as proc(5) names
-it (R, S, D, T, t ...); "F": it stands still with its control group. - `l3_groups`: {group: [[l3,
-bytes], ...]}: what each group of resctrl has moved from and to memory since it was first seen, by
-L3; null: unknown in this read. A group is named by its path below the mount, the default group by
-the empty text; control groups hold what their monitoring groups move. Absent where there is no
-group but the default one. - `command`: the same of a command that was started to be measured, with
-its children, where hello's `watch` is another job.
+`kernel`: {"span_ns", "functions": [[kind, function, pid, comm, ns], ...]}: how long processes were
+in which functions of the kernel, by samples of its stack. `kind`: `lock` (the function waits for
+one), `clock` (it reads a slow device), `mitigation`, `entry` (of a system call), or empty. They are
+from CPUs with 15 % of their time in the kernel, in `span_ns`, the time since the last scan. In
+frames that have `tasks`; absent where no CPU was sampled. - `kernel_log`: [[kind, name, count],
+...]: what messages of the kernel's log named since the last scan: `split-lock` with a task,
+`memory-errors` (corrected) with a memory module. Absent where there were none, or the log may not
+be read. - `managers`: {pid as text: comm}: programs that were found at the start and may lower
+limits of power and clock. Absent where there were none. - `asleep_ns`: how long the machine has
+been suspended since hello. `time_ns` stood still then, and counters may have. Absent until the
+first suspension. - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid,
+comm, cpu, run_ns, wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched
+job that were read since the previous frame: the CPU where each last ran, and, cumulative, how long
+it has run and waited to run, and how often it gave up the CPU and lost it. Any of the last three
+may be null. `more` is the number of threads beyond those that can be followed. Where the kernel
+accounts for it, `disk` maps the same thread ids to the time in ns that each has waited for a disk.
+`states` maps them to the state in which each was read, as proc(5) names it (R, S, D, T, t ...);
+"F": it stands still with its control group. - `l3_groups`: {group: [[l3, bytes], ...]}: what each
+group of resctrl has moved from and to memory since it was first seen, by L3; null: unknown in this
+read. A group is named by its path below the mount, the default group by the empty text; control
+groups hold what their monitoring groups move. Absent where there is no group but the default one. -
+`command`: the same of a command that was started to be measured, with its children, where hello's
+`watch` is another job.
 
 **packed**, in recordings only: a frame or note as its difference to the previous one, deflated;
 described in the app's `session/packing.py`.

@@ -697,6 +697,54 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
     assert f"but the clue below may cost {bound}." in answer(session, result)
 
 
+@pytest.mark.parametrize(("rows", "settings", "texts", "first"), [
+    ([["clock", "read_hpet", 7, "app", 3 * 10**8], ["", "path_init", 8, "ls", 10**8]],
+     {"clocksource": "hpet", "clock_read": "1.5 us"},
+     ["30 % of the time is spent reading a slow clock source, by app[7]",
+      "10 % of the time is spent in the kernel's function path_init, by ls[8]"],
+     "This machine spends 30 % of its time reading a slow clock source."),
+    ([["lock", "path_init", 7, "app", 10**8], ["lock", "alloc_fd", 8, "ls", 3 * 10**7]], {},
+     [("13 % of the time is spent spinning for a lock of the kernel in path_init, by app[7] and"
+      " 1 more")],
+     "This machine spends 13 % of its time spinning for a lock of the kernel in path_init."),
+    ([["mitigation", "srso_return_thunk", 7, "app", 5 * 10**7]], {},
+     ["5 % of the time is spent in mitigations, at returns and entries of the kernel, by app[7]"],
+     "This machine spends 5 % of its time in mitigations, at returns and entries of the kernel."),
+    ([["lock", "pcc_cpufreq_target", 7, "kworker", 2 * 10**8]],
+     {"frequency_driver": "pcc-cpufreq"},
+     [("20 % of the time is spent spinning for a lock of the kernel in pcc_cpufreq_target, by"
+      " kworker[7]")],
+     ("This machine spends 20 % of its time spinning for a lock of the kernel in"
+     " pcc_cpufreq_target.")),
+    ([["entry", "do_syscall_64", 7, "app", 10**7], ["clock", "read_hpet", 7, "app", 10**6],
+      ["later", "x", 7, "app", 10**9], ["", "path_init", 7, "app", 9 * 10**7], [7]],
+     {"clocksource": "hpet"}, [], "Nothing seen is slowing this machine down"),
+])  # fmt: skip
+def test_what_samples_of_the_kernel_found_has_its_share_and_its_process(
+    rows: list[object], settings: dict[str, str], texts: list[str], first: str
+) -> None:
+    """The rows are of a second, of which four CPUs worked a quarter each."""
+    machine = Machine(cores=2, changes={"settings": settings})
+    machine.does = dict.fromkeys(range(4), CpuLoad(util=0.25, hz=3.2e9, kernel=0.4))
+    session = Session(machine.hello)
+    session.start_accounts()
+    session_of(session, [machine.frame(seq) for seq in range(30)])
+    session.hints.take({"kernel": {"span_ns": 10**9, "functions": rows}})
+    result = report(session, session.run.start_ns)
+    assert [clue.text for clue in result.clues] == texts
+    assert answer(session, result).startswith(first)
+
+
+@pytest.mark.parametrize("record", [
+    7, {}, {"span_ns": 0, "functions": []}, {"span_ns": 9}, {"span_ns": 9, "functions": 7},
+    {"span_ns": 9, "functions": [["lock", "f", 7, "app", -1], ["lock", 7, 7, "app", 1]]},
+])  # fmt: skip
+def test_invalid_samples_of_the_kernel_are_ignored(record: object) -> None:
+    session: Session = sampled(Machine(cores=1))[0]
+    session.hints.take({"kernel": record})
+    assert session.hints.kernel_s == {}
+
+
 @pytest.mark.parametrize(("records", "clues", "managers"), [
     (
         {"kernel_log": [["split-lock", "app[7]", 2], ["split-lock", "app[7]", 1]]},

@@ -1,0 +1,202 @@
+"""Reports what the kernel does on CPUs that spend much time in it: spinning on a lock, reading a
+slow clock, running the code of mitigations, or which function, and for which process.
+
+The kernel's stack is sampled by the clock of the CPU, as `perf record -e cpu-clock:k -g` does, and
+only while a CPU shows the symptom: each sample interrupts the CPU for about a microsecond, and
+/proc/kallsyms has 200,000 lines. Code that runs with interrupts off is sampled where it allows
+them again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+from perfprobe._native import ffi, lib
+from perfprobe.cpu import files
+from perfprobe.errors import check_result
+
+MIN_KERNEL_SHARE = 0.15
+"""Minimum share of a CPU's time in the kernel's code, interrupts apart, for it to be sampled."""
+MAX_CPUS = 16
+"""Maximum number of CPUs that are sampled at once; those with most time in the kernel are."""
+MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
+"""Time between two samples of a CPU: at least 4 ms, and a second has at most 1000 samples in all.
+The numbers are primes, so that no timer keeps pace with them."""
+MAX_FUNCTIONS = 16
+"""Maximum number of functions, by process, that are recorded: those of a kind, then those in which
+most time was spent."""
+MAX_NAME = 64
+RING_BYTES = 8 * mmap.PAGESIZE
+HEAD_OFFSET, TAIL_OFFSET = 1024, 1032
+"""Offsets in the first page, in linux/perf_event.h: where the kernel writes and where we read."""
+SOFTWARE, CPU_CLOCK, SAMPLE_RECORD = 1, 0, 9
+KALLSYMS = "/proc/kallsyms"
+HELPERS = re.compile(
+    r"(__pv_|native_)?queued_(spin|read|write)_lock_slowpath|_raw_(spin|read|write)_\w+|"
+    r"osq_lock|(rwsem|mutex)_spin_on_owner|rwsem_\w+|(__)?mutex_lock\w*|__ww_mutex_lock\w*|"
+    r"(down|up)_(read|write)\w*|(__)?lockref_\w+|__raw_callee_save_\w+|finish_task_switch|"
+    r"__cond_resched|(asm_|sysvec_)\w+"
+)
+"""Functions that serve any caller, and where interrupts are allowed again: the first function of a
+stack that is none of them is reported."""
+KINDS = {
+    "entry": re.compile(
+        r"do_syscall_64|x64_sys_call|entry_SYSCALL\w+|syscall_(exit|enter|return)\w+"
+    ),
+    "lock": re.compile(
+        r"(__pv_|native_)?queued_(spin|read|write)_lock_slowpath|_raw_(spin|read|write)_lock|"
+        r"osq_lock|(rwsem|mutex)_spin_on_owner"
+    ),
+    "clock": re.compile(r"read_hpet|acpi_pm_read(_verified)?|jiffies_read"),
+    "mitigation": re.compile(
+        r"__x86_(return|indirect)_thunk\w*|srso_\w+|retbleed_\w+|zen_untrain_ret|"
+        r"entry_(untrain_ret|ibpb)|write_ibpb"
+    ),
+}
+"""Functions by what the kernel does in them; time in all others has an empty kind. Entries of
+system calls have interrupts off, so their time appears in the first function after them."""
+
+Stack = list[int]
+"""Addresses of the kernel's functions, the innermost first."""
+
+
+class Symbols:
+    """The kernel's functions, by address. Raises OSError where the kernel hides addresses."""
+
+    def __init__(self, fd: int) -> None:
+        """`fd`: /proc/kallsyms, which is closed."""
+        pairs: list[tuple[int, str]] = []
+        with os.fdopen(fd, encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                address, kind, name, *_ = line.split()
+                if kind in "tT":
+                    pairs.append((int(address, 16), name))
+        pairs.sort()
+        if not pairs or not pairs[-1][0]:
+            raise PermissionError("the addresses of the kernel's functions are hidden")
+        self._addresses = array("Q", (address for address, _ in pairs))
+        self._names = [name for _, name in pairs]
+
+    def name(self, address: int) -> str:
+        """Returns the function at an address, without what a compiler appends; '' if none is."""
+        at = bisect_right(self._addresses, address) - 1
+        return self._names[at].partition(".")[0][:MAX_NAME] if at >= 0 else ""
+
+    def describe(self, stack: Stack) -> tuple[str, str]:
+        """Returns what the kernel does, by KINDS, and the function: of a lock, the one that takes
+        it."""
+        names = [self.name(address) for address in stack]
+        kind = next((kind for kind, form in KINDS.items() if form.fullmatch(names[0])), "")
+        return kind, next((name for name in names if not HELPERS.fullmatch(name)), names[0])
+
+
+class KernelSamples:
+    """The samples of one CPU. Raises OSError if they are not permitted."""
+
+    def __init__(self, cpu: int, period_ns: int) -> None:
+        event = {"type": SOFTWARE, "flags": lib.PP_EVENT_KERNEL, "config": CPU_CLOCK,
+                 "period": period_ns}  # fmt: skip
+        self._fd = check_result(lib.pp_perf_open(ffi.new("pp_event *", event), cpu, -1))
+        self.period_ns = period_ns
+        try:
+            self._pages = mmap.mmap(self._fd, mmap.PAGESIZE + RING_BYTES)
+            check_result(lib.pp_perf_enable(self._fd))
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def take(self) -> bytes:
+        """Returns the records since the last call."""
+        head, tail = struct.unpack_from("QQ", self._pages, HEAD_OFFSET)
+        ring, start = self._pages[mmap.PAGESIZE :], tail % RING_BYTES
+        struct.pack_into("Q", self._pages, TAIL_OFFSET, head)
+        return (ring[start:] + ring[:start])[: head - tail]
+
+    def close(self) -> None:
+        self._pages.close()
+        os.close(self._fd)
+
+
+def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
+    """Yields the process of each sample and its stack. The first address of a stack marks the part
+    of the kernel."""
+    at = 0
+    while at + 8 <= len(records):
+        kind, _, size = struct.unpack_from("IHH", records, at)
+        if kind == SAMPLE_RECORD and 32 < size <= len(records) - at:
+            pid, _, count = struct.unpack_from("IIQ", records, at + 8)
+            count = min(count, (size - 24) // 8)
+            yield pid, list(struct.unpack_from(f"{count}Q", records, at + 24)[1:])
+        at += max(8, size)
+
+
+class KernelProfile:
+    def __init__(self) -> None:
+        self._samples: dict[int, KernelSamples] = {}
+        self._fd = -1
+        """/proc/kallsyms, which is opened while this process has all its capabilities."""
+        with suppress(OSError):
+            self._fd = files.open_file(KALLSYMS)
+        self._symbols: Symbols | None = None
+        self._reader = Thread(target=self._read_symbols, daemon=True)
+        """Reads the functions, which takes 0.2 s, once a CPU has shown the symptom twice in a
+        row."""
+        self._since_ns = 0
+        self._had_symptom = False
+        """Whether a CPU showed the symptom at the last call."""
+        self._is_refused = False
+
+    def record(self, kernel_shares: Mapping[int, float], now_ns: int) -> dict[str, Any]:
+        """Returns the record of the time since the last call, and samples the CPUs with these
+        shares of their time in the kernel until the next one. The record is empty if no CPU was
+        sampled."""
+        counts = Counter[tuple[str, str, int]]()
+        for samples in self._samples.values():
+            for pid, stack in parse_samples(samples.take()):
+                if self._symbols is not None and stack and pid != os.getpid():
+                    counts[*self._symbols.describe(stack), pid] += samples.period_ns
+        span_ns, is_sampled = now_ns - self._since_ns, bool(self._samples)
+        self._since_ns = now_ns
+        by_share = sorted(kernel_shares, key=lambda cpu: -kernel_shares[cpu])
+        cpus = [cpu for cpu in by_share[:MAX_CPUS] if kernel_shares[cpu] >= MIN_KERNEL_SHARE]
+        if cpus and self._had_symptom and self._reader.ident is None:
+            self._reader.start()
+        self._had_symptom = bool(cpus)
+        self._sample(cpus if self._symbols is not None else [])
+        if not is_sampled:
+            return {}
+        most = sorted(counts, key=lambda work: (not work[0], -counts[work]))[:MAX_FUNCTIONS]
+        rows = [[kind, name, pid, files.read_word(f"/proc/{pid}/comm")[:MAX_NAME], counts[work]]
+                for work in most for kind, name, pid in (work,)]  # fmt: skip
+        return {"span_ns": span_ns, "functions": rows}
+
+    def _read_symbols(self) -> None:
+        fd, self._fd = self._fd, -1
+        with suppress(OSError):
+            self._symbols = Symbols(fd)
+
+    def _sample(self, cpus: Sequence[int]) -> None:
+        """Samples these CPUs and no others."""
+        for cpu in self._samples.keys() - {*cpus}:
+            self._samples.pop(cpu).close()
+        period_ns = max(MIN_PERIOD_NS, PERIOD_PER_CPU_NS * len(cpus))
+        for cpu in () if self._is_refused else {*cpus} - self._samples.keys():
+            with suppress(OSError):  # it may be offline, or sampling not permitted
+                self._samples[cpu] = KernelSamples(cpu, period_ns)
+        self._is_refused |= bool(cpus) and not self._samples
+
+    def close(self) -> None:
+        self._sample(())
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

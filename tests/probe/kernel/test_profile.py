@@ -1,0 +1,102 @@
+"""Samples of the kernel's stack: what the kernel does, for which process and for how long."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from waiting import MAX_WAIT_S
+
+from perfprobe.kernel.profile import SAMPLE_RECORD, KernelProfile, Symbols, parse_samples
+
+KALLSYMS = """\
+ffffffff81000100 T entry_SYSCALL_64
+ffffffff81000200 t do_syscall_64
+ffffffff81000300 D jiffies
+ffffffff81000400 t read_hpet
+ffffffff81000500 T path_init.isra.0
+ffffffff81000600 T _raw_spin_lock
+ffffffff81000700 T native_queued_spin_lock_slowpath
+ffffffff81000800 T _raw_spin_unlock_irqrestore
+ffffffff81000900 t srso_return_thunk\t[mod]
+"""
+CONTEXT = 2**64 - 128
+PROGRAM = "import os\nwhile True: os.stat('/proc/self/exe')"
+
+
+def symbols(path: Path, text: str) -> Symbols:
+    path.write_text(text)
+    return Symbols(os.open(path, os.O_RDONLY))
+
+
+@pytest.mark.parametrize(("offsets", "kind", "name"), [
+    ((0x410, 0x200), "clock", "read_hpet"), ((0x250, 0x110), "entry", "do_syscall_64"),
+    ((0x7FF, 0x610, 0x520), "lock", "path_init"), ((0x810, 0x520), "", "path_init"),
+    ((0x910, 0x520), "mitigation", "srso_return_thunk"), ((0x520, 0x200), "", "path_init"),
+    ((0x810,), "", "_raw_spin_unlock_irqrestore"), ((-0x100,), "", ""),
+])  # fmt: skip
+def test_a_stack_says_what_the_kernel_does(
+    tmp_path: Path, offsets: tuple[int, ...], kind: str, name: str
+) -> None:
+    stack = [0xFFFFFFFF81000000 + offset for offset in offsets]
+    assert symbols(tmp_path / "kallsyms", KALLSYMS).describe(stack) == (kind, name)
+
+
+@pytest.mark.parametrize("text", ["", "0000000000000000 T _text\n0000000000000000 t read_hpet\n"])
+def test_hidden_addresses_name_nothing(tmp_path: Path, text: str) -> None:
+    with pytest.raises(PermissionError):
+        symbols(tmp_path / "kallsyms", text)
+
+
+def test_records_of_other_kinds_and_of_wrong_sizes_are_skipped() -> None:
+    def record(kind: int, *words: int, pid: int = 7) -> bytes:
+        body = struct.pack(f"IIQ{len(words)}Q", pid, pid, len(words), *words)
+        return struct.pack("IHH", kind, 0, 8 + len(body)) + body
+
+    lost = record(2, CONTEXT, 1)
+    long = record(SAMPLE_RECORD, CONTEXT, 5, 6)
+    text = lost + long + struct.pack("IHH", SAMPLE_RECORD, 0, 0) + record(SAMPLE_RECORD, CONTEXT, 9)
+    assert [*parse_samples(text)] == [(7, [5, 6]), (7, [9])]
+    assert [*parse_samples(long[:-9])] == []
+
+
+def test_a_cpu_that_is_seldom_in_the_kernel_is_not_sampled() -> None:
+    profile = KernelProfile()
+    try:
+        for second in range(4):
+            assert profile.record({0: 0.1}, second * 10**9) == {}
+        assert profile.record({0: 0.9}, 5 * 10**9) == {}  # once is not enough
+        assert profile.record({0: 0.1}, 6 * 10**9) == {}
+    finally:
+        profile.close()
+
+
+def test_the_process_that_uses_the_kernel_is_named_with_its_time() -> None:
+    cpu = max(os.sched_getaffinity(0))
+    command = ["taskset", "-c", str(cpu), sys.executable, "-c", PROGRAM]
+    program, profile = subprocess.Popen(command), KernelProfile()
+    seconds: dict[int, float] = {}
+    sampled_s, end_s = 0.0, time.monotonic() + MAX_WAIT_S
+    try:
+        while sampled_s < 0.5 and time.monotonic() < end_s:
+            record = profile.record({cpu: 0.9}, time.monotonic_ns())
+            if profile._is_refused or (profile._fd < 0 and not profile._reader.is_alive()
+                                       and profile._symbols is None):  # fmt: skip
+                pytest.skip("the kernel may not be sampled here")
+            for _, _, pid, _, ns in record.get("functions", ()):
+                seconds[pid] = seconds.get(pid, 0.0) + ns / 1e9
+            sampled_s = sum(seconds.values())
+            time.sleep(0.1)
+        used_s = os.sysconf("SC_CLK_TCK") ** -1 * int(
+            Path(f"/proc/{program.pid}/stat").read_text().rsplit(")", 1)[1].split()[12]
+        )
+    finally:
+        program.kill()
+        program.wait()
+        profile.close()
+    assert 0 < seconds.get(program.pid, 0.0) <= used_s + 0.1
