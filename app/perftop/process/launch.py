@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from perfprobe.native import batches
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
 """Environment variables of a probe: no warnings on its stderr, and no numpy threads in a
 simulation."""
+_INTERPRETER_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
+"""Environment variables that replace the path of the Python interpreter, and with it the place of
+its packages."""
 STDERR_BYTES = 4096
 """Maximum number of bytes kept from the end of a probe's stderr, whose last line has the reason of
 a failure."""
@@ -57,14 +61,30 @@ CONNECT_S = 5.0
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
-    """Returns the argv of a probe on this machine. It runs in the same Python interpreter, never in
-    one from PATH. With `sudo` only the probe runs as root; `authorize` must have asked for the
-    password before."""
+    """Returns the argv of a probe on this machine. It runs in the same Python interpreter. With
+    `sudo` only the probe runs as root; `authorize` must have asked for the password before."""
     # A perfprobe/ in the working directory must not run with our rights, and with those of root no
     # code of ours either: sudo may keep PYTHONPATH, or HOME with packages of this user.
-    safety = "-I" if sudo else "-P"
-    command = [os.path.abspath(sys.executable), safety, "-m", "perfprobe", *arguments]  # noqa: PTH100
-    return ["sudo", "-n", "--", *command] if sudo else command
+    if sudo:
+        return ["sudo", "-n", "--", _interpreter(), "-I", "-m", "perfprobe", *arguments]
+    return [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
+
+
+def probe_environment() -> dict[str, str]:
+    """Returns the environment of a probe, without the variables that tell Python, even with -I,
+    where its packages are. sudo may keep them."""
+    kept = {name: value for name, value in os.environ.items() if name not in _INTERPRETER_VARIABLES}
+    return kept | ENVIRONMENT
+
+
+def _interpreter() -> str:
+    """Returns the path by which this interpreter was started. It is not sys.executable, which a
+    variable can replace by a program that root must not run."""
+    path = shutil.which(sys.orig_argv[0])
+    with suppress(OSError):
+        if path is not None and Path(path).samefile("/proc/self/exe"):
+            return os.path.abspath(path)  # noqa: PTH100
+    return os.path.abspath(sys.executable)  # noqa: PTH100
 
 
 def authorize() -> None:
@@ -113,7 +133,7 @@ class Probe:
         try:
             self.process = subprocess.Popen(
                 self._argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
-                env=os.environ | ENVIRONMENT,
+                env=probe_environment(),
             )  # fmt: skip
         except OSError as error:
             raise cannot(f"run the probe: {self._argv[0]}", error) from None

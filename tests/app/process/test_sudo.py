@@ -7,12 +7,15 @@ import json
 import os
 import site
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from nights import cases_by_day
 from waiting import MAX_WAIT_S
 
+import perfprobe
+import perftop
 from perftop.process import launch
 
 MODULES = ("perfprobe", "msgpack", "json", "argparse", "numpy", "sitecustomize", "usercustomize")
@@ -44,23 +47,39 @@ VARIABLES = {
     "PYTHONPATH": "{}", "PYTHONHOME": "{}", "PYTHONUSERBASE": "{}/.local", "HOME": "{}",
     "PYTHONSTARTUP": "{}/json.py", "PYTHONINSPECT": "1", "PYTHONPLATLIBDIR": "{}",
     "PYTHONSAFEPATH": "", "PYTHONIOENCODING": "utf-16", "PYTHONBREAKPOINT": "usercustomize.x",
-    "XDG_CONFIG_HOME": "{}", "XDG_RUNTIME_DIR": "{}", "TMPDIR": "{}", "TERM": "../../{}",
-    "LC_ALL": "xx_XX.none", "LD_LIBRARY_PATH": "{}",
+    "PYTHONPYCACHEPREFIX": "{}", "PYTHONCASEOK": "1", "PYTHONMALLOC": "debug",
+    "PYTHONEXECUTABLE": "{}/bin/sudo", "__PYVENV_LAUNCHER__": "{}/bin/sudo",
+    "XDG_CONFIG_HOME": "{}", "XDG_STATE_HOME": "{}", "XDG_CACHE_HOME": "{}",
+    "XDG_RUNTIME_DIR": "{}", "TMPDIR": "{}", "TERM": "../../{}", "TERMINFO": "{}",
+    "LC_ALL": "xx_XX.none", "LC_CTYPE": "C", "LOCPATH": "{}", "GCONV_PATH": "{}",
+    "LD_LIBRARY_PATH": "{}", "CC": "{}/bin/sudo",
 }  # fmt: skip
 SETS = [[*VARIABLES], *([name] for name in VARIABLES)]
 
 
 @pytest.mark.parametrize("names", cases_by_day(SETS, SETS[:2]))
 def test_no_variable_lets_a_probe_run_by_root_load_user_code(
-    user_directory: Path, names: list[str]
+    user_directory: Path, names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = os.environ | {"PATH": f"{user_directory / 'bin'}:{os.environ['PATH']}"}
-    environment |= {name: VARIABLES[name].format(user_directory) for name in names}
+    monkeypatch.setenv("PATH", f"{user_directory / 'bin'}:{os.environ['PATH']}")
+    for name in names:
+        monkeypatch.setenv(name, VARIABLES[name].format(user_directory))
     result = subprocess.run(
         launch.probe_command("topology", sudo=True),
-        cwd=user_directory, env=environment, umask=0, capture_output=True, timeout=MAX_WAIT_S,
-        check=False, stdin=subprocess.DEVNULL,
+        cwd=user_directory, env=launch.probe_environment(), umask=0, capture_output=True,
+        timeout=MAX_WAIT_S, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, b"")
     assert json.loads(result.stdout)["cpus"]
     assert not (user_directory / "ran").exists(), (user_directory / "ran").read_text()
+
+
+@pytest.mark.parametrize("name", ["PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__"])
+def test_no_variable_chooses_the_program_that_root_runs(name: str) -> None:
+    code = "from perftop.process import launch; print(launch.probe_command(sudo=True)[3])"
+    folders = [str(Path(str(module.__file__)).parents[1]) for module in (perfprobe, perftop)]
+    environment = {name: "/bin/false", "PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
+    program = subprocess.check_output(
+        [sys.executable, "-c", code], env=os.environ | environment, text=True, timeout=MAX_WAIT_S
+    )
+    assert program.strip() == os.path.abspath(sys.executable)  # noqa: PTH100
