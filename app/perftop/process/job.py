@@ -323,10 +323,12 @@ _CREDENTIALS = struct.Struct("=3i")
 class MarkSocket:
     """Receives the marks. If no socket can be made, it receives none."""
 
+    _socket: socket.socket | None = None
+    """Set in the class, because a signal may end __init__ early, and __del__ runs all the same."""
+
     def __init__(self) -> None:
         self.address = f"perftop-{os.getuid()}-{os.urandom(16).hex()}"
         self._pending: list[tuple[int, str]] = []
-        self._socket: socket.socket | None = None
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.setblocking(False)
