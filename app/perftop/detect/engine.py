@@ -1,10 +1,10 @@
-"""The base of all detectors: their input, the list of running episodes, and the hysteresis that
-joins a high share with short pauses into one episode.
+"""The base of all detectors: the samples that they take, the list of running episodes, and the
+hysteresis that joins a high share with short pauses into one episode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.belief import confidence
-from perftop.model.counters import Cores
-from perftop.model.delta import distinct
+from perftop.model.counters import BlockCounter, Cores
+from perftop.model.delta import distinct, first_true
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
@@ -91,6 +91,59 @@ def highest_values(batch: SampleBatch) -> HighestValues:
     stolen_s = values.top[:, INDEX["steal"]]
     maxima = np.array([stolen_s, steal, busy, values["involuntary"]])
     return HighestValues(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
+
+
+Sign = Callable[[SampleBatch], Bools]
+"""Returns, by sample, whether something may have happened."""
+
+
+def has_steal(batch: SampleBatch) -> Bools:
+    return batch.cached(highest_values).stolen_s > 0
+
+
+def reaches_involuntary(share: float) -> Sign:
+    """Returns the sign that a CPU stood still involuntarily for at least this share of the time."""
+    return lambda batch: batch.cached(highest_values).involuntary >= share
+
+
+def advances(counter: BlockCounter, columns: Ints | int | None = None) -> Sign:
+    """Returns the sign that a counter advanced on any CPU. `columns`: the columns of its block that
+    matter; by default only its first."""
+
+    def has_advanced(batch: SampleBatch) -> Bools:
+        increments = batch.delta.tables[counter.block].increments
+        moved = increments[..., counter.first if columns is None else columns] > 0
+        return np.asarray(moved.any(axis=tuple(range(1, moved.ndim))))
+
+    return has_advanced
+
+
+class Detector:
+    """A detector, which starts and ends the episodes of one kind. While it is calm, it takes only
+    samples with one of its signs."""
+
+    is_available = True
+    """Whether this stream has the counters that the detector needs."""
+    is_calm = True
+    """Whether no episode runs or is about to start, so that samples without a sign are the same to
+    the detector. Set by `sample`."""
+    follows_drops = False
+    """Whether the detector takes all samples of a turbo drop."""
+    signs: Sequence[Sign] = ()
+
+    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
+        """Takes the samples of a batch from `first` on in which nothing happens. Returns the index
+        of the first sample in which something does, or `last`. There is no gap between the
+        samples."""
+        if not self.is_calm:
+            return first
+        for sign in self.signs:
+            last = first_true(batch.cached(sign), first, last)
+        return last
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Takes one sample. Returns the episodes that it ended."""
+        raise NotImplementedError
 
 
 class RunningEpisodes:

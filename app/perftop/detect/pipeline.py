@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Ints
-from perftop.detect.engine import DetectorInput, RunningEpisodes, highest_values, max_gap_ns
+from perftop.detect.engine import (
+    Detector,
+    DetectorInput,
+    RunningEpisodes,
+    highest_values,
+    max_gap_ns,
+)
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import L3_RECORD, Cache, L3Groups, Memory
 from perftop.detect.ramps import Ramps
@@ -31,21 +36,6 @@ from perftop.model.tasks import RunningTasks, WatchedJob
 MIN_AHEAD, MAX_AHEAD = 16, 256
 """Number of samples that a detector examines at once: few after a sample in which something
 happened, twice as many each time that nothing did."""
-
-
-class Detector(Protocol):
-    """A detector, which starts and ends the episodes of one kind."""
-
-    is_available: bool
-    """Whether this stream has the counters that the detector needs."""
-
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Takes the samples of a batch from `first` on in which nothing happens. Returns the index
-        of the first sample in which something does, or `last`. There is no gap between the
-        samples."""
-
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        """Takes one sample. Returns the episodes that it ended."""
 
 
 class Detection:
@@ -77,7 +67,7 @@ class Detection:
             self._batch, self._next = batch, [0 for _ in self._detectors]
         if self._episodes.running:  # a drop may have started in the last sample
             for number, detector in enumerate(self._detectors):
-                if isinstance(detector, Throttles):
+                if detector.follows_drops:
                     self._next[number] = min(self._next[number], first)
         gaps = batch.cached(self._gaps)
         at = first
@@ -107,6 +97,8 @@ class Detection:
         """Lets a detector take the samples in which nothing happens, up to `last`, and some of
         those after it, up to `stop`, unless its state is shown."""
         detector, at = self._detectors[number], self._next[number]
+        if detector.follows_drops and any(e.kind == "turbo-drop" for e in self._episodes.running):
+            return
         if self._is_shown and detector is self.neighbours:
             stop = min(last, stop)
         while at < min(last, stop):
@@ -165,9 +157,7 @@ class _Suspect:
         return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS
 
 
-class Suspects:
-    is_available = True
-
+class Suspects(Detector):
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._topology, self._episodes = reader.hello.topology, episodes
         self._running: list[_Suspect] = []
@@ -244,12 +234,11 @@ MIN_STOLEN_S = 0.03
 may be due to rounding."""
 
 
-class Neighbours:
+class Neighbours(Detector):
     """Detects losses to neighbours. Owns the watched job and the tasks on each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
         hello = reader.hello
-        self.is_available = True
         self.watched_job = WatchedJob(hello.watch)
         self.running_tasks = RunningTasks([row.cpu for row in hello.topology])
         self._position = reader.position

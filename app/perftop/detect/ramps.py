@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import GAP_SAMPLES, DetectorInput, max_gap_ns, util
+from perftop.detect.engine import GAP_SAMPLES, Detector, DetectorInput, max_gap_ns, util
 from perftop.model.belief import confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import distinct, first_true, latest_known
@@ -76,7 +76,7 @@ class _Wakes(NamedTuple):
     before the first sample, and after each."""
 
 
-class Ramps:
+class Ramps(Detector):
     """Detects ramps of the cores that have woken up. Cores of one group that woke up together form
     one episode."""
 

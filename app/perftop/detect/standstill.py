@@ -13,20 +13,23 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     PAUSE_NS,
+    Detector,
     DetectorInput,
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
-    highest_values,
+    Sign,
+    advances,
+    has_steal,
     max_gap_ns,
+    reaches_involuntary,
 )
 from perftop.model.belief import confidence
 from perftop.model.counters import BlockCounter, packages
-from perftop.model.delta import any_by_sample, first_true
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import SampleReader
 
 MAX_SMALL_IDLE = 0.05
 """Share of the time. Less idle time than this cannot hide or cause much loss, however it was
@@ -66,12 +69,11 @@ class Standstill:
         self._entries = reader.counters.columns.get("idle_entries")
         self._steal_ns = np.full(rows, -AFTER_STEAL_NS)
 
-    def note_steal(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Records which CPUs have lost time to the hypervisor. Must be called with all samples."""
-        if (batch.cached(highest_values).steal[first:last] > 0).any():
-            stolen = batch.values["steal"][first:last] > 0
-            times = np.where(stolen, batch.time_ns[first:last, None], -AFTER_STEAL_NS)
-            self._steal_ns = np.maximum(self._steal_ns, times.max(axis=0))
+    def note_steal(self, data: DetectorInput) -> None:
+        """Records which CPUs have lost time to the hypervisor. Must be called with all samples that
+        show steal."""
+        if data.sample.part(has_steal):
+            self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
         """Returns, by position of the CPU: the share, NaN where it has no meaning, and below 0
@@ -127,15 +129,8 @@ class Thermal:
         ]
         self.is_available = bool(self._status)
         """Whether this stream has such bits."""
-
-    def shown_by_sample(self, batch: SampleBatch) -> Bools:
-        """Returns, by sample, whether a poll found such a bit set."""
-        tables = batch.delta.tables
-        return np.asarray(np.logical_or.reduce([
-            np.zeros(len(batch), bool),
-            *(tables[status.column.block].increments[..., status.columns].any(axis=(-2, -1))
-              for status in self._status),
-        ]))  # fmt: skip
+        self.signs = [advances(status.column, status.columns) for status in self._status]
+        """The signs that a poll found such a bit set."""
 
     def shares(self, data: DetectorInput) -> Floats:
         """Returns (HOT, cores): the share of the polls in this sample that found the cause; NaN
@@ -158,14 +153,9 @@ class Modulation:
         self._column = reader.counters.columns.get("modulation")
         self.is_available = self._column is not None
         """Whether this stream has the register."""
+        self.signs: list[Sign] = [] if self._column is None else [advances(self._column)]
+        """The sign that the register of any CPU is not 0."""
         self._rows = len(reader.hello.topology)
-
-    def shown_by_sample(self, batch: SampleBatch) -> Bools:
-        """Returns, by sample, whether the register of any CPU is not 0."""
-        if self._column is None:
-            return np.zeros(len(batch), bool)
-        moved = batch.delta.tables[self._column.block].increments[..., self._column.first]
-        return any_by_sample(moved != 0)
 
     def shares(self, data: DetectorInput) -> Floats:
         """Returns the share of the time for which each CPU is asked to halt, by position; 0 if it
@@ -245,7 +235,7 @@ MARKERS = {
 """The cause that each marker shows, in the order in which the markers are checked."""
 
 
-class Halts:
+class Halts(Detector):
     """Detects involuntary halts."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
@@ -261,21 +251,17 @@ class Halts:
         self._gap_ns = max_gap_ns(sample_ns)
         self._packet: tuple[int, Sums] | None = None
         """Start of the samples that are being joined, and their sums; None if there are none."""
-
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        due = first
-        if self._halts.is_quiet and self._packet is None:
-            due = first_true(batch.cached(highest_values).involuntary >= HALT_START, first, last)
-        self._standstill.note_steal(batch, first, due)
-        return due
+        self._has_halt = reaches_involuntary(HALT_START)
+        self.signs = self._has_halt, has_steal
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        at = data.sample.index
-        self._standstill.note_steal(data.sample.batch, at, at + 1)
+        self._standstill.note_steal(data)
+        if self.is_calm and not data.sample.part(self._has_halt):
+            return []
         since_ns, sums = self._join_short_samples(data)
         if 0 < data.time_ns - since_ns < MIN_PACKET_NS:
-            self._packet = since_ns, sums
+            self._packet, self.is_calm = (since_ns, sums), False
             return []
         self._packet = None
         span_s, *more = sums
@@ -287,6 +273,7 @@ class Halts:
         ended = self._halts.step(beyond, span_s, group, self._names, *times, more)
         for halt in self._halts.running:
             _describe(halt)
+        self.is_calm = self._halts.is_quiet
         return ended
 
     def _join_short_samples(self, data: DetectorInput) -> tuple[int, Sums]:

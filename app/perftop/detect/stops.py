@@ -10,22 +10,23 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.detect.engine import (
     PAUSE_NS,
+    Detector,
     DetectorInput,
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
-    highest_values,
+    advances,
+    has_steal,
     max_gap_ns,
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HEAT_BITS, Modulation, Standstill, Thermal
 from perftop.model.belief import KERNEL, confidence
 from perftop.model.counters import Cores
-from perftop.model.delta import any_by_sample, first_true
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import SampleReader
 
 CAUSES = (*HEAT_BITS, "modulation")
 START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
@@ -42,7 +43,7 @@ KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
 for a package is not reported again for its cores."""
 
 
-class Throttles:
+class Throttles(Detector):
     """Detects throttling by polled status bits, or else by the throttled time that the kernel
     accumulates."""
 
@@ -53,32 +54,20 @@ class Throttles:
         polled = self._thermal.is_available or self._modulation.is_available
         self.is_available = polled or self._kernel_throttling.is_available
         self._by_kernel = self._kernel_throttling.is_available and not self._thermal.is_available
+        self.follows_drops = self._by_kernel
+        self._polled_signs = [*self._thermal.signs, *self._modulation.signs]
+        kernel_signs = self._kernel_throttling.signs if self._by_kernel else []
+        self.signs = [*self._polled_signs, *kernel_signs]
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
             episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
             pause_ns=PAUSE_NS,
         )  # fmt: skip
 
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        if not self._throttles.is_quiet or (
-            self._by_kernel and self._kernel_throttling.follows_drops
-        ):
-            return first
-        return first_true(batch.cached(self._signs), first, last)
-
-    def _signs(self, batch: SampleBatch) -> Bools:
-        signs = batch.cached(self._thermal.shown_by_sample) | batch.cached(
-            self._modulation.shown_by_sample
-        )
-        return signs | self._kernel_throttling.shown_by_sample(batch) if self._by_kernel else signs
-
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         ended = self._kernel_throttling.sample(data) if self._by_kernel else []
-        polled = data.sample.part(self._thermal.shown_by_sample) or data.sample.part(
-            self._modulation.shown_by_sample
-        )
-        if self._throttles.is_quiet and not polled:
+        if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_signs):
             return ended
         cores = data.cores
         asked = cores.max_of_threads(self._modulation.shares(data))
@@ -96,6 +85,7 @@ class Throttles:
         ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
         for throttle in self._throttles.running:
             _describe(throttle)
+        self.is_calm = self._throttles.is_quiet
         return ended
 
     def _is_dropping(self, cores: Cores) -> Bools:
@@ -141,20 +131,11 @@ class KernelThrottling:
         self._columns = [column for column in columns if column is not None]
         self.is_available = bool(self._columns)
         """Whether the kernel of this stream counts such time."""
+        self.signs = [advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
         """By CPU, the raw time at which it was last in a drop, which covers throttling at that
         time."""
-
-    @property
-    def follows_drops(self) -> bool:
-        """Whether a drop runs, whose time must be recorded in each sample that shows it."""
-        return any(episode.kind == "turbo-drop" for episode in self._episodes.running)
-
-    def shown_by_sample(self, batch: SampleBatch) -> Bools:
-        """Returns, by sample, whether the kernel reported throttling."""
-        booked = [batch.delta.tables[c.block].increments[..., c.first] > 0 for c in self._columns]
-        return np.asarray(np.logical_or.reduce([any_by_sample(column) for column in booked]))
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that the kernel reported in this sample."""
@@ -203,8 +184,10 @@ STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 """Time in ns without a tick after which the share is below STEAL_END."""
 
 
-class Steals:
+class Steals(Detector):
     """Detects steal by its ticks."""
+
+    signs = (has_steal,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         rows = reader.hello.topology
@@ -223,14 +206,12 @@ class Steals:
         self._usual, self._usual_ns = np.zeros(len(rows)), 0
         """The usual share, as if nothing had been taken before the stream, and its time."""
 
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        if self._steals.running:
-            return first
-        return first_true(batch.cached(highest_values).stolen_s > 0, first, last)
-
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        return self.step(data.sample.values.top[INDEX["steal"]], data.since_ns, data.time_ns)
+        stolen_s = data.sample.values.top[INDEX["steal"]]
+        ended = self.step(stolen_s, data.since_ns, data.time_ns)
+        self.is_calm = not self._steals.running
+        return ended
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
         """Like `sample`, but takes the stolen seconds by position of the CPU."""
@@ -283,7 +264,7 @@ MAX_SPAN_RATIO = 1.5
 SMIs that other rows have already counted."""
 
 
-class Smis:
+class Smis(Detector):
     """Detects SMIs by the SMI counter of each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
@@ -291,13 +272,11 @@ class Smis:
         self._cpus = np.array([row.cpu for row in reader.hello.topology])
         self._column = reader.counters.columns.get("smi")
         self.is_available = self._column is not None
+        self.signs = [] if self._column is None else [advances(self._column)]
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0
-
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first if self._episode else first_true(batch.cached(self._counted_smi), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -305,13 +284,9 @@ class Smis:
         table = data.sample.delta.tables[self._column.block]
         moved = table.increments[:, self._column.first]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
-        return self.step(moved, span_ns, data.since_ns, data.time_ns)
-
-    def _counted_smi(self, batch: SampleBatch) -> Bools:
-        """Returns, by sample, whether any CPU counted an SMI."""
-        moved = self._counters.increments(batch.delta, "smi")
-        assert moved is not None
-        return any_by_sample(moved > 0)
+        ended = self.step(moved, span_ns, data.since_ns, data.time_ns)
+        self.is_calm = self._episode is None
+        return ended
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
         """Like `sample`, but takes the number of SMIs that each CPU counted and the CPU's span in

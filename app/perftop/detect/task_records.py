@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from perftop.base.text import safe_text
 from perftop.detect.engine import (
+    Detector,
     DetectorInput,
     RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
     has_task_records,
 )
-from perftop.model.delta import first_true
 from perftop.model.kinds import Episode
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import TaskSnapshot, owner
 
 # --- CPUs that interrupts and softirqs take from their tasks.
@@ -57,16 +57,14 @@ class _Cpu(NamedTuple):
     kind: tuple[str, int] | None
 
 
-class InterruptStorms:
+class InterruptStorms(Detector):
     """Detects storms of interrupts, separately on each CPU."""
 
+    signs = (has_task_records,)
+
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self.is_available = True
         self._position = reader.position
         self._storms = RecordEpisodes(reader, episodes, "interrupt", INTERRUPT_START, INTERRUPT_END)
-
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -177,16 +175,14 @@ class _Stall(NamedTuple):
     """The processes of the group."""
 
 
-class MemoryStalls:
+class MemoryStalls(Detector):
     """Detects stalls for memory. An episode has one cause and one group."""
 
+    signs = (has_task_records,)
+
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self.is_available = True
         self._cpus = [*reader.position]
         self._stalls = RecordEpisodes(reader, episodes, "memory-stall", STALL_START, STALL_END)
-
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""

@@ -19,11 +19,13 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     PAUSE_NS,
     AllowedPauses,
+    Detector,
     DetectorInput,
     OpenEpisodes,
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
+    advances,
     cycles_and_time,
     max_gap_ns,
     util,
@@ -160,7 +162,7 @@ def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
     return np.asarray(np.exp(-len(values) / samples) * before + weights @ values)
 
 
-class Drops:
+class Drops(Detector):
     """Detects clocks below the turbo ceiling."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
@@ -431,22 +433,18 @@ RUN_S, CYCLES, ALLOWED, SCALED, FIRST = 2, 3, 4, 5, 6
 were scaled up, and the cycles of each level."""
 
 
-class Licenses:
+class Licenses(Detector):
     """Detects SIMD levels without a drop of the clock."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
         self._levels = [key for key in LICENSE_COUNTERS if key in reader.counters.columns]
         self.is_available = bool(self._levels)
+        self.signs = [advances(reader.counters.columns[key]) for key in self._levels]
         self._licenses = ShareEpisodes(
             episodes, "license", LICENSE_START, LICENSE_END, reader.hello.sample_ns,
             after=MIN_SAMPLES, pause_ns=PAUSE_NS,
         )  # fmt: skip
-
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        if not self._licenses.is_quiet:
-            return first
-        return first_true(batch.cached(self._level_cycles) > 0, first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -468,6 +466,7 @@ class Licenses:
         ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, more)
         for running in self._licenses.running:
             self._describe(running)
+        self.is_calm = self._licenses.is_quiet
         return ended
 
     def _level_cycles(self, batch: SampleBatch) -> Floats:

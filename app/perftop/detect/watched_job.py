@@ -11,6 +11,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
+    Detector,
     DetectorInput,
     RecordEpisode,
     RecordEpisodes,
@@ -19,10 +20,9 @@ from perftop.detect.engine import (
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.belief import CrowdedCpu, confidence
-from perftop.model.delta import first_true
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import (
     DIFFERENCE_NS,
     STOP_REASONS,
@@ -326,11 +326,12 @@ START, END = 0.05, 0.02
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
 
 
-class QuotaStops:
+class QuotaStops(Detector):
     """Detects stops by quotas."""
 
+    signs = (has_task_records,)
+
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self.is_available = True
         self._cpus, self.quotas = [*reader.position], Quotas()
         self._stops = RecordEpisodes(reader, episodes, "quota", START, END)
 
@@ -351,9 +352,6 @@ class QuotaStops:
         stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
         return max(stopped, default=0.0)
-
-    def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        return first_true(batch.cached(has_task_records), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
