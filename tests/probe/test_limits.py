@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import trees
+from command import read_some, running_command
 from waiting import MAX_WAIT_S
 
 from perfprobe.errors import error_sentence
@@ -73,12 +75,15 @@ def test_failures_are_named_in_one_line(
 
 
 def test_a_closed_stdin_does_not_end_the_stream() -> None:
-    """No other file gets its descriptor, so the stream continues until the reader ends."""
-    line = f"{sys.executable} -m perfprobe stream --source sim <&- | head -c 1"
-    result = subprocess.run(
-        ["sh", "-c", line], capture_output=True, timeout=MAX_WAIT_S, check=False
-    )
-    assert (len(result.stdout), result.stderr) == (1, b"")
+    """No other file gets its descriptor, from which the stream would read orders."""
+    line = f"exec {sys.executable} -m perfprobe stream --source sim <&-"
+    pipe = subprocess.PIPE
+    with running_command(["sh", "-c", line], stdout=pipe, stderr=pipe, bufsize=0) as process:
+        read_some(process)
+        assert Path(f"/proc/{process.pid}/fd/0").readlink() == Path(os.devnull)
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
 
 
 def test_a_failed_system_call_is_reported_with_file_and_remedy() -> None:

@@ -82,6 +82,23 @@ def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
     assert os.get_blocking(stdout)
 
 
+def test_only_a_wrong_option_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures = iter([OSError(errno.EMFILE, "Too many open files", "/proc/stat"), ValueError("bug")])
+
+    def failed(_: object) -> None:
+        raise next(failures)
+
+    monkeypatch.setattr(opening, "open_source", failed)
+    assert command.main(["stream"]) == 1
+    assert capsys.readouterr().err == (
+        "perfprobe: /proc/stat: Too many open files; raise the limit of open files (ulimit -n)\n"
+    )
+    with pytest.raises(ValueError, match="bug"):
+        command.main(["stream"])
+
+
 def test_doctor_answers_if_no_thread_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
