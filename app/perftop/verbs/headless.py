@@ -155,7 +155,7 @@ async def run_works(
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # then SIGHUP stays ignored
     on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], stop)
     try:
-        running_works = [_run_one(work, argv, max_s, tasks) for work, argv in works]
+        running_works = [_run_one(work, argv, max_s, tasks, caught_signals) for work, argv in works]
         results = await asyncio.gather(*running_works, return_exceptions=True)
     finally:
         ignore(numbers)
@@ -170,9 +170,11 @@ async def run_works(
 
 
 async def _run_one(
-    work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]]
-) -> None:
-    """Runs one piece of work. Its task is added to `tasks`, so that the work can be cancelled."""
+    work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]],
+    caught_signals: Sequence[int],
+) -> None:  # fmt: skip
+    """Runs one piece of work. Its task is added to `tasks`, so that the work can be cancelled;
+    `caught_signals` has the signals that have come before that."""
     import asyncio
 
     from perftop.process.launch import start_probe
@@ -191,6 +193,8 @@ async def _run_one(
                     stream.is_awaited = lambda: not bracket.is_running
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
+            if caught_signals:
+                task.cancel()
             try:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task

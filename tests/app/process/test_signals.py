@@ -131,8 +131,9 @@ assert arrived
 
 
 STARTING = """
-import asyncio, os, signal
+import asyncio, os, signal, sys
 from perftop.process.signals import on_signal, run_loop
+from perftop.verbs import headless
 
 def start(*_, really=asyncio.new_event_loop):
     loop = really()
@@ -141,7 +142,8 @@ def start(*_, really=asyncio.new_event_loop):
 
 asyncio.events.new_event_loop = asyncio.runners.events.new_event_loop = start
 signal.signal(signal.SIGTERM, lambda *_: 1 / 0)
-
+"""
+WAITING = """
 async def work():
     ended = asyncio.Event()
     on_signal([signal.SIGTERM], lambda number: ended.set())
@@ -149,11 +151,22 @@ async def work():
 
 run_loop(work)
 """
+ENDLESS = """
+class Work:
+    bracket = None
+    def on_end(self): pass
+    async def consume(self, stream): await asyncio.wait_for(asyncio.Event().wait(), 60)
+
+print(run_loop(headless.run_work, Work(), [sys.executable, "-c", "input()"]))
+"""
 
 
-def test_a_signal_while_a_loop_starts_arrives_when_the_work_handles_it() -> None:
-    done = python(STARTING)
-    assert (done.stdout, done.stderr) == ("", "")
+@pytest.mark.parametrize(("work", "output"), [(WAITING, ""), (ENDLESS, "143\n")])
+def test_a_signal_while_a_loop_starts_arrives_when_the_work_handles_it(
+    work: str, output: str
+) -> None:
+    done = python(STARTING + work)
+    assert (done.stdout, done.stderr) == (output, "")
 
 
 def test_a_signal_while_a_loop_closes_is_no_error() -> None:
