@@ -69,7 +69,7 @@ def exporter(*arguments: str) -> Iterator[RunningExporter]:
 
 
 CONFIG = """
-global: {{scrape_interval: 200ms, evaluation_interval: 1s}}
+global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
 rule_files: [rules.yml]
 scrape_configs:
   - job_name: perftop

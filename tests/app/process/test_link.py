@@ -18,7 +18,7 @@ from fake_ssh import RemoteFeed
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.model.differences import USELESS_ROW
-from perftop.process import link, streams
+from perftop.process import launch, link, streams
 from perftop.process.launch import Probe, ssh_command
 from perftop.process.link import StreamJoiner
 from perftop.process.streams import open_stream
@@ -223,6 +223,7 @@ def test_a_failing_probe_is_not_a_broken_link(hosts: fake_ssh.Hosts) -> None:
 
 def test_a_hanging_host_times_out(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HELLO_S", 0.3)
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)
     hosts.set("n7", "hang")
     with pytest.raises(Failed, match="nothing has come"):
         read(lambda *_: False)

@@ -347,8 +347,9 @@ async def test_a_new_rest_replaces_the_current_one() -> None:
     assert 0 < stream._due_s - loop.time() < 1001
 
 
-async def test_a_reader_of_a_fast_stream_does_not_rest() -> None:
+async def test_a_reader_of_a_fast_stream_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the pipe would fill up, and the probe would have to drop frames."""
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)
     many = streams.MAX_PAUSED_BYTES // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
     result = 0

@@ -18,6 +18,7 @@ from fakes import Machine as FakeMachine
 from waiting import until_true
 
 from perftop.base.errors import Failed
+from perftop.process import launch
 from perftop.process import link as retry
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import Machine, MachineEpisode
@@ -109,6 +110,7 @@ async def test_a_hanging_or_broken_host_delays_no_other(
         await until_true(partial(failed, machines[name]), f"{name} says why")
     assert machines["hung"].why == "connecting"
     assert "resolve" in machines["gone"].why
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)  # of the hung host
     task.cancel()
     await asyncio.wait([task])
 
