@@ -270,6 +270,9 @@ def _find_reason(
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
+    if not for_whom and sum(ran_s.values()) >= least_s:  # each ran too little to be named
+        by, for_whom = "many other tasks", [f"{len(ran_s)} other tasks"]
+    most = max(ran_s, key=lambda who: ran_s[who], default=None)
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
     limit, allowed = _allowed_cpus(session, stuck)
     spare = _spare_seconds(session, whole, allowed if limit else cpus)
@@ -280,7 +283,10 @@ def _find_reason(
             f"CPU {cpu} is {whole_percent(share)} idle" for cpu, share in [*spare.items()][:1]
         ]
     evidence += [f"children of {storm.parent} ran {storm.run_s:.2f} s"] if storm else []
-    evidence += [] if for_whom else [UNKNOWN_NEIGHBOUR]
+    if not for_whom:
+        evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if ran_s else UNKNOWN_NEIGHBOUR)
+    if most is not None and not neighbours and not mutual and storm is None:
+        evidence.append(f"{_task_name(session, *most)}[{most[0]}] ran there {ran_s[most]:.2f} s")
     for pid, comm in neighbours[:1]:
         if owner := process_owner(session.details.get(str(pid), {})):
             evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")

@@ -52,9 +52,11 @@ def answer(session: Session, report: Report) -> str:
     who = report.job or machine
     blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
     if report.job and not report.totals.times.threads:
-        named = not (session.neighbours.watched_job.name or "").isdecimal()
+        watched = session.neighbours.watched_job.name or ""
+        named = not watched.isdecimal()
+        is_group = watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))
         unseen = (
-            f"No process named {who} was found"
+            f"No process {'in' if is_group else 'named'} {who} was found"
             if named
             else f"{_capitalise(who)} ended before a sample"
         )

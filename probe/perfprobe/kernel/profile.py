@@ -96,8 +96,11 @@ class Symbols:
         """Returns what the kernel does, by KINDS, and the function: of a lock, the one that takes
         it."""
         names = [self.name(address) for address in stack]
-        kind = next((kind for kind, form in KINDS.items() if form.fullmatch(names[0])), "")
-        return kind, next((name for name in names if not HELPERS.fullmatch(name)), names[0])
+        function = next((name for name in names if not HELPERS.fullmatch(name)), names[0])
+        # Reading HPET may wait for its lock.
+        sign = function if KINDS["clock"].fullmatch(function) else names[0]
+        kind = next((kind for kind, form in KINDS.items() if form.fullmatch(sign)), "")
+        return kind, function
 
 
 class KernelSamples:

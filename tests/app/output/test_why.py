@@ -163,6 +163,9 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     first, *rest = printed(session, result)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
+    session.neighbours.watched_job.name = "web.service"
+    result = replace(result, job="web.service")
+    assert answer(session, result).startswith("No process in web.service was found")
     session.neighbours.watched_job.name = "4711"
     assert answer(session, replace(result, job="process 4711")).startswith("Process 4711 ended")
 
@@ -306,6 +309,18 @@ def test_a_wait_names_the_tasks_that_caused_it(
     assert (result.confidence != "unknown") == (by is not None)
     assert (UNKNOWN_NEIGHBOUR in result.evidence) == (by is None)
     assert result.culprit == by or (by is None and not {"own", "hog"} & {*result.culprit.split()})
+
+
+def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence() -> None:
+    tasks = {(pid, f"t{pid}", 0): times(f"t{pid}", 0.015 + pid / 1e5) for pid in range(20, 40)}
+    result = waits(BLOCKED, tasks)
+    assert result.text == "job waits behind 20 other tasks on CPU 0"
+    assert (result.culprit, result.confidence) == ("many other tasks", "measured")
+    assert result.evidence[-1] == "t39[39] ran there 0.02 s"
+    few = dict([*tasks.items()][:5])
+    result = waits(BLOCKED, few)
+    assert (result.text, result.confidence) == ("job waits for CPU 0", "unknown")
+    assert result.evidence[-2:] == [f"most of {UNKNOWN_NEIGHBOUR}", "t24[24] ran there 0.02 s"]
 
 
 def test_the_tasks_that_measure_are_not_the_victims_if_others_wait() -> None:

@@ -38,6 +38,7 @@ def symbols(path: Path, text: str) -> Symbols:
     ((0x410, 0x200), "clock", "read_hpet"), ((0x250, 0x110), "entry", "do_syscall_64"),
     ((0x7FF, 0x610, 0x520), "lock", "path_init"), ((0x810, 0x520), "", "path_init"),
     ((0x910, 0x520), "mitigation", "srso_return_thunk"), ((0x520, 0x200), "", "path_init"),
+    ((0x710, 0x610, 0x410), "clock", "read_hpet"),
     ((0x810,), "", "_raw_spin_unlock_irqrestore"), ((-0x100,), "", ""),
 ])  # fmt: skip
 def test_a_stack_says_what_the_kernel_does(
