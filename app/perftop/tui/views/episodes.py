@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual import events
 from textual.message import Message
 
-from perftop.base.text import clock_time, count_noun, long_duration
+from perftop.base.text import clock_time, count_noun, long_duration, whole_percent
 from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, total_width
@@ -27,6 +27,7 @@ from perftop.output.sentences import (
     total_cost,
     unique_losses,
 )
+from perftop.session.losses import WAIT_CAUSE
 from perftop.session.selection import is_reachable, moment_of
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
@@ -209,7 +210,10 @@ def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run
             )
             names_by_reason.setdefault(reason, []).append(name)
     place = "on the CPUs of the filter" if filtered else "so far"
-    lines: list[list[Run]] = [[(f" no episodes {place}; perftop detects:", "text")]]
+    waits = session.lost_time().shares().get(WAIT_CAUSE, 0.0) if session.accounts else 0.0
+    # Without a watched job, waits are sums of the run, not episodes.
+    but = f", but tasks waited {whole_percent(waits)} of their time (w)" if waits >= 0.05 else ""
+    lines: list[list[Run]] = [[(f" no episodes {place}{but}; perftop detects:", "text")]]
     room = 0
     for key, kind in KINDS.items():
         if key not in undetected:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from fakes import Machine, guest, observe
 from made import SAMPLE_NS
@@ -16,6 +17,8 @@ from waiting import until_true
 from perftop.draw import strips
 from perftop.draw.columns import total_width
 from perftop.model.kinds import KINDS, Episode
+from perftop.session.losses import WAIT_CAUSE, LossSums
+from perftop.session.session import Session
 from perftop.tui.frame.overlays import Menu
 from perftop.tui.views.episodes import (
     SIGN_CELLS,
@@ -178,6 +181,14 @@ async def test_a_filter_matches_episodes_on_its_cpus() -> None:
 
 
 # --- empty lists
+
+
+async def test_an_empty_list_says_that_tasks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = LossSums(np.full(2, 4.0), np.zeros(2), {WAIT_CAUSE: np.full(2, 1.0)})
+    monkeypatch.setattr(Session, "lost_time", lambda _: sums)
+    async with at_list() as run:
+        words = "but tasks waited 25 % of their time (w)"
+        assert lines(run)[0] == f" no episodes so far, {words}; perftop detects:"
 
 
 async def test_a_machine_without_episodes_has_an_empty_list() -> None:
