@@ -36,6 +36,10 @@ VERBS = {
     "why": (["why", "--duration", "1s"], False),
     "why --": (["why"], True),
     "doctor": (["doctor"], False),
+    "check": (["doctor", "--check"], False),
+    "wake": (["wake"], False),
+    "summary": (["summary", "SMALL"], False),
+    "fleet": (["fleet", "sim:steady", "--json", "-n", "1"], False),
     "export": (["export", "SMALL", "--format", "jsonl"], False),
 }
 """Arguments of each verb, and whether it runs a command."""

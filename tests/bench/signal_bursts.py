@@ -47,7 +47,9 @@ SIGNALS = [getattr(signal, f"SIG{name}") for name in (
     "USR1",
 )]  # fmt: skip
 STATUSES = {0, 1, 3, 7, 126} | {128 + number for number in SIGNALS if number != signal.SIGUSR1}
-LIMIT_S = 30.0
+LIMIT_S = 120.0
+"""Longest time in s for which a run may go on after its signals; it is generous, because a busy
+machine takes half a minute to start a screen."""
 
 
 def _runs(pid: int) -> bool:
