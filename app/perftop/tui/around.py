@@ -97,6 +97,8 @@ class Around(LiveSource):
 
                 self.measurement = CommandMeasurement(self.tty.job, rest_s=self._rest_s)
                 bracket = self.measurement.bracket
+                if self._is_stopped:
+                    bracket.stop()
                 bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
                     self._rest = stream.set_rest
@@ -226,6 +228,8 @@ class Around(LiveSource):
         measurement = self.measurement
         if measurement is None or not measurement.running:
             self._is_stopped = self.run is None
+            if measurement is not None:
+                measurement.bracket.stop()
             return False
         if number in KEY_OF_SIGNAL:
             self.tty.send_keys(KEY_OF_SIGNAL[number])
