@@ -188,9 +188,12 @@ def test_the_status_of_a_command_outlives_a_full_disk() -> None:
         assert subprocess.run(argv, stderr=full, check=False, timeout=MAX_WAIT_S).returncode == 5
 
 
-@pytest.mark.parametrize("verb", [["stat", "--source", "sim:idle,speed=max", "-n", "1"], ["ramp"]])
+@pytest.mark.parametrize("verb", [
+    ["stat", "--source", "sim:idle,speed=max", "-n", "1"],
+    ["why", "--source", "sim:idle,speed=max", "--duration", "1s"],
+])  # fmt: skip
 def test_an_existing_file_is_kept(tmp_path: Path, verb: list[str]) -> None:
-    out = tmp_path / "out.svg"
+    out = tmp_path / "out.txt"
     out.write_text("precious", encoding="utf-8")
     done = command.runs_here(*verb, "-o", str(out))
     assert done.returncode == 1

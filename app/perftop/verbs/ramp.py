@@ -1,20 +1,18 @@
 """`perftop ramp`: the probe puts an idle CPU under load, and the time that the clock needs to rise
-is reported as text, chart, SVG or JSON."""
+is reported as text with a chart, or as JSON."""
 
 from __future__ import annotations
 
 import argparse
 import functools
 import math
-import os
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.errors import USAGE, Failed, cannot_write
+from perftop.base.errors import USAGE, Failed
 from perftop.base.text import (
     ascii_line,
     brief_duration,
@@ -25,7 +23,7 @@ from perftop.base.text import (
     whole_percent,
     wrap_indented,
 )
-from perftop.verbs import machine, options
+from perftop.verbs import machine
 from perftop.verbs.machine import Answer, add_instrument, fact_lines
 
 if TYPE_CHECKING:
@@ -59,9 +57,6 @@ def add(verbs: Any) -> None:
     parser.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar", help=text)
     text = "time for all runs on a CPU: 1 to 60 (default: 5)"
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)
-    text = "draw a picture into this file as well"
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help=text)
-    options.add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,11 +67,8 @@ def run(args: argparse.Namespace) -> int:
 def measure(args: argparse.Namespace, ask: Ask) -> int:
     """Measures one CPU, or all CPUs in turn, and prints the results; the chart shows the slowest
     CPU. Returns the exit status."""
-    _check_output(args)
     measured, failed, interrupted = _measured_cpus(args, _cpus(args.cpu, ask), ask)
     answer, ramp = _slowest(measured)
-    if args.output is not None:
-        _write_picture(args, answer, ramp)
     if args.json:
         import json
 
@@ -90,21 +82,6 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
             lines = [*table(measured, failed), "", *lines]
         print("\n".join(printable(line if utf8() else ascii_line(line)) for line in lines))
     return INTERRUPTED if interrupted else 0
-
-
-def _check_output(args: argparse.Namespace) -> None:
-    """Raises Failed if the picture cannot be written. It is called before the measurement, which
-    takes long."""
-    from perftop.base import files
-
-    path: Path | None = args.output
-    if path is None:
-        return
-    if path.suffix != ".svg":
-        raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
-    files.refuse(path, force=args.force)
-    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
-        raise Failed(f"cannot write {path}: no such directory, or no permission")
 
 
 def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
@@ -164,7 +141,7 @@ def _show_progress(text: str) -> None:
 
 
 def _lines(answer: Answer, ramp: Ramp) -> list[str]:
-    from perftop.verbs import ramp_pictures
+    from perftop.verbs import ramp_chart
     from perftop.verbs.ramp_runs import median_run, traces
 
     size = shutil.get_terminal_size((80, 24))
@@ -175,28 +152,11 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
     if ramp.climbs:
         shown_run = median_run(ramp)
         parts = traces(answer, answer["runs"][shown_run])
-        lines += ramp_pictures.chart(
+        lines += ramp_chart.chart(
             ramp, ramp.climbs[shown_run], parts, width, height,
             unicode=utf8(), colour=colours(sys.stdout),
         )  # fmt: skip
     return [*lines, "", *rows, "", *words]
-
-
-def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
-    from perftop.base import files
-    from perftop.verbs import ramp_pictures
-    from perftop.verbs.ramp_runs import median_run, traces
-
-    runs = [traces(answer, run) for run in answer["runs"]]
-    text = ramp_pictures.svg(
-        title(answer), sentence(answer, ramp), f"{clock_name(answer)}, {unit(answer)}", ramp, runs,
-        median_run(ramp),
-    )  # fmt: skip
-    try:
-        with files.create(args.output, force=args.force) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise cannot_write(str(args.output), error) from None
 
 
 def _json(answer: Answer, ramp: Ramp) -> Answer:

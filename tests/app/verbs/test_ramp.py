@@ -1,4 +1,4 @@
-"""perftop ramp with the real probe and with given responses; texts and pictures."""
+"""perftop ramp with the real probe and with given responses; texts and charts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import argparse
 import json
 import math
 import re
-import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import chains
@@ -25,7 +23,7 @@ from perftop.base.errors import Failed
 from perftop.base.text import ascii_line, brief_duration
 from perftop.draw import strips
 from perftop.draw.charts import Chart
-from perftop.verbs import ramp, ramp_pictures, ramp_runs
+from perftop.verbs import ramp, ramp_chart, ramp_runs
 from perftop.verbs import ramp as verb
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
@@ -116,26 +114,6 @@ def test_any_host_name_is_printed_in_ascii(
     assert text.startswith("b?ro, ")
 
 
-def test_a_picture_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "ramp.svg"
-    assert verb.measure(options(output=path), Probe()) == 0
-    assert ET.parse(path).getroot().tag.endswith("svg")  # noqa: S314 - our own
-    assert "Warm up" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("name", "status", "text"), [
-    ("ramp.png", 2, "ends in .svg"), ("no/such/ramp.svg", 1, "cannot write"),
-])  # fmt: skip
-def test_an_unwritable_picture_is_refused_before_the_measurement(
-    tmp_path: Path, name: str, status: int, text: str
-) -> None:
-    probe = Probe()
-    with pytest.raises(Failed, match=text) as raised:
-        verb.measure(options(output=tmp_path / name), probe)
-    assert raised.value.status == status
-    assert probe.asked == []
-
-
 def test_this_machine_can_be_measured() -> None:
     result = command.runs_here("ramp", "--seconds", "1")
     if result.returncode == 3:
@@ -168,7 +146,7 @@ def chart_lines(
     words = made()
     result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
-    lines = ramp_pictures.chart(
+    lines = ramp_chart.chart(
         result, result.climbs[0], parts, width, height, unicode=unicode, colour=colour
     )  # fmt: skip
     return lines if unicode else [ascii_line(line) for line in lines]
@@ -200,7 +178,7 @@ def test_a_run_without_chunks_has_no_chart() -> None:
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
     result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
-    assert ramp_pictures.chart(result, result.climbs[0], parts, 80, 8, unicode=True, colour=False)
+    assert ramp_chart.chart(result, result.climbs[0], parts, 80, 8, unicode=True, colour=False)
 
 
 # --- texts
@@ -369,27 +347,6 @@ def test_a_table_lists_all_cpus() -> None:
                                     "5", "of", "5"]  # fmt: skip
 
 
-# --- pictures
-
-
-def test_the_picture_is_an_svg_with_a_line_for_each_run() -> None:
-    words = made(model="A & B <C>")
-    result = ramp_runs.ramp_of_runs(words)
-    parts = [ramp_runs.traces(words, each) for each in words["runs"]]
-    text = ramp_pictures.svg(ramp.title(words), "answer", ramp.clock_name(words), result, parts, 2)
-    root = ET.fromstring(text)  # noqa: S314 - our own
-    lines = [e for e in root if e.tag.endswith("polyline")]
-    assert [e.get("stroke-width") for e in lines] == ["1", "1", "1", "1", "2"]
-    _, _, width, height = map(float, (root.get("viewBox") or "").split())
-    for line in lines:
-        points = [tuple(map(float, p.split(","))) for p in (line.get("points") or "").split()]
-        assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
-        assert points == sorted(points)  # x increases
-        assert points[0][1] > points[-1][1]  # and so does the clock
-    assert "A & B <C>" in "".join(root.itertext())
-    assert "probe clock" in "".join(root.itertext())
-
-
 # --- the chart of a ramp and its scale
 
 
@@ -407,7 +364,7 @@ def styles(chart: Chart, line: int) -> list[str]:
 
 def line_of(values: list[float], lines: int, *, limit: float = NAN, ascii_: bool = False) -> Chart:
     """A line between 0 and 1."""
-    return ramp_pictures.clock_graph(np.array(values), limit, 0.0, 1.0, lines, ascii_=ascii_)
+    return ramp_chart.clock_graph(np.array(values), limit, 0.0, 1.0, lines, ascii_=ascii_)
 
 
 @given(
@@ -443,15 +400,15 @@ def test_values_beyond_the_scale_are_clipped() -> None:
 
 
 def test_a_scale_covers_all_clocks_by_at_least_two_steps() -> None:
-    assert ramp_pictures.axis_span(np.array([2.64e9, 3.21e9, NAN])) == pytest.approx((2.6e9, 3.3e9))
-    assert ramp_pictures.axis_span(np.array([3.05e9])) == pytest.approx((2.9e9, 3.1e9))
-    assert ramp_pictures.axis_span(np.array([NAN])) == (0.0, 2e8)
+    assert ramp_chart.axis_span(np.array([2.64e9, 3.21e9, NAN])) == pytest.approx((2.6e9, 3.3e9))
+    assert ramp_chart.axis_span(np.array([3.05e9])) == pytest.approx((2.9e9, 3.1e9))
+    assert ramp_chart.axis_span(np.array([NAN])) == (0.0, 2e8)
 
 
 @given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4), st.integers(2, 20), st.integers(1, 8))
 def test_scales_have_a_few_round_marks(low: float, size: float, lines: int, most: int) -> None:
     high = low + max(size, low / 100)
-    marks = ramp_pictures.axis_marks(low, high, lines, most)
+    marks = ramp_chart.axis_marks(low, high, lines, most)
     assert len(marks) <= most + 1
     assert all(0 <= line < lines for line in marks)
     assert all(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in marks.values())
@@ -462,4 +419,4 @@ def test_scales_have_a_few_round_marks(low: float, size: float, lines: int, most
     ("span", "most", "step"), [(1.0, 5, 0.2), (0.75, 3, 0.25), (3000, 4, 1000)]
 )
 def test_steps_of_a_scale_are_round(span: float, most: int, step: float) -> None:
-    assert ramp_pictures.tick_step(span, most) == pytest.approx(step)
+    assert ramp_chart.tick_step(span, most) == pytest.approx(step)

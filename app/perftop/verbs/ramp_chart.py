@@ -1,11 +1,10 @@
-"""Pictures of a ramp: a chart for the terminal, and an SVG. Both show the clock over the time since
-the start of the load, on a logarithmic time axis."""
+"""The chart of a ramp: the clock over the time since the start of the load, on a logarithmic time
+axis."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -142,111 +141,3 @@ def axis_marks(low: float, high: float, lines: int, max_marks: int) -> dict[int,
         line = int(dot_rows(np.array([value]), low, high, 4 * lines)[0]) // 4
         values.setdefault(line, value)
     return values
-
-
-# --- SVG: each run is a thin line, the median run a thick line
-
-WIDTH, HEIGHT = 960, 420
-LEFT_MARGIN, RIGHT_MARGIN, TOP_MARGIN, BOTTOM_MARGIN = 60, 20, 50, 60
-MAX_POINTS = 600
-"""Approximate maximum number of points of a line; more would look the same."""
-_INK, _GRID, _LINE, _THIN_LINE, _GAP = "#24292f", "#d0d7de", "#1a7f37", "#a8d5b5", "#a85400"
-
-
-def svg(
-    heading: str, answer: str, clock: str, ramp: Ramp, runs: Sequence[Sequence[Trace]], shown: int
-) -> str:
-    """Returns the text of the SVG. `runs`: the phases of each run. `shown`: index of the run with
-    the thick line."""
-    hz = np.concatenate([part.smooth for parts in runs for part in parts])
-    ends = [float(part.end_s[i]) for parts in runs for part, i in ((parts[0], 0), (parts[-1], -1))]
-    scale = _Scale(min(ends) / 2, max(ends), *axis_span(hz))
-    body = [*_grid_elements(scale), *_mark_elements(scale, ramp, ramp.climbs[shown])]
-    order = [i for i in range(len(runs)) if i != shown] + [shown]
-    body += [_line_elements(scale, runs[i], thick=i == shown) for i in order]
-    body += [
-        _text_element(LEFT_MARGIN, 22, heading, 15), _text_element(LEFT_MARGIN, 40, clock, 11),
-        _text_element(LEFT_MARGIN, HEIGHT - 12, answer, 12),
-    ]  # fmt: skip
-    box = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
-    ground = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
-    return "\n".join([head, ground, *body, "</svg>", ""])
-
-
-class _Scale:
-    """Maps seconds (logarithmically) and clocks to coordinates in the picture."""
-
-    def __init__(self, first_s: float, last_s: float, low: float, high: float) -> None:
-        self.first_s, self.last_s, self.low, self.high = first_s, last_s, low, high
-
-    def x(self, at_s: float) -> float:
-        passed = math.log(max(at_s, self.first_s) / self.first_s)
-        share = passed / math.log(self.last_s / self.first_s)
-        return LEFT_MARGIN + share * (WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
-
-    def y(self, hz: float) -> float:
-        share = (self.high - hz) / (self.high - self.low)
-        return TOP_MARGIN + min(1.0, max(0.0, share)) * (HEIGHT - TOP_MARGIN - BOTTOM_MARGIN)
-
-
-def _text_element(x: float, y: float, text: str, size: int, anchor: str = "start") -> str:
-    attributes = f'font-size="{size}" fill="{_INK}" text-anchor="{anchor}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escape(text)}</text>'
-
-
-def _rule_element(x0: float, y0: float, x1: float, y1: float, colour: str, dashed: str = "") -> str:
-    dash = f' stroke-dasharray="{dashed}"' if dashed else ""
-    ends = f'x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}"'
-    return f'<line {ends} stroke="{colour}"{dash}/>'
-
-
-def _grid_elements(scale: _Scale) -> list[str]:
-    bottom, right = HEIGHT - BOTTOM_MARGIN, WIDTH - RIGHT_MARGIN
-    elements = []
-    for decade in DECADES:
-        if scale.first_s <= decade <= scale.last_s:
-            x, name = scale.x(decade), brief_duration(decade).replace(".0", "")
-            elements += [_rule_element(x, TOP_MARGIN, x, bottom, _GRID),
-                      _text_element(x, bottom + 16, name, 11, "middle")]  # fmt: skip
-    step = tick_step(scale.high - scale.low, 6)
-    for i in range(math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9) + 1):
-        y = scale.y(i * step)
-        elements += [
-            _rule_element(LEFT_MARGIN, y, right, y, _GRID),
-            _text_element(LEFT_MARGIN - 6, y + 4, f"{i * step / 1e9:.2f}", 11, "end"),
-        ]
-    return elements
-
-
-def _mark_elements(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
-    """Returns the SVG elements for the steady clock, the moments of the climb and the gaps."""
-    bottom = HEIGHT - BOTTOM_MARGIN
-    elements = []
-    if ramp.steady_hz is not None:
-        y = scale.y(ramp.steady_hz)
-        elements.append(_rule_element(LEFT_MARGIN, y, WIDTH - RIGHT_MARGIN, y, _LINE, "2 4"))
-    for line, (name, at_s) in enumerate(climb.moments):
-        x = scale.x(at_s)
-        elements.append(_rule_element(x, TOP_MARGIN, x, bottom, _INK, "4 4"))
-        elements.append(_text_element(x + 4, bottom - 34 + 14 * line, name, 11))
-    for gap in climb.gaps:
-        x = scale.x(gap.at_s)
-        elements.append(_rule_element(x, bottom + 22, x, bottom + 30, _GAP))
-    if climb.gaps:
-        elements.append(_text_element(LEFT_MARGIN - 6, bottom + 30, "gaps", 11, "end"))
-    return elements
-
-
-def _line_elements(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
-    """Returns the line of one run, through the middle of each chunk. A step function would be
-    exact, but looks the same at this size."""
-    middle_s = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
-    hz = np.concatenate([part.smooth for part in parts])
-    stride = max(1, len(middle_s) // MAX_POINTS)
-    points = " ".join(
-        f"{scale.x(t):.1f},{scale.y(v):.1f}"
-        for t, v in zip(middle_s[::stride].tolist(), hz[::stride].tolist(), strict=True)
-    )
-    colour, width = (_LINE, 2) if thick else (_THIN_LINE, 1)
-    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
