@@ -107,14 +107,14 @@ RUN = ("live", "stat", "record", "why")
 
 
 def main(argv: list[str] | None = None) -> int:
-    given, command = split(list(sys.argv[1:] if argv is None else argv))
+    arguments_given, command = split(list(sys.argv[1:] if argv is None else argv))
     if sys.stdout is None:
         print_error("stdout is closed: nothing can be written")
         return 1
-    arguments = add_default_verb(given, command, screen=options.is_at_terminal())
+    arguments = add_default_verb(arguments_given, command, screen=options.is_at_terminal())
     try:
         args = _parse_arguments(translate_habits(arguments), command)
-        if command is None and arguments[0] == "stat" and arguments != given:
+        if command is None and arguments[0] == "stat" and arguments != arguments_given:
             print_error("no terminal for the screen; showing one second as text (see perftop help)")
         status: int = args.verb(args)
         sys.stdout.flush()

@@ -185,8 +185,8 @@ def _trusted_uids() -> set[int]:
 
 
 def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
-    """Whether only we and root can add and remove names in the directory. `sticky`: also true if
-    others can, but only their own names."""
+    """Returns whether only we and root can add and remove names in the directory. `sticky`: also
+    true if others can, but only their own names."""
     status = os.fstat(fd)
     shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
     return status.st_uid in _trusted_uids() and not shared
@@ -294,25 +294,25 @@ class OwnDirectory:
 # --- the user's own files
 
 
-def user_directory(kind: str, usual: str) -> Path:
+def user_directory(kind: str, default: str) -> Path:
     """Returns the directory of this kind (CONFIG, STATE or CACHE) by the XDG specification;
-    `usual`: its default. A value that is not an absolute path is ignored, as the specification
+    `default`: its default. A value that is not an absolute path is ignored, as the specification
     demands."""
     base = os.environ.get(f"XDG_{kind}_HOME", "")
     if not Path(base).is_absolute():
-        base = os.path.expanduser(usual)  # noqa: PTH111 - does not fail without a home
+        base = os.path.expanduser(default)  # noqa: PTH111 - does not fail without a home
     return Path(base)
 
 
-def read_own_file(path: Path, most: int) -> bytes | None:
+def read_own_file(path: Path, max_bytes: int) -> bytes | None:
     """Returns the content of a regular file of ours; None if there is no such file, or if it is
-    larger than `most` bytes."""
+    larger than `max_bytes` bytes."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             status = os.fstat(fd)
             ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-            return file.read() if ours and status.st_size <= most else None
+            return file.read() if ours and status.st_size <= max_bytes else None
     except OSError:
         return None
 

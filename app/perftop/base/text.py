@@ -38,8 +38,8 @@ _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 def _is_displayable(sign: str) -> bool:
-    """Whether a terminal draws this character as itself, in a cell of its own. This is not so for
-    control characters, direction marks and characters without width."""
+    """Returns whether a terminal draws this character as itself, in a cell of its own. This is not
+    so for control characters, direction marks and characters without width."""
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
 
 
@@ -70,10 +70,10 @@ def escaped(text: str) -> str:
     return signs
 
 
-def safe_text(text: str, most: int) -> str:
-    """Makes untrusted text printable and cuts it to at most `most` characters."""
+def safe_text(text: str, max_length: int) -> str:
+    """Makes untrusted text printable and cuts it to at most `max_length` characters."""
     shown = printable(text)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return shown if len(shown) <= max_length else shown[: max_length - 1] + "…"
 
 
 MIN_WIDTH = 40
@@ -107,7 +107,8 @@ def describe_machine(answer: Mapping[str, Any]) -> list[str]:
 
 
 def utf8() -> bool:
-    """Whether graphic characters can be drawn: both the user's locale and stdout must be UTF-8."""
+    """Returns whether graphic characters can be drawn: both the user's locale and stdout must be
+    UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
         # Python replaces a C locale by C.UTF-8; a user who explicitly sets C wants plain text.
         named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
@@ -119,7 +120,7 @@ def utf8() -> bool:
 
 
 def full_terminal(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that can do more than print line after line."""
+    """Returns whether the stream is a terminal that can do more than print line after line."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -196,13 +197,13 @@ def bar_chart(counts: Sequence[int], signs: str) -> str:
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str], alternative: str = "") -> str:
     """Returns the end of a message on an unknown word: the known word that is most similar, or
-    `otherwise`."""
+    `alternative`."""
     import difflib  # rarely needed
 
     near = difflib.get_close_matches(word, list(known), 1)
-    return f": did you mean {near[0]}?" if near else otherwise and f"; {otherwise}"
+    return f": did you mean {near[0]}?" if near else alternative and f"; {alternative}"
 
 
 # --- Numbers, times and spans as text, with no more digits than the measurement supports.
@@ -248,9 +249,9 @@ def clock_unit(units: str, base_hz: float) -> ClockUnit:
     return ClockUnit("GHz", 1e-9, 2)
 
 
-def rate_unit(most: float) -> ClockUnit:
-    """Returns the unit in which rates of up to `most` per second have at most four digits."""
-    power, prefix = scale(most)
+def rate_unit(highest: float) -> ClockUnit:
+    """Returns the unit in which rates of up to `highest` per second have at most four digits."""
+    power, prefix = scale(highest)
     return ClockUnit(f"{prefix}/s", 10.0**-power, 1)
 
 

@@ -165,9 +165,9 @@ class RunningEpisodes:
             back.confidence = confidence("online", "hotplug")
             return [*(self.end(episode, time_ns) for episode in away), back]
         if not away:
-            gone = Episode("offline", [cpu], time_ns, cause="hotplug")
-            gone.confidence = confidence("offline", "hotplug")
-            self.running.append(gone)
+            offline = Episode("offline", [cpu], time_ns, cause="hotplug")
+            offline.confidence = confidence("offline", "hotplug")
+            self.running.append(offline)
         return []
 
     def end(self, episode: Episode, end_ns: int) -> Episode:
@@ -458,7 +458,7 @@ class ShareEpisodes:
         rises = high & (self._high >= self._after)
         self._high[rises] = 0
         for group in distinct(groups[rises]):
-            self._rise(group, rises & (groups == group), sums, time_ns)
+            self._start_or_join(group, rises & (groups == group), sums, time_ns)
         return ended
 
     def _follow(self, by_position: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
@@ -476,7 +476,7 @@ class ShareEpisodes:
             )
         return over
 
-    def _rise(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:
+    def _start_or_join(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:
         sums = by_position[:, new].sum(axis=1)
         current = self._open.just_started(group)
         if current is None:

@@ -72,12 +72,12 @@ class NeighbourLosses:
     shares form."""
 
     def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
-                 start: float, end: float, least: float = 0.0) -> None:  # fmt: skip
+                 start: float, end: float, min_loss: float = 0.0) -> None:  # fmt: skip
         """`start`: the share at which a loss starts; a lower share, down to `end`, keeps it
-        running. `least`: minimum total loss, in the unit of the weights."""
+        running. `min_loss`: minimum total loss, in the unit of the weights."""
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
-        self._start, self._end, self._min_spreads = start, end, least
+        self._start, self._end, self._min_loss = start, end, min_loss
         self._sample_ns, self._patience = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
@@ -138,7 +138,7 @@ class NeighbourLosses:
         for at in np.flatnonzero(self.may_lose & ~self.is_in_episode & proven).tolist():
             share = self.shares[at]
             enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
-            if not (enough and np.asarray(share.totals.sums)[0] >= self._min_spreads):
+            if not (enough and np.asarray(share.totals.sums)[0] >= self._min_loss):
                 continue
             loss = self._neighbour_loss(at)
             if at not in loss.members:
@@ -206,11 +206,13 @@ def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) ->
     return left_ns >= MIN_PRESENT_SHARE * (running.time_ns - since_ns) > 0
 
 
-def blamed_tasks(tasks: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[TaskOnCpu]]:
+def blamed_tasks(
+    tasks: Sequence[tuple[Task, int]], job_pids: set[int]
+) -> dict[str, list[TaskOnCpu]]:
     """Returns the tasks to blame, with their CPUs, as evidence: `who` are other tasks, `self` are
     tasks of the watched job."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
-    who, selves = [r for r in ran if r.pid not in own], [r for r in ran if r.pid in own]
+    who, selves = [r for r in ran if r.pid not in job_pids], [r for r in ran if r.pid in job_pids]
     return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
 
 

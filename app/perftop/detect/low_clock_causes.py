@@ -209,8 +209,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LICENSE_COUNTERS if (share := mean(key)) > 0}
     if sum(levels.values()) >= MIN_ACTIVE_SHARE:
-        most = max(levels, key=lambda key: levels[key])
-        result["simd"] = Level(int(most[-1]), levels[most])
+        main_level = max(levels, key=lambda key: levels[key])
+        result["simd"] = Level(int(main_level[-1]), levels[main_level])
     # Limit reasons: those that limit the clock come first, the most frequent in front.
     rank = {part: place for place, part in enumerate(CAUSES)}
     reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)

@@ -131,13 +131,14 @@ class Memory:
         """Tasks of each package while none of its CPUs lost anything, from the last two records.
         The newer record may already include newcomers."""
 
-    def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
+    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
-        `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
+        `job_pids`: PIDs of the watched job; None if no job is watched, so that all busy CPUs
+        matter."""
         if not self.known or (self.losses.is_quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
-        if own is None:
+        if job_pids is None:
             work = sample.batch.cached(self._busy_work).samples(sample.index)
         else:
             counts = cpu_work(sample.values, busy)
@@ -164,7 +165,7 @@ class Memory:
             sound = self._programs.is_same_program(learned[_TIME])
             begun = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
-                self._describe(loss, data, own or set(), who=is_new_record or loss in begun)
+                self._describe(loss, data, job_pids or set(), who=is_new_record or loss in begun)
         return over
 
     def _is_counted(self) -> bool:
@@ -313,11 +314,11 @@ class Memory:
         count, inside, samples = self._count, self._in_package, len(work)
         size = self._packages * count
         keys = self._in_package_key + size * np.arange(samples)[:, None]
-        of = np.bincount(keys.ravel(), work[:, inside].ravel(), size * samples)
-        of = of.reshape(samples, size)
-        whole = of.reshape(samples, -1, count).sum(axis=2)
-        own = np.where(self._named, of.take(self._key, axis=1), work)
-        return np.where(inside, whole.take(self._package, axis=1) - own, 0.0)
+        work_by_program = np.bincount(keys.ravel(), work[:, inside].ravel(), size * samples)
+        work_by_program = work_by_program.reshape(samples, size)
+        whole = work_by_program.reshape(samples, -1, count).sum(axis=2)
+        named_work = np.where(self._named, work_by_program.take(self._key, axis=1), work)
+        return np.where(inside, whole.take(self._package, axis=1) - named_work, 0.0)
 
     def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats, both_before: Floats,
                  crowded: Bools) -> list[Episode]:  # fmt: skip
@@ -366,7 +367,7 @@ class Memory:
                 self._before[package] = [self._before[package][1], tasks_now]
 
     def _describe(
-        self, loss: NeighbourLoss, data: DetectorInput, own: set[int], *, who: bool
+        self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, who: bool
     ) -> None:
         episode, members = loss.episode, loss.members
         instructions, cycles, expected, run_s, moved = self._programs.lost[:, members].sum(axis=1)
@@ -377,9 +378,9 @@ class Memory:
         if run_s > 0:
             episode.evidence |= self._rate_evidence(loss, float(moved / run_s), data)
         if who and "who" not in episode.evidence:
-            episode.evidence |= blamed_tasks(self._suspects(loss, own), own)
+            episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
-    def _suspects(self, loss: NeighbourLoss, own: set[int]) -> list[tuple[Task, int]]:
+    def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
         """Returns the tasks of other programs that have started on the package since it was quiet,
         the busiest first."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
@@ -388,7 +389,7 @@ class Memory:
             (task, cpu)
             for cpu in self._members[loss.group]
             for task in self._running.tasks_on(cpu)[:1]
-            if task.comm not in names and task.pid not in own
+            if task.comm not in names and task.pid not in job_pids
             and (task.pid, task.comm) not in self._before[loss.group][0]
         ]  # fmt: skip
         return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]

@@ -54,7 +54,7 @@ class Detection:
             Smis(reader, episodes), Steals(reader, episodes),
         ]  # fmt: skip
         self._detectors = [detector for detector in detectors if detector.is_available]
-        self._ahead = [MIN_AHEAD for _ in self._detectors]
+        self._batch_sizes = [MIN_AHEAD for _ in self._detectors]
         self._batch: SampleBatch | None = None
         self._next: list[int] = []
         """Index in the batch, by detector, of the first sample that it has not taken."""
@@ -102,12 +102,12 @@ class Detection:
         if self._is_shown and detector is self.neighbours:
             stop = min(last, stop)
         while at < min(last, stop):
-            end = min(stop, at + self._ahead[number])
+            end = min(stop, at + self._batch_sizes[number])
             due = detector.skip_calm_samples(batch, at, end)
-            self._ahead[number] = min(2 * self._ahead[number], MAX_AHEAD)
+            self._batch_sizes[number] = min(2 * self._batch_sizes[number], MAX_AHEAD)
             at = due
             if due < end:
-                self._ahead[number] = MIN_AHEAD
+                self._batch_sizes[number] = MIN_AHEAD
                 break
         self._next[number] = at
 
@@ -315,9 +315,9 @@ class Neighbours(Detector):
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         self._take_records(data.sample.batch, data.sample.index)
-        own = None
+        job_pids = None
         if self.watched_job.name is not None:
-            own = self.watched_job.pids()
+            job_pids = self.watched_job.pids()
             rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
             busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
@@ -329,13 +329,13 @@ class Neighbours(Detector):
             return []
         else:
             busy = data.sample.part(busy_cpus)
-        ended = self.siblings.sample(data, busy, own)
+        ended = self.siblings.sample(data, busy, job_pids)
         ended += self.hypervisor.sample(data, busy)
-        ended += self.cache.sample(data, busy, own)
-        ended += self.memory.sample(data, busy, own)
-        if own is not None:
-            ended += self.scheduler.sample(data, own)
-            ended += self.budget.sample(data, busy, own)
+        ended += self.cache.sample(data, busy, job_pids)
+        ended += self.memory.sample(data, busy, job_pids)
+        if job_pids is not None:
+            ended += self.scheduler.sample(data, job_pids)
+            ended += self.budget.sample(data, busy, job_pids)
             ended += self.stops.sample(data)
         return ended
 
@@ -367,7 +367,7 @@ class Hypervisor:
         self._known = bool(reader.evaluator.chosen.get("steal"))
         self.losses = NeighbourLosses(
             episodes, "hypervisor", groups, hello.sample_ns,
-            start=HYPERVISOR_START, end=HYPERVISOR_END, least=MIN_STOLEN_S,
+            start=HYPERVISOR_START, end=HYPERVISOR_END, min_loss=MIN_STOLEN_S,
         )  # fmt: skip
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:

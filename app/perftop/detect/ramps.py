@@ -58,7 +58,8 @@ class Clocks:
     """The clocks of one sample, by position of the core; NaN where unknown."""
 
     busy_hz: Callable[[], Floats]  # called only while a core climbs
-    util: Floats  # of the core's busiest thread
+    util: Floats
+    """Utilisation of the core's busiest thread."""
     ceiling_hz: Floats
 
 

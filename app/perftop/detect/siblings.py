@@ -134,14 +134,15 @@ class Siblings:
         one."""
         self._sibling_rows[self._rows] = self._rows[:, ::-1]
 
-    def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
+    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
-        `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
+        `job_pids`: PIDs of the watched job; None if no job is watched, so that all busy CPUs
+        matter."""
         self.regroup(data.cores)
         if self.losses.is_quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
         sample = data.sample
-        if own is None:
+        if job_pids is None:
             work = sample.batch.cached(self._busy_work).samples(sample.index)
         else:
             work = self._work(cpu_work(sample.values, busy), sample.split)
@@ -150,7 +151,7 @@ class Siblings:
         self._learn(outlook, np.array([data.time_ns]))
         together, over = outlook.together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
-            over = self._compare(data, work, run_s, together, own or set())
+            over = self._compare(data, work, run_s, together, job_pids or set())
         self.note_programs(busy, data.time_ns)
         return over
 
@@ -211,7 +212,7 @@ class Siblings:
 
     def _compare(
         self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,
-        own: set[int],
+        job_pids: set[int],
     ) -> list[Episode]:  # fmt: skip
         """Returns the episodes that this sample ended, from the loss against the IPC while
         alone."""
@@ -236,7 +237,7 @@ class Siblings:
         begun = self.losses.begin(sound, self._names, data.time_ns)
         is_new_record = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
-            self._describe(loss, data.time_ns, own, who=is_new_record or loss in begun)
+            self._describe(loss, data.time_ns, job_pids, who=is_new_record or loss in begun)
         return over
 
     def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
@@ -253,7 +254,7 @@ class Siblings:
         alone, together = counted & (overlap < MAX_ALONE), overlap >= MIN_TOGETHER
         return _SiblingWork(util, alone, together, cycles, ipc, overlap, sums.swapaxes(0, -2))
 
-    def _describe(self, loss: NeighbourLoss, now_ns: int, own: set[int], *, who: bool) -> None:
+    def _describe(self, loss: NeighbourLoss, now_ns: int, job_pids: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode
         sums = self._programs.lost[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
@@ -280,7 +281,7 @@ class Siblings:
             tasks = [(task, cpu) for at in members if self._sibling_rows[at] >= 0
                      for cpu in self._names[self._sibling_rows[at]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
-            episode.evidence |= blamed_tasks(tasks, own)
+            episode.evidence |= blamed_tasks(tasks, job_pids)
         episode.evidence["changes_with_sibling"] = OutOf(fits, edges)
 
 
@@ -319,9 +320,9 @@ sibling ran as much as before; of these, the IPC fell or rose."""
 class SiblingHistory:
     """The counts of each CPU since its program started."""
 
-    def __init__(self, cpus: int, least: float) -> None:
-        """`least`: minimum change of the IPC that counts, as a share of the IPC."""
-        self._min_change = least
+    def __init__(self, cpus: int, min_change: float) -> None:
+        """`min_change`: minimum change of the IPC that counts, as a share of the IPC."""
+        self._min_change = min_change
         self._counts: Ints = np.zeros((4, cpus), np.int64)
         self._ipc: Floats = np.full(cpus, np.nan)
         self._together: Bools = np.zeros(cpus, bool)
@@ -385,10 +386,12 @@ class SiblingHistory:
         edges, fits, sames, changes = self.counts
         # Changes are counted in both directions: where the sibling starts, a mixed sample gives the
         # program twice the time for a change of its own.
-        own = (changes + 1) / (sames + 1)
+        change_rate = (changes + 1) / (sames + 1)
         share = fits / np.maximum(edges, 1)
         with np.errstate(divide="ignore", invalid="ignore"):  # Chernoff's bound
-            rest = np.where(fits < edges, (1 - share) * np.log((1 - share) / (1 - own)), 0.0)
-            chance = np.exp(-edges * (share * np.log(share / own) + rest))
-        most = np.where((changes == 0) & (fits == edges), MAX_FIRST_CHANCE, MAX_CHANCE)
-        return np.asarray((share > own) & (chance <= most))
+            rest = np.where(
+                fits < edges, (1 - share) * np.log((1 - share) / (1 - change_rate)), 0.0
+            )
+            chance = np.exp(-edges * (share * np.log(share / change_rate) + rest))
+        max_chance = np.where((changes == 0) & (fits == edges), MAX_FIRST_CHANCE, MAX_CHANCE)
+        return np.asarray((share > change_rate) & (chance <= max_chance))

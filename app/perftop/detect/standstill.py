@@ -139,9 +139,11 @@ class Thermal:
         for status in self._status:
             moved = data.sample.delta.tables[status.column.block].increments
             polls = moved[:, status.column.first]
-            most = moved[:, status.columns].max(axis=1) / np.where(polls > 0, polls, np.nan)
+            highest_share = moved[:, status.columns].max(axis=1) / np.where(
+                polls > 0, polls, np.nan
+            )
             rows = data.cores.block_row if status.by_core else data.cores.package
-            share = np.append(most, np.nan)[rows]  # NaN for row -1
+            share = np.append(highest_share, np.nan)[rows]  # NaN for row -1
             result[status.cause] = np.fmax(result[status.cause], share)
         return result
 
@@ -346,7 +348,7 @@ class Markers:
             # With hardware duty cycling, MPERF continues to count while the reference counter
             # stops.
             ref = self._tsc_share(data, "ref")
-            ahead = self._tsc_share(data, "mperf") - ref
+            mperf_surplus = self._tsc_share(data, "mperf") - ref
             # An SMI stops all CPUs, so it cost at most the smallest loss among the CPUs.
             busy = share[np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)]
             all_s = span_s * (busy.min() if len(busy) else 0.0)
@@ -356,7 +358,7 @@ class Markers:
             seconds = {
                 "thermal": lost_s * hot,
                 "modulation": span_s * self._modulation.shares(data),
-                "hdc": span_s * np.where(ahead >= MIN_HDC_SHARE * ref, ahead, 0.0),
+                "hdc": span_s * np.where(mperf_surplus >= MIN_HDC_SHARE * ref, mperf_surplus, 0.0),
                 "smi": np.where((smi_s >= MIN_SMI_S) & (smi_s <= MAX_SMI_S), all_s, 0.0),
                 "simd": self._increments(data, "license_throttle") / values["busy_hz"],
                 "pcu": span_s * self._transition_share(data),

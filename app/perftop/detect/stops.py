@@ -217,22 +217,22 @@ class Steals(Detector):
         """Like `sample`, but takes the stolen seconds by position of the CPU."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
-        came = stolen_s >= TICK_S / 2
+        has_tick = stolen_s >= TICK_S / 2
         soon = since_ns - self._last_ns <= STEAL_QUIET_NS
         # A tick covers all the time since the previous tick.
         elapsed_s = (time_ns - np.where(soon, self._last_ns, since_ns)) / 1e9
-        share = np.where(came, stolen_s / elapsed_s, np.nan)
-        share[~came & np.isfinite(stolen_s) & (time_ns - self._last_ns > STEAL_QUIET_NS)] = 0.0
+        share = np.where(has_tick, stolen_s / elapsed_s, np.nan)
+        share[~has_tick & np.isfinite(stolen_s) & (time_ns - self._last_ns > STEAL_QUIET_NS)] = 0.0
         taken = self._steals.member_mask(len(stolen_s))
         near = (since_ns == self._last_ns) | (elapsed_s * STEAL_START <= TICK_S)
-        goes_on = came & soon & (taken | (near & (share >= STEAL_START)))
+        goes_on = has_tick & soon & (taken | (near & (share >= STEAL_START)))
         before = np.where(goes_on, self._ticks, 0.0)
-        self._start_ns = np.where(came & (before == 0), since_ns, self._start_ns)
-        self._ticks = np.where(came, before + stolen_s / TICK_S, self._ticks)
-        self._last_ns = np.where(came, time_ns, self._last_ns)
+        self._start_ns = np.where(has_tick & (before == 0), since_ns, self._start_ns)
+        self._ticks = np.where(has_tick, before + stolen_s / TICK_S, self._ticks)
+        self._last_ns = np.where(has_tick, time_ns, self._last_ns)
         usual_ticks = self._usual * (time_ns - self._start_ns) / 1e9 / TICK_S
         needed = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
-        share[came & (self._ticks < needed) & ~taken] = np.nan
+        share[has_tick & (self._ticks < needed) & ~taken] = np.nan
         usual_before, elapsed = self._usual, (time_ns - self._usual_ns) / 1e9 / USUAL_S
         self._usual = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
         self._usual_ns = time_ns
@@ -313,9 +313,9 @@ class Smis(Detector):
             if self._episode is not None:  # otherwise late counts of a past episode
                 self._counts += np.where(counted, moved, 0.0)
                 self._episode.cpus = self._cpus[self._counts > 0].tolist()
-                self._episode.depth = most = float(self._counts.max())
+                self._episode.depth = highest_count = float(self._counts.max())
                 elapsed_s = (time_ns - self._episode.start_ns) / 1e9
-                self._episode.evidence = {"SMIs_per_s": round(most / elapsed_s, 1)}
+                self._episode.evidence = {"SMIs_per_s": round(highest_count / elapsed_s, 1)}
         if time_ns - self._last_ns >= SMI_QUIET_NS:
             ended += self._end()
         return ended

@@ -243,13 +243,13 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
                 left_s = max(0.0, left_s - stalled_s)
                 evidence = {"memory_limit_mb": limit / 1e6, "at_limit": hits}
                 evidence["pages_read_back"] = pages or 0
-                own = [pid for pid in members if re.fullmatch("[0-9]{1,10}", str(pid))]
+                valid_pids = [pid for pid in members if re.fullmatch("[0-9]{1,10}", str(pid))]
                 yield _Stall(
                     "memory-limit",
                     safe_text(str(group), MAX_GROUP),
                     stalled_s,
                     evidence,
-                    frozenset(int(pid) for pid in own if members[pid] == group),
+                    frozenset(int(pid) for pid in valid_pids if members[pid] == group),
                 )
     stalls = sum(n for key, n in counts.items() if key.startswith("allocstall"))
     back = sum(n for key, n in counts.items() if key.startswith("workingset_refault"))

@@ -85,7 +85,8 @@ class Clocks:
 
     run_s: Floats  # of the core's threads together; 0 where unknown
     cycles: Floats
-    util: Floats  # of the core's busiest thread; NaN if not read
+    util: Floats
+    """Utilisation of the core's busiest thread; NaN if it was not read."""
     ceiling_hz: Floats
     delta: Delta
     """The differences of all counters over the sample."""
@@ -305,17 +306,18 @@ class Drops(Detector):
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
         over = self._drops.close(self._follow(sample))
         min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
-        deep = sample.is_missing(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
-        deep &= sample.is_missing(DROP_START) & ~self._has_drop()
-        for key in distinct(sample.key[deep]):
-            self._begin(key, sample, deep)
+        is_deep = sample.is_missing(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
+        is_deep &= sample.is_missing(DROP_START) & ~self._has_drop()
+        for key in distinct(sample.key[is_deep]):
+            self._begin(key, sample, is_deep)
         return over
 
     def _drop_sample(
         self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
         caps = self._reader.turbo.caps(now.delta)
-        near = np.where(self._capped, DROP_START, CAP_MARGIN)  # hysteresis of the cap
+        # A clock that was at its cap stays capped until it is farther below.
+        near = np.where(self._capped, DROP_START, CAP_MARGIN)
         hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
         self._capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
         allowed = np.where(self._capped, ceiling, np.minimum(ceiling, caps.hz))
@@ -394,7 +396,7 @@ class Drops(Detector):
         if not self._reader.turbo.cpus[self._cores.rows[first, 0]]:
             episode.evidence["ceiling"] = BASE_CLOCK
 
-    def _begin(self, key: int, sample: _DropSample, deep: Bools) -> None:
+    def _begin(self, key: int, sample: _DropSample, is_deep: Bools) -> None:
         group, low = sample.key == key, sample.is_missing(DROP_END)
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
@@ -411,7 +413,7 @@ class Drops(Detector):
             episode=Episode("turbo-drop", [], sample.since_ns), is_whole=whole,
             facts=np.zeros(self._tally.width),
         )  # fmt: skip
-        self._join(drop, group & (low if whole else deep) & ~self._has_drop())
+        self._join(drop, group & (low if whole else is_deep) & ~self._has_drop())
         self._add(drop, drop.members, sample.clocks[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)
 
@@ -481,8 +483,8 @@ class Licenses(Detector):
         share of wide code."""
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
-        most = int(sums[FIRST:].argmax())
-        level = Level(int(self._levels[most][-1]), float(sums[FIRST + most] / cycles))
+        main_level = int(sums[FIRST:].argmax())
+        level = Level(int(self._levels[main_level][-1]), float(sums[FIRST + main_level] / cycles))
         episode = running.episode
         episode.cause, episode.evidence = "level", {"simd": level}
         episode.confidence = confidence("license", "level", counted=not sums[SCALED])

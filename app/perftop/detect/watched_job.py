@@ -72,11 +72,11 @@ class JobWaits:
         self._names = reader.single_cpus
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
-                                      least=MIN_WAITED_S)  # fmt: skip
+                                      min_loss=MIN_WAITED_S)  # fmt: skip
         self._switches: dict[NeighbourLoss, list[float]] = {}
         """Number of involuntary switches and seconds of each running loss."""
 
-    def sample(self, data: DetectorInput, own: set[int]) -> list[Episode]:
+    def sample(self, data: DetectorInput, job_pids: set[int]) -> list[Episode]:
         if self._job.time_ns != data.time_ns and self.losses.is_quiet:
             return []
         # Activity of the threads in the record of this sample, by position of the CPU; of a job
@@ -87,12 +87,12 @@ class JobWaits:
             at = self._position.get(thread.cpu)
             if at is not None:
                 activity[at] = activity.get(at, ThreadActivity()) + thread.since_last()
-        if self._quotas.has_quota(own):
+        if self._quotas.has_quota(job_pids):
             if self._quotas.time_ns == self._quota_ns:
                 self._pending, self._pending_since_ns = activity, since_ns
                 return []
             self._quota_ns = self._quotas.time_ns
-            activity = self._without_quota(activity, own)
+            activity = self._without_quota(activity, job_pids)
         # A CPU without a thread of the job has share 0.
         occupied = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
         count = len(self._names)
@@ -105,25 +105,27 @@ class JobWaits:
         self.losses.begin(everywhere, self._names, data.time_ns)
         self._switches = {loss: self._switches.get(loss, [0, 0]) for loss in self.losses.running}
         for loss in self.losses.running:
-            self._describe(loss, activity, data, own)
+            self._describe(loss, activity, data, job_pids)
         return over
 
     def _without_quota(
-        self, activity: dict[int, ThreadActivity], own: set[int]
+        self, activity: dict[int, ThreadActivity], job_pids: set[int]
     ) -> dict[int, ThreadActivity]:
         """Returns the activity without the waiting that the job's quota explains. The kernel counts
         a CPU once, however many threads stand still there."""
         waited_s = float(np.nansum([work.wait_s for work in activity.values()]))
         threads = max(1.0, len(self._job.threads) / max(1, len(activity)))
-        stopped_s = threads * self._quotas.stopped_s(own)
+        stopped_s = threads * self._quotas.stopped_s(job_pids)
         if waited_s <= 0 or stopped_s <= 0:
             return activity
-        kept = max(0.0, 1 - stopped_s / waited_s)
-        return {at: replace(work, wait_s=kept * work.wait_s) for at, work in activity.items()}
+        remaining_share = max(0.0, 1 - stopped_s / waited_s)
+        return {
+            at: replace(work, wait_s=remaining_share * work.wait_s) for at, work in activity.items()
+        }
 
     def _describe(
         self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], data: DetectorInput,
-        own: set[int],
+        job_pids: set[int],
     ) -> None:  # fmt: skip
         sums = self._switches[loss]
         threads = [activity[at] for at in loss.members if at in activity]
@@ -135,8 +137,8 @@ class JobWaits:
         if self._running.time_ns == data.time_ns or "who" not in evidence:
             cpus = [cpu for at in loss.members for cpu in self._names[at]]
             tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
-                     if task.share >= MIN_TASK_SHARE and task.pid not in own]  # fmt: skip
-            evidence |= blamed_tasks(tasks, own) | self._crowded_cpus(cpus)
+                     if task.share >= MIN_TASK_SHARE and task.pid not in job_pids]  # fmt: skip
+            evidence |= blamed_tasks(tasks, job_pids) | self._crowded_cpus(cpus)
         pressure = self._counters.rates(data.sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
@@ -185,7 +187,7 @@ class TurboBudget:
         self._best: dict[int, _Clock] = {}
         """The clock of each package with the fewest cores of others."""
 
-    def sample(self, data: DetectorInput, busy: Bools, own: set[int]) -> list[Episode]:
+    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask, by position, of the CPUs on
         which the job works."""
         n = len(self._packages)
@@ -210,7 +212,7 @@ class TurboBudget:
         self.losses.begin(np.ones(n, bool), names, data.time_ns)
         for loss in self.losses.running:
             if (now := clocks[loss.group]) is not None:
-                self._describe(loss.episode, loss.group, now, own)
+                self._describe(loss.episode, loss.group, now, job_pids)
         return over
 
     def _clock(
@@ -247,7 +249,7 @@ class TurboBudget:
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
 
-    def _describe(self, episode: Episode, package: int, now: _Clock, own: set[int]) -> None:
+    def _describe(self, episode: Episode, package: int, now: _Clock, job_pids: set[int]) -> None:
         best, drop = self._best[package], self._power_drop(package)
         episode.evidence |= {
             "active_cores": now.own_cores + now.other_cores,
@@ -267,10 +269,10 @@ class TurboBudget:
                 (task, cpu)
                 for cpu in self._packages[package]
                 for task in self._running.tasks_on(cpu)[:1]
-                if task.pid not in own
+                if task.pid not in job_pids
             ]
             tasks.sort(key=lambda pair: -pair[0].share)
-            episode.evidence |= blamed_tasks(tasks, own)
+            episode.evidence |= blamed_tasks(tasks, job_pids)
 
 
 # --- Detects that threads of the watched job are stopped. A thread that only slept before loses
@@ -310,8 +312,8 @@ class JobStops:
             assert stop is not None
             stop.episode.cpus = sorted({*stop.episode.cpus, *cpus})
             stop.episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(stop.episode.cpus)))
-            by = STOP_REASONS[self._states[losers[0]]]
-            stop.episode.evidence = {"stopped_by": by, "threads": len(losers)}
+            stop_reason = STOP_REASONS[self._states[losers[0]]]
+            stop.episode.evidence = {"stopped_by": stop_reason, "threads": len(losers)}
         return self._stops.close()
 
 

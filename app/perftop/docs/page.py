@@ -60,7 +60,7 @@ def read_page(topic: str) -> Page:
 
 
 def names_word(page: Page, word: str) -> bool:
-    """Whether the page contains this word or its plural."""
+    """Returns whether the page contains this word or its plural."""
     text = "\n".join(line for block in page.blocks for line in block.lines).lower()
     return re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
 
@@ -146,7 +146,7 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
         return max(map(_display_width, lines))
 
     columns = [*zip(*rows, strict=True)]
-    widths, min_widths = ([width_of(c, most) for c in columns] for most in (UNLIMITED, 1))
+    widths, min_widths = ([width_of(c, max_width) for c in columns] for max_width in (UNLIMITED, 1))
     while sum(widths) > room - GAP * (len(widths) - 1):
         pairs = zip(widths, min_widths, strict=True)
         shrinkable = [width if width > min_width else 0 for width, min_width in pairs]

@@ -179,9 +179,11 @@ MARK = Kind("mark", "│", "a moment that somebody named", "", is_wrong=False, s
 
 
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
-    like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # two detectors find steal
+    similar_kind = KINDS[
+        "steal" if cause == "hypervisor" else "neighbour"
+    ]  # two detectors find steal
     return Kind(
-        cause, like.sign, _NEIGHBOUR, lowers=lowers, loss_text=loss, is_per_cpu=True,
+        cause, similar_kind.sign, _NEIGHBOUR, lowers=lowers, loss_text=loss, is_per_cpu=True,
         explains=KINDS["neighbour"].explains, sentences=sentences,
     )  # fmt: skip
 

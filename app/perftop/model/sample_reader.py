@@ -85,7 +85,8 @@ class SampleBatch:
         return self.doubted[begin:end]
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
-        """Indices of the samples in that range whose frame has records other than counters."""
+        """Yields the indices of the samples in that range whose frame has records other than
+        counters."""
         for index in self.cached(_with_records):
             if first <= index < last:
                 yield index

@@ -358,8 +358,8 @@ class Splitter:
         if (name := self.any_counter()) in self._counters.multiplexed:
             uncounted = self._counters.is_partly_counted(delta, name)
             if np.count_nonzero(uncounted):  # use the states by idle transitions instead
-                gone = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
-                counted = np.where(gone, 0, counted)
+                lacks_count = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
+                counted = np.where(lacks_count, 0, counted)
         split.states[..., cores, :] = shares = states(r0, r1, any_)
         split.method_codes[..., cores] = counted
         if np.count_nonzero(counted) == counted.size:

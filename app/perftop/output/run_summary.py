@@ -91,7 +91,7 @@ def value_text(key: str, value: object) -> str:
 
 
 def is_different(a: object, b: object) -> bool:
-    """Whether two values differ; numbers must differ by more than MAX_EQUAL_DIFFERENCE."""
+    """Returns whether two values differ; numbers must differ by more than MAX_EQUAL_DIFFERENCE."""
     if isinstance(a, int | float) and isinstance(b, int | float):
         return abs(a - b) > MAX_EQUAL_DIFFERENCE * max(abs(a), abs(b))
     return a != b

@@ -43,9 +43,9 @@ ELLIPSIS = "…"
 # --- names of CPUs
 
 
-def place_text(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
+def place_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24) -> str:
     """Returns the names of packages or cores if the CPUs are all of their online CPUs, else CPU
-    numbers. A list of more than `most` characters is truncated."""
+    numbers. A list of more than `max_length` characters is truncated."""
     chosen_cpus = set(cpus)
     if len(chosen_cpus) == 1:
         return f"CPU {min(chosen_cpus)}"
@@ -55,9 +55,11 @@ def place_text(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> 
     what, names = units or ("CPU", ranges(chosen_cpus))
     if not set(",-").intersection(names):
         return f"{what} {names}"
-    if len(names) <= most:
+    if len(names) <= max_length:
         return f"{what}s {names}"
-    return f"{len(chosen_cpus)} CPUs {ranges(chosen_cpus)[:most].rpartition(',')[0]},{ELLIPSIS}"
+    return (
+        f"{len(chosen_cpus)} CPUs {ranges(chosen_cpus)[:max_length].rpartition(',')[0]},{ELLIPSIS}"
+    )
 
 
 MAX_SHORT_PLACE = 9
@@ -234,11 +236,11 @@ limit and the abbreviation of the cause are used."""
 
 def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
-    over: bool = False, when: str = "", most: int = MAX_SENTENCE,
+    over: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
 ) -> list[Part]:  # fmt: skip
     """Returns one sentence about episodes of one kind and cause, based on the deepest one. `names`:
     the tasks that lost, the most important first. `over`: use the past tense. `when`: a phrase for
-    the time, left out if the sentence would exceed `most` characters."""
+    the time, left out if the sentence would exceed `max_length` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
     fields = _fields(topology, worst, episodes, over=over)
     by_size = [fields | _tasks(worst, names, size) for size in _NAME_SIZES]
@@ -258,7 +260,7 @@ def sentence(
     parts: list[Part] = []
     for phrase, values, end in candidates:
         parts = _fill_phrase(phrase, values, end, over=over)
-        if len(text(parts)) <= most:
+        if len(text(parts)) <= max_length:
             break
     return parts
 
@@ -416,8 +418,8 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
                 losses.setdefault((episode.kind, cpu), []).append(episode)
 
     def covers(loss: Episode, episode: Episode) -> bool:
-        """Whether a loss lasted for at least half of the episode; without an end, it covers an
-        episode that runs, too."""
+        """Returns whether a loss lasted for at least half of the episode; without an end, it covers
+        an episode that runs, too."""
         if loss.end_ns is None or episode.end_ns is None:
             return loss.end_ns is episode.end_ns
         both_ns = min(loss.end_ns, episode.end_ns) - max(loss.start_ns, episode.start_ns)

@@ -305,7 +305,7 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 
 def is_known_number(key: str) -> bool:
-    """Whether a table can have a column for this key."""
+    """Returns whether a table can have a column for this key."""
     return is_possible_column(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
 
 

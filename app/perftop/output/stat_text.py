@@ -44,7 +44,7 @@ from perftop.output.stat_lines import (
     table_line,
 )
 from perftop.output.why_report import Report, report
-from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_here
+from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
 from perftop.process.job import Job
 from perftop.session.episodes import Tally
 from perftop.session.session import Session
@@ -90,8 +90,10 @@ def _sentence(session: Session, episode: Episode) -> str:
     time = f"since {start}"
     if is_ended:
         time = f"for {long_duration(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    topology, most = session.topology, MAX_SENTENCE
-    return text(sentence(topology, [episode], names, over=is_ended, when=time, most=most))
+    topology, max_length = session.topology, MAX_SENTENCE
+    return text(
+        sentence(topology, [episode], names, over=is_ended, when=time, max_length=max_length)
+    )
 
 
 def ending_lines(
@@ -400,7 +402,7 @@ class Measurement:
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
-        self._is_here = False
+        self._is_this_machine = False
         """Whether the measured machine is the one that perftop runs on."""
         self._cpu_s = 0.0
         """User and system CPU time, in s, that the perftop process had used by the first frame."""
@@ -409,7 +411,7 @@ class Measurement:
         """The command, used if the session watches another job."""
 
     def begin(self, hello: wire.Hello) -> None:
-        self._is_here = hello.source.startswith("sim") or is_here(hello)
+        self._is_this_machine = hello.source.startswith("sim") or is_this_machine(hello)
         if self.bracket is not None:
             self.bracket.begin(hello)
 
@@ -446,7 +448,7 @@ class Measurement:
         run = None if self.bracket is None else run_line(session, self.bracket)
         line = summary_line(session, self.tally.counts_by_cause, elapsed_s, run, self._footprint)
         own_s = session.probe_cpu_s() + time.process_time() - self._cpu_s
-        if self._is_here and not isnan(own_s):
+        if self._is_this_machine and not isnan(own_s):
             line["own_cpu_s"] = json_number(own_s)
         return line
 

@@ -214,10 +214,10 @@ def _find_waiters(
         key: one for key, one in members.items() if one.wait_s > MIN_WAIT_SHARE * one.wanted_s
     }
     if not waiting:
-        most = max(members, key=lambda key: members[key].wait_s, default=None)
-        if most is None or not members[most].wait_s:
+        longest_waiter = max(members, key=lambda key: members[key].wait_s, default=None)
+        if longest_waiter is None or not members[longest_waiter].wait_s:
             return None
-        waiting = {most: members[most]}
+        waiting = {longest_waiter: members[longest_waiter]}
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
     return _Waiters(name, what, pids, members, waiting, _sum_times(members.values()), cpus)
 
@@ -256,23 +256,23 @@ def _find_reason(
         return _Reason(cause_of("idle-exit").name, exits, evidence, [], "for", hint, belief)
 
     evidence = []
-    by = "its own threads" if mutual else "waiting for a CPU"
+    culprit = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
-        by = "other tasks"
+        culprit = "other tasks"
     if neighbours and not (mutual and sum(ran_s.values()) < least_s):
         cause = _kernel_cause(session, *neighbours[0])
-        by = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
-        by += f"[{neighbours[0][0]}]" if by == waiters.name else ""
+        culprit = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
+        culprit += f"[{neighbours[0][0]}]" if culprit == waiters.name else ""
     for_whom = ["each other"] if mutual else []
     if storm is not None:
         neighbours = []
-        by, for_whom = storm.child_names, [f"{storm.child_names} of {storm.parent}"]
+        culprit, for_whom = storm.child_names, [f"{storm.child_names} of {storm.parent}"]
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
     if not for_whom and sum(ran_s.values()) >= least_s:  # each ran too little to be named
-        by, for_whom = "many other tasks", [f"{len(ran_s)} other tasks"]
-    most = max(ran_s, key=lambda who: ran_s[who], default=None)
+        culprit, for_whom = "many other tasks", [f"{len(ran_s)} other tasks"]
+    busiest_task = max(ran_s, key=lambda who: ran_s[who], default=None)
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
     limit, allowed = _allowed_cpus(session, stuck)
     spare = _spare_seconds(session, whole, allowed if limit else cpus)
@@ -285,8 +285,9 @@ def _find_reason(
     evidence += [f"children of {storm.parent} ran {storm.run_s:.2f} s"] if storm else []
     if not for_whom:
         evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if ran_s else UNKNOWN_NEIGHBOUR)
-    if most is not None and not neighbours and not mutual and storm is None:
-        evidence.append(f"{_task_name(session, *most)}[{most[0]}] ran there {ran_s[most]:.2f} s")
+    if busiest_task is not None and not neighbours and not mutual and storm is None:
+        name = _task_name(session, *busiest_task)
+        evidence.append(f"{name}[{busiest_task[0]}] ran there {ran_s[busiest_task]:.2f} s")
     for pid, comm in neighbours[:1]:
         if owner := process_owner(session.details.get(str(pid), {})):
             evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
@@ -305,8 +306,8 @@ def _find_reason(
         hint = f"no more than {count_noun(len(usable), 'thread')} at a time, one for each CPU"
         hint += " that it may use" if limit else ""
     belief = confidence(*WAIT_CAUSE, counted=storm is None) if for_whom else "unknown"
-    after = "for" if mutual else "behind"
-    return _Reason(by, for_whom, evidence, neighbours, after, hint, belief)
+    preposition = "for" if mutual else "behind"
+    return _Reason(culprit, for_whom, evidence, neighbours, preposition, hint, belief)
 
 
 def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
@@ -350,7 +351,11 @@ class Storm:
 
 
 def _process_storm(
-    session: Session, tasks: Tasks, cpus: Sequence[int], own: Collection[int], least_s: float
+    session: Session,
+    tasks: Tasks,
+    cpus: Sequence[int],
+    excluded_pids: Collection[int],
+    least_s: float,
 ) -> Storm | None:
     """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
     for `least_s`."""
@@ -358,7 +363,11 @@ def _process_storm(
     times_by_parent: dict[int, dict[str, TaskTimes]] = {}
     for (pid, child, cpu), one in tasks.items():
         mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
-        if cpu == UNKNOWN_CPU and pid not in own and (not mask or not mask.isdisjoint(cpus)):
+        if (
+            cpu == UNKNOWN_CPU
+            and pid not in excluded_pids
+            and (not mask or not mask.isdisjoint(cpus))
+        ):
             times_by_parent.setdefault(pid, {})[child] = one
     run_s = {
         pid: sum(one.run_s for one in parts.values()) for pid, parts in times_by_parent.items()
@@ -431,12 +440,13 @@ def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
 
 
 def run_times_beside(
-    tasks: Tasks, cpus: Sequence[int], own: Collection[int]
+    tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int]
 ) -> dict[tuple[int, str], float]:
-    """Returns the seconds that other processes than `own` ran on these CPUs, by PID and name."""
+    """Returns the seconds that other processes than `excluded_pids` ran on these CPUs, by PID and
+    name."""
     ran_s: dict[tuple[int, str], float] = {}
     for (pid, comm, cpu), one in tasks.items():
-        if cpu in cpus and pid not in own:
+        if cpu in cpus and pid not in excluded_pids:
             ran_s[pid, comm] = ran_s.get((pid, comm), 0.0) + one.run_s
     return ran_s
 
@@ -471,6 +481,6 @@ def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]
 def _parse_cpu_list(text: object, online: set[int]) -> set[int]:
     """Returns the online CPUs of a list such as 0-3,8; an empty set if the text is not such a
     list."""
-    found = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
-    spans = [(int(first), int(last or first)) for first, last in found]
+    bounds = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
+    spans = [(int(first), int(last or first)) for first, last in bounds]
     return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}

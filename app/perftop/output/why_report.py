@@ -373,16 +373,16 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
-    who, by = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
+    who, reason = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
     who = job if job is not None and len(threads) == 1 else who
     others = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
     seen = "D, its group is frozen" if state == "F" else state
     evidence = [f"state of {safe_text(worst.comm, MAX_NAME)}[{pid}]: {seen}"]
     evidence += [f"{count_noun(others, 'more thread')} too"] if others else []
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
-    text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({by})"
+    text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({reason})"
     return replace(
-        finding, text=text, culprit=by, evidence=evidence, hint=fixes[state],
+        finding, text=text, culprit=reason, evidence=evidence, hint=fixes[state],
         confidence=confidence(*STOPPED_CAUSE), is_running=False, headline=text,
     )  # fmt: skip
 
@@ -403,7 +403,7 @@ def _blamed_name(cause: Cause, worst: Episode | None) -> str:
 
 
 def _has_room(session: Session, core: Sequence[int]) -> bool:
-    """Whether the tasks of a core leave room for another one, as last recorded."""
+    """Returns whether the tasks of a core leave room for another one, as last recorded."""
     activities = [a for cpu in core for a in session.snapshot.activity_on(str(cpu))]
     return sum(activity.task.share for activity in activities) < MAX_CORE_SHARE
 
@@ -414,9 +414,13 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
         return CLOCK_CAPS[cap.name][1] if cap.name in CLOCK_CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
-        here = ", ".join(session.hints.managers[:2])
-        by = f"{here} here or the BMC" if here else "thermald, the BMC, a power manager"
-        return f"who lowers it while the machine runs: {by}"
+        manager_names = ", ".join(session.hints.managers[:2])
+        suspects = (
+            f"{manager_names} here or the BMC"
+            if manager_names
+            else "thermald, the BMC, a power manager"
+        )
+        return f"who lowers it while the machine runs: {suspects}"
     if worst is not None and (line := str(worst.evidence.get("line", ""))):
         for name, remedy in LINE_REMEDIES.items():
             if line.startswith(name):

@@ -180,9 +180,9 @@ def rows(session: Session, report: Report) -> list[TextLine]:
             rows += _finding_lines(finding, report.totals.elapsed_s)
         if more := report.named_findings[MAX_CAUSES:]:
             rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
-        least = report.named_findings[-1].share
+        min_share = report.named_findings[-1].share
         ruled_out = ", ".join(
-            check.brief_result for check in report.checks if check.is_ruled_out(least)
+            check.brief_result for check in report.checks if check.is_ruled_out(min_share)
         )
         rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
     else:

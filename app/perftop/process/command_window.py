@@ -144,13 +144,13 @@ class CommandWindow:
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
-        self.is_remote = self.link is not None and not is_here(hello)
+        self.is_remote = self.link is not None and not is_this_machine(hello)
         self._simulated = hello.source.startswith("sim")
         self.has_our_clock = not self._simulated and not self.is_remote
         """Whether the stream's raw times are by our clock."""
         self._cpus = [row.cpu for row in hello.topology]
         selected = self._cpus if hello.selected is None else hello.selected
-        self._wanted: Bools = np.isin(self._cpus, selected)
+        self._is_selected: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         alone = len(hello.cores)  # a CPU of no known core has no sibling
         self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])
@@ -179,7 +179,7 @@ class CommandWindow:
         elif (run := self.run) is not None and self._has_read_all_after(frame, run):
             self.is_closed = True
             unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
-            self.missed_cpus = np.array(self._cpus)[unread & self._wanted].tolist()
+            self.missed_cpus = np.array(self._cpus)[unread & self._is_selected].tolist()
         return self.is_closed
 
     def leave_start(self) -> None:
@@ -273,16 +273,16 @@ class CommandWindow:
         # A CPU counts only if all CPUs of its core were read.
         new = is_usable & ~off & ~is_spoilt[self._core] & since & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
-        is_awaited = self._wanted & ~off & np.isnan(times_ns)
+        is_awaited = self._is_selected & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
         return not is_awaited.any() or (
             self._frames >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
         )
 
 
-def is_here(hello: wire.Hello) -> bool:
-    """Whether hello is from the running kernel of this machine. Without a boot ID a machine counts
-    as remote."""
+def is_this_machine(hello: wire.Hello) -> bool:
+    """Returns whether hello is from the running kernel of this machine. Without a boot ID a machine
+    counts as remote."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
     return False

@@ -101,8 +101,8 @@ def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
     reader that shows these spans, which are multiples of the sample time. A span that ended inside
     a batch would be shown late."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
-    most = batches.max_frames(sample_ns)
-    return sample_ns * max(n for n in range(1, most + 1) if samples % n == 0)
+    max_samples = batches.max_frames(sample_ns)
+    return sample_ns * max(n for n in range(1, max_samples + 1) if samples % n == 0)
 
 
 class Probe:

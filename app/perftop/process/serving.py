@@ -159,8 +159,8 @@ def group_id(name: str) -> int:
 
 
 def may_read(peer: socket.socket, group: int | None) -> bool:
-    """Whether the process at the other end belonged to root, to our user or to the group when it
-    connected."""
+    """Returns whether the process at the other end belonged to root, to our user or to the group
+    when it connected."""
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, gid = _CREDENTIALS.unpack(packed)
     if uid in {0, os.geteuid()}:
@@ -362,7 +362,7 @@ def _page(path: str, accept: str, render: Render) -> Answer:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether the Accept header prefers OpenMetrics to the older format."""
+    """Returns whether the Accept header prefers OpenMetrics to the older format."""
     best_quality = {True: 0.0, False: 0.0}
     for part in accept.split(","):
         kind, *parameters = (word.strip().lower() for word in part.split(";"))

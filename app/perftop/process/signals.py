@@ -65,14 +65,14 @@ def check_loop() -> None:
     import socket
 
     try:
-        here, there = socket.socketpair()
-        with here, there, select.epoll() as poll:
-            there.setblocking(False)
-            poll.register(there)
+        sender, receiver = socket.socketpair()
+        with sender, receiver, select.epoll() as poll:
+            receiver.setblocking(False)
+            poll.register(receiver)
             poll.poll(0)
             select.poll().poll(0)
-            here.send(b"\0")
-            there.recv(1)
+            sender.send(b"\0")
+            receiver.recv(1)
     except OSError as error:
         if error.errno in {errno.EMFILE, errno.ENFILE}:
             raise cannot("wait for events", error) from None

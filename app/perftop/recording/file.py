@@ -222,7 +222,7 @@ class Recording:
         return None
 
     def _is_valid_index(self, blocks: array[int], end: int) -> bool:
-        """Whether the index includes the first message, and a block begins at each of its
+        """Returns whether the index includes the first message, and a block begins at each of its
         offsets."""
         previous_offset = self._first_offset - 1
         for offset, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
@@ -298,8 +298,8 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 def _is_locked(file: BinaryIO) -> bool:
-    """Whether the file's writer still holds its lock, which is released when the writer ends, in
-    whatever way."""
+    """Returns whether the file's writer still holds its lock, which is released when the writer
+    ends, in whatever way."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

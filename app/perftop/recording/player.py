@@ -64,10 +64,10 @@ class Playback:
     playbacks of one recording are independent."""
 
     def __init__(
-        self, recording: AnyRecording, time_ns: int, found: RecordingEpisodes | None = None,
+        self, recording: AnyRecording, time_ns: int, episodes: RecordingEpisodes | None = None,
         room: int = MAX_BYTES,
     ) -> None:  # fmt: skip
-        """`found`: episodes of the whole file. `room`: budget of the history, in bytes."""
+        """`episodes`: episodes of the whole file. `room`: budget of the history, in bytes."""
         messages = recording.messages(time_ns)
         first: list[TimedMessage] = []
         while len(first) < BLOCK_MESSAGES and not (first and isinstance(first[-1], wire.Frame)):
@@ -79,7 +79,7 @@ class Playback:
         starts_inside = first and time_ns > recording.first_ns
         hello = _hello_at(recording.hello, first[-1]) if starts_inside else recording.hello
         self.session = Session(hello, History(hello, room), summarises=False)
-        self.session.log.recording = found
+        self.session.log.recording = episodes
         self._next_message = next(self._messages, None)
 
     @property
@@ -160,8 +160,8 @@ class PlayClock:
         self._clock_s = clock_s
         return self._at_ns
 
-    def change(self, by: int) -> None:
-        index = SPEEDS.index(self.speed) + by
+    def change(self, steps: int) -> None:
+        index = SPEEDS.index(self.speed) + steps
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, index))]
 
 
@@ -203,21 +203,22 @@ class Seeker:
         return playback
 
     async def next_episode(
-        self, playback: Playback, filter_episodes: Interval, by: int, cpus: list[int] | None
+        self, playback: Playback, filter_episodes: Interval, direction: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """Returns the moment of the next known episode or mark of the file after an interval, or,
-        if `by` is -1, of the last one before it, and a playback that has read up to there. None if
-        there is none."""
+        if `direction` is -1, of the last one before it, and a playback that has read up to there.
+        None if there is none."""
         session = playback.session
         episodes = selection.reachable_episodes(session, cpus)
         moments = {selection.moment_of(session, episode, filter_episodes) for episode in episodes}
         for time_ns in sorted(
-            (ns for ns in moments if (ns - filter_episodes.time_ns) * by > 0), reverse=by < 0
+            (ns for ns in moments if (ns - filter_episodes.time_ns) * direction > 0),
+            reverse=direction < 0,
         ):
             playback_there = await self.go(playback, time_ns)
             # Samples are discrete, so this may be the moment already shown.
             shown_ns = playback_there.shown_ns(time_ns)
-            if shown_ns is not None and (shown_ns - filter_episodes.time_ns) * by > 0:
+            if shown_ns is not None and (shown_ns - filter_episodes.time_ns) * direction > 0:
                 return playback_there, time_ns
         return None
 
@@ -508,7 +509,7 @@ def _from_plain(value: Any) -> Any:
 
 
 def _fits_type(value: Any, hint: Any) -> bool:
-    """Whether a value fits a type hint of a field of evidence."""
+    """Returns whether a value fits a type hint of a field of evidence."""
     if typing.get_origin(hint) is tuple:
         return type(value) is tuple and all(isinstance(v, typing.get_args(hint)[0]) for v in value)
     if isinstance(hint, types.UnionType):

@@ -135,7 +135,7 @@ class Ring:
         self._writer.write(message)
 
     def begins_part(self, message: TimedMessage) -> bool:
-        """Whether this message will be the first of a part."""
+        """Returns whether this message will be the first of a part."""
         since_ns = self._parts[-1].begin_ns if self._parts else -self._part_ns
         return isinstance(message, wire.Frame) and message.time_ns - since_ns >= self._part_ns
 

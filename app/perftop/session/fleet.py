@@ -183,7 +183,8 @@ def natural_key(name: str) -> tuple[object, ...]:
 
 
 def matches(machine: Machine, words: str) -> bool:
-    """Whether all words of the filter occur in the machine's name, model, causes or state."""
+    """Returns whether all words of the filter occur in the machine's name, model, causes or
+    state."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspect_count), bool(running_text))
     state = " ".join(word for word, is_so in zip(_STATE_WORDS, flags, strict=True) if is_so)

@@ -101,18 +101,19 @@ class Trail:
         return self._ends[: self.count]
 
     def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
-        """Numerators and denominators, (2, metrics, samples, CPUs), of the metrics at these
+        """Returns numerators and denominators, (2, metrics, samples, CPUs), of the metrics at these
         positions in the trail."""
         self.settle()
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """(samples, 2, rows): by how much rows of counters advanced, and in how many ticks."""
+        """Returns (samples, 2, rows): by how much rows of counters advanced, and in how many
+        ticks."""
         self.settle()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
     def core_terms(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
-        """(samples, cores, CEILING_ROW + 1): the values of cores given as lists of CPUs."""
+        """Returns (samples, cores, CEILING_ROW + 1): the values of cores given as lists of CPUs."""
         self.settle()
         return self._cores[samples, self.cores.positions_of(cores)]
 
@@ -388,7 +389,7 @@ class History:
         self._sealed_bytes += sum(c.nbytes for c in earlier_chunks)
 
     def _needs_chunk(self) -> bool:
-        """Whether the newest chunk is full, or there is no chunk."""
+        """Returns whether the newest chunk is full, or there is no chunk."""
         return not self._chunks or self._chunks[-1].nbytes > self._budget // MIN_CHUNKS
 
     def _begin_chunk(self, reader: SampleReader) -> None:
@@ -463,11 +464,12 @@ class History:
     # Unknown values are NaN.
 
     def field(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
-        """(bins, rows): values of a metric, of CPUs given by position."""
+        """Returns (bins, rows): values of a metric, of CPUs given by position."""
         return self.fields([key], rows, edges_ns)[:, 0]
 
     def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
-        """(bins, metrics, rows): `field` of several metrics; many cost little more than one."""
+        """Returns (bins, metrics, rows): `field` of several metrics; many cost little more than
+        one."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served_columns = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served_columns:
@@ -490,7 +492,8 @@ class History:
         return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
-        """(bins, names): values of numbers of the whole machine; NaN for those not in TRACED."""
+        """Returns (bins, names): values of numbers of the whole machine; NaN for those not in
+        TRACED."""
         values = np.full((len(edges_ns) - 1, len(names)), np.nan)
         counters = self._counters
         served_columns = [i for i, n in enumerate(names) if n in TRACED and n in counters]
@@ -504,8 +507,8 @@ class History:
         return values
 
     def shared_counter(self, key: str, edges_ns: Times) -> Floats:
-        """(bins, rows): by how much a counter of SHARED advanced per second, by package in the
-        order of hello, or by L3 in the order of the CPUs that have it. No columns if it is not
+        """Returns (bins, rows): by how much a counter of SHARED advanced per second, by package in
+        the order of hello, or by L3 in the order of the CPUs that have it. No columns if it is not
         counted. A read covers the bins since the previous read."""
         if key not in self._counters:
             return np.full((len(edges_ns) - 1, 0), np.nan)
@@ -516,11 +519,12 @@ class History:
         return fill_covered_bins(rates, ticks / self._stamp_hz, np.diff(edges_ns) / 1e9)
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
+        """Returns (bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
         return self.cores(cores, edges_ns)[..., :WEIGHT_ROW]
 
     def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """(bins, cores, 5): the four columns of `states`, followed by the turbo ceiling in Hz."""
+        """Returns (bins, cores, 5): the four columns of `states`, followed by the turbo ceiling in
+        Hz."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             core_sums = chunk.trail.core_terms(cores, samples)
@@ -538,7 +542,7 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """(bins, rows) each: by how much counters advanced, and in how many ticks."""
+        """Returns (bins, rows) each: by how much counters advanced, and in how many ticks."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.counter_terms(rows, samples)

@@ -428,8 +428,8 @@ class Distribution:
         known_rows = known_rows[np.isfinite(known_rows)]
         low, high = (self._series[name][columns] for name in ("min", "max"))
         p5 = float(_five_percent(known_rows[:, None])[0]) if len(known_rows) else float("nan")
-        least = float(np.fmin.reduce(low))
-        return {"min": least, "p5": max(p5, least), "max": float(np.fmax.reduce(high))}
+        lowest = float(np.fmin.reduce(low))
+        return {"min": lowest, "p5": max(p5, lowest), "max": float(np.fmax.reduce(high))}
 
     def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
         """Returns a core's method and the means of its states; `split` is of the whole run. If a

@@ -318,8 +318,8 @@ class Losses:
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
     def _mask(self, episode: Episode, times: Ints) -> Bools:
-        """(samples, CPUs): mask of the episode's CPUs in samples at least half of which are within
-        the episode."""
+        """Returns (samples, CPUs): mask of the episode's CPUs in samples at least half of which are
+        within the episode."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle_ns = times.mean(axis=1)
         during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)

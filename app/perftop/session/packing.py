@@ -211,8 +211,8 @@ class Packer:
         ]
 
     def _forgets(self, forms: Iterable[bytes]) -> bool:
-        """Whether frames of these forms may exceed MAX_WORDS, so that the words of other forms are
-        dropped."""
+        """Returns whether frames of these forms may exceed MAX_WORDS, so that the words of other
+        forms are dropped."""
         sizes = {form: len(words) for form, words in self._last_words.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS

@@ -94,23 +94,23 @@ def parse(text: str) -> Filter | None:
         return None
     if len(text) > MAX_LENGTH:
         raise FilterError(f"too long: a filter has at most {MAX_LENGTH} characters", MAX_LENGTH)
-    ways: list[list[_Term]] = [[]]
+    alternatives: list[list[_Term]] = [[]]
     position = 0
     while position < len(text):
         if text[position].isspace():
             position += 1
         elif text[position] != "|":
             term, position = _next_term(text, position)
-            ways[-1].append(term)
-        elif ways[-1]:
-            ways.append([])
+            alternatives[-1].append(term)
+        elif alternatives[-1]:
+            alternatives.append([])
             position += 1
         else:
             break
-    if not ways[-1]:
+    if not alternatives[-1]:
         raise FilterError("| belongs between two terms: type:E | busy>80", position)
-    is_steady = all(term.is_steady for terms in ways for term in terms)
-    return Filter(text.strip(), is_steady, tuple(tuple(terms) for terms in ways))
+    is_steady = all(term.is_steady for terms in alternatives for term in terms)
+    return Filter(text.strip(), is_steady, tuple(tuple(terms) for terms in alternatives))
 
 
 _WORD = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
@@ -334,7 +334,8 @@ def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> l
 
 
 def is_reachable(session: Session, episode: Episode) -> bool:
-    """Whether the episode can be shown, because it is still in history or in a recording."""
+    """Returns whether the episode can be shown, because it is still in history or in a
+    recording."""
     if session.log.recording is not None:
         return True
     first_ns = session.history.first_ns if session.history is not None else None
@@ -352,10 +353,10 @@ def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
 
 
 def nearest_moment(
-    session: Session, interval: Interval, episodes: Iterable[Episode], by: int
+    session: Session, interval: Interval, episodes: Iterable[Episode], direction: int
 ) -> int | None:
-    """Returns the moment of the next episode after this interval, or, if `by` is -1, of the last
-    episode before it; None if there is none."""
+    """Returns the moment of the next episode after this interval, or, if `direction` is -1, of the
+    last episode before it; None if there is none."""
     if session.history is None:
         return None
     times = session.history.times()
@@ -364,10 +365,10 @@ def nearest_moment(
         return None
     # Use the ends of samples; otherwise navigation would return to the moment already shown.
     moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
-    is_beyond = moments > interval.time_ns if by > 0 else moments < interval.time_ns
+    is_beyond = moments > interval.time_ns if direction > 0 else moments < interval.time_ns
     if not is_beyond.any():
         return None
-    return int(moments[is_beyond].min() if by > 0 else moments[is_beyond].max())
+    return int(moments[is_beyond].min() if direction > 0 else moments[is_beyond].max())
 
 
 def typed_moment(

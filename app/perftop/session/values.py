@@ -43,7 +43,7 @@ L3 = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
 
 
 def is_possible_column(key: str) -> bool:
-    """Whether any stream can have this column."""
+    """Returns whether any stream can have this column."""
     return key in COLUMNS_BY_KEY or key in RARE_METRICS or key.startswith(EVENT)
 
 

@@ -196,10 +196,10 @@ class PrometheusSource:
         self._shown_s = now_s
         self.fleet.machines = fleet.machines
 
-    def travel(self, by: int) -> bool:
-        """Moves back or forward in time by `by` steps of the source. After the newest step the view
-        is live again."""
-        self._back_s = min(max(0.0, self._back_s - by * self.every_s), MAX_BACK_S)
+    def travel(self, steps: int) -> bool:
+        """Moves back or forward in time by `steps` steps of the source. After the newest step the
+        view is live again."""
+        self._back_s = min(max(0.0, self._back_s - steps * self.every_s), MAX_BACK_S)
         self._wake.set()
         return True
 
@@ -313,10 +313,10 @@ class RecordingsSource:
             self.fleet.machines = played_machines | self._unread
         self._now, self._is_reading = moment, False
 
-    def travel(self, by: int) -> bool:
+    def travel(self, steps: int) -> bool:
         """Jumps back or forward by a second for each step, and pauses there."""
         moment = self._now if self._target is None else self._target
-        self._target, self._playing = moment + by, False
+        self._target, self._playing = moment + steps, False
         return True
 
     def pause(self) -> None:

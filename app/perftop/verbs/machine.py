@@ -116,8 +116,8 @@ def disturbances(answer: Answer, width: int) -> list[str]:
         return ["no disturbance was seen"]
     lines = ["what disturbed"]
     for disturbance in answer["disturbances"]:
-        found = f"{disturbance['found']}: {disturbance['matters']}"
-        lines += fact_lines(f"  {disturbance['what']}", found, width)
+        finding = f"{disturbance['found']}: {disturbance['matters']}"
+        lines += fact_lines(f"  {disturbance['what']}", finding, width)
     return lines
 
 
@@ -272,13 +272,13 @@ def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
 
 
 def _foldable(groups: list[list[_Core]]) -> bool:
-    """Whether there are more than two groups that each have one core and are all alike, so that one
-    line is enough for them. Virtual machines have hundreds of such groups."""
+    """Returns whether there are more than two groups that each have one core and are all alike, so
+    that one line is enough for them. Virtual machines have hundreds of such groups."""
     cores = [group[0] for group in groups]
     kinds = {(core.node, core.type, len(core.cpus), core.die) for core in cores}
-    firsts = [core.cpus[0] for core in cores]
+    first_cpus = [core.cpus[0] for core in cores]
     are_alike = all(len(group) == 1 for group in groups) and len(kinds) == 1
-    return len(groups) > 2 and are_alike and firsts == sorted(firsts)
+    return len(groups) > 2 and are_alike and first_cpus == sorted(first_cpus)
 
 
 def _group(name: str, cores: list[_Core]) -> _Branch:

@@ -214,7 +214,7 @@ def add_terminal(parser: argparse.ArgumentParser) -> None:
 
 
 def is_at_terminal() -> bool:
-    """Whether a screen can be shown and keys can be read."""
+    """Returns whether a screen can be shown and keys can be read."""
     return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
 
 

@@ -184,7 +184,7 @@ def _json(answer: Answer, ramp: Ramp) -> Answer:
 
 
 def is_counted(answer: Mapping[str, Any]) -> bool:
-    """Whether the clocks are derived from counted cycles, not from the chain."""
+    """Returns whether the clocks are derived from counted cycles, not from the chain."""
     return answer["cycles_why"] is None
 
 

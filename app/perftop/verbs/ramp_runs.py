@@ -73,8 +73,8 @@ class Gap:
 
 
 def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
-    given = {key: values for key, values in run["chunks"].items() if values is not None}
-    chunks = {key: np.array(values, np.int64) for key, values in given.items()}
+    known_chunks = {key: values for key, values in run["chunks"].items() if values is not None}
+    chunks = {key: np.array(values, np.int64) for key, values in known_chunks.items()}
     count = len(answer["phases"])
     return [_trace(answer, run, chunks, chunks["phase"] == phase) for phase in range(count)]
 

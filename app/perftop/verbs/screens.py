@@ -137,8 +137,8 @@ def run_demo(args: argparse.Namespace) -> int:
         raise Failed(f"the screen needs a terminal; in a pipe: perftop {verb}", USAGE)
     if is_recording:
         replay = args.verbs["replay"].parse_args([f"demo:{name}"])
-        given = {key: value for key, value in vars(args).items() if value is not None}
-        return run_replay(argparse.Namespace(**(vars(replay) | given)))
+        options_given = {key: value for key, value in vars(args).items() if value is not None}
+        return run_replay(argparse.Namespace(**(vars(replay) | options_given)))
     live = vars(args.live.parse_args(["--source", source]))
     return run_live(argparse.Namespace(**(live | vars(args))))
 

@@ -390,7 +390,7 @@ def address(listener: socket.socket) -> str:
 
 
 def is_public(listener: socket.socket) -> bool:
-    """Whether other machines can reach this socket."""
+    """Returns whether other machines can reach this socket."""
     name = listener.getsockname()
     return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
 

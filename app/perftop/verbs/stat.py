@@ -239,7 +239,8 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 
 
 def _repeats(args: argparse.Namespace) -> bool:
-    """Whether a command is to be run several times. Raises Failed for contradictory options."""
+    """Returns whether a command is to be run several times. Raises Failed for contradictory
+    options."""
     if args.command_a or args.command_b:
         has_both = args.command_a and args.command_b
         if args.command is not None or not has_both or args.repeat is None:

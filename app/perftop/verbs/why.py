@@ -183,8 +183,8 @@ def run_summary(args: argparse.Namespace) -> int:
     by_mark = args.by is not None
     with open_source(file) as source:
         start, end = _span(args.since, args.until, source.hello)
-        whole_phases = Phases(by_mark=False, has_begun=start.has_come)
-        marked_phases = Phases(by_mark=True, has_begun=start.has_come)
+        whole_phases = Phases(by_mark=False, has_begun=start.has_begun)
+        marked_phases = Phases(by_mark=True, has_begun=start.has_begun)
         readers = [whole_phases, marked_phases] if by_mark else [whole_phases]
         size = max_batch(source.hello)
         for reader in readers:
@@ -223,7 +223,7 @@ class _SpanEnd(NamedTuple):
     ns: int
     is_unix: bool = False
 
-    def has_come(self, session: Session) -> bool:
+    def has_begun(self, session: Session) -> bool:
         now_ns = session.now_ns
         return (session.unix(now_ns) * 1e9 if self.is_unix else now_ns) >= self.ns
 

@@ -134,7 +134,7 @@ class Steps(Stepped):
     def __init__(self, groups: Sequence[int] = (0,), least: float = 0.0) -> None:
         super().__init__()
         self.losses = NeighbourLosses(self.detector, "made", np.array(groups), SAMPLE_NS,
-                             start=LOSS_START, end=LOSS_END, least=least)  # fmt: skip
+                             start=LOSS_START, end=LOSS_END, min_loss=least)  # fmt: skip
         self.names = [[cpu] for cpu in range(len(groups))]
 
     def step(self, *shares: float, times: int = 1, weight: float = 1.0, proven: bool = True,

@@ -125,7 +125,9 @@ def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
     episode, names, answers = unpacked_case(case)
     for most in (20, 36, 50, MAX_SENTENCE, 200):
         for over in (False, True):
-            parts = sentence(machine(), [episode], names, over=over, when=TIME_PHRASE, most=most)
+            parts = sentence(
+                machine(), [episode], names, over=over, when=TIME_PHRASE, max_length=most
+            )
             words = text(parts)
             assert not {"{", "|", "  "} & {
                 words[i : i + n] for n in (1, 2) for i in range(len(words))
@@ -171,7 +173,7 @@ def test_the_time_is_included_in_the_width_of_a_sentence(kind: str, when: str, w
     deep = 0.125 if kind == "throttle" else 0.62e9
     episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW_CLOCK))
     assert text(sentence(machine(), [episode], over=True, when=when)).endswith(words)
-    narrow = text(sentence(machine(), [episode], over=True, when=when, most=40))
+    narrow = text(sentence(machine(), [episode], over=True, when=when, max_length=40))
     assert when not in narrow, "it is the first to go"
     assert "package 0" in narrow
 

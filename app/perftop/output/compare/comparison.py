@@ -242,7 +242,7 @@ def _values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
 
 
 def _is_shown_nonzero(number: Number, value: float) -> bool:
-    """Whether the value is displayed as anything but 0."""
+    """Returns whether the value is displayed as anything but 0."""
     return value != 0 if number.rate else float(format_like(number, value)) != 0
 
 

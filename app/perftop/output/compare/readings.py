@@ -127,7 +127,7 @@ ON_REQUEST_KEYS = frozenset({"kernel_cycles"})
 
 
 def is_event_key(key: str) -> bool:
-    """Whether the key is that of a chosen event or of an issue-slot metric."""
+    """Returns whether the key is that of a chosen event or of an issue-slot metric."""
     return key.startswith(EVENT) or key in RARE_METRICS
 
 
@@ -146,15 +146,15 @@ def unit_of(number: Number) -> str:
     return PER_KI if number.key.endswith(PER_KI) else shown_unit(number)
 
 
-def format_like(definition: Number, value: float, like: float | None = None) -> str:
-    """Formats a value without its unit, with as many digits as `like` needs, or as the value itself
-    needs if `like` is None."""
+def format_like(definition: Number, value: float, reference: float | None = None) -> str:
+    """Formats a value without its unit, with as many digits as `reference` needs, or as the value
+    itself needs if `reference` is None."""
     if not isfinite(value):
         return MISSING
     if not definition.is_unbounded:
         return definition.text(value, GHZ)
     factor = definition.scale(GHZ)[0]
-    size = abs(value if like is None else like) * factor
+    size = abs(value if reference is None else reference) * factor
     power, prefix = scale(size) if definition.rate else (0, "")
     size /= 10**power
     digits = max(0, definition.digits - 1 - floor(log10(size))) if size > 0 else 1

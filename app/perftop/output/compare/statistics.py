@@ -177,8 +177,9 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
 
 
 def has_heavy_tails(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether medians are to be compared instead of means: a few values are far from the others of
-    their side, and there are enough values for ranks to find a difference among several rows."""
+    """Returns whether medians are to be compared instead of means: a few values are far from the
+    others of their side, and there are enough values for ranks to find a difference among several
+    rows."""
     if min(len(a), len(b)) < MIN_RANKED or len(a) * len(b) > MAX_PAIRS:
         return False
     distances = [abs(value - median(side)) for side in (a, b) for value in side]

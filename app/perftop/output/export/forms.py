@@ -248,7 +248,7 @@ class ExportTable:
         )  # fmt: skip
         """The fields in the order of the columns. `why` is last: it explains the other columns."""
         self._columns: list[Column] = []
-        self._kept_whys: dict[tuple[int, bytes], str] = {}
+        self._reason_cache: dict[tuple[int, bytes], str] = {}
         """Texts of `why` by row and the state that they depend on, because the same values are
         missing in most intervals."""
         self._whys: list[str] = []
@@ -265,7 +265,7 @@ class ExportTable:
         """Returns the columns in the order of `fields`, for the CPUs shown."""
         rows = self._rows.set_interval(interval)
         if self._cores is not self._session.reader.cores:
-            self._cores, self._kept_whys, self._state = self._session.reader.cores, {}, b""
+            self._cores, self._reason_cache, self._state = self._session.reader.cores, {}, b""
         self._columns = []
         for field in self.fields:
             self._columns.append(field.values(rows))
@@ -288,9 +288,9 @@ class ExportTable:
             return self._whys
         states = self._with_siblings(states)[rows.rows]
         keys = np.concatenate([missing.T, states], axis=1)
-        if len(self._kept_whys) > MAX_REASON_TEXTS:
-            self._kept_whys = {}
-        whys, kept = [], self._kept_whys
+        if len(self._reason_cache) > MAX_REASON_TEXTS:
+            self._reason_cache = {}
+        whys, kept = [], self._reason_cache
         bytes_of_row = np.ascontiguousarray(keys).view(f"V{keys.shape[1]}").ravel().tolist()
         for key in enumerate(bytes_of_row):
             why = kept.get(key)

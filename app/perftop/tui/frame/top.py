@@ -244,5 +244,7 @@ def _episode_text(session: Session, group: list[Episode], interval: Interval) ->
     """Returns a sentence on episodes that cost next to nothing."""
     when = sentences.duration_phrase(session, group, interval.time_ns)
     names = sentences.losers(session, group, interval.tasks)
-    most = sentences.MAX_SENTENCE
-    return sentences.text(sentences.sentence(session.topology, group, names, when=when, most=most))
+    max_length = sentences.MAX_SENTENCE
+    return sentences.text(
+        sentences.sentence(session.topology, group, names, when=when, max_length=max_length)
+    )

@@ -200,7 +200,7 @@ def _group_line(
     if room > 0:
         if is_running:
             names = losers(session, group, interval.tasks)
-            parts = sentence(session.topology, group, names, most=room)
+            parts = sentence(session.topology, group, names, max_length=room)
             text_style = "bright" if is_loss else "text"
         else:
             parts = episode_style.ended_sentence(session, group, room)

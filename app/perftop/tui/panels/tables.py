@@ -450,7 +450,9 @@ def worst_cores(
         ]  # fmt: skip
         group = [replace(loser.episode, cpus=[loser.cpu], depth=loser.share)]
         names = names_of_losers(session, group, interval.tasks)
-        parts = sentence(session.topology, group, names, over=not loser.is_running, most=width - 4)
+        parts = sentence(
+            session.topology, group, names, over=not loser.is_running, max_length=width - 4
+        )
         styles = {"lost": loser.style}
         what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]
         evidence = " · ".join(evidence_pieces(loser.episode.cause, loser.episode.evidence))

@@ -125,7 +125,7 @@ def sentence_of(
     """Returns the sentence about an episode. `names`: the tasks that lose time while it runs."""
     if episode.end_ns is not None:
         return episode_style.ended_sentence(session, [episode], max_cells)
-    return sentence(session.topology, [episode], names, most=max_cells)
+    return sentence(session.topology, [episode], names, max_length=max_cells)
 
 
 def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:

@@ -76,7 +76,7 @@ class Forgetful(Delimited):
 
     def interval(self, interval: object) -> None:
         self._contents = [b""] * len(self._contents)
-        self._table._kept_whys, self._table._state = {}, b""
+        self._table._reason_cache, self._table._state = {}, b""
         super().interval(interval)  # type: ignore[arg-type]
 
 

@@ -192,7 +192,7 @@ def test_sentences_are_cached_by_episodes_and_width() -> None:
     for some in ([one] for one in ended):
         for most in (20, 70):
             output = ended_sentence(session, some, most)
-            assert output == sentence(session.topology, some, over=True, most=most)
+            assert output == sentence(session.topology, some, over=True, max_length=most)
             assert ended_sentence(session, some, most) is output
     assert text(ended_sentence(session, ended[1:2], 20)) != text(
         ended_sentence(session, ended[1:2], 70)
