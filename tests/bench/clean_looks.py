@@ -62,9 +62,12 @@ def simulated_report(scenario: str, seconds: int, seed: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sim", action="store_true", help="use simulated machines")
-    is_simulated, count = parser.parse_args().sim, 0
-    for (seconds, count_of_spans), (load, programs) in product(SPANS, LOADS.items()):
-        for number in range(count_of_spans):
+    most = max(looks for _, looks in SPANS)
+    parser.add_argument("--looks", type=int, default=most, help="at most so many of each kind")
+    options = parser.parse_args()
+    is_simulated, count = options.sim, 0
+    for (seconds, looks), (load, programs) in product(SPANS, LOADS.items()):
+        for number in range(min(looks, options.looks)):
             if is_simulated:
                 answer = simulated_report(SIMULATED[load], seconds, number + 1)
             else:
