@@ -304,7 +304,8 @@ def _find_reason(
     elif mutual and not has_room:
         usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
         hint = f"no more than {count_noun(len(usable), 'thread')} at a time, one for each CPU"
-        hint += " that it may use" if limit else ""
+        if limit:
+            hint = f"a {limit} of more CPUs, or no more than {count_noun(len(usable), 'thread')}"
     belief = confidence(*WAIT_CAUSE, counted=storm is None) if for_whom else "unknown"
     preposition = "for" if mutual else "behind"
     return _Reason(culprit, for_whom, evidence, neighbours, preposition, hint, belief)

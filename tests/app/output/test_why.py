@@ -524,7 +524,7 @@ UNLIMITED = {"1": {"affinity": "0-7"}, "2": {"affinity": "0"}}
     (CPUSETS, 0.33, ["may use 1 of 4 CPUs (cpuset)", "CPU 1 is 67 % idle"],
      "a cpuset of more CPUs than 0: cpuset.cpus, docker --cpuset-cpus"),
     (MASKS, 1.0, ["may use 1 of 4 CPUs (mask)"],
-     "no more than 1 thread at a time, one for each CPU that it may use"),
+     "a mask of more CPUs, or no more than 1 thread"),
     (UNLIMITED, 1.0, [], "no more than 4 threads at a time, one for each CPU"),
     ({}, 0.33, [], ""),
     ({"1": {"affinity": "x"}, "2": {"affinity": ["0"]}}, 0.33, [], ""),
