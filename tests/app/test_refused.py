@@ -62,3 +62,16 @@ def test_refused_calls_are_reported_with_one_message(trouble: str, status: int, 
     result = refused(trouble, "stat", *SIM, *COMMAND)
     assert (result.returncode, result.stderr.count("\n")) == (status, 1), result.stderr
     assert said in result.stderr
+
+
+FLEET_REFUSALS = [
+    ("clone3=EPERM", "cannot start a thread"),
+    ("clock_nanosleep=EPERM", "a system call is refused"),
+]
+
+
+@pytest.mark.parametrize(("trouble", "said"), cases_by_day(FLEET_REFUSALS, FLEET_REFUSALS[:1]))
+def test_a_fleet_reports_refused_calls_with_one_message(trouble: str, said: str) -> None:
+    result = refused(trouble, "fleet", "sim:steady", "--json", "-n", "1")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
+    assert said in result.stderr

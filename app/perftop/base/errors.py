@@ -63,11 +63,14 @@ def output_failure(error: OSError, output: str = "stdout") -> Failed:
 
 def expected_failure(error: BaseException | None, output: str = "stdout") -> Failed | None:
     """Returns the failure for an error that is due to a refusal or a shortage of the system, also
-    if a worker of Textual wraps it; None if the error is a bug."""
+    if a worker of Textual or a group of tasks wraps it; None if the error is a bug."""
     if isinstance(error, Failed):
         return error
     if isinstance(error, OSError):
         return output_failure(error, output)
+    if isinstance(error, ExceptionGroup):  # of several machines
+        failures = [expected_failure(part, output) for part in error.exceptions]
+        return None if None in failures else failures[0]
     if isinstance(error, MemoryError):
         return Failed("not enough memory; if it is limited: ulimit -v unlimited")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):

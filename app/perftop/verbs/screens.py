@@ -232,7 +232,8 @@ def run_fleet(args: argparse.Namespace) -> int:
 
 def _source(args: argparse.Namespace) -> Source:
     """Returns the source of the machines. Raises Failed for contradictory options."""
-    from perftop.verbs import fleet_sources as sources
+    with fast_imports():
+        from perftop.verbs import fleet_sources as sources
 
     hosts, file, remote = args.hosts, args.hosts_file, args.remote
     every_s = None if args.interval is None else args.interval / 1e9
