@@ -289,9 +289,8 @@ def run_selftest(args: argparse.Namespace) -> int:
         if args.host is None:  # the file describes this machine, for the screen on it
             files.save_findings(answer)
     except OSError as error:
-        name = str(
-            error.filename or files.findings_file()
-        )  # an error while writing has no file name
+        # An error while writing has no file name.
+        name = str(error.filename or files.findings_file())
         error_text = cannot_write(name, error)
         print_error(f"the result was not saved, so the screen will not warn: {error_text}")
     with machine.understood_answer(args):
