@@ -73,11 +73,6 @@ class Calibration:
         self._sums = [0.0] * (2 * len(self.candidates) + 2)
 
     @property
-    def explained_share(self) -> float:
-        """Number of samples that some candidate explains."""
-        return self._sums[-2]
-
-    @property
     def factor(self) -> float:
         return self.chosen.factor if self.chosen else float("nan")
 

@@ -116,10 +116,6 @@ def may_run_guests(root: Path) -> bool:
     )
 
 
-def is_kvm_loaded(root: Path) -> bool:
-    return (root / "sys/module/kvm").exists()
-
-
 def cpu_flags(root: Path = Path("/")) -> list[str] | None:
     """The kernel's names of the features of the first CPU; None if /proc/cpuinfo has no list."""
     features = _first_record(root).get("flags")

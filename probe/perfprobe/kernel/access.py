@@ -162,7 +162,8 @@ def needed_capabilities(root: Path, source: str) -> Iterator[int]:
         yield CAP_SYS_RAWIO
     if source in {"auto", "perf"}:
         yield from _event_capabilities()
-    if _kernel_version() < BPF_RUN_VERSION:
+    version = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel())
+    if version is None or tuple(map(int, version.groups())) < BPF_RUN_VERSION:
         yield CAP_BPF
         yield CAP_SYS_ADMIN  # before Linux 5.8, in place of CAP_BPF
 
@@ -174,8 +175,3 @@ def _event_capabilities() -> Iterator[int]:
     level = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/perf_event_paranoid") or 0
     if last < CAP_PERFMON or level >= 3:
         yield CAP_SYS_ADMIN
-
-
-def _kernel_version() -> tuple[int, ...]:
-    match = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel())
-    return tuple(map(int, match.groups())) if match else (0, 0)

@@ -110,7 +110,11 @@ def is_group(text: str) -> bool:
 def group_directories(root: Path, text: str) -> list[str]:
     """Returns the directories of the group with this path (below a mount point, or absolute), or of
     all groups of the unit with this name; empty if there are none."""
-    mounts = [mounted.directory for mounted in _hierarchies(root)]
+    mounts = [
+        mounted.directory
+        for name in ("", "name=systemd", "cpu", "memory", "cpuset")  # "" is version 2
+        if (mounted := hierarchy(root, name)) is not None
+    ]
     if text.startswith("/"):
         paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
         return [path for path in paths if Path(path, "cgroup.procs").is_file()][:1]
@@ -128,12 +132,6 @@ def member_pids(directories: Iterable[str]) -> set[str]:
         for group in _subdirectories(directory):
             pids.update(files.read_head(f"{group}/cgroup.procs", MAX_PROCS_BYTES).split())
     return pids
-
-
-def _hierarchies(root: Path) -> list[Hierarchy]:
-    """Returns the mounted hierarchies: first version 2, then systemd's, then the others."""
-    named = [hierarchy(root, name) for name in ("", "name=systemd", "cpu", "memory", "cpuset")]
-    return [mounted for mounted in named if mounted is not None]
 
 
 def _subdirectories(directory: str) -> list[str]:

@@ -212,7 +212,7 @@ def test_reading_the_past_does_not_affect_the_present() -> None:
     assert_equal(session.run_interval(), undisturbed.run_interval())
     assert session.suspect_samples == undisturbed.suspect_samples
     assert session.calibrations == undisturbed.calibrations
-    assert session.calibrations["one_thread"].explained_share > 0
+    assert any(session.calibrations["one_thread"]._sums), "there is evidence"
 
 
 def test_tasks_are_valid_for_two_seconds() -> None:

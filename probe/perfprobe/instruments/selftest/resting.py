@@ -113,7 +113,9 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         on = pattern_shares(spans, (), moved)
         whole = around.seconds(on.whole)
         expected = around.seconds(on.whole - on.first if asleep else on.first)
-        measured = moved.amount + (_waiting_s(around, row) if check is STAT_CHECK else 0.0)
+        measured = moved.amount
+        if check is STAT_CHECK and (waited := around.movement("stat_iowait_s", row)):
+            measured += waited.amount  # idle time while a task waits for I/O
         less, more = (others, lost) if asleep else (lost, others)
         conclusive = around.times.conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)
@@ -122,12 +124,6 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         factor = _nearest_read(around.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
         yield REF_CHECK, _ticking_outcome(around, [cpu], amount, on.first, on.whole)
-
-
-def _waiting_s(around: PatternReads, row: int) -> float:
-    """Seconds of iowait, which is idle time while a task waits for I/O."""
-    moved = around.movement("stat_iowait_s", row)
-    return moved.amount if moved else 0.0
 
 
 def _ticking_outcome(
