@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfprobe.cpu import files
+from perfprobe.kernel import access
 from perfprobe.kernel.cgroups import Quotas, hierarchy, read_cpuset
 from perfprobe.kernel.clues import KernelLog
 from perfprobe.kernel.interrupts import Interrupts
@@ -180,7 +181,8 @@ class Tasks:
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
         self._log = KernelLog(root)
-        self._kernel = KernelProfile() if self._is_own_namespace else None
+        may_sample = self._is_own_namespace and access.perf_trouble(root) is None
+        self._kernel = KernelProfile() if may_sample else None
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
