@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterable
 
+from perftop.output.compare import statistics
 from perftop.output.compare.comparison import Row, compare
 from perftop.output.compare.readings import Reading
 
@@ -57,3 +58,26 @@ def rarely_slow(mean: float, sd: float = 0.003) -> Draw:
     return lambda draw: (
         mean * draw.gauss(1, sd) * (draw.uniform(1.2, 1.5) if draw.random() < 0.1 else 1)
     )
+
+
+def series(draw: random.Random, length: float, white: float) -> list[float]:
+    """300 values about 10: noise that is correlated over `length` values, and white noise."""
+    keeps = math.exp(-1 / length) if length else 0.0
+    step, value, result = math.sqrt(1 - keeps * keeps), draw.gauss(0, 1), []
+    for _ in range(300):
+        value = keeps * value + step * draw.gauss(0, 1)
+        result.append(10 + value + white * draw.gauss(0, 1))
+    return result
+
+
+def rates_of_series(trials: int, length: float, white: float) -> tuple[float, float]:
+    """Shares of pairs of equal recordings that are called different, and whose noise is known."""
+    draw, called, known = random.Random(int(length)), 0, 0
+    for _ in range(trials):
+        a, b = (statistics.estimate_of_series(series(draw, length, white), [1.0] * 300)
+                for _ in "AB")  # fmt: skip
+        if a.has_error and b.has_error:
+            result = statistics.difference(a, b)
+            known += 1
+            called += result is not None and result.p < 0.05
+    return called / trials, known / trials

@@ -42,10 +42,13 @@ MAX_PAIRS = 250_000
 """Maximum number of pairs of values for the rank test; further pairs hardly change its result."""
 MAX_LOG = 50.0
 """Maximum logarithm of a ratio; an interval that reaches it has no end."""
-MAX_BLOCKS, MIN_BLOCKS = 32, 8
-MAX_CORRELATION = 0.7
-"""Maximum correlation of neighbouring blocks, times the square root of their number. A quarter of
-all pure noise exceeds it; its error is then less precise, but not wrong."""
+BLOCK_COUNTS = 32, 16, 8
+"""Numbers of blocks into which a series is divided, the finest first. Long blocks show slow changes
+that are hidden by noise in short ones."""
+MIN_BLOCKS = BLOCK_COUNTS[-1]
+MAX_CORRELATION = 0.6
+"""Maximum correlation of neighbours among the finest blocks. With more, a series changes too slowly
+for its length, and its error is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +110,29 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
     """Returns the ratio of two sums, estimated from their parts in time slices of equal length.
 
     Neighbouring slices are correlated, so their variation underestimates the error of the ratio.
-    They are joined into MAX_BLOCKS blocks, and blocks are joined in pairs until the correlation of
-    neighbours is below MAX_CORRELATION / sqrt(blocks), as for noise alone. The error is then
-    increased by the remaining correlation, as if there were fewer blocks. If even MIN_BLOCKS blocks
-    are correlated, the ratio changes too slowly and its error is unknown."""
-    whole = sum(amounts) / sum(sizes)
-    length = max(1, len(amounts) // MAX_BLOCKS)
-    while (count := len(amounts) // length) >= MIN_BLOCKS:
-        parts = _block_deviations(amounts, sizes, whole, length)
-        squares = sum(part * part for part in parts)
-        alike = sum(x * y for x, y in pairwise(parts)) / squares if squares > 0 else 0.0
-        if alike <= MAX_CORRELATION / math.sqrt(count):
-            alike = max(0.0, alike + 1 / count)  # for noise, its mean is -1 / count
-            fewer = count * (1 - alike) / (1 + alike)
-            return Estimate(whole, math.sqrt(squares / (count - 1) / fewer), fewer)
-        length *= 2
-    return Estimate(whole, math.nan, 1)
+    Slices are joined into blocks, whose correlation with their neighbours gives the number of
+    independent values. The largest error of all block lengths counts."""
+    whole, length = sum(amounts) / sum(sizes), len(amounts)
+    blocks = [_block_deviations(amounts, sizes, whole, length // count)
+              for count in BLOCK_COUNTS if count <= length]  # fmt: skip
+    if not blocks or _correlation(blocks[0]) > MAX_CORRELATION:
+        return Estimate(whole, math.nan, 1)
+    estimates = []
+    for deviations in blocks:
+        count, alike = len(deviations), min(_correlation(deviations), MAX_CORRELATION)
+        independent = count * (1 - alike) / (1 + alike)
+        squares = sum(part * part for part in deviations)
+        error = math.sqrt(squares / (count - 1) / independent)
+        estimates.append(Estimate(whole, error, independent))
+    return max(estimates, key=lambda estimate: estimate.error)
+
+
+def _correlation(deviations: Sequence[float]) -> float:
+    """Returns the correlation of neighbours, at least 0. In a series of `count` values it seems
+    lower than it is by (1 + 3 * correlation) / count (Kendall)."""
+    squares, count = sum(part * part for part in deviations), len(deviations)
+    products = sum(x * y for x, y in pairwise(deviations))
+    return max(0.0, (products / squares * count + 1) / (count - 3)) if squares > 0 else 0.0
 
 
 def _block_deviations(
