@@ -176,7 +176,10 @@ def draw(
 
     lines = [" · ".join(text.describe_machine(answer)), ""]
     for check in answer["checks"]:
-        details = ("without it: ", check["lost"]), ("fix: ", check["fix"])
+        fix = check["fix"]
+        if fix and asked.program is not None:  # without sudo, `perftop --sudo` would only fail
+            fix = fix.replace(BY_ROOT_TEXT, asked.with_rights())
+        details = ("without it: ", check["lost"]), ("fix: ", fix)
         lines += described(check, check["why"], details)
     lines.append("")
     for key, what in _verdict(answer):

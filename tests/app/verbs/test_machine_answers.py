@@ -118,6 +118,14 @@ def test_the_suggested_command_fits_the_user_and_the_machine(
     assert types(check("MSRs")) == f"Type: {look}"
 
 
+def test_a_fix_does_not_use_sudo_where_it_is_missing() -> None:
+    unreadable = check("MSRs", doctor.BY_ROOT_TEXT) | {"why": "not readable", "lost": ""}
+    answer = {**ANSWER, "checks": [unreadable]}
+    drawn = "\n".join(doctor.draw(answer, asked=AskedMachine(program="/p/perftop")))
+    assert "fix: su -c /p/perftop" in drawn
+    assert doctor.BY_ROOT_TEXT not in drawn
+
+
 def test_the_doctor_can_print_ascii() -> None:
     answer = {**ANSWER, "host": "büro"}
     assert "\n".join(machine.draw_answer(answer, doctor.draw, unicode=False)).isascii()

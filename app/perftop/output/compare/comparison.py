@@ -402,7 +402,10 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     if time is not None:
         longer = "longer" if time.b > time.a else "less time"
         text = f"B took {time.size} {longer}, which can be chance: one run a side"
-        return f"{text}; no rate differs by more than the noise." if with_noise else f"{text}."
+        loss = _largest_loss(compared)
+        if with_noise and not loss:
+            return f"{text}; no rate differs by more than the noise."
+        return f"{text}.{loss}"
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         return f"Inconclusive: one run a side.{_largest_loss(compared)}"
     phase, row = with_noise[0]
