@@ -374,7 +374,7 @@ def _cpus_text(text: str, cpus: Sequence[int]) -> str:
 
 def _amount_text(value: float, unit: str) -> str:
     if unit == "s":
-        return f"{1e6 * value:.1f} µs" if abs(value) < 1e-4 else f"{value:.4f} s"
+        return f"{1e6 * value:z.1f} µs" if abs(value) < 1e-4 else f"{value:z.4f} s"
     if unit == "Hz":
         return f"{value / 1e6:.4f} MHz"
     return f"{value:,.0f} {unit}"
