@@ -83,12 +83,13 @@ _LIGHT = {
     "task3": "#6dbb7d", "task4": "#c9c04a", "task5": "#afb8c1",
 }  # fmt: skip
 # In many terminal palettes, normal and bright colours look alike; in some, bright black is grey;
-# and the background may be light. So every meaning has its own hue, and quiet text is dimmed.
+# and the background may be light. So every meaning has its own hue, and quiet text is dimmed. Only
+# "both", which is a bar, shares the hue of warnings, which are signs and numbers.
 _ANSI = {
-    **dict.fromkeys(("text", "bright", "both", *_GREY), "default"),
+    **dict.fromkeys(("text", "bright", *_GREY), "default"), "both": "bright_yellow",
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
     "warn": "yellow", "cyan": "cyan", "key": "bright_blue", "field": "cyan", "ipc": "cyan",
-    "taker": "bright_red", "bar-both": "default", "bar-lp0": "bright_blue",
+    "taker": "bright_red", "bar-both": "bright_yellow", "bar-lp0": "bright_blue",
     "bar-lp1": "bright_magenta", "good": "green", "task0": "blue", "task1": "magenta",
     "task2": "cyan", "task3": "green", "task4": "yellow", "task5": "default",
 }  # fmt: skip

@@ -18,7 +18,7 @@ from perftop.base.text import duration, safe_text, utf8
 from perftop.draw.charts import look
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
-from perftop.session.fleet_machine import FIELDS, HISTORY_KEYS, Machine
+from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import views, words
@@ -33,7 +33,7 @@ from perftop.tui.shared.paint import DirectScreen
 if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
 
-_VIEWS = "machines", "heat", "time", "fleet_episodes"
+_VIEWS = "machines", "heat", "fleet_episodes"
 """Ids of the keys that open the views."""
 _VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
 """Ids of these keys by view, where they differ from the view's name."""
@@ -236,7 +236,7 @@ class FleetScreen(DirectScreen):
 
     def action_metric(self, by: int) -> None:
         state = self.page.state
-        metric_keys = HISTORY_KEYS if state.view == "time" else tuple(FIELDS)
+        metric_keys = tuple(FIELDS)
         index = metric_keys.index(state.metric) if state.metric in metric_keys else 0
         state.metric = metric_keys[(index + by) % len(metric_keys)]
         self.page.update()

@@ -78,7 +78,6 @@ def page(state: FleetState) -> list[Line]:
     draw = {
         "rows": _row_lines,
         "heat": _heat_lines,
-        "time": _time_lines,
         "episodes": _episode_lines,
     }
     lines += draw[state.view](state, height - len(lines) - 1, len(lines))
@@ -269,17 +268,6 @@ def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
         detail_lines = min(MAX_DETAILS, body * 3 // 10)
     lines = views.heat(state, body - detail_lines)
     return [*lines, *_details(state, [], body - len(lines))]
-
-
-def _time_lines(state: FleetState, body: int, first: int) -> list[Line]:
-    lines = views.time_heads(state)
-    visible, hidden_machines = _visible_rows(state, body - 1)
-    for (machine,) in visible:
-        state.click_targets[first + len(lines)] = machine.name
-        lines.append(views.time_row(state, machine))
-    if hidden_machines:
-        lines.append(views.out_of_sight(state, hidden_machines, state.width))
-    return lines
 
 
 def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:

@@ -1,5 +1,5 @@
-"""The views of a fleet: a table with a row for each machine, and one number of all machines, as a
-heat map with a cell for each machine or over time with a line for each machine.
+"""The views of a fleet: a table with a row for each machine, and one number of all machines as a
+heat map with a cell for each machine.
 
 Only the width decides which columns of the table are shown, so that columns do not move when values
 change. Where the names of machines contain a rack, each rack is a column of the heat map; otherwise
@@ -16,15 +16,12 @@ import numpy as np
 
 from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
-from perftop.draw.cells import full_cell
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
 from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread
 from perftop.session.fleet import ORDERS, natural_key, racks
 from perftop.session.fleet_machine import (
     FIELDS,
-    HISTORY_KEYS,
     MIN_LOSS,
-    PAST_S,
     Machine,
     mean_numbers,
 )
@@ -231,14 +228,11 @@ SIZES = (6, 4, 3, 2, 1)
 """Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
 numbers."""
 LABEL = 6
-"""Width of the labels at the left, in cells."""
+"""Minimum width of the labels at the left, in cells."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of a screen that has a sentence about the displayed number, in cells."""
 FOOT_LINES = 3
 """Number of lines below racks: their means, and their power."""
-TIME_NAME_WIDTH, MIN_TIME_WIDTH = 16, 120
-"""Width of a name in the time view, and the minimum width of a time view that has a sentence about
-the displayed number, both in cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +242,14 @@ class Grid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None is a gap."""
     labels: tuple[str, ...]
-    """A label for each row."""
+    """A label for each row: the number at the end of the names, or the machine's name if there is
+    only one column."""
     size: int
     racked: bool
+
+    @property
+    def label_width(self) -> int:
+        return max([LABEL, *map(len, self.labels)])
 
     def place(self, name: str) -> tuple[int, int]:
         """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
@@ -300,8 +299,11 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
         sorted_machines[start : start + rows_of_column]
         for start in range(0, len(sorted_machines), rows_of_column)
     ][:across]
-    unnamed_columns = tuple(("", tuple(piece)) for piece in pieces)
-    return Grid(unnamed_columns, ("",) * rows_of_column, size, racked=False)
+    if len(pieces) == 1:
+        labels = tuple(safe_cells(machine.name)[: NAME_WIDTHS[1]] for machine in pieces[0])
+        return Grid((("", tuple(pieces[0])),), labels, size, racked=False)
+    named_columns = tuple((piece[0].name, tuple(piece)) for piece in pieces)
+    return Grid(named_columns, ("",) * rows_of_column, size, racked=False)
 
 
 def _number_in_name(machine: Machine) -> str:
@@ -311,19 +313,21 @@ def _number_in_name(machine: Machine) -> str:
 
 
 def heat(state: FleetState, height: int) -> list[Line]:
-    """Returns the heat map, in at most `height` lines."""
+    """Returns the heat map, in at most `height` lines. A column has the name of its rack or of its
+    first machine, as far as it fits."""
     machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
     lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)
-    if machine_grid.racked:
-        runs: list[Run] = [(" " * (LABEL + 1), "text")]
+    label_width = machine_grid.label_width
+    if machine_grid.racked or (len(machine_grid.columns) > 1 and machine_grid.size >= 4):
+        runs: list[Run] = [(" " * (label_width + 1), "text")]
         for column, (title, _) in enumerate(machine_grid.columns):
             text = safe_cells(title)[-machine_grid.size :]
             runs.append((f"{text:^{machine_grid.size}} ", "key" if column == x else "dim"))
         lines.append(plain_line(*runs))
     inks = theme.letter_styles(state.theme)
     for row, label in enumerate(machine_grid.labels):
-        runs = [(f"{label:>{LABEL}} ", "key" if row == y and machine_grid.racked else "faint")]
+        runs = [(f"{label:>{label_width}} ", "key" if row == y and label else "dim")]
         for _, machines in machine_grid.columns:
             machine = machines[row] if row < len(machines) else None
             if machine is None:
@@ -400,41 +404,3 @@ def _foot_lines(machine_grid: Grid) -> list[Line]:
         text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, machine_grid.size - 1)
         runs += [(text, "dim"), ("  ", "text")]
     return [*lines, plain_line(*runs)]
-
-
-# --- over time
-
-
-def _time_key(state: FleetState) -> str:
-    """Returns the key of the number to show over time: the chosen one if its history is kept, else
-    "lost"."""
-    return state.metric if state.metric in HISTORY_KEYS else "lost"
-
-
-def time_heads(state: FleetState) -> list[Line]:
-    key = _time_key(state)
-    left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {unit_name(key)}", "bright")]
-    if state.width >= MIN_TIME_WIDTH:
-        left_runs += [(f"  {FIELDS[key].help}  ", "dim"), (state.captions["metric"], "key"),
-                 (" another number", "dim")]  # fmt: skip
-    ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
-                       (" ", "text")]  # fmt: skip
-    cells, start = state.width - TIME_NAME_WIDTH - 12, TIME_NAME_WIDTH + 11
-    _, times = words.axis_lines(state.now, PAST_S, cells, left=start)
-    return [plain_line(*spread(left_runs, ramp, state.width)), times]
-
-
-def time_row(state: FleetState, machine: Machine) -> Line:
-    """Returns the line of a machine: its number over the last minutes, the newest at the right."""
-    is_chosen, key = machine.name == state.selected_name, _time_key(state)
-    name = fit(safe_cells(machine.name), TIME_NAME_WIDTH)
-    runs: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine),
-                       (" ", "text"), (name, "bright" if is_chosen else "text"),
-                       number_cell(machine, key, 6), ("  ", "text")]  # fmt: skip
-    top = words.ramp_top(state, key)
-    for value in machine.past.series(key, state.width - TIME_NAME_WIDTH - 12, state.now):
-        if isfinite(value):
-            runs += full_cell(max(0, words.heat_step(value, key, top)), 1, state.ascii)
-        else:
-            runs.append((" ", "text"))
-    return runs, "chosen" if is_chosen else "calm"

@@ -58,7 +58,7 @@ class FleetState:
     top: int = 0
     """Index of the first visible row in `rows`."""
     metric: str = "lost"
-    """Key of the number that the heat map and the time view show."""
+    """Key of the number that the heat map shows."""
     every_s: float = 1.0
     """The source's interval between new numbers, in seconds."""
     origin: str = ""

@@ -25,7 +25,7 @@ from perftop.tui.frame.header import Controls, State, Status
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import NOTES, Canvas
-from perftop.tui.shared.choice import GROUPINGS, WINDOWS_S, Choice
+from perftop.tui.shared.choice import GROUPINGS, ORDERS, WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.sheet import heat_fields, order_name
 
@@ -198,8 +198,8 @@ class Monitor(DirectScreen):
             self.view.set(session, interval, choice_changed=choice_changed)
 
     def _show_keys(self) -> None:
-        status, sorting, view = self.last.status, self.view.sorting, self.view.id or ""
-        order = order_name(sorting.order) + " reversed" * sorting.reverse
+        status, choice, view = self.last.status, self.choice, self.view.id or ""
+        order = order_name(choice.order) + " reversed" * choice.reverse
         labels = {"longer": duration(status.interval_ns / 1e9), "order": order}
         replay = status.replay
         if status.paused is not None if replay is None else not replay.playing:
@@ -213,7 +213,7 @@ class Monitor(DirectScreen):
             text = fit(text, min(len(text), MAX_FILTER))
             labels["clear"] = f"all · {text} · {self.choice.matches(self.last.session)}"
             urgent.insert(0, "clear")
-        if view in keys.TURN_ORDER and (sorting.order != self.view.ORDERS[0] or sorting.reverse):
+        if view in keys.ORDERED_VIEWS and (choice.order != ORDERS[0] or choice.reverse):
             urgent.append("order")
         hints, is_recording = (*urgent, *self.view.hints), replay is not None
         self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
@@ -347,6 +347,8 @@ class Monitor(DirectScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         exists = action != "output" or self.output is not None
+        if action in {"order", "sort_menu", "reverse"}:
+            exists = self.view.id in keys.ORDERED_VIEWS
         return exists and super().check_action(action, parameters)
 
     def action_output(self) -> None:
@@ -364,18 +366,16 @@ class Monitor(DirectScreen):
     # --- choices: order, metric, units, window and columns
 
     def action_order(self) -> None:
-        sorting, orders = self.view.sorting, self.view.ORDERS
-        index = orders.index(sorting.order) if sorting.order in orders else -1
-        sorting.order = orders[(index + 1) % len(orders)]
+        index = ORDERS.index(self.choice.order) if self.choice.order in ORDERS else -1
+        self.choice.order = ORDERS[(index + 1) % len(ORDERS)]
         self.refresh_view()
 
     def action_sort(self, key: str) -> None:
-        sorting = self.view.sorting if key in self.view.ORDERS else self.choice
-        sorting.order, sorting.reverse = key, False
+        self.choice.order, self.choice.reverse = key, False
         self.refresh_view()
 
     def action_reverse(self) -> None:
-        self.view.sorting.reverse = not self.view.sorting.reverse
+        self.choice.reverse = not self.choice.reverse
         self.refresh_view()
 
     def action_metric(self, which: int | str) -> None:
@@ -419,7 +419,8 @@ class Monitor(DirectScreen):
                 self.action_sort(key)
 
         if self.last.session is not None:
-            self.app.push_screen(sort_menu(self.last.session, self.choice, self.view), apply_choice)
+            menu = sort_menu(self.last.session, self.choice, is_table=self.view.id == "table")
+            self.app.push_screen(menu, apply_choice)
 
     def action_columns(self) -> None:
         from perftop.tui.frame.overlays import column_chooser, column_order

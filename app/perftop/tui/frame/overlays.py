@@ -38,7 +38,6 @@ from perftop.session.selection import HELP
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, missing_text
 from perftop.tui.shared import keys
-from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import ORDERS, Choice
 from perftop.tui.shared.keys import KEYS, bindings, caption
 from perftop.tui.shared.paint import ink_of
@@ -170,15 +169,14 @@ class Chooser(_List[set[str]]):
 # --- the lists
 
 
-def sort_menu(session: Session, choice: Choice, view: Canvas) -> Menu:
-    """Returns the list of orders for this view; only the table can be sorted by every column."""
-    options = [(order, order) for order in view.ORDERS]
-    if view.sorting is choice:
-        table, field_keys = view.id == "table", {field.key for field in heat_fields(session)}
-        clock = clock_unit(choice.units, nan)  # only its name counts here
-        columns = CpuColumns(session).columns()
-        options += [(c.key, full_name(c, clock)) for c in columns if table or c.key in field_keys]
-    chosen, arrow = view.sorting.order, RISING if view.sorting.reverse else FALLING
+def sort_menu(session: Session, choice: Choice, *, is_table: bool) -> Menu:
+    """Returns the list of orders; only the table can be sorted by every column."""
+    field_keys = {field.key for field in heat_fields(session)}
+    clock = clock_unit(choice.units, nan)  # only its name counts here
+    columns = CpuColumns(session).columns()
+    options = [(order, order) for order in ORDERS]
+    options += [(c.key, full_name(c, clock)) for c in columns if is_table or c.key in field_keys]
+    chosen, arrow = choice.order, RISING if choice.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
     return Menu("sort by", options, chosen, ascii_=choice.ascii)
 

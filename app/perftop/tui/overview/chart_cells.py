@@ -142,19 +142,18 @@ class ChartDrawer:
 
     def draw(
         self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int, look: Look,
-        range_ns: tuple[int, int] | None = None,
+        span_ns: tuple[int, int],
     ) -> list[UnitCharts]:  # fmt: skip
         """Returns the charts of all units. Call `past.read` first. `area_rows`, `rows` and
         `rate_rows`: lines of the charts of states, of clocks and of the IPC; 0 if there are no
-        charts of the IPC. `range_ns`: raw times between which lost seconds are summed; None: over
-        all columns."""
+        such charts. `span_ns`: raw times between which lost seconds are summed."""
         unit_charts = [UnitCharts([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lowered_chart(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         areas: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
-        if self._pairs:
+        if self._pairs and area_rows:
             areas.append((self._pairs, self._states(area_rows, look)))
-        if singles:
+        if singles and area_rows:
             areas.append((singles, self._account(singles, episodes, area_rows, look)))
         for unit_indices, unit_areas in areas:
             for i, area in zip(unit_indices, unit_areas, strict=True):
@@ -163,7 +162,7 @@ class ChartDrawer:
             busier = self._busiest()
             how = self._clocks(unit_charts, busier, episodes, rows, look)
             for chart, lost_s in zip(
-                unit_charts, self._lost_seconds(busier, how, range_ns), strict=True
+                unit_charts, self._lost_seconds(busier, how, span_ns), strict=True
             ):
                 chart.lost_s = lost_s
             if rate_rows:
@@ -276,13 +275,12 @@ class ChartDrawer:
         return how
 
     def _lost_seconds(
-        self, busier: Mapping[str, Floats], how: Ints, range_ns: tuple[int, int] | None
+        self, busier: Mapping[str, Floats], how: Ints, span_ns: tuple[int, int]
     ) -> list[list[float]]:
         """Returns, by unit and cause, the running time of the busier CPU that was lost below its
         ceiling, in seconds. A gap outside episodes has no known cause."""
         axis, ceiling = self.past.axis, self.past.series("cores")[:, -1]
-        first_ns, last_ns = (axis.start_ns, axis.end_ns) if range_ns is None else range_ns
-        ends_ns = axis.edges.clip(first_ns, last_ns)
+        ends_ns = axis.edges.clip(*span_ns)
         with np.errstate(divide="ignore", invalid="ignore"):
             lost = busier["util"] * (1 - busier["busy_hz"] / ceiling) * np.diff(ends_ns) / 1e9
         lost = np.where((how == charts.ASLEEP) | (lost < 0), 0.0, np.nan_to_num(lost))

@@ -117,6 +117,14 @@ class Moment:
         _, package_wide = self._row_episodes.on_package(package)
         return _sign_run(next(iter(package_wide), None))
 
+    def shared_sign(self, units: Sequence[Unit]) -> Run:
+        """Returns the sign of the worst running episode that affects all of these units."""
+        shared = (
+            e for e in self._running_episodes
+            if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units)
+        )  # fmt: skip
+        return _sign_run(next(shared, None))
+
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
         row = unit.rows[self._lead[unit.core_index] if unit.is_pair else 0]
         going = self.running_episodes(unit)

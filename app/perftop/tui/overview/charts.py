@@ -7,8 +7,8 @@ move over the lines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from typing import Literal
 
 from textual import events
@@ -21,7 +21,7 @@ from perftop.draw.strips import merge_runs, overlaid, restyle_cells, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview import chart_numbers
+from perftop.tui.overview import chart_numbers, clock_columns
 from perftop.tui.overview.chart_cells import ChartDrawer, UnitCharts
 from perftop.tui.overview.chart_numbers import (
     BLOCK_WIDTH,
@@ -37,7 +37,7 @@ from perftop.tui.overview.chart_numbers import (
     units,
 )
 from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
-from perftop.tui.panels.panels import PaneledView
+from perftop.tui.panels.panels import MIN_HEIGHT, PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice, Places, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -80,7 +80,10 @@ class Charts:
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """For each line, the index of its place; None if the line belongs to no core."""
+        """For each line, the index of its place; None if the line belongs to no core. Of two
+        columns, the left one's."""
+        self.right_rows: list[int | None] = []
+        """The same for the right one of two columns."""
 
     def fit(self, height: int, width: int) -> bool:
         """Chooses the layout for a size; returns whether one fits."""
@@ -92,7 +95,10 @@ class Charts:
             cores = [session.cores[at] for at in shown_cores]
             charts = len(cores) if self.counted else sum(map(len, cores))
             packages = 1 if is_page else places.packages
-            self._plan = chart_plan(charts, height, width, packages=packages, counted=self.counted)
+            self._plan = chart_plan(
+                charts, height, width, packages=packages, counted=self.counted,
+                caches=clock_columns.heading_count(places),
+            )  # fmt: skip
         return self._plan is not None
 
     @property
@@ -122,17 +128,16 @@ class Charts:
         )
         episodes = time_axis.episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
-        basis = plan, look, self._drawer, shown_episodes, choice.range_ns
+        span_ns = choice.range_ns or past.axis.window_ns(choice.window_s)
+        basis = plan, look, self._drawer, shown_episodes, span_ns
         if has_moved or basis != self._basis:
             self._basis = basis
             rows = plan.area_rows, plan.rows, plan.rate_rows
-            self._unit_charts = self._drawer.draw(episodes, *rows, look, choice.range_ns)
+            self._unit_charts = self._drawer.draw(episodes, *rows, look, span_ns)
             if plan.has_causes:
-                known_ns = past.axis.known_columns * past.axis.bin_ns
-                first_ns, last_ns = choice.range_ns or (0, known_ns)
                 for unit_charts in self._unit_charts:
                     unit_charts.causes = chart_numbers.lost_lines(
-                        unit_charts.lost_s, (last_ns - first_ns) / 1e9, plan.rows,
+                        unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, plan.rows,
                         colour=look in {"colour", "sixteen"},
                     )  # fmt: skip
             time_axes = [past.axis, past.dots] if plan.counted else [past.axis]
@@ -144,14 +149,17 @@ class Charts:
                 for unit in self._units
             ]  # fmt: skip
         has_lanes = plan.lane_rows or self._cores is not None
-        if has_lanes and self.lanes.basis != (past.axis, choice.range_ns, choice.grouping):
-            self.lanes.read(past.axis, self._drawer.busy_shares(), choice.range_ns, choice.grouping)
+        if has_lanes and self.lanes.basis != (past.axis, span_ns, choice.grouping):
+            self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, choice.grouping)
         clock = clock_of(session, choice.units, known=True)
         self._episodes.read(interval)
         moment = Moment(self._reader.read(interval), self._units, clock, self._episodes)
+        self.lines, self.rows = [], []
+        if plan.kind == "columns":
+            self._add_columns(plan, moment, choice, look)
+            return
         packages = [unit.package for unit in self._units]
         grouped = sum(a != b for a, b in pairwise(packages)) < len(set(packages))
-        self.lines, self.rows = [], []
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
             if plan.headings and begins:
@@ -176,11 +184,57 @@ class Charts:
             if not last:
                 self._add(None, [[]] * plan.gap)
 
+    def _add_columns(self, plan: Plan, moment: Moment, choice: Choice, look: Look) -> None:
+        """Makes the lines of a machine whose cores are in two columns."""
+        size, half = clock_columns.column_width(plan.width), (len(self._units) + 1) // 2
+        clock = clock_of(self._session, choice.units, known=True)
+        self._add(None, [clock_columns.legend(self._unit_charts[0], clock, plan.width, look)])
+        groups = [clock_columns.group_of(self._places, unit.core_index) for unit in self._units]
+        is_grouped = sum(a != b for a, b in pairwise(groups)) < len({*groups})
+        sides: list[tuple[list[list[Run]], list[int | None]]] = []
+        for units_of_side in (range(half), range(half, len(self._units))):
+            lines, rows = list[list[Run]](), list[int | None]()
+            for i in units_of_side:
+                unit, begins = self._units[i], i == units_of_side[0] or groups[i] != groups[i - 1]
+                if begins and is_grouped:
+                    of_group = [self._units[k] for k in units_of_side if groups[k] == groups[i]]
+                    heading = clock_columns.group_heading(self._places, of_group, moment, size)
+                    lines.append(heading)
+                elif i != units_of_side[0]:
+                    lines += [[]] * plan.gap
+                rows += [None] * (len(lines) - len(rows))
+                is_selected = choice.cpu in self._places.places[unit.core_index].cpus
+                values = moment.numbers(unit, chosen=is_selected)
+                lines += clock_columns.unit_lines(values, self._unit_charts[i], plan.rows)
+                rows += [unit.core_index] * plan.rows
+            sides.append((lines, rows))
+        (left, left_rows), (right, right_rows) = sides
+        for a, b, row, right_row in zip_longest(left, right, left_rows, right_rows):
+            line = [*merge_runs(a or [], size), (" " * clock_columns.GAP, "text"), *(b or [])]
+            if choice.cursor_ns is not None and (row is not None or right_row is not None):
+                (line,) = self._draw_cursor([line], choice)
+            self._add(row, [line])
+        self.right_rows = [None, *right_rows]
+        last_lines = self._axis_lines[-1]
+        self._add(None, [*last_lines[:-1], self._draw_label(last_lines[-1], choice)])
+
+    def row_at(self, x: int, y: int) -> int | None:
+        """Returns the index of the place at cell `x` of line `y`; None if there is none."""
+        plan = self._plan
+        if plan is None or not 0 <= y < len(self.rows):
+            return None
+        if plan.kind == "columns" and x > clock_columns.column_width(plan.width):
+            return self.right_rows[y] if y < len(self.right_rows) else None
+        return self.rows[y]
+
     def chart_cells(self) -> list[tuple[int, int, int]]:
         """Returns, for each chart in a line, its first cell, its width in cells, and the number of
         columns of time in each cell."""
         plan = self._plan
         assert plan is not None
+        if plan.kind == "columns":
+            right = clock_columns.column_width(plan.width) + clock_columns.GAP
+            return [(x + plan.block, plan.chart_width, 2) for x in (0, right)]
         spans = [(plan.block, plan.columns, 1)]
         if plan.counted:
             x = plan.block + plan.columns + _GAP
@@ -192,7 +246,7 @@ class Charts:
 
     def time_at(self, x: int, y: int) -> int | None:
         """Returns the raw time that cell `x` of line `y` shows; None if it is not in a chart."""
-        if self._drawer is None or not 0 <= y < len(self.rows) or self.rows[y] is None:
+        if self._drawer is None or self.row_at(x, y) is None:
             return None
         axis = self._drawer.past.axis
         for first, cells, cell_columns in self.chart_cells():
@@ -229,11 +283,14 @@ class Charts:
         if choice.cursor_ns is None or self._drawer is None or self._plan is None:
             return line
         axis = self._drawer.past.axis
-        first, cells, _ = self.chart_cells()[0]
+        first, cells, cell_columns = self.chart_cells()[0]
+        axis = replace(axis, cell_columns=cell_columns)
         text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
-        at = first + axis.bin(choice.cursor_ns) - len(text) // 2
+        at = first + axis.bin(choice.cursor_ns) // cell_columns - len(text) // 2
         for name, (start_ns, end_ns) in choice.ranges_ns.items() if self._plan.times else ():
-            begin, end = (max(0, min(cells, axis.bin(ns) + 1)) for ns in (start_ns, end_ns))
+            begin, end = (
+                max(0, min(cells, (axis.bin(ns) + 1) // cell_columns)) for ns in (start_ns, end_ns)
+            )
             words = f" {name} {(end_ns - start_ns) / 1e9:.1f} s "
             size = max(end - begin, len(words) + 2)
             bracket = f"├{words:─^{size - 2}}┤"
@@ -286,6 +343,8 @@ class Charts:
         cpus = {*unit.cpus} if plan.axes else {cpu for unit in self._units for cpu in unit.cpus}
         own = [e for e in episodes if not cpus.isdisjoint(e.cpus)]
         charts = [(*axes[0], own)]
+        if plan.kind == "columns":
+            return self._axes_of_columns(plan, axes[1], episodes)
         if plan.counted:
             names = ("clock", "IPC") if plan.rates else ("clock",)
             charts = [(*axes[0], [e for e in own if lowered_chart(e) not in names])]
@@ -304,6 +363,23 @@ class Charts:
             if has_times:
                 times += [*gap, *time_axis.times_line(axis, marks)]
         return [line, times] if has_times else [line]
+
+    def _axes_of_columns(
+        self, plan: Plan, axis_and_ticks: tuple[Axis, list[Tick]], episodes: list[Episode]
+    ) -> list[list[Run]]:
+        """Returns the axes below two columns of clocks, each with the episodes of its cores, and
+        the line of times below them."""
+        axis, ticks = axis_and_ticks
+        half, line, times = (len(self._units) + 1) // 2, list[Run](), list[Run]()
+        for units_of_side, marks in ((self._units[:half], self._session.marks),
+                                     (self._units[half:], [])):  # fmt: skip
+            cpus = {cpu for unit in units_of_side for cpu in unit.cpus}
+            own = [e for e in episodes if not cpus.isdisjoint(e.cpus)]
+            gap = 0 if not line else clock_columns.SIDE_WIDTH + clock_columns.GAP
+            blank: Run = (" " * (gap + plan.block), "text")
+            line += [blank, *time_axis.tick_line(axis, own, ticks, marks=marks)]
+            times += [blank, *time_axis.times_line(axis, ticks)]
+        return [line, times]
 
 
 def _heading_line(
@@ -439,7 +515,7 @@ class Plan:
     counted: bool
     """Whether there are counters, and so charts of clocks."""
     charts: int
-    kind: Literal["titled", "beside"]
+    kind: Literal["titled", "beside", "columns"]
     rows: int
     """Lines of each chart and its lane."""
     gap: int
@@ -463,7 +539,9 @@ class Plan:
 
     @property
     def area_rows(self) -> int:
-        """Lines of each chart of states or of CPU time."""
+        """Lines of each chart of states or of CPU time; 0 if there are only clocks."""
+        if self.kind == "columns":
+            return 0
         return self.rows - self.lane_rows - self.queue_rows
 
     @property
@@ -479,18 +557,14 @@ class Plan:
     @property
     def block(self) -> int:
         """Width of the names and numbers, or of the scale, to the left of a chart, in cells."""
-        return (
-            SCALE_WIDTH
-            if self.kind == "titled"
-            else WIDE_BLOCK_WIDTH
-            if self.rows == 2
-            else BLOCK_WIDTH
-        )
+        if self.kind == "beside":
+            return WIDE_BLOCK_WIDTH if self.rows == 2 else BLOCK_WIDTH
+        return SCALE_WIDTH if self.kind == "titled" else clock_columns.NAME_WIDTH
 
     @property
     def rates(self) -> bool:
         """Whether there is an IPC chart beside each clock chart."""
-        return self.counted and self.width >= MIN_WIDTH_FOR_RATES
+        return self.counted and self.kind == "beside" and self.width >= MIN_WIDTH_FOR_RATES
 
     @property
     def rate_rows(self) -> int:
@@ -500,6 +574,8 @@ class Plan:
     @property
     def chart_width(self) -> int:
         """Width of a chart of the clock or the IPC, in cells."""
+        if self.kind == "columns":
+            return clock_columns.chart_width(self.width)
         room = self.width - self.block - self.clock_right - _GAP
         return (room - RIGHT_WIDTH - _GAP + 2) // 4 if self.rates else room // 3
 
@@ -512,12 +588,15 @@ class Plan:
 
 
 def chart_plan(
-    charts: int, height: int, width: int, *, packages: int, counted: bool
+    charts: int, height: int, width: int, *, packages: int, counted: bool, caches: int = 1
 ) -> Plan | None:
     """Returns the best layout for `charts` CPUs or cores; None if they do not fit. `counted`:
-    charts are of cores with counters; a chart of states has an even number of rows."""
+    charts are of cores with counters; a chart of states has an even number of rows. `caches`:
+    headings in a column of clocks."""
     if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
         return None
+    if counted and charts >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:
+        return _two_column_plan(charts, height, width, caches)
     beside = counted or charts > MAX_TITLED
     table = _MAX_ROWS_IF_LOW if height < _MIN_HEIGHT_FOR_TIMES else _MAX_ROWS
     max_rows = next((rows for max_charts, rows in table if charts <= max_charts), 0)
@@ -529,6 +608,19 @@ def chart_plan(
             min_panels = 8 if layout.gap else 5 if layout.times else 4
             if layout.panels >= min_panels:
                 return layout
+    return None
+
+
+def _two_column_plan(charts: int, height: int, width: int, headings: int) -> Plan | None:
+    """Returns the layout of the clocks of cores in two columns; None if they do not fit."""
+    lines = (charts + 1) // 2
+    for gap in (1, 0):
+        room = height - 3 - headings - gap * (lines - headings) - MIN_HEIGHT
+        if (rows := room // lines) >= 3:
+            rows = min(rows, 3 + int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // lines)
+            used = 3 + headings + gap * (lines - headings) + lines * rows
+            return Plan(width, True, charts, "columns", rows, gap, axes=False, times=True, blank=0,
+                        headings=headings, panels=height - used)  # fmt: skip
     return None
 
 

@@ -200,6 +200,7 @@ class Overview(ChartedView, Cursor):
         charts = self._charts
         order = arranged_rows(self.places, self.choice, self.session, self.interval)
         charts.read(self.interval, order, self.choice, self.look)
+        self._arrangement = Arrangement([], [], [], order)
         self.count, self.heads = len(charts.lines), []
         width, height = self._room.width, self._room.height - self.count
         gap = int(height > charts.panel_height)
@@ -299,11 +300,10 @@ class Overview(ChartedView, Cursor):
             self.draw_selection()
 
     def action_move(self, by: int) -> None:
-        """Moves the cursor by lines of charts, by rows, or, if all packages are folded, by
-        packages."""
+        """Moves the cursor by cores, or, if all packages are folded, by packages."""
         plan = self._arrangement
         all_folded = self._fold == "always" and any(line.kind == "folded" for line in plan.lines)
-        if self._grid is None or all_folded:
+        if all_folded:
             super().action_move(by)
         elif self.count:  # else no CPU matches the filter
             cpus = [self.places.places[row].cpus[0] for row in plan.order]
@@ -311,15 +311,10 @@ class Overview(ChartedView, Cursor):
             self._select(at + by)
 
     def action_page(self, by: int) -> None:
-        if self._grid is None:
-            super().action_page(by)
-        else:
-            self.action_move(by * max(1, self.height - 1))
+        self.action_move(by * max(1, self.height - 1))
 
     def action_end(self, to: int) -> None:
-        if self._grid is None:
-            super().action_end(to)
-        elif self.count:
+        if self.count:
             self._select(0 if to < 0 else len(self._arrangement.order) - 1)
 
     @property
@@ -339,6 +334,14 @@ class Overview(ChartedView, Cursor):
         """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by
         `Cursor`."""
         plan, below = self._arrangement, event.y - len(self.heads) - self.height
+        y = self.line_at(event.y)
+        if self._grid is None and self._charts is not None and y is not None:
+            if (row := self._charts.row_at(event.x, y)) is not None:
+                event.prevent_default()  # a line may have two cores
+                self._select(plan.order.index(row))
+                if event.chain == 2:
+                    self.post_message(self.Opened())
+            return
         fixed = event.y < len(self.heads) or 0 <= below < len(plan.below)
         if self._grid is None or not fixed:
             return

@@ -96,13 +96,12 @@ class TaskLanes:
         """The axis and the range that were read last."""
 
     def read(
-        self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None,
-        grouping: Grouping = "task",
-    ) -> None:  # fmt: skip
+        self, axis: Axis, util: Floats, span_ns: tuple[int, int], grouping: Grouping = "task"
+    ) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
-        `range_ns`: raw times between which seconds are summed; None: over all columns. `grouping`:
-        which tasks share a colour. Lanes and sums change with the axis."""
-        self.basis = axis, range_ns, grouping
+        `span_ns`: raw times between which seconds are summed. `grouping`: which tasks share a
+        colour. Lanes and sums change with the axis."""
+        self.basis = axis, span_ns, grouping
         has_changed = self._read_records(axis.start_ns, axis.now_ns) or grouping != self._grouping
         self._grouping = grouping
         if has_changed:
@@ -123,7 +122,7 @@ class TaskLanes:
         shares *= self._scale[..., None]
         shares[..., _UNSEEN_INDEX] = np.maximum(0.0, util - shares.sum(axis=2))
         self._shares = shares
-        first_ns, last_ns = (axis.start_ns, axis.end_ns) if range_ns is None else range_ns
+        first_ns, last_ns = span_ns
         inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)
         column_s = np.where(np.isfinite(util), inside_ns.clip(0) / 1e9, 0.0) * self._cpu_counts
         self._column_s = column_s

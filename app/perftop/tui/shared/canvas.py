@@ -30,7 +30,7 @@ from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, tex
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.choice import ORDERS, Choice, Places, Sorting
+from perftop.tui.shared.choice import Choice, Places
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import Ink, ink_of, ready_strip, repaint
 
@@ -186,8 +186,6 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line of the screen shows for this view, the most important
     first."""
-    ORDERS: ClassVar[tuple[str, ...]] = ORDERS
-    """Orders through which the order key cycles; the sort list may have more."""
 
     class Opened(Message):
         """Message: a core was double-clicked."""
@@ -280,11 +278,6 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Disables the view's keys until it has its first numbers; without numbers it has no
         lines."""
         return self._layout_basis is not None and super().check_action(action, parameters)
-
-    @property
-    def sorting(self) -> Sorting:
-        """The order of the view's lines. All views whose lines are CPUs share one order."""
-        return self.choice
 
     @property
     def remedy(self) -> str | None:

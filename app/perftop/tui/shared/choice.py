@@ -30,15 +30,10 @@ GROUPINGS: tuple[Grouping, ...] = ("task", "job", "cgroup")
 
 
 @dataclass(slots=True)
-class Sorting:
+class Choice:
     order: str = "topology"
-    """One of "topology", "CPU number", "worst first" and "task", or the key of a number; the view
-    of episodes has other orders."""
+    """One of "topology", "CPU number", "worst first" and "task", or the key of a number."""
     reverse: bool = False
-
-
-@dataclass(slots=True)
-class Choice(Sorting):
     cpu: int | None = None
     """The first CPU of the selected core; the core stays selected when rows are sorted or
     regrouped."""
@@ -144,10 +139,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PlaceLine:
-    """The content of a line of a view: a row, the heading of a package or L3, a folded package, the
-    offline CPUs, or the memory traffic of a package."""
+    """The content of a line of a view: a row, the heading of a package or L3, a folded package, or
+    the offline CPUs."""
 
-    kind: Literal["row", "package", "folded", "l3", "off", "memory"]
+    kind: Literal["row", "package", "folded", "l3", "off"]
     row: int = -1
     """Index of the row; for a heading, the index of the first row below it."""
     part: int = 0

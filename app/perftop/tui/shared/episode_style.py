@@ -7,7 +7,7 @@ depends on the number of visible rows, not on the number of CPUs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from weakref import WeakKeyDictionary
@@ -258,10 +258,21 @@ class RowEpisodes:
     def victims(self, places: Places) -> dict[int, RowEpisode]:
         """Returns the episodes of the cores that lose something which their package as a whole does
         not, by index of their place."""
+        return {i: worst for i, worst in self._by_place(places) if worst.victim}
+
+    def lost_shares(self, places: Places) -> dict[int, float]:
+        """Returns the share that each core loses to its worst episode, also to one of its whole
+        package, by index of its place."""
+        worst = ((i, e) for i, e in self._by_place(places) if is_loss(e.episode))
+        return {i: np.nan_to_num(self.share(episode)) for i, episode in worst}
+
+    def _by_place(self, places: Places) -> Iterator[tuple[int, RowEpisode]]:
+        """Yields the places on whose CPUs episodes run, by index, with these episodes."""
         topology, row_of_cpu = self._session.topology, places.row_of_cpu
         indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
-        found = ((i, self.on_rows(places.places[i].rows)) for i in sorted(indexes))
-        return {i: worst for i, worst in found if worst is not None and worst.victim}
+        for i in sorted(indexes):
+            if (worst := self.on_rows(places.places[i].rows)) is not None:
+                yield i, worst
 
     def share(self, row_episode: RowEpisode) -> float:
         """Returns the share that the CPU has lost; NaN if unknown."""

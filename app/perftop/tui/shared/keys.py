@@ -137,17 +137,13 @@ KEYS: tuple[Key, ...] = (
     Key("heat_page_up", "heat", "pageup", "page(-1)", "page up", "A page up"),
     Key("heat_page_down", "heat", "pagedown", "page(1)", "page down", "A page down"),
     Key("heat_worst", "heat", "W", "worst", "next worst",
-        "Go to the core that loses most; then the next one, then those that differ most"),
+        "Go to the core that loses most; then to the next one"),
     Key("heat_zoom", "heat", "z", "zoom", "zoom",
         "Show only the package of the selected core; all packages again"),
 
-    Key("sort_left", "table", "less_than_sign", "column(-1)", "sort by",
-        "Sort by the previous column"),
-    Key("sort_right", "table", "greater_than_sign", "column(1)", "sort by",
-        "Sort by the next column"),
     Key("scroll_left", "table", "left", "scroll_columns(-1)", "left", "Scroll columns left"),
     Key("scroll_right", "table", "right", "scroll_columns(1)", "right", "Scroll columns right"),
-    Key("columns", "table", "c", "columns", "columns", "Choose columns"),
+    Key("columns", "table", "c", "screen.columns", "columns", "Choose columns"),
 
     Key("core_up", "core", "up,k", "neighbour(-1)", "core", "Previous core"),
     Key("core_down", "core", "down,j", "neighbour(1)", "core", "Next core"),
@@ -173,7 +169,7 @@ KEYS: tuple[Key, ...] = (
     Key("output_last", "output", "end,G", "scroll_end", "last", "Last line; new lines follow"),
 
     Key("machines", "fleet", "1", "view('rows')", "machines", "Machines: a row per machine"),
-    Key("fleet_episodes", "fleet", "4", "view('episodes')", "episodes",
+    Key("fleet_episodes", "fleet", "3", "view('episodes')", "episodes",
         "Episodes of all machines"),
     Key("why", "fleet", "w", "why", "why", "What costs the selected machine most"),
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
@@ -182,7 +178,7 @@ KEYS: tuple[Key, ...] = (
 """All keys. If an action has several keys in one place, the screen shows the first."""
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
-    "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode",
+    "machines", "heat", "fleet_episodes", "open", "why", "next_episode",
     "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help",
     "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back",
 )  # fmt: skip
@@ -278,7 +274,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "find": (
         "filter", "clear", "sort", "sort_next", "sort_before", "order", "reverse",
-        "sort_left", "sort_right", "metric", "metric_back", "columns", "units", "owners",
+        "metric", "metric_back", "columns", "units", "owners",
     ),
     "keep": ("mark", "record"),
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
@@ -286,6 +282,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """Ids of the keys of all views by purpose, in the order in which the help lists them."""
 TURN_ORDER = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The views, in the order in which Tab cycles through them and the last line lists them."""
+ORDERED_VIEWS = frozenset({"overview", "heat", "time", "table"})
+"""The views whose rows or cells are CPUs or cores, which the user can order."""
 NOT_ASSIGNABLE = "none"
 """The keymap entry for an action without a key; no key has this name."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})

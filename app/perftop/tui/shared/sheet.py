@@ -21,7 +21,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw import columns
 from perftop.draw.theme import HEAT
-from perftop.model.numbers import EVENT, METRICS, PER_KI, SMALL_SHARE_ENDS, Number
+from perftop.model.numbers import EVENT, PER_KI, SMALL_SHARE_ENDS, Number
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -40,12 +40,8 @@ BUSIEST_CPU = -1
 """Index that selects the busiest CPU of a row, or for numbers in `_WORST_OF_THREADS` the CPU with
 the highest number."""
 MIN_DROP_SHARE = 0.05
-"""Minimum share by which a clock must be below its ceiling, or below the clock of other cores, to
-count as low. Smaller differences are caused by averaging over idle times."""
-
-
-Kind = tuple[int | None, str | None]
-"""The package and the type of a core; cores of one kind can be compared."""
+"""Minimum share by which a clock must be below its ceiling to count as low. Smaller differences are
+caused by averaging over idle times."""
 
 
 @dataclass
@@ -89,29 +85,6 @@ class Sheet:
     def states(self, rows: Ints) -> Floats:
         """Returns the SMT states of these rows."""
         return self.interval.split.states[self.reader.core_index[rows]]
-
-    @property
-    def is_alone(self) -> Bools:
-        """Whether the clock is clearly below the usual clock of cores of the same kind, by row."""
-        return self.reader.is_alone(self)
-
-    def scores(self) -> list[float]:
-        """Returns a sort key for each row, for the order "worst first". Rows with a problem come
-        before rows that are only busy. The key has coarse steps, so that small changes move no
-        row."""
-        top_hz = max(np.fmax.reduce(hz, initial=1e9) for hz in (self.busy, self.ceiling))
-        below_top = 1 - self.busy / top_hz
-        loss = np.where(self.is_alone | self.is_dropped, below_top, 0.0)
-        for key in ("involuntary", "steal"):
-            share = self.reader.highest_of_cpus(key, self.interval, self.online)
-            loss += np.where(share >= METRICS[key].stands_out, share, 0.0)
-        loss += self.reader.taken_shares(self.interval)
-        busy_threads = np.nansum(self.util, axis=1).tolist()
-        pairs = zip(loss.tolist(), busy_threads, strict=True)
-        return [
-            -(100 * round(lost_share, 1 if lost_share > 1 else 2) + round(load, 1))
-            for lost_share, load in pairs
-        ]
 
 
 class VisibleRows:
@@ -191,15 +164,8 @@ class Reader:
             self._has_thread[i, : len(place.rows)] = True
         self.core_index = np.array([place.core_index for place in self._places], np.intp)
         """Position of each row's core in the session's lists."""
-        self._row_of_cpu = places.row_of_cpu
         ceiled = session.reader.turbo.cpus
         self._ceiled = np.array([ceiled[place.rows[0]] for place in self._places], bool)
-        kinds = [(place.package, place.type) for place in self._places]
-        self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}
-        has_all = n == len(session.shown_cores())
-        self._all_rows = self if has_all else Reader(session, Places(session))
-        """The reader of all rows, so that a core is compared with the same cores under any
-        filter."""
 
     def read(self, interval: Interval) -> Sheet:
         online = interval.online[self.cpus] & self._has_thread
@@ -211,46 +177,6 @@ class Reader:
         """Returns the number of each row. `by_cpu`: the numbers by position of the CPU."""
         sheet = self.read(interval)
         return core_values(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.lead)
-
-    def usual_clocks(self, sheet: Sheet) -> dict[Kind, float]:
-        """Returns the median clock of the busy rows, by kind of core, in Hz."""
-        hz = {kind: sheet.busy[cores & sheet.awake] for kind, cores in self._kinds.items()}
-        return {kind: float(np.median(busy)) for kind, busy in hz.items() if len(busy)}
-
-    def highest_of_cpus(self, key: str, interval: Interval, online: Bools) -> Floats:
-        """Returns the highest value of each row's CPUs."""
-        values = np.where(online, interval.values[key][self.cpus], np.nan)
-        return np.asarray(np.fmax.reduce(values, axis=1))
-
-    def taken_shares(self, interval: Interval) -> Floats:
-        """Returns, by row, the largest share of IPC, clock or time that a neighbour takes from one
-        of the row's CPUs. Episodes of the hypervisor are left out, because steal covers them."""
-        taken_shares = np.zeros(len(self._places))
-        for episode in episode_style.episodes_during(self.session, interval):
-            if episode.kind != "neighbour" or episode.cause == "hypervisor":
-                continue
-            for cpu in self._row_of_cpu.keys() & set(episode.cpus):
-                share = self.session.neighbours.share(episode, cpu) if interval.seq else None
-                lost_share = (episode.depth or 0.0) if share is None else share
-                row = self._row_of_cpu[cpu]
-                taken_shares[row] = max(taken_shares[row], lost_share)
-        return taken_shares
-
-    def is_alone(self, sheet: Sheet) -> Bools:
-        """Returns, by row, whether the clock is clearly below the usual clock of cores of the same
-        kind."""
-        all_rows = self._all_rows
-        usual_hz = all_rows.usual_clocks(
-            sheet if all_rows is self else all_rows.read(sheet.interval)
-        )
-        is_low = np.zeros(len(sheet.busy), bool)
-        for kind, members in self._kinds.items():
-            is_low |= (
-                members
-                & sheet.awake
-                & (sheet.busy < usual_hz.get(kind, 0.0) * (1 - MIN_DROP_SHARE))
-            )
-        return is_low
 
 
 def busiest_rows(util: Floats, hz: Floats) -> Ints:
@@ -403,7 +329,7 @@ def arranged_rows(
     if choice.order == "CPU number":
         rows.sort(key=lambda row: places.places[row].cpus[0])
     elif choice.order == "worst first":
-        rows.sort(key=Reader(session, places).read(interval).scores().__getitem__)
+        rows.sort(key=worst_first_keys(places, session, interval).__getitem__)
     elif choice.order == "task":
         names = [_name(place.cpus, interval) for place in places.places]
         named = sorted((row for row in rows if names[row]), key=names.__getitem__)
@@ -414,6 +340,19 @@ def arranged_rows(
         fill = inf if choice.reverse else -inf  # sorted last in both directions
         rows.sort(key=lambda row: fill if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if choice.reverse else rows
+
+
+def worst_first_keys(places: Places, session: Session, interval: Interval) -> list[float]:
+    """Returns a sort key for each row, for the order "worst first": by the share that the core
+    loses, then by the load of its CPUs. The key has coarse steps, so that small changes move no
+    row."""
+    episodes = episode_style.RowEpisodes(session)
+    episodes.read(interval)
+    lost = episodes.lost_shares(places)
+    loads = np.nansum(Reader(session, places).read(interval).util, axis=1).tolist()
+    return [
+        -(100 * round(lost.get(row, 0.0), 2) + round(load, 1)) for row, load in enumerate(loads)
+    ]
 
 
 def order_name(order: str) -> str:

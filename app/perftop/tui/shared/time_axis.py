@@ -101,6 +101,12 @@ class Axis:
         bounds = np.arange(self.columns + 1, dtype=np.int64) * self.bin_ns + self.start_ns
         return np.minimum(bounds, self.now_ns)
 
+    def window_ns(self, window_s: float) -> tuple[int, int]:
+        """Returns the raw times of the start and the end of the last `window_s` seconds, or of the
+        history if it is shorter. Unlike the bins, they do not depend on the width of the chart."""
+        start_ns = self.now_ns - round(window_s * 1e9)
+        return max(start_ns, self.first_ns or start_ns, self.start_ns), self.now_ns
+
     def bin(self, time_ns: int) -> int:
         """Returns the bin that contains this moment; below 0 or beyond the last bin if the moment
         is off the axis."""

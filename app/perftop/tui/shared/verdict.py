@@ -270,7 +270,7 @@ def _verdict(
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
     why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)
     text = answer(session, why).removesuffix(".")
-    losses = tuple(Loss(f.share, _sign(f.cause[0]), _loss_name(f)) for f in why.findings)
+    losses = _losses_by_name(why.findings)
     if not why.named_findings:
         sign = CALM_SIGN if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
         verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
@@ -294,6 +294,17 @@ def _verdict(
 
 def _sign(kind: str) -> str:
     return KINDS[kind].sign if kind in KINDS else theme.UNKNOWN
+
+
+def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
+    """Returns the losses, the greatest first. Heat, for one, can both stop CPUs and lower their
+    clock, which are two findings of one name."""
+    losses: dict[str, Loss] = {}
+    for finding in findings:
+        name = _loss_name(finding)
+        before = losses.get(name, Loss(0.0, _sign(finding.cause[0]), name))
+        losses[name] = before._replace(share=before.share + finding.share)
+    return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
 
 
 def _loss_name(finding: Finding) -> str:

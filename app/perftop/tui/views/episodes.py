@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
 from textual.message import Message
 
-from perftop.base.text import clock_time, count_noun, long_duration, whole_percent
+from perftop.base.text import clock_time, count_noun, long_duration
 from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, total_width
@@ -27,18 +27,15 @@ from perftop.output.sentences import (
     total_cost,
     unique_losses,
 )
-from perftop.session.losses import WAIT_CAUSE
 from perftop.session.selection import is_reachable, moment_of
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
-from perftop.tui.panels.panels import PaneledView, cause_lines
+from perftop.tui.panels.panels import PaneledView, cause_lines, verdict_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.choice import Choice, Sorting
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.verdict import verdict_at
 
-ORDERS = ("start", "length", "depth", "kind")
-"""Orders of the list. They begin with the newest, longest, deepest or worst episode; "start" puts
-running episodes first."""
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths, in cells, for the columns of kind and depth. Narrower lists need no such columns,
 because the sentence contains kind and depth."""
@@ -47,6 +44,8 @@ SIGN_CELLS = 2
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum number of lines for details of the selected episode, and for a heading above the
 titles."""
+MAX_VERDICT_LINES = 2
+"""Maximum number of lines with a loss that is no episode."""
 _DETAILS = 5, 10
 """Minimum and maximum number of lines about the selected episode."""
 
@@ -143,35 +142,21 @@ def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Ru
     return [(" ", "text"), *panel_title("episodes", remainder, max(1, size - 2))]
 
 
-def lasted_ns(session: Session, episode: Episode) -> int:
-    end_ns = session.known_ns if episode.end_ns is None else episode.end_ns
-    return max(0, end_ns - episode.start_ns)
-
-
 def duration_text(session: Session, episode: Episode) -> str:
     """Returns the length of the episode as text; '' if it is a single moment."""
-    return "" if episode.end_ns == episode.start_ns else long_duration(lasted_ns(session, episode))
+    end_ns = session.known_ns if episode.end_ns is None else episode.end_ns
+    is_moment = episode.end_ns == episode.start_ns
+    return "" if is_moment else long_duration(max(0, end_ns - episode.start_ns))
 
 
-def arranged_episodes(
-    session: Session, episodes: Iterable[Episode], order: str, *, reverse: bool
-) -> list[Episode]:
-    """Returns the episodes in this order. Ordered by depth, episodes of unknown depth come last
-    among those of the same rank."""
+def newest_first(episodes: Iterable[Episode]) -> list[Episode]:
+    """Returns the running episodes, the costliest first, and then the others by their start."""
 
-    def newest(episode: Episode) -> tuple[float, ...]:
-        """Returns the sort key of an episode: running episodes first, the costliest first among
-        them; then by start."""
+    def key(episode: Episode) -> tuple[float, ...]:
         runs = episode.end_ns is None
         return not runs, -total_cost([episode]) if runs else 0.0, -episode.start_ns
 
-    keys: dict[str, Callable[[Episode], tuple[float, ...]]] = {
-        "start": newest,
-        "length": lambda e: (-lasted_ns(session, e), -e.start_ns),
-        "depth": lambda e: (episode_style.rank(e)[0], -(e.depth or 0.0), -e.start_ns),
-        "kind": lambda e: (episode_style.rank(e)[0], -e.start_ns),
-    }
-    return sorted(episodes, key=keys[order], reverse=reverse)
+    return sorted(episodes, key=key)
 
 
 _DETECTABLE = {
@@ -191,9 +176,12 @@ _DETECTABLE = {
 kind requires one of each group."""
 
 
-def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
+def no_episodes(
+    session: Session, size: int, *, is_filtered: bool, has_losses: bool
+) -> list[list[Run]]:
     """Returns the lines of an empty list: the kinds that perftop detects, and the kinds that it
-    cannot detect here, with the reasons."""
+    cannot detect here, with the reasons. `has_losses`: whether the verdict is shown above, on a
+    loss that is no episode."""
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
     served_keys = {*session.counters.columns, *metrics} | (
@@ -209,11 +197,9 @@ def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run
                 UNCOUNTED_REASON,
             )
             names_by_reason.setdefault(reason, []).append(name)
-    place = "on the CPUs of the filter" if filtered else "so far"
-    waits = session.lost_time().shares().get(WAIT_CAUSE, 0.0) if session.accounts else 0.0
-    # Without a watched job, waits are sums of the run, not episodes.
-    but = f", but tasks waited {whole_percent(waits)} of their time (w)" if waits >= 0.05 else ""
-    lines: list[list[Run]] = [[(f" no episodes {place}{but}; perftop detects:", "text")]]
+    place = "on the CPUs of the filter" if is_filtered else "so far"
+    other = "other " * has_losses
+    lines: list[list[Run]] = [[(f" no {other}episodes {place}; perftop detects:", "text")]]
     room = 0
     for key, kind in KINDS.items():
         if key not in undetected:
@@ -230,8 +216,7 @@ def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run
 
 
 class Episodes(PaneledView, Cursor):
-    HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode", "order", "reverse")
-    ORDERS: ClassVar[tuple[str, ...]] = ORDERS
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode")
 
     @dataclass(eq=False)
     class Visited(Message):
@@ -243,7 +228,6 @@ class Episodes(PaneledView, Cursor):
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
-        self._sorting = Sorting(self.ORDERS[0])
         self._columns = episode_columns(0)
         self._lines: list[Episode] = []
         self._chosen: Episode | None = None
@@ -259,11 +243,6 @@ class Episodes(PaneledView, Cursor):
         self._is_refused = False
         """Whether the user tried to open the selected episode, but it is older than the history."""
 
-    @property
-    def sorting(self) -> Sorting:
-        """The list's own order, because the columns of episodes differ from those of CPUs."""
-        return self._sorting
-
     # --- lines from an interval
 
     def make_layout(self) -> None:
@@ -274,19 +253,31 @@ class Episodes(PaneledView, Cursor):
         self._lines = self._arranged(session)
         if not any(episode is self._chosen for episode in self._lines):
             self._chosen = self._lines[0] if self._lines else None
-        self.heads = []
+        self.heads = [] if self.bare else self._verdict_lines()
         if not self._lines:
-            filtered = self.choice.mask is not None
-            self._empty_lines = no_episodes(session, self.width, filtered=filtered)
+            self._empty_lines = no_episodes(
+                session, self.width, is_filtered=self.choice.mask is not None,
+                has_losses=bool(self.heads),
+            )  # fmt: skip
         elif not self.bare:
-            order, reverse = self._sorting.order, self._sorting.reverse
-            heads = columns.headings(self._columns, order, rising=reverse)
-            self.heads = [[(" " * SIGN_CELLS, "text"), *heads]]
+            heads = columns.headings(self._columns)
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
                 self.heads.insert(0, summary(session, self._lines, self.width))
+            self.heads.append([(" " * SIGN_CELLS, "text"), *heads])
         self.count = len(self._lines) or len(self._empty_lines)
         detail_lines = self._details(session)
         self.feet = [*detail_lines, *self.panels(self.spare - len(detail_lines))]
+
+    def _verdict_lines(self) -> list[list[Run]]:
+        """Returns the verdict if tasks lose more than in any running episode, without an episode:
+        when they wait for a CPU."""
+        is_range = self.choice.range_ns is not None
+        verdict = verdict_at(self.session, self.interval, is_range=is_range)
+        running = [[e] for e in self._lines if e.end_ns is None]
+        if verdict is None or not verdict.outweighs(running):
+            return []
+        lines = verdict_lines(verdict, max(1, self.width - 1), MAX_VERDICT_LINES)
+        return [[(" ", "text"), *line] for line in lines]
 
     def _details(self, session: Session) -> list[Line]:
         """Returns the lines about the selected episode."""
@@ -305,7 +296,7 @@ class Episodes(PaneledView, Cursor):
     def _arranged(self, session: Session) -> list[Episode]:
         """Returns the episodes on the CPUs of the filter, in order. Ended episodes do not change,
         so they are sorted only once."""
-        order, reverse, mask = self._sorting.order, self._sorting.reverse, self.choice.mask
+        mask = self.choice.mask
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
@@ -314,12 +305,10 @@ class Episodes(PaneledView, Cursor):
                 for e in unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             ]
-            return arranged_episodes(session, touching_episodes, order, reverse=reverse)
+            return newest_first(touching_episodes)
 
         ended_episodes = [*session.ended, *session.marks]
         basis = (
-            order,
-            reverse,
             cpus,
             len(ended_episodes),
             *(id(e) for e in (*ended_episodes[:1], *ended_episodes[-1:])),
@@ -329,9 +318,7 @@ class Episodes(PaneledView, Cursor):
         running_episodes = sort(session.running)
         if not running_episodes:
             return self._ended_episodes[1]
-        return arranged_episodes(
-            session, [*running_episodes, *self._ended_episodes[1]], order, reverse=reverse
-        )
+        return [*running_episodes, *self._ended_episodes[1]]
 
     # --- lines
 

@@ -31,6 +31,8 @@ MIN_SHOWN_S = 0.05
 """Minimum loss of all small flows together, in seconds; less would be shown as 0.0."""
 MIN_PART = 0.02
 """Minimum share that a task has in a loss or in taking it; smaller parts are left out."""
+MAX_PLACE = 60
+"""Maximum cells of a list of CPUs; a longer one is replaced by their number."""
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""
 """The task to which the shares of unknown tasks are attributed."""
@@ -250,11 +252,13 @@ def details(
     elif largest and lasting:
         texts.append(("lasting", lasting))
     place = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(sorted(cpus))}"
+    if len(place) > MAX_PLACE:
+        place = count_noun(len(cpus), "CPU")
     pairs = len({pair[:2] for pair in flow.pairs})
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {place}" if pairs > 1 else place))
     if command := _remedy(session, flow, finding, largest=largest):
         texts.append(("try", safe_cells(command)))
-        texts.append(("", f"perftop does not run it; expected: {_gain(flow, newest)}"))
+        texts.append(("", f"expected: {_gain(flow, newest)}"))
     return texts
 
 

@@ -44,9 +44,7 @@ from perftop.tui.shared.verdict import STEP_NS, is_past
 from perftop.tui.views.heat_layout import (
     Cell,
     HeatLayout,
-    Outlier,
     Part,
-    Peers,
     Ring,
     layout,
     packages,
@@ -62,12 +60,12 @@ MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 44, 14
 get."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
-OUTLIER_CELLS, SIGN_CELLS = 52, 42
-"""Number of cells in the legend for the outlier, reserved so that nothing moves when an outlier
-appears, and for the meaning of signs."""
+LOSERS_CELLS, SIGN_CELLS = 52, 42
+"""Number of cells in the legend for the cores that lose most, reserved so that nothing moves when a
+core loses something, and for the meaning of signs."""
 MIN_WIDTH_FOR_RAMP = 100
 """Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
-_NOBODY_DIFFERS = "no core differs from its package", "no core differs", "all alike"
+NO_LOSS_TEXT = "no core loses anything to an episode"
 _NO_LAYOUT = HeatLayout(Cell(1, 1, 0, has_halves=True), [])
 
 
@@ -75,7 +73,7 @@ class Heat:
     """The values of one field at one moment. Its lists are indexed by the position of the CPU."""
 
     def __init__(
-        self, session: Session, interval: Interval, choice: Choice, places: Places, peers: Peers,
+        self, session: Session, interval: Interval, choice: Choice, places: Places,
         troubles: RowEpisodes, previous: Heat | None,
     ) -> None:  # fmt: skip
         troubles.read(interval)
@@ -98,7 +96,6 @@ class Heat:
         """Positions of the CPUs with suspect values."""
         self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
         """Steps of the heat ramp, by position of the CPU."""
-        self.outliers = peers.outliers(self.field, values, interval)
         clock = clock_of(session, choice.units, known=True)
         self.packages = PackageLines(session, interval, places, troubles, clock)
 
@@ -153,24 +150,23 @@ class Heat:
     def legend(
         self, cell: Cell, size: int, losers: Sequence[Loser], *, is_asked: bool, ascii_: bool
     ) -> list[Run]:
-        """Returns the second line: how to read a cell, and the cores that lose most, or the
-        furthest outlier. `losers`: those to be named, because they are not listed beside the map.
-        `is_asked`: whether the user asked for an outlier although there is none."""
+        """Returns the second line: how to read a cell, and the cores that lose most. `losers`:
+        those to be named, because they are not listed beside the map. `is_asked`: whether the user
+        asked for the worst core although no core loses anything."""
         wordings = self._ways(cell, ascii_=ascii_)
-        room = size - OUTLIER_CELLS
+        room = size - LOSERS_CELLS
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording]
-        if size - width(left) - OUTLIER_CELLS >= SIGN_CELLS:
+        if size - width(left) - LOSERS_CELLS >= SIGN_CELLS:
             idle = "idle or " if self.field.while_running else ""
             left += [
                 ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
             ]  # fmt: skip
         room = size - width(left) - 3
-        right = self._worst(losers, room) or self._outlier(room)
-        if not right and (is_asked or not self.packages.victims):
-            text = next((text for text in _NOBODY_DIFFERS if len(text) <= room), "")
-            right = [(text, "bright" if is_asked else "dim")]
+        right = self._worst(losers, room)
+        if is_asked and len(NO_LOSS_TEXT) <= room:
+            right = [(NO_LOSS_TEXT, "bright")]
         return spread(left, right, size - 1)
 
     def _worst(self, losers: Sequence[Loser], room: int) -> list[Run]:
@@ -209,30 +205,6 @@ class Heat:
             long_text = short_text = "lp0 above lp1"
         return [[(f"a cell is a core: {long_text}", "dim")], [(short_text, "dim")]]
 
-    def _outlier(self, room: int) -> list[Run]:
-        """Returns the furthest outlier and the number of other outliers, shortened to `room`
-        cells."""
-        row_of_core = {place.core_index: i for i, place in enumerate(self.places.places)}
-        shown_outliers = [outlier for outlier in self.outliers if outlier.core in row_of_core]
-        if not shown_outliers:
-            return []
-        first = shown_outliers[0]
-        i = row_of_core[first.core]
-        kind = self.places.places[i].type
-        name = f"outlier {'core' if self.places.pairs else 'CPU'} {self.places.name(i, '')}"
-        peers = "package" if kind is None else f"{safe_cells(kind)}-core"
-        value = f"{name} · {self.text(self.values[first.row])} {self.unit.name}".rstrip()
-        usual_text = self.text(first.median)
-        more = f" and {len(shown_outliers) - 1} more" if len(shown_outliers) > 1 else ""
-        for text in (f"{value}, {peers} median {usual_text}{more}",
-                     f"{value}, {peers} median {usual_text}",
-                     f"{value}, median {usual_text}", value, name):  # fmt: skip
-            if len(text) + 4 <= room:
-                return [("[ ] ", "bright"), (text, "bright")]
-            if len(text) <= room:
-                return [(text, "bright")]
-        return []
-
     # --- the line of the selected core
 
     def foot(self, i: int, size: int) -> list[Run]:
@@ -245,16 +217,9 @@ class Heat:
         states = ("both",) if len(place.cpus) > 1 else ()
         keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
         pieces += core_pieces(self.session, self.interval, [*place.cpus], keys, self.clock)
-        own_outlier = next(
-            (outlier for outlier in self.outliers if outlier.core == place.core_index), None
-        )
-        if own_outlier is not None:
-            pieces.append(
-                (2, [("outlier, median ", "text"), (self.text(own_outlier.median), "bright")])
-            )
         tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
         if task_names := [
-            safe_cells(f"{task_of_cpu.comm}:{task_of_cpu.pid}"[:32])
+            safe_cells(f"{task_of_cpu.comm[:24]} {task_of_cpu.pid}")
             for task_of_cpu in tasks
             if task_of_cpu
         ]:
@@ -291,12 +256,11 @@ class HeatMap(PaneledView):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("heat")]
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 
-    _peers: Peers
     _troubles: RowEpisodes
     _heat: Heat | None = None
     _plan = _NO_LAYOUT
-    _outlier_asked = False
-    """Whether the user asked for the core that differs most, but there is no outlier."""
+    _worst_asked = False
+    """Whether the user asked for the worst core, but no core loses anything."""
     _ids: Sequence[int | None] = ()
     """The drawn packages."""
     _is_zoomed = False
@@ -319,7 +283,7 @@ class HeatMap(PaneledView):
     # --- lines from an interval
 
     def begin(self) -> None:
-        self._peers, self._troubles = Peers(self.session), RowEpisodes(self.session)
+        self._troubles = RowEpisodes(self.session)
         # The old plan refers to other places, and there may be no size for a new plan yet.
         self._plan, self._row, self.count, self._losers = _NO_LAYOUT, {}, 0, ()
 
@@ -354,9 +318,8 @@ class HeatMap(PaneledView):
     def make_lines(self) -> None:
         """Makes the marks of cells, and the lines above, below and beside the map."""
         heat = self._heat = Heat(
-            self.session, self.interval, self.choice, self.places, self._peers, self._troubles,
-            self._heat,
-        )  # fmt: skip
+            self.session, self.interval, self.choice, self.places, self._troubles, self._heat
+        )
         self._losers = losers(
             self.session, self.interval, self.places, self._troubles, heat.packages.victims
         )
@@ -371,7 +334,7 @@ class HeatMap(PaneledView):
         self.heads = [] if self.bare else [
             heat.title(cell, self.width, self._hidden_text(), ascii_=self.choice.ascii),
             heat.legend(cell, self.width, [] if self.side_width else self._losers,
-                        is_asked=self._outlier_asked, ascii_=self.choice.ascii),
+                        is_asked=self._worst_asked, ascii_=self.choice.ascii),
         ]  # fmt: skip
         selected = self._selected_row()
         foot = [] if selected is None else heat.foot(selected, self.size.width)
@@ -380,13 +343,11 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_marks(self, heat: Heat) -> None:
-        """Makes the signs beside cells: brackets round outliers, the sign of suspect values, rings
-        round cores that lose something, where there is room, else the sign of their episode; and
-        the cursor, which replaces any of these."""
+        """Makes the signs beside cells: the sign of suspect values, rings round cores that lose
+        something, where there is room, else the sign of their episode; and the cursor, which
+        replaces any of these."""
         before, after = dict[int, Run](), dict[int, Run]()
         cursor: tuple[Run, Run] = (theme.CURSOR[0], "mark"), (theme.CURSOR[1], "mark")
-        for row in self._outliers(heat.outliers):
-            before[row], after[row] = ("[", "bright"), ("]", "bright")
         for row, place in enumerate(self.places.places) if heat.doubted else ():
             if not heat.doubted.isdisjoint(place.rows):
                 before[row] = (DOUBTED_SIGN, "dim")
@@ -441,9 +402,6 @@ class HeatMap(PaneledView):
         more = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
         zoom = f"package {self._ids[0]} only · " if self._is_zoomed else ""
         return f"{zoom}{count - len(rows)} of {count} out of sight{more}"
-
-    def _outliers(self, outliers: Sequence[Outlier]) -> list[int]:
-        return [self._row[outlier.core] for outlier in outliers if outlier.core in self._row]
 
     def target(self, x: int, y: int) -> Target:
         return super().target(x, y - FOOT)  # the map's own last line is not a panel
@@ -509,7 +467,7 @@ class HeatMap(PaneledView):
         self.draw_selection()
 
     def draw_selection(self) -> None:
-        self._outlier_asked = False
+        self._worst_asked = False
         super().draw_selection()
 
     def show_cursor(self) -> None:
@@ -554,17 +512,13 @@ class HeatMap(PaneledView):
             self._choose(rows[0] if direction < 0 else rows[-1])
 
     def action_worst(self) -> None:
-        """Selects the core that loses most; when repeated, the next one, then the cores that differ
-        most from their peers."""
-        heat, selected = self._heat, self._selected_row()
-        if heat is None:
-            return
-        rows = [loser.row for loser in self._losers] + self._outliers(heat.outliers)
-        if rows := [*dict.fromkeys(rows)]:
+        """Selects the core that loses most; when repeated, the next one."""
+        selected = self._selected_row()
+        if rows := [loser.row for loser in self._losers]:
             next_index = rows.index(selected) + 1 if selected in rows else 0
             self._choose(rows[next_index % len(rows)])
         else:
-            self._outlier_asked = True
+            self._worst_asked = True
             self.draw()
 
     def action_zoom(self) -> None:

@@ -39,7 +39,7 @@ from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.sheet import MAX_IDLE_UTIL, Reader, clock_of, number_column_of
+from perftop.tui.shared.sheet import MAX_IDLE_UTIL, clock_of, number_column_of, worst_first_keys
 
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""
@@ -172,7 +172,6 @@ class Table(PaneledView, Cursor):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
     _tabular: CpuColumns
-    _reader: Reader
     _troubles: RowEpisodes
     _selected: int = 0
     """Position of the CPU under the cursor."""
@@ -200,7 +199,7 @@ class Table(PaneledView, Cursor):
 
     def begin(self) -> None:
         session = self.session
-        self._tabular, self._reader = CpuColumns(session), Reader(session, self.places)
+        self._tabular = CpuColumns(session)
         self._known_columns, self._troubles = self._tabular.columns(), RowEpisodes(session)
         mask, shown_rows = self.choice.mask, frozenset(session.shown)
         visible_rows = shown_rows if mask is None else shown_rows & mask
@@ -254,9 +253,9 @@ class Table(PaneledView, Cursor):
         if order == "CPU number":
             rows.sort(key=lambda row: self.session.topology[row].cpu)
         elif order == "worst first":
-            scores = self._reader.read(self.interval).scores()
-            of_core = zip(self.places.places, scores, strict=True)
-            by_row = {row: score for place, score in of_core for row in place.rows}
+            keys = worst_first_keys(self.places, self.session, self.interval)
+            of_core = zip(self.places.places, keys, strict=True)
+            by_row = {row: key for place, key in of_core for row in place.rows}
             rows.sort(key=by_row.__getitem__)
         return rows[::-1] if reverse else rows
 
@@ -293,33 +292,10 @@ class Table(PaneledView, Cursor):
         self._first_column = max(0, self._first_column + by)
         self.lay_out()
 
-    async def action_column(self, by: int) -> None:
-        """Sorts by a column to the left (`by` < 0) or right of the sorted one."""
-        scrolling = [column.key for column in self._columns()]
-        keys = [*_ORDERS, *scrolling]
-        order = _KEYS.get(self.choice.order, self.choice.order)
-        index = keys.index(order) + by if order in keys else 0
-        key = keys[max(0, min(len(keys) - 1, index))]
-        if key == order:
-            return
-        if key in scrolling:
-            index = scrolling.index(key)
-            for first in range(
-                min(self._first_column, index), index + 1
-            ):  # until the column is in sight
-                self._first_column = first
-                self._choose_columns(first)
-                if key in [column.key for column in self._page.numbers]:
-                    break
-        await self._sort(key)
-
     async def _sort(self, key: str) -> None:
         order = _ORDERS.get(key, key)
         is_same = order == self.choice.order
         await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")
-
-    async def action_columns(self) -> None:
-        await self.run_action("screen.columns")
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading; clicks on lines move the cursor."""

@@ -22,7 +22,6 @@ from perftop.draw import charts, theme
 from perftop.draw.cells import FAINT, UNKNOWN, full_cell, half_cells, ramp
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, overlaid
-from perftop.model.evaluation import TRAFFIC_KEYS
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
@@ -44,11 +43,7 @@ from perftop.tui.shared.time_axis import Axis
 
 HEADS = 2
 MIN_HEIGHT_FOR_TIMES = 24
-"""Minimum number of lines at which clock times have a separate line below the axis, and memory
-traffic is shown."""
-MAX_TRAFFIC_LINES = 4
-"""Maximum number of packages that each have a line of memory traffic; if there are more, one line
-shows their sum."""
+"""Minimum number of lines at which clock times have a separate line below the axis."""
 MAX_LANE_HEIGHT = 16
 """Maximum number of lines of a CPU, which is reached only if few CPUs are shown."""
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
@@ -152,8 +147,6 @@ class Timeline(PaneledView, Cursor):
     _plan: Layout
     _has_headings: bool
     """Whether packages have headings."""
-    _traffic: dict[int | None, list[Run]]
-    """The lines of memory traffic, by package; None for the sum of all packages."""
     _axis: time_axis.Axis
     _chart_left: int
     _right_width: int
@@ -190,13 +183,8 @@ class Timeline(PaneledView, Cursor):
         if self.bare:
             lines = [line for line in lines if line.kind == "row"]
         self._has_headings = any(line.kind == "package" for line in lines)
-        traffic = self._traffic_lines(session)
-        if self._has_headings and traffic == len(session.hello.packages):  # each below a heading
-            traffic, lines_with_headings, lines = 0, lines, []
-            for line in lines_with_headings:
-                lines += [line, *[PlaceLine("memory", line.row)] * (line.kind == "package")]
         feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
-        room = self.size.height - (0 if self.bare else HEADS + traffic + feet)
+        room = self.size.height - (0 if self.bare else HEADS + feet)
         self._plan = timeline_layout(
             places, lines, room, choice.order, of_core=self._field.of_core, ascii_=choice.ascii
         )
@@ -226,12 +214,9 @@ class Timeline(PaneledView, Cursor):
         self._is_doubted = suspect_rows(self._field.key, session, interval).tolist()
         episodes = time_axis.episodes(self._axis, session)
         self._assign(episodes)
-        self._traffic = dict(self._traffic_by_package(session))
         self.heads, self.feet = [], []
         if not self.bare and self._right_width:
             self.heads = [self._legend(), self._titles()]
-            if not self._has_headings or len(self._traffic) != len(session.hello.packages):
-                self.heads += self._traffic.values()
             self.feet = self._axis_lines(session, episodes)
             self.feet += self.panels(self.spare - len(self.feet))
 
@@ -267,11 +252,12 @@ class Timeline(PaneledView, Cursor):
         if self._plan.lane_height > 1:  # the height, not the colour, shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
+        cell_s = float(f"{self._axis.bin_ns / 1e9:.2g}")
         pieces: list[Piece] = [
             (0, [("time ", "bright"), ("· ", "faint"), (self._field.plain_name, "text")]),
             (1, ends),
             (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
-                 (", each cell ", "dim"), (duration(round(self._axis.bin_ns / 1e9, 3)), "text")]),
+                 (", each cell ", "dim"), (duration(cell_s), "text")]),
         ]  # fmt: skip
         if not self._plan.has_own_lines and self.places.threads == 2:
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
@@ -309,48 +295,6 @@ class Timeline(PaneledView, Cursor):
         times = time_axis.times_line(axis, ticks)
         return [([left_margin, *line], "calm"), ([left_margin, *times, time_run], "calm")]
 
-    # --- memory traffic of packages
-
-    def _traffic_lines(self, session: Session) -> int:
-        """Returns the number of lines of memory traffic. It depends only on the machine and the
-        height, so that nothing moves."""
-        has_traffic = session.counters.columns.keys() >= {*TRAFFIC_KEYS}
-        packages = len(session.hello.packages)
-        if not has_traffic or self.size.height < MIN_HEIGHT_FOR_TIMES:
-            return 0
-        return packages if packages <= MAX_TRAFFIC_LINES else 1
-
-    def _traffic_by_package(self, session: Session) -> Iterator[tuple[int | None, list[Run]]]:
-        """Yields packages with their lines of memory traffic; None for a single line with the sum
-        of all packages."""
-        if not self._traffic_lines(session):
-            return
-        read, write = (session.past.shared_counter(key, self._axis.edges) for key in TRAFFIC_KEYS)
-        traffic = read + write  # (bins, packages)
-        read, write = (self.interval.packages[f"{key}_per_s"] for key in TRAFFIC_KEYS)
-        traffic_now = read + write
-        first = (session.position[cpus[0]] for cpus in session.hello.packages)
-        names: list[int | None] = [session.topology[row].package for row in first]
-        if len(names) > MAX_TRAFFIC_LINES:
-            traffic, traffic_now, names = (
-                traffic.sum(axis=1, keepdims=True),
-                traffic_now.sum(keepdims=True),
-                [None],
-            )
-        below_headings = self._has_headings and len(names) == len(session.hello.packages)
-        scale = Scale(0.0, charts.axis_top(traffic, charts.SCALE_ENDS, None))
-        number = Column("", "", self._right_width - 3, scale=1e-9, digits=1)
-        for series, rate, package in zip(traffic.T, traffic_now.tolist(), names, strict=True):
-            package_text = f" {package}" if len(names) > 1 and package is not None else ""
-            name = "   mem GB/s" if below_headings else f" mem{package_text} GB/s"
-            levels = scale.levels(series)
-            runs = [(fit(name, self._chart_left), "dim"),
-                    *half_cell_line(levels, levels, ascii_=self.choice.ascii)]  # fmt: skip
-            if self._right_width:
-                text, style = number.cell(rate)
-                runs += [(number.place(text), style), ("   ", "text")]
-            yield package, runs
-
     # --- lines that scroll
 
     def cpu(self, y: int) -> int | None:
@@ -369,8 +313,6 @@ class Timeline(PaneledView, Cursor):
         slot = self._plan.lines[y]
         if slot.line.kind == "off":
             return [(f" off   CPUs {ranges(self.places.offline_cpus)}", "dim")], "calm"
-        if slot.line.kind == "memory":
-            return self._traffic[self.places.places[slot.line.row].package], "calm"
         if slot.line.kind != "row":
             return self._heading(slot.line), "calm"
         chosen = self.cpu(y) == self.choice.cpu

@@ -94,7 +94,7 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
     """No line is wider than the screen, and no view is empty."""
 
     async with opened(fleet(), size) as (source, pilot):
-        for view in ("1", "2", "3", "4"):
+        for view in ("1", "2", "3"):
             await pilot.press(view)
             await pilot.pause()
             for runs, _mood in source.page._lines:
@@ -290,13 +290,13 @@ async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> N
     worse = fleets.machine("task", fleets.HOT)
     worse.tasks = worse.model = worse.clock_missing_text = "\x1b[31mred\x9b"
     worse.numbers = UNKNOWN_NUMBERS
-    for view in ("1", "2", "3", "4"):
+    for view in ("1", "2", "3"):
         for text in await screen_lines(Fleet([bad, worse]), (160, 50), [view]):
             assert text.isprintable()
 
 
 async def test_ascii_mode_has_ascii_characters_only() -> None:
-    for view in ("1", "2", "3", "4"):
+    for view in ("1", "2", "3"):
         assert all(
             text.isascii() for text in await screen_lines(fleets.small(), keys=[view], ascii_=True)
         )
@@ -326,6 +326,20 @@ def test_keys_are_unique_and_have_an_action() -> None:
         assert any(hasattr(owner, f"action_{name}") for owner in (FleetScreen, PerfTopApp)), name
 
 
+@pytest.mark.parametrize("count", [1, 7])
+async def test_each_cell_of_a_small_fleet_has_its_name(count: int) -> None:
+    machines = [fleets.machine(f"node{i:02}", fleets.CALM) for i in range(count)]
+    lines = await screen_lines(Fleet(machines), (80, 24), ["2"])
+    for machine in machines:
+        assert any(text.split()[:1] == [machine.name] for text in lines)
+
+
+async def test_columns_without_racks_have_the_name_of_their_first_machine() -> None:
+    machines = [fleets.machine(f"host{i:02}", fleets.CALM) for i in range(60)]
+    lines = await screen_lines(Fleet(machines), (120, 30), ["2"])
+    assert any("host00" in text and "host16" in text for text in lines)
+
+
 async def test_keys_follow_the_users_configuration() -> None:
     """In the key line, in the help and on the keyboard."""
 
@@ -336,7 +350,7 @@ async def test_keys_follow_the_users_configuration() -> None:
         await pilot.press("2", "x")
         assert source.page.state.view == "heat"
         assert any("c another number" in text for text in source.page.text())
-        assert " x heat  3 time " in source.page.text()[-1]
+        assert " x heat  3 episodes " in source.page.text()[-1]
         await pilot.press("z")
         text = str(app.screen.query_one(Static).content).splitlines()
         assert text[line(text, "What costs the selected")].split()[0] == "y"

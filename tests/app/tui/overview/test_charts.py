@@ -91,7 +91,7 @@ def test_charts_of_cpus_are_as_high_as_the_screen_allows(
 
 
 @pytest.mark.parametrize(("count", "height", "rows", "gap"), [
-    (4, 41, 6, 1), (8, 41, 4, 0), (16, 41, 2, 0), (4, 18, 2, 0), (2, 18, 5, 0),
+    (4, 41, 6, 1), (8, 41, 4, 0), (4, 18, 2, 0), (2, 18, 5, 0),
 ])  # fmt: skip
 def test_charts_of_states_have_an_even_number_of_rows(
     count: int, height: int, rows: int, gap: int
@@ -102,7 +102,49 @@ def test_charts_of_states_have_an_even_number_of_rows(
     assert result.area_rows % 2 == 0
 
 
-@pytest.mark.parametrize(("count", "height", "width"), [(17, 41, 160), (8, 18, 80), (2, 41, 59)])
+@pytest.mark.parametrize(("count", "height", "width", "rows", "gap"), [
+    (9, 41, 160, 3, 1), (16, 41, 160, 3, 1), (16, 36, 120, 3, 0), (16, 61, 240, 4, 1),
+])  # fmt: skip
+def test_nine_to_sixteen_clocks_are_in_two_columns(
+    count: int, height: int, width: int, rows: int, gap: int
+) -> None:
+    plan = chart_plan(count, height, width, packages=1, counted=True, caches=2)
+    assert plan is not None
+    assert (plan.kind, plan.rows, plan.gap) == ("columns", rows, gap)
+    cores = (count + 1) // 2
+    legend_and_axis, gaps = 3, gap * (cores - 2)
+    assert legend_and_axis + 2 + gaps + rows * cores + plan.panels == height
+    assert plan.panels >= 4
+    (first, cells, _), (second, *_) = charts_of(plan)
+    assert first + cells < width // 2 < second < width - cells
+
+
+def charts_of(plan: Plan) -> list[tuple[int, int, int]]:
+    session, _ = shown(Machine(cores=1), 10)
+    result = Charts(session, Places(session))
+    result._plan = plan
+    return result.chart_cells()
+
+
+async def test_the_cursor_goes_through_both_columns_of_clocks() -> None:
+    async with running_app(Machine(cores=16, threads=1)) as run:
+        first = run.grid._charts.rows.index(0)  # type: ignore[union-attr]
+        await run.pilot.click("#overview", offset=(120, first))
+        assert run.grid.choice.cpu == 8
+        await run.pilot.press("down")
+        assert run.grid.choice.cpu == 9
+        await run.pilot.press("home", "down")
+        assert run.grid.choice.cpu == 1
+        await run.pilot.press("end")
+        assert run.grid.choice.cpu == 15
+        line = run.grid.render_line(first).text
+        assert line.split()[0] == "0"
+        assert "  8 " in line[80:]
+
+
+@pytest.mark.parametrize(
+    ("count", "height", "width"), [(17, 41, 160), (16, 21, 160), (8, 18, 80), (2, 41, 59)]
+)
 def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int) -> None:
     assert chart_plan(count, height, width, packages=1, counted=True) is None
 
@@ -190,7 +232,8 @@ def test_lines_are_no_wider_than_the_screen(size: tuple[int, int], cores: int | 
         return
     assert {strips.width(line) for line in result.lines} <= {*range(width + 1)}
     assert len(result.lines) == len(result.rows) <= height - result.panel_height
-    assert {row for row in result.rows if row is not None} == {*range(len(result._places.places))}
+    rows = {row for row in (*result.rows, *result.right_rows) if row is not None}
+    assert rows == {*range(len(result._places.places))}
 
 
 def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
@@ -246,6 +289,19 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
         seconds = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
         assert all((lost_s > 0.3) == is_lost for lost_s in seconds)
         assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
+
+
+@pytest.mark.parametrize("seconds", [8, 40])
+def test_sums_are_of_the_same_seconds_at_every_width(seconds: int) -> None:
+    session, interval = shown(guest(), 10 * seconds)
+    sums_s = set()
+    for width in (80, 120, 157, 160, 240):
+        result = Charts(session, Places(session))
+        assert result.fit(41, width)
+        result.read(interval, range(2), Choice(cpu=0, window_s=30.0), "colour")
+        sums_s.add(round(result.lanes.window_s(0), 6))
+    assert len(sums_s) == 1
+    assert abs(sums_s.pop() - min(seconds, 30)) <= 0.5
 
 
 async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None:

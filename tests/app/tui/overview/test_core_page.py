@@ -66,7 +66,7 @@ def lanes_of(records: Sequence[tuple[list[list[object]], list[list[float]]]]) ->
     places = Places(session)
     lanes = TaskLanes(session, units(places, [0], counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * len(records), session.now_ns)
-    lanes.read(axis, np.ones((1, 2 * len(records))))
+    lanes.read(axis, np.ones((1, 2 * len(records))), (axis.start_ns, axis.end_ns))
     table_session.append(session)
     return lanes
 
@@ -130,7 +130,7 @@ async def test_brackets_zoom_and_a_click_in_a_chart_pauses_there() -> None:
         await run.pilot.press("enter", *["left_square_bracket"] * 3)
         assert "of 5.0 s" in line(page_lines(run), "tasks")
         await run.pilot.press(*["right_square_bracket"] * 2)
-        assert "of 30.3 s" in line(page_lines(run), "tasks")  # whole bins
+        assert "of 30.0 s" in line(page_lines(run), "tasks")
         await run.pilot.click(page(run), offset=(60, 4))
         assert run.source.paused
         assert "│" in page_lines(run)[4]
@@ -260,7 +260,8 @@ def hog_lanes(hog_s: int, whole_s: int = 40) -> TaskLanes:
     places = Places(session, None)
     lanes = TaskLanes(session, units(places, range(len(places.places)), counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * whole_s, session.now_ns)
-    lanes.read(axis, np.array([[0.0], [1.0]]).repeat(2 * whole_s, axis=1))
+    util = np.array([[0.0], [1.0]]).repeat(2 * whole_s, axis=1)
+    lanes.read(axis, util, (axis.start_ns, axis.end_ns))
     return lanes
 
 
@@ -297,7 +298,7 @@ def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:
     now_ns, util = lanes._session.now_ns, np.array([[0.0], [1.0]]).repeat(80, axis=1)
     axis, names = Axis(now_ns, S // 2, 80, now_ns), ("hogZ", "build.service", "…uild.service")
     for grouping, name in zip(GROUPINGS, names, strict=True):
-        lanes.read(axis, util, None, grouping)
+        lanes.read(axis, util, (axis.start_ns, axis.end_ns), grouping)
         texts = [strips.text(line) for line in lanes.sums(1, 9, "colour")]
         (line,) = (text for text in texts if name in text)
         expected_s = 20 if grouping == "task" else 20 + 0.08 * 20
@@ -317,7 +318,8 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
     places = Places(session, None)
     lanes = TaskLanes(session, units(places, range(len(places.places)), counted=False))
     axis = Axis(session.now_ns, S // 2, 80, session.now_ns)
-    lanes.read(axis, np.array([[0.0], [1.0]]).repeat(80, axis=1))
+    util = np.array([[0.0], [1.0]]).repeat(80, axis=1)
+    lanes.read(axis, util, (axis.start_ns, axis.end_ns))
     second, first = (strips.text(line) for line in lanes.queue(1, 2, "colour"))
     assert first == "█" * 80
     assert second[:38].strip() == ""

@@ -18,7 +18,7 @@ from perftop.tui.overview import columns
 from perftop.tui.shared.choice import Choice, Places
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.sheet import Reader, arranged_rows
+from perftop.tui.shared.sheet import arranged_rows
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
@@ -63,12 +63,14 @@ def test_victims_come_before_busy_cores() -> None:
     assert arranged_rows(places, choice, session, interval)[0] == 2
 
 
-def test_a_core_is_also_compared_with_filtered_out_ones() -> None:
-    session, interval = observe(Machine(does={2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}))
-    alone = Reader(session, Places(session, frozenset({2}))).read(interval).is_alone
-    assert alone.tolist() == [True]
-    every = Reader(session, Places(session)).read(interval).is_alone
-    assert every.tolist() == [False, False, True, False]
+def test_cores_of_a_package_that_loses_come_before_busier_ones() -> None:
+    loads = {cpu: CpuLoad(0.9 if cpu % 4 > 1 else 0.5) for cpu in range(8)}
+    machine = Machine(ceiling_hz=3.0e9, does=loads)
+    session, interval = observe(machine)
+    places, choice = Places(session), Choice(order="worst first")
+    assert arranged_rows(places, choice, session, interval)[:2] == [2, 3]
+    session.detector.running.append(Episode("turbo-drop", [0, 1, 4, 5], 0, None, 6e8, "power-pl1"))
+    assert arranged_rows(places, choice, session, interval)[:2] == [0, 1]
 
 
 def test_a_filter_without_matches_does_not_move_columns() -> None:

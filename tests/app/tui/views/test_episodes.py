@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 from fakes import Machine, guest, observe
 from made import SAMPLE_NS
@@ -17,9 +15,6 @@ from waiting import until_true
 from perftop.draw import strips
 from perftop.draw.columns import total_width
 from perftop.model.kinds import KINDS, Episode
-from perftop.session.losses import WAIT_CAUSE, LossSums
-from perftop.session.session import Session
-from perftop.tui.frame.overlays import Menu
 from perftop.tui.views.episodes import (
     SIGN_CELLS,
     Episodes,
@@ -133,40 +128,13 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
 # --- order and filter
 
 
-async def test_lines_are_in_the_chosen_order() -> None:
+async def test_running_episodes_come_first_and_then_the_newest() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        results = {}
-        for order in ("length", "depth", "kind", "start"):
-            await run.pilot.press("o")
-            hidden = f"o {order}" in run.monitor._keys.text()[0]
-            assert f"▼{order}" in lines(run)[1] or (order == "depth" and hidden)
-            results[order] = kinds(run)
-        assert results == {
-            "length": ["steal", "turbo-drop", "involuntary-halt", "ramp"],
-            "depth": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
-            "kind": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
-            "start": ["steal", "involuntary-halt", "turbo-drop", "ramp"],
-        }
-        await run.pilot.press("r")
-        assert kinds(run) == results["start"][::-1]
-        assert run.monitor.choice.order == "topology"  # of the other views
-
-
-async def test_episodes_of_one_kind_are_sorted_by_depth() -> None:
-    shares = (0.1, None, 0.3, 0.2)
-    steals = [Episode("steal", [0], i * S, i * S + 5, share, "") for i, share in enumerate(shares)]
-    async with at_list(*steals, size=(79, 24)) as run:
-        await run.pilot.press("s")
-        menu = run.app.screen
-        assert isinstance(menu, Menu)
-        assert [menu.text(at).strip() for at in range(menu.list.option_count)][1:] == [
-            "length", "depth", "kind"
-        ]  # fmt: skip
-        await run.pilot.press("j", "j", "enter")
-        assert [re.findall(r"[\d.]+ %", line) for line in body(run)[:4]] == [
-            ["30 %"], ["20 %"], ["10 %"], []
-        ]  # fmt: skip
-        assert "o depth" in run.monitor._keys.text()[0]
+        assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
+        await run.pilot.press("o", "r", "s")
+        assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
+        assert len(run.app.screen_stack) == 1
+        assert (run.monitor.choice.order, run.monitor.choice.reverse) == ("topology", False)
 
 
 async def test_a_filter_matches_episodes_on_its_cpus() -> None:
@@ -180,15 +148,23 @@ async def test_a_filter_matches_episodes_on_its_cpus() -> None:
         assert "no episodes on the CPUs of the filter" in lines(run)[0]
 
 
+async def test_a_list_without_episodes_does_not_contradict_the_verdict() -> None:
+    hogs = {
+        "tasks": {"1": [11, "hogA", 0.5]},
+        "others": {"1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]},
+        "waits": {"1": [[0.5, 20], [0.5, 20]]},
+    }
+    async with running_app(Machine(cores=2, ceiling_hz=3.0e9)) as run:
+        for _ in range(8):
+            await run.intervals(5, records=hogs)
+        await run.pilot.press("5")
+        view = run.monitor.view
+        text = [view.render_line(y).text.strip() for y in range(view.size.height)]
+    assert text[0].startswith("◐ hogA[11] and hogB[12] share CPU 1")
+    assert "no other episodes so far; perftop detects:" in text
+
+
 # --- empty lists
-
-
-async def test_an_empty_list_says_that_tasks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    sums = LossSums(np.full(2, 4.0), np.zeros(2), {WAIT_CAUSE: np.full(2, 1.0)})
-    monkeypatch.setattr(Session, "lost_time", lambda _: sums)
-    async with at_list() as run:
-        words = "but tasks waited 25 % of their time (w)"
-        assert lines(run)[0] == f" no episodes so far, {words}; perftop detects:"
 
 
 async def test_a_machine_without_episodes_has_an_empty_list() -> None:

@@ -1,27 +1,24 @@
-"""The geometry of the heat map, the look of its cells, and the cores that differ from others."""
+"""The geometry of the heat map, the look of its cells, and the scales of its metrics."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
 
 import made
 import numpy as np
 import pytest
-from fakes import CpuLoad, Machine, observe
+from fakes import Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import cells, strips, theme
 from perftop.draw.cells import OFF, UNKNOWN
-from perftop.model.numbers import Number
-from perftop.session.values import COLUMNS_BY_KEY, cpu_values
+from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared.choice import Places
 from perftop.tui.shared.sheet import field_scale, heat_fields
 from perftop.tui.views import heat_layout
-from perftop.tui.views.heat_layout import Group, Outlier, Peers, Ring
+from perftop.tui.views.heat_layout import Group, Ring
 
 LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
 
@@ -187,82 +184,9 @@ def test_the_gap_after_a_two_coloured_cell_has_no_colour() -> None:
     assert strips.merge_runs(runs, 4) == [*runs, (" ", "text")]
 
 
-# --- cores that differ from the rest of their package; scales of metrics
-
-
 CLOCK, UTIL, INVOLUNTARY, BOTH = (
     COLUMNS_BY_KEY[key] for key in ("busy_hz", "util", "involuntary", "both")
 )
-
-
-def judged(machine: Machine, field: Number) -> list[Outlier]:
-    session, interval = observe(machine)
-    return Peers(session).outliers(field, cpu_values(session, interval, field.key), interval)
-
-
-def packages(cores: int) -> dict[str, Any]:
-    """Two packages with half of the cores each."""
-    rows = [dataclasses.replace(row, package=row.cpu % cores // (cores // 2))
-            for row in made.topology(cores)]  # fmt: skip
-    groups = [[row.cpu for row in rows if row.package == package] for package in (0, 1)]
-    return {"topology": rows, "packages": groups}
-
-
-def slow(cores: Iterable[int], count: int, hz: float = 2.4e9) -> dict[int, CpuLoad]:
-    return {cpu: CpuLoad(0.9, hz) for core in cores for cpu in (core, core + count)}
-
-
-def test_a_slow_core_is_reported_with_the_median() -> None:
-    result = judged(Machine(cores=8, does={11: CpuLoad(0.9, 2.48e9)}), CLOCK)
-    assert [(o.core, o.row) for o in result] == [(3, 11)]
-    assert result[0].median == pytest.approx(3e9, rel=1e-3)
-
-
-NOISY = {3: CpuLoad(0.5, 2.95e9), 4: CpuLoad(0.6)}
-ALIKE = {cpu: CpuLoad(0.5) for cpu in range(32)}
-SCATTERED = {cpu: CpuLoad(0.4 + 0.2 * (cpu % 2)) for cpu in range(32)}
-RESTING = {cpu: CpuLoad(0.02) for cpu in range(32)}
-HIGH_LOADS = {3: CpuLoad(0.9), 19: CpuLoad(0.9)}
-HALTING = {5: CpuLoad(0.5, involuntary=0.03)}
-TYPES = [dataclasses.replace(r, type="E" if r.cpu % 32 > 27 else "P") for r in made.topology(32)]
-
-
-@pytest.mark.parametrize(("cores", "does", "changes", "field", "outliers"), [
-    (8, NOISY, {}, CLOCK, []),
-    (8, NOISY, {}, UTIL, []),
-    (8, {}, {}, BOTH, []),
-    (16, ALIKE | HIGH_LOADS, {}, UTIL, [3]),
-    (16, SCATTERED | HIGH_LOADS, {}, UTIL, []),  # among scattered values it must differ by more
-    (8, slow(range(4), 8), packages(8), CLOCK, []),  # a core is compared within its package,
-    (8, slow([0, 1, 2, 3, 6], 8), packages(8), CLOCK, [6]),
-    (32, slow(range(28, 32), 32, 2e9), {"topology": TYPES}, CLOCK, []),  # and within its type
-    (32, slow(range(28, 32), 32, 2e9), {}, CLOCK, [28, 29, 30, 31]),
-    (16, RESTING | {cpu: CpuLoad(0.95) for cpu in range(2)}, {}, UTIL, [0, 1]),
-    (16, RESTING | {cpu: CpuLoad(0.95) for cpu in range(5)}, {}, UTIL, []),  # five are common
-    (8, {2: CpuLoad(0.02, 1.2e9), 10: CpuLoad(0.0)}, {}, CLOCK, []),  # a sleeping core
-    (8, HALTING, {}, INVOLUNTARY, [5]),
-    (8, HALTING, {}, UTIL, []),
-    (3, {1: CpuLoad(0.9, 2e9)}, {}, CLOCK, []),  # three cores are too few
-])  # fmt: skip
-def test_only_clearly_different_cores_are_outliers(
-    cores: int,
-    does: dict[int, CpuLoad],
-    changes: dict[str, Any],
-    field: Number,
-    outliers: list[int],
-) -> None:
-    result = judged(Machine(cores=cores, does={**does}, changes=changes), field)
-    assert sorted(outlier.core for outlier in result) == outliers
-
-
-@given(st.lists(st.floats(2.99e9, 3.01e9), min_size=16, max_size=16), st.integers(0, 15),
-       st.sampled_from([1.2e9, 2.4e9, 4.2e9]))  # fmt: skip
-def test_a_distant_value_is_always_an_outlier(clocks: list[float], at: int, hz: float) -> None:
-    session, interval = OBSERVED
-    values = np.array(clocks)
-    values[at] = hz
-    result = Peers(session).outliers(CLOCK, values, interval)
-    assert [o.row for o in result] == [at]
 
 
 OBSERVED = observe(Machine(cores=8))

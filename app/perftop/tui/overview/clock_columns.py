@@ -1,0 +1,120 @@
+"""The clocks of nine to sixteen cores, in two columns: each core's clock under its ceiling over
+time, with the task that runs there. Cores of one L3 are below a heading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perftop.base.text import ClockUnit, count_noun
+from perftop.draw import charts, theme
+from perftop.draw.charts import Look
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import merge_runs
+from perftop.tui.overview.chart_cells import UnitCharts
+from perftop.tui.overview.chart_numbers import SELECTION_BAR, Moment, Unit, UnitValues
+from perftop.tui.shared.choice import Places, package_name
+
+MIN_CORES = 9
+MIN_WIDTH = 120
+"""Minimum width of a screen with two columns, in cells."""
+NAME_WIDTH, SIDE_WIDTH, GAP = 11, 17, 3
+"""Width of the name and the scale to the left of a chart, and of the numbers to its right, and the
+cells between the columns."""
+
+
+def column_width(width: int) -> int:
+    return (width - GAP) // 2
+
+
+def chart_width(width: int) -> int:
+    return column_width(width) - NAME_WIDTH - SIDE_WIDTH
+
+
+Group = tuple[int | None, int | None]
+"""Package and L3."""
+
+
+def group_of(places: Places, index: int) -> Group:
+    place = places.places[index]
+    return place.package, place.l3
+
+
+def heading_count(places: Places) -> int:
+    """Returns the number of headings in the column that has more of them."""
+    groups = [group_of(places, index) for index in range(len(places.places))]
+    half = (len(groups) + 1) // 2
+    return max(len({*groups[:half]}), len({*groups[half:]}))
+
+
+def legend(chart: UnitCharts, clock: ClockUnit, size: int, look: Look) -> list[Run]:
+    """Returns the line above the columns: the scale, and what the colours of gaps mean."""
+    low, high = (f"{hz * clock.per_hz:.4g}" for hz in (chart.low_hz, chart.high_hz))
+    runs: list[Run] = [
+        (" clock", "bright"), (f" and its ceiling, {clock.name}, {low} to {high}   ", "dim"),
+        (theme.USER, "clock-9" if look == "colour" else "text"), (" clock   between them: ", "dim"),
+    ]  # fmt: skip
+    for name, sign in zip(charts.GAP_CAUSES, charts.GAP_SIGNS, strict=True):
+        style = f"bright/gap-{name}" if look == "colour" else "text"
+        runs += [("  ", "text"), (sign, style), (f" {name}", "dim")]
+    return merge_runs(runs, size)
+
+
+def group_heading(places: Places, units: Sequence[Unit], moment: Moment, size: int) -> list[Run]:
+    """Returns the heading of the cores of one L3, or of the package if it has only one."""
+    package, l3 = group_of(places, units[0].core_index)
+    has_caches = len(places.groups) > places.packages
+    name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
+    sign = moment.shared_sign(units)
+    left: list[Run] = [(" ", "text"), sign, (f" {name}", "bright"),
+                       (f"  {count_noun(len(units), 'core')}   ", "dim")]  # fmt: skip
+    used = sum(len(text) for text, _ in left)
+    return [*left, (theme.RULE * max(0, size - used), "rule")]
+
+
+def unit_lines(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]]:
+    """Returns the lines of a core: its name, the ends of the scale, its chart, and its numbers."""
+    lines = []
+    scale = {0: chart.high_hz, rows - 1: chart.low_hz}
+    numbers = _numbers(values, chart, rows)
+    for row, area in enumerate(chart.clock):
+        end = f"{scale[row] * values.clock.per_hz:.4g}" if row in scale else ""
+        bar: Run = (SELECTION_BAR, "key") if values.is_chosen else (" ", "text")
+        name = values.name.partition(" ")[2] if row == 0 else ""
+        sign = values.sign if row == 0 else (" ", "text")
+        left: list[Run] = [bar, sign, (f"{name:>4}", "bright"), (f"{end:>4} ", "faint")]
+        lines.append([*merge_runs(left, NAME_WIDTH), *area, *merge_runs(numbers[row], SIDE_WIDTH)])
+    return lines
+
+
+def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]]:
+    """Returns the ceiling with the loss, and the clock below it, each at its height on the scale;
+    and the task in the last row. A clock at its ceiling is only one number."""
+    lines: list[list[Run]] = [[] for _ in range(rows)]
+    clock, hz, ceiling_hz = values.clock, values.hz, values.ceiling_hz
+    task = values.tasks[0] if values.tasks else "idle"
+    lines[-1] = [(f" {fit(task, SIDE_WIDTH - 2)}", "dim")]
+    if not values.is_online:
+        return [[(" off", "dim")], *lines[1:-1], []]
+    if not hz > 0:
+        return lines
+
+    def row_of(value_hz: float, last: int) -> int:
+        share = (value_hz - chart.low_hz) / (chart.high_hz - chart.low_hz)
+        return max(0, min(last, rows - 1 - int(rows * share)))
+
+    def number(value_hz: float) -> str:
+        return f"{value_hz * clock.per_hz:>5.{clock.digits}f}"
+
+    style = "alarm" if "clock" in values.lowered else "dim" if values.is_asleep else "bright"
+    if values.dropped[0] == " " or not ceiling_hz > hz:
+        at_clock = row_of(hz, rows - 2)
+        lines[at_clock] = [(number(hz), style)]
+    else:
+        at_ceiling = row_of(ceiling_hz, max(0, rows - 3))
+        at_clock = max(at_ceiling + 1, row_of(hz, rows - 2))
+        loss = f" −{(ceiling_hz - hz) * clock.per_hz:.{clock.digits}f}"
+        lines[at_ceiling] = [(number(ceiling_hz), "dim"), (loss, style)]
+        lines[at_clock] = [(number(hz), style), (" ", "text"), values.dropped]
+    if values.loser[0] != " ":
+        lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.loser]
+    return lines
