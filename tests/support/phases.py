@@ -30,6 +30,8 @@ class Phases:
     """... and of the periods in which the sibling works or rests."""
     loss: float = 0.0
     """Share of the IPC that the sibling takes."""
+    has_tasks: bool = True
+    """Whether the tasks of the CPUs are known."""
     noise: float = 0.02
     """Relative standard deviation of the IPC from sample to sample."""
 
@@ -53,7 +55,7 @@ def episodes(what: Phases, seconds: int) -> list[Episode]:
                 1: replace(SIBLING_LOAD, util=float(works[seq])) if works[seq] else REST,
             }
             tasks = {"0": PROGRAM} | ({"1": SIBLING} if works[seq] else {})
-            records = {} if seq % SECOND else {"tasks": tasks}
+            records = {"tasks": tasks} if what.has_tasks and seq % SECOND == 0 else {}
             frames.append(machine.frame(seq, records=records))
         session_of(session, frames)
         news, cursor = session.log.since(cursor)

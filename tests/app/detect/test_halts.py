@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import made
 import numpy as np
@@ -12,8 +13,10 @@ from paced import BUSY, IDLE, STEAL, Paced, S
 
 from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
-from perftop.detect.engine import GAP_NS, PAUSE_NS
+from perftop.detect import standstill
+from perftop.detect.engine import GAP_NS, PAUSE_NS, ShareEpisode
 from perftop.detect.standstill import HALT_END, HALT_START
+from perftop.model.kinds import Episode
 from perftop.output import why_report
 
 KIND = "involuntary-halt"
@@ -54,6 +57,18 @@ def test_losses_within_the_error_do_not_begin_an_episode(
 ) -> None:
     reading = 20e-6 / 0.1
     assert losing(paced(), beyond * HALT_START + reading).spans() == spans
+
+
+@pytest.mark.parametrize(("error_s", "confidence"), [(0.01, "measured"), (0.03, "inferred")])
+def test_a_loss_within_its_error_is_inferred(error_s: float, confidence: str) -> None:
+    key = next(key for key, sign in standstill.MARKERS.items()
+               if sign.cause == "modulation" and sign.is_counted)  # fmt: skip
+    sums = np.zeros(standstill.EXPLAINED + len(standstill.MARKERS))
+    sums[[1, standstill.LOST_S, standstill.ERRORS]] = 1.0, 0.02, error_s
+    sums[standstill.EXPLAINED + [*standstill.MARKERS].index(key)] = 0.02
+    halt = SimpleNamespace(sums=sums, episode=Episode(KIND, [0], 0))
+    standstill._describe(cast("ShareEpisode", halt))
+    assert halt.episode.confidence == confidence
 
 
 def test_a_smaller_loss_keeps_an_episode_running() -> None:

@@ -449,6 +449,12 @@ def test_a_sibling_is_not_blamed_for_phases(depth: float, phase_s: float) -> Non
     assert episodes(Phases(1, depth, phase_s), SECONDS) == []
 
 
+def test_a_loss_to_unknown_tasks_is_inferred() -> None:
+    result = episodes(Phases(2, 0.2, loss=0.3, has_tasks=False), SECONDS)
+    assert {episode.confidence for episode in result} <= {"inferred"}
+    assert result
+
+
 @pytest.mark.parametrize("depth", cases_by_day([0.0, 0.2], [0.2]))
 def test_a_loss_is_detected_and_measured_after_the_sibling_came_and_went(depth: float) -> None:
     result = episodes(Phases(2, depth, loss=0.3), SECONDS)

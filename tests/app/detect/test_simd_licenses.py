@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import made
+import numpy as np
 import pytest
 from paced import Paced, S
 
+from perftop.detect import turbo_drops
 from perftop.detect.turbo_drops import LICENSE_END, LICENSE_START
 
 KIND = "license"
@@ -35,6 +37,11 @@ def test_a_license_lasts_as_long_as_wide_code() -> None:
     assert episode.cpus == [0, 2]
     assert (episode.cause, episode.confidence, episode.depth) == ("level", "measured", 0.0)
     assert episode.evidence["simd"] == (1, 1.0)
+
+
+def test_a_level_from_scaled_counts_is_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turbo_drops, "scaled_cores", lambda *_: np.array([True, False]))
+    assert with_level_1(paced()).running[0].confidence == "inferred"
 
 
 def test_all_threads_report_the_counts_of_their_core() -> None:

@@ -30,6 +30,7 @@ from perftop.output.why_report import (
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
     QUOTA_CAUSE,
+    STEAL_CAUSE,
     STOPPED_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,
@@ -123,6 +124,16 @@ def test_a_command_stays_on_one_line() -> None:
     first = replace(result.named_findings[0], hint=command)
     report_of_first = replace(result, findings=[first])
     assert any(line.endswith(command) for line in printed(session, report_of_first))
+
+
+@pytest.mark.parametrize(("tick_s", "confidence"), [(0.01, "measured"), (1000.0, "inferred")])
+def test_steal_below_its_tick_is_inferred(
+    tick_s: float, confidence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why_report, "TICK_S", tick_s)
+    _, result = session_and_report("guest")
+    (finding,) = (finding for finding in result.findings if finding.cause == STEAL_CAUSE)
+    assert finding.confidence == confidence
 
 
 @pytest.mark.parametrize("scenario", cases_by_day(HEALTHY, HEALTHY_BY_DAY))
