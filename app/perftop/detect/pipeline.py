@@ -3,7 +3,7 @@ detectors of wrong counters and of neighbours are here; each of the others has a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,21 +39,42 @@ happened, twice as many each time that nothing did."""
 
 
 class Detection:
-    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, *, is_shown: bool) -> None:
-        """`is_shown`: between two calls of `take`, a screen reads what neighbours have learned."""
+    def __init__(
+        self, reader: SampleReader, episodes: RunningEpisodes, kinds: Collection[str] | None = None,
+        *, is_shown: bool,
+    ) -> None:  # fmt: skip
+        """`kinds`: the kinds of episodes to detect, None for all; others may be detected, too.
+        `is_shown`: between two calls of `take`, a screen reads what neighbours have learned."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
-        # Drops come before other detectors, which leave out losses that a drop covers; quotas come
-        # before neighbours, which do not blame a task for time that a quota took.
-        detectors: list[Detector] = [
-            Suspects(reader, episodes), Drops(reader, episodes), Ramps(reader), self.quotas,
-            self.neighbours, InterruptStorms(reader, episodes), MemoryStalls(reader, episodes),
-            Throttles(reader, episodes), Licenses(reader, episodes), Halts(reader, episodes),
-            Smis(reader, episodes), Steals(reader, episodes),
+        # Each detector with the kinds that it starts, and those whose detectors read its episodes:
+        # a loss that a drop covers does not count again, and a task is not blamed for time that a
+        # quota took. So drops and quotas come first.
+        detectors: list[tuple[Detector, set[str]]] = [
+            (Suspects(reader, episodes), {"suspect"}),
+            (Drops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
+            (Ramps(reader), {"ramp"}),
+            (self.quotas, {"quota", "neighbour"}),
+            (self.neighbours, {"neighbour", "stopped"}),
+            (InterruptStorms(reader, episodes), {"interrupt"}),
+            (MemoryStalls(reader, episodes), {"memory-stall"}),
+            (Throttles(reader, episodes), {"throttle"}),
+            (Licenses(reader, episodes), {"license"}),
+            (Halts(reader, episodes), {"involuntary-halt"}),
+            (Smis(reader, episodes), {"smi"}),
+            (Steals(reader, episodes), {"steal"}),
+        ]
+        self._detectors = [
+            detector for detector, kinds_needing_it in detectors
+            if detector.is_available
+            and (
+                kinds is None or not kinds_needing_it.isdisjoint(kinds)
+                # The threads of a watched job are read by the detector of neighbours.
+                or (detector is self.neighbours and reader.hello.watch is not None)
+            )
         ]  # fmt: skip
-        self._detectors = [detector for detector in detectors if detector.is_available]
         self._batch_sizes = [MIN_AHEAD for _ in self._detectors]
         self._batch: SampleBatch | None = None
         self._next: list[int] = []
@@ -78,7 +99,7 @@ class Detection:
                 for number, taken in enumerate(self._next):
                     if taken < min(last, stop):
                         self._skip(number, batch, last, stop)
-                due, stop = min(self._next), min(stop, last)
+                due, stop = min(self._next, default=stop), min(stop, last)
                 if due >= stop:
                     at = stop
                     continue

@@ -129,10 +129,10 @@ class Ramps(Detector):
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_UP_SHARE
-        known_ns = latest_known(self._known_ns, every, known)
+        (known_ns,) = latest_known(known, (self._known_ns, every))
         apart_ns = times - known_ns[:-1]
         unseen = ~known & (apart_ns > self._stale_ns)
-        awake_ns = latest_known(self._awake_ns, every, awake | unseen)
+        (awake_ns,) = latest_known(awake | unseen, (self._awake_ns, every))
         woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
         return _Wakes(woke, unseen, apart_ns, known_ns, awake_ns)
 

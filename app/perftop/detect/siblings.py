@@ -198,9 +198,8 @@ class Siblings:
         self._programs.learned = outlook.learned[-1].copy()
         self._history.add(outlook.work)
         self._alone_s = add_samples(self._alone_s, np.where(alone, outlook.run_s, 0.0))
-        self._alone_ns = latest_known(
-            self._alone_ns, np.broadcast_to(time_ns[:, None], alone.shape), alone
-        )[-1]
+        ends_ns = np.broadcast_to(time_ns[:, None], alone.shape)
+        self._alone_ns = latest_known(alone, (self._alone_ns, ends_ns))[0][-1]
 
     def ipc_alone(self, row: int) -> float:
         """Returns the IPC of the program on the CPU at position `row` while its sibling was idle;
@@ -359,10 +358,11 @@ class SiblingHistory:
         self._new_samples = []
         compared = (alone | together) & (ipc > 0)
         number = np.arange(1, len(ipc) + 1)[:, None]
-        ipc_by_sample = latest_known(self._ipc, ipc, compared)
-        together_by_sample = latest_known(self._together, together, compared)
-        overlap_by_sample = latest_known(self._overlap, overlap, compared)
-        last_by_sample = latest_known(self._last, np.broadcast_to(number, ipc.shape), compared)
+        numbers = np.broadcast_to(number, ipc.shape)
+        ipc_by_sample, together_by_sample, overlap_by_sample, last_by_sample = latest_known(
+            compared, (self._ipc, ipc), (self._together, together), (self._overlap, overlap),
+            (self._last, numbers),
+        )  # fmt: skip
         before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
         mixed = number - 1 - last_by_sample[:-1]
         with np.errstate(invalid="ignore"):

@@ -275,8 +275,8 @@ class Drops(Detector):
         past = _CorePast(
             np.concatenate([past.awake[None], count]),
             np.concatenate([past.awake_ns[None], lasted_ns]),
-            latest_known(past.ceiling_hz, ceiling_hz, np.isfinite(ceiling_hz)),
-            latest_known(past.util, busy, np.isfinite(busy)),
+            *latest_known(np.isfinite(ceiling_hz), (past.ceiling_hz, ceiling_hz)),
+            *latest_known(np.isfinite(busy), (past.util, busy)),
         )
         # Use the lower of this ceiling and the last: the change may have been anywhere in the
         # sample.

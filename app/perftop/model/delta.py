@@ -87,19 +87,23 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
     return first + (index if len(part) and part[index] else len(part))
 
 
-def latest_known(before: np.ndarray, values: np.ndarray, known: Bools) -> np.ndarray:
-    """Returns the latest known values before the first sample and after each sample, (1 + samples,
-    rows). `before`: those before the first sample."""
+def latest_known(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
+    """Returns, for each series, its latest known values before the first sample and after each
+    sample, (1 + samples, rows). A series is its values before the first sample, and those in each
+    sample."""
     if np.count_nonzero(known) == known.size:  # the usual case
-        return np.concatenate([before[None], values])
-    if len(values) == 1:  # as on a live screen: a third of the time
-        return np.array([before, np.where(known[0], values[0], before)])
-    samples = np.arange(1, len(values) + 1)[:, None]
+        return [np.concatenate([before[None], values]) for before, values in series]
+    if len(known) == 1:  # as on a live screen: a third of the time
+        return [np.array([b, np.where(known[0], values[0], b)]) for b, values in series]
+    samples, columns = np.arange(1, len(known) + 1)[:, None], known.shape[1]
     source = np.maximum.accumulate(np.where(known, samples, 0))
-    every = np.concatenate([before[None], values])
-    columns = np.arange(len(before))  # take() needs half of the time of indexing
-    after = every.take(source * len(before) + columns)
-    return np.concatenate([before[None], after])
+    source = columns * source + np.arange(columns)  # take() needs half of the time of indexing
+    latest = []
+    for before, values in series:
+        every = np.concatenate([before[None], values])
+        every[1:] = every.take(source)
+        latest.append(every)
+    return latest
 
 
 def distinct(values: Ints) -> list[int]:

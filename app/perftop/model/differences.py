@@ -158,7 +158,7 @@ class Differences:
         their spans stay the same."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = now.values[:, block.running]
-        before = latest_known(baseline.values[block.running], values, ours)[:-1]
+        before = latest_known(ours, (baseline.values[block.running], values))[0][:-1]
         stalled = ours & now.is_valid[:, block.running] & (values == before)
         if not np.count_nonzero(stalled):
             return

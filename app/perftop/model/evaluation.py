@@ -229,6 +229,13 @@ class Values:
         """Returns metrics for a group of CPUs: all metrics, or those at two or more positions in
         the registry. numpy would add up a single metric in another order, which changes the last
         digit."""
+        lows, highs = self.registry.lows[metrics], self.registry.highs[metrics]
+        return ratio(*self.group_sums(rows, metrics), lows, highs)
+
+    def group_sums(
+        self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
+    ) -> tuple[Floats, Floats]:
+        """Returns the numerators and denominators of `group`."""
         top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))
         is_known = np.isfinite(top) & np.isfinite(bottom)
         if np.count_nonzero(is_known) < is_known.size:
@@ -237,7 +244,7 @@ class Values:
         if self.registry.events:
             counts = np.where(self.registry.is_sum[metrics], is_known.sum(axis=-1), 1)
             base = base / np.maximum(counts, 1)
-        return ratio(total, base, self.registry.lows[metrics], self.registry.highs[metrics])
+        return total, base
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -73,10 +73,11 @@ def max_batch(hello: wire.Hello) -> int:
 
 class Session:
     def __init__(
-        self, hello: wire.Hello, history: History | None = None, *, summarises: bool = True
-    ) -> None:
+        self, hello: wire.Hello, history: History | None = None, *, summarises: bool = True,
+        kinds: Collection[str] | None = None,
+    ) -> None:  # fmt: skip
         """`history`: the session adds messages to it. `summarises`: whether somebody reads the
-        distribution of the samples."""
+        distribution of the samples. `kinds`: the kinds of episodes to detect; None: all."""
         self.hello = hello
         self.history = history
         self.now_ns = hello.raw_ns
@@ -95,7 +96,7 @@ class Session:
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
-        self._detection = Detection(self.reader, self.detector, is_shown=history is not None)
+        self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
         self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
         self.warnings: list[str] = []
         """Warnings of the probe and of this session, newest last; each warning makes a new list."""

@@ -338,9 +338,11 @@ class TriggeredKeeper(Follower):
         """Messages that have not been analysed yet."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.model.kinds import KINDS
         from perftop.session.session import Session
 
-        return Session(hello, summarises=False)
+        only_kinds = self._kinds <= KINDS.keys()  # a cause may belong to several kinds
+        return Session(hello, summarises=False, kinds=self._kinds if only_kinds else None)
 
     def on_episode(self, episode: Episode) -> None:
         self._ended.append(episode)

@@ -240,6 +240,8 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
 DEFAULT_EVERY_NS = 1_000_000_000
 """Length of an interval in ns if neither --every nor the recording sets one."""
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
+TABLES = ("csv", "parquet")
+"""The formats without episodes."""
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
 
@@ -280,8 +282,7 @@ def run_export(args: argparse.Namespace) -> int:
     if form_name == "parquet":
         pyarrow()
     with open_source(path) as source:
-        summarises = form_name == "jsonl"
-        export = Export(_every_ns(args.every, source.hello), args.cpus, summarises=summarises)
+        export = Export(_every_ns(args.every, source.hello), args.cpus, form_name)
         export.take([source.hello])
         session = export.session
         file_status: os.stat_result | None = None
@@ -318,13 +319,16 @@ class Export(Follower):
 
     form: ExportFormat
 
-    def __init__(self, every_ns: int, cpus: str | None, *, summarises: bool) -> None:
+    def __init__(self, every_ns: int, cpus: str | None, form_name: str) -> None:
         """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
-        CPU, are written. `summarises`: the format has a summary, for which samples are kept."""
+        CPU, are written."""
         from perftop.session.episodes import Tally
 
         super().__init__(every_ns)
-        self._asked_cpus, self._summarises = cpus, summarises
+        self._asked_cpus = cpus
+        self._summarises = form_name == "jsonl"
+        """Whether the format has a summary, for which samples are kept."""
+        self._kinds = () if form_name in TABLES else None
         self._cpus: frozenset[int] | None = None
         self._tally = Tally()
 
@@ -336,6 +340,7 @@ class Export(Follower):
             intervals = self.intervals
             self.take(batch)
             if self.intervals > intervals:
+                self.form.flush()
                 output.flush()  # the reader of a pipe gets each line immediately
         self.on_end()
         output.flush()
@@ -346,11 +351,12 @@ class Export(Follower):
         from perftop.output.export.forms import RecordedCommand
         from perftop.session.session import Session
 
-        session = Session(hello, summarises=self._summarises)
+        session = Session(hello, summarises=self._summarises, kinds=self._kinds)
         if self._asked_cpus is not None:
             cpus = selected_cpus(session, self._asked_cpus)
             self._cpus = frozenset(cpus)
-            session = Session(replace(hello, selected=cpus), summarises=self._summarises)
+            hello = replace(hello, selected=cpus)
+            session = Session(hello, summarises=self._summarises, kinds=self._kinds)
         self._command = RecordedCommand(session)
         return session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from types import FrameType
 from typing import Any
@@ -20,6 +20,7 @@ from simulated import messages as simulated
 
 from perfprobe import wire
 from perftop.detect.turbo_drops import Drops
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.session.history import History
 from perftop.session.interval import Interval, Span
@@ -261,3 +262,21 @@ def test_calls_for_a_batch_are_bounded(scenario: str, most: int) -> None:
     """About 274 calls a sample, 1,700 one by one; 173 and 828 for a guest with few counters. Find
     out why before raising the limit by a tenth."""
     assert calls(2, BATCH, history=True, scenario=scenario) < BATCH * most
+
+
+@pytest.mark.parametrize("scenario", ["throttle", "license", "guest", "neighbour"])
+def test_a_kind_of_episode_is_the_same_if_no_other_is_wanted(scenario: str) -> None:
+    """Detectors that others depend on run, too; all others are left out."""
+    hello, frames = messages(f"sim:{scenario},cpus=8", 400)
+
+    def episodes(kinds: Collection[str] | None) -> list[Episode]:
+        session = Session(hello, kinds=kinds)
+        for _ in session.play(frames):
+            pass
+        return session.episodes(0, session.now_ns)
+
+    every_episode = episodes(None)
+    assert not episodes(())
+    for kind in {episode.kind for episode in every_episode}:
+        expected = [repr(episode) for episode in every_episode if episode.kind == kind]
+        assert [repr(e) for e in episodes((kind,)) if e.kind == kind] == expected, kind

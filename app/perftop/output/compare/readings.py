@@ -309,7 +309,8 @@ class RunCourse:
         metrics = [key for key in NUMBERS if key in INDEX]
         metrics += [*registry.events][:MAX_EVENTS]
         self._metric_indices = [registry.index[key] for key in metrics]
-        self._is_sum = registry.is_sum[self._metric_indices]
+        has_all = len(session.shown) == len(session.topology)  # then no CPU has to be copied
+        self._shown = slice(None) if has_all else session.shown
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
         """The value of a metric in a slice is the slice's amount divided by its size; both in the
@@ -322,16 +323,11 @@ class RunCourse:
 
     def take(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
-        part, shown = slice(first, last), self._session.shown
-        top = batch.values.top[part, self._metric_indices][..., shown]
-        bottom = batch.values.bottom[part, self._metric_indices][..., shown]
-        finite = np.isfinite(top) & np.isfinite(bottom)
+        part = slice(first, last)
+        amounts, sizes = batch.values.samples(part).group_sums(self._shown, self._metric_indices)
         both = batch.split.states[part, :, STATES.index("both")]
         known = np.isfinite(both)
         energy_j, span_s = self._energy(batch.delta[part])
-        sizes = np.where(finite, bottom, 0.0).sum(axis=2)
-        sizes /= np.where(self._is_sum, finite.sum(axis=2), 1).clip(1)
-        amounts = np.where(finite, top, 0.0).sum(axis=2)
         both_sum = np.where(known, both, 0.0).sum(axis=1)
         amounts = np.column_stack([amounts, both_sum, energy_j])
         sizes = np.column_stack([sizes, known.sum(axis=1), span_s])

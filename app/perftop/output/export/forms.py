@@ -6,9 +6,9 @@ import json
 import re
 import shlex
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 from operator import gt
 from typing import Any, Protocol, cast
 
@@ -38,6 +38,7 @@ from perftop.output.export.fields import (
     number_cells,
     rounded_numbers,
     text_cells,
+    truth_cells,
     whole_cells,
 )
 from perftop.output.run_summary import run_times
@@ -58,9 +59,9 @@ class Output(Protocol):
 
 
 class ExportFormat(Protocol):
-    """An export format. Each method writes its argument immediately. `finish` is the last call,
-    also for a damaged recording. `summary` is called just before `finish` if there was a frame.
-    Tables write intervals only."""
+    """An export format. Each method writes its argument, at the latest when `flush` is called.
+    `finish` is the last call, also for a damaged recording. `summary` is called just before
+    `finish` if there was a frame. Tables write intervals only."""
 
     @abstractmethod
     def interval(self, interval: Interval) -> None: ...
@@ -75,6 +76,8 @@ class ExportFormat(Protocol):
     def summary(
         self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
     ) -> None: ...
+
+    def flush(self) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -252,8 +255,9 @@ class ExportTable:
         """Texts of `why` by row and the state that they depend on, because the same values are
         missing in most intervals."""
         self._whys: list[str] = []
-        """The texts of `why` of the previous interval, and the state that they depend on."""
-        self._state = b""
+        """The texts of `why` of the previous interval, and the state that they depend on: of all
+        CPUs, and by row."""
+        self._state, self._keys = b"", np.zeros((0, 0), np.uint8)
         self._cores: object = None
 
     @property
@@ -288,17 +292,20 @@ class ExportTable:
             return self._whys
         states = self._with_siblings(states)[rows.rows]
         keys = np.concatenate([missing.T, states], axis=1)
+        changed_rows: Sequence[int] = range(len(keys))
+        if self._state and keys.shape == self._keys.shape:
+            changed_rows = np.flatnonzero((keys != self._keys).any(axis=1)).tolist()
         if len(self._reason_cache) > MAX_REASON_TEXTS:
             self._reason_cache = {}
-        whys, kept = [], self._reason_cache
-        bytes_of_row = np.ascontiguousarray(keys).view(f"V{keys.shape[1]}").ravel().tolist()
-        for key in enumerate(bytes_of_row):
+        self._whys, kept = self._whys[:] if self._state else [""] * len(keys), self._reason_cache
+        for row in changed_rows:
+            key = row, keys[row].tobytes()
             why = kept.get(key)
             if why is None:
-                why = kept[key] = self._reason_text(rows, rows.rows[key[0]], missing[:, key[0]])
-            whys.append(why)
-        self._state, self._whys = state, whys
-        return whys
+                why = kept[key] = self._reason_text(rows, rows.rows[row], missing[:, row])
+            self._whys[row] = why
+        self._state, self._keys = state, keys
+        return self._whys
 
     def _with_siblings(self, states: Codes) -> Codes:
         """Returns, by position of the CPU, its state and those of the CPUs of its core."""
@@ -369,9 +376,13 @@ NOTHING_MISSING = "-"
 """Value of `why` in the first row of a CPU in which no value is missing any more."""
 _CELLS_OF_KIND: dict[str, Callable[[Floats], Codes]] = {
     "number": number_cells, "exact": exact_cells, "whole": whole_cells, "count": whole_cells,
-    "total": whole_cells,
+    "total": whole_cells, "truth": truth_cells,
 }  # fmt: skip
-_TRUTH_CELLS = text_cells(["false", "true"])
+
+
+MAX_WAITING_CELLS = 1 << 16
+"""Maximum number of cells of the intervals that are formatted together. More take longer, because
+they do not fit into the caches of a CPU."""
 
 
 class Delimited(ExportFormat):
@@ -384,74 +395,116 @@ class Delimited(ExportFormat):
         self._whys: Sequence[str] = ()
         """The values of `why` in the previous interval."""
         fields = self._table.fields[:-1]  # `why` has no place: it would be long and nearly empty
-        self._contents: list[bytes | Sequence[str | None]] = [b""] * len(fields)
-        """The columns of the previous interval, numbers as bytes, ..."""
-        self._cells = [text_cells([""])] * len(fields)
-        """... and their cells; a column with the same value in all rows has a single cell."""
+        self._rows = len(session.shown)
+        self._max_waiting = max(1, MAX_WAITING_CELLS // max(1, self._rows * len(fields)))
+        self._waiting: list[tuple[list[Column], Sequence[str]]] = []
+        """The columns of the intervals that are not written yet, and the changed reasons."""
+        self._contents: list[list[bytes | Sequence[str | None]]] = [[] for _ in fields]
+        """The columns of the intervals written last, numbers as bytes, ..."""
+        self._cells = [np.zeros((1, 1, 0), np.uint8)] * len(fields)
+        """... and their cells, (intervals, rows, bytes). A column with the same value in all rows,
+        or in all intervals, has a single one."""
         self._places = [(0, -1)] * len(fields)
         """Start and end of the cells of each column in a line, without the comma."""
-        self._rows, self._bytes = len(session.shown), bytearray()
-        """The number of lines and their bytes, with the room that the widest cells took."""
+        self._lines = np.zeros((0, self._rows, 0), np.uint8)
+        """(intervals, rows, bytes): the lines, with the room that the widest cells took."""
         names = (field.name for field in self._table.fields)
         out.write(f"{','.join(map(_cell, names))}\n".encode())
 
     def interval(self, interval: Interval) -> None:
-        (*columns, whys), cells = self._table.columns(interval), self._cells
+        *columns, whys = self._table.columns(interval)
+        self._waiting.append((columns, self._changed_reasons(cast("Sequence[str]", whys))))
+        if len(self._waiting) >= self._max_waiting:
+            self.flush()
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
         # Numbers of one kind are formatted together.
         new_numbers: dict[Callable[[Floats], Codes], dict[int, Floats]] = {}
-        new_columns: list[int] = []
-        for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=False)):
-            content = column.tobytes() if isinstance(column, np.ndarray) else column
-            if content == self._contents[index]:
+        new_columns: dict[int, tuple[int, int, int]] = {}
+        orders: dict[int, list[int]] = {}
+        """Indices of the intervals among those with different columns, by field."""
+        for index, field in enumerate(self._table.fields[:-1]):
+            columns = [columns_of_interval[index] for columns_of_interval, _ in waiting]
+            by_id = {id(column): column for column in columns}  # many columns stay the same object
+            distinct = [*by_id.values()]
+            contents = [c.tobytes() if isinstance(c, np.ndarray) else c for c in distinct]
+            if contents.count(contents[0]) == len(contents):
+                del distinct[1:], contents[1:]
+            elif len(by_id) < len(waiting):
+                ids = [*by_id]
+                orders[index] = [ids.index(id(column)) for column in columns]
+            if contents == self._contents[index] and len(contents) == 1:
                 continue
-            self._contents[index] = content
-            new_columns.append(index)
-            if field.kind == "truth":
-                cells[index] = _TRUTH_CELLS[np.asarray(column, int)]
-            elif isinstance(column, np.ndarray):
-                of_kind = new_numbers.setdefault(_CELLS_OF_KIND[field.kind], {})
-                of_kind[index] = np.asarray(column, float)
+            self._contents[index] = contents
+            size = max(map(len, distinct))
+            new_columns[index] = len(distinct), size, -1
+            if isinstance(distinct[0], np.ndarray):
+                parts: list[Any] = [np.asarray(c).repeat(size // len(c)) for c in distinct]
+                values: Floats = np.concatenate(parts).astype(float, copy=False)
+                cells_of_kind = _CELLS_OF_KIND[field.kind]
+                new_numbers.setdefault(cells_of_kind, {})[index] = values
             else:
-                cells[index] = text_cells(_cell(text) if text else "" for text in column)
-        for cells_of, numbers in new_numbers.items():
-            all_cells, first = cells_of(np.concatenate([*numbers.values()])), 0
-            for index, values in numbers.items():
-                part = all_cells[first : first + len(values)]
-                cells[index] = part[:, part[0] != 0] if len(part) == 1 else part
-                first += len(values)
-        self._place_cells(new_columns)
-        if not any(changed_whys := self._changed_reasons(cast("Sequence[str]", whys))):
-            self._out.write(self._bytes.translate(None, b"\0"))
-            return
-        width = len(self._bytes) // self._rows
-        for start, why in zip(range(0, len(self._bytes), width), changed_whys, strict=True):
-            line = self._bytes[start : start + width - 1].translate(None, b"\0")
-            self._out.write(line + f"{_cell(why)}\n".encode())
+                texts = (text for c in distinct for text in [*c] * (size // len(c)))
+                cells = text_cells(_cell(text) if text else "" for text in texts)
+                self._cells[index] = cells.reshape(new_columns[index])
+        for cells_of_kind, numbers in new_numbers.items():
+            words = cells_of_kind(np.concatenate([*numbers.values()])).view(np.uint32)
+            starts = [0, *accumulate(map(len, numbers.values()))]
+            has_digits = np.bitwise_or.reduceat(words, starts[:-1]) != 0
+            for index, (first, last), used in zip(
+                numbers, pairwise(starts), has_digits, strict=True
+            ):
+                columns_used = np.flatnonzero(used)  # narrow cells are written faster
+                begin, end = (
+                    (columns_used[0], columns_used[-1] + 1) if len(columns_used) else (0, 0)
+                )
+                self._cells[index] = (
+                    words[first:last, begin:end].view(np.uint8).reshape(new_columns[index])
+                )
+        for index, order in orders.items():
+            self._cells[index] = self._cells[index][order]
+        self._place_cells(len(waiting), new_columns)
+        lines, width = self._lines.tobytes(), self._lines.shape[2]
+        whys = chain(*(changed or [""] * self._rows for _, changed in waiting))
+        begin = 0
+        for row, why in enumerate(whys, 1):
+            if why:
+                end = row * width - 1
+                line = lines[begin:end].translate(None, b"\0")
+                self._out.write(line + _cell(why).encode())
+                begin = end
+        self._out.write(lines[begin:].translate(None, b"\0"))
 
-    def _place_cells(self, new_columns: Sequence[int]) -> None:
+    def finish(self) -> None:
+        self.flush()
+
+    def _place_cells(self, intervals: int, new_columns: Iterable[int]) -> None:
         """Puts the cells of these columns into the lines. All columns have new places if a cell is
-        wider than any before in its column."""
-        widths = [cells.shape[1] for cells in self._cells]
+        wider than any before in its column, or the number of intervals has changed."""
+        widths = [cells.shape[2] for cells in self._cells]
         rooms = [end - start for start, end in self._places]
-        is_new = any(map(gt, widths, rooms))
+        is_new = len(self._lines) != intervals or any(map(gt, widths, rooms))
         if is_new:
             widths = [*map(max, widths, rooms)]
             ends = [*accumulate(width + 1 for width in widths)]
             self._places = [(e - 1 - width, e - 1) for e, width in zip(ends, widths, strict=True)]
-            self._bytes, new_columns = bytearray(self._rows * (ends[-1] + 1)), range(len(ends))
-        lines = np.frombuffer(self._bytes, np.uint8).reshape(self._rows, -1)
-        if is_new:
-            lines[:, [end for _, end in self._places]], lines[:, -1] = ord(","), ord("\n")
+            self._lines = np.zeros((intervals, self._rows, ends[-1] + 1), np.uint8)
+            self._lines[..., [end for _, end in self._places]] = ord(",")
+            self._lines[..., -1] = ord("\n")
+            new_columns = range(len(ends))
         for index in new_columns:
             cells, (start, end) = self._cells[index], self._places[index]
-            lines[:, start : start + cells.shape[1]] = cells
-            lines[:, start + cells.shape[1] : end] = 0
+            self._lines[..., start : start + cells.shape[2]] = cells
+            self._lines[..., start + cells.shape[2] : end] = 0
 
     def _changed_reasons(self, whys: Sequence[str]) -> Sequence[str]:
         """Returns the values of `why` that differ from those of the previous interval."""
         before, self._whys = self._whys, whys
         if whys is before:
-            return [""]
+            return ()
         if len(before) != len(whys):
             return whys
         pairs = zip(whys, before, strict=True)

@@ -72,12 +72,13 @@ def test_integers_and_exact_numbers_are_formatted_exactly() -> None:
 
 
 class Forgetful(Delimited):
-    """Formats each line without a cache."""
+    """Formats each interval by itself, without a cache."""
 
     def interval(self, interval: object) -> None:
-        self._contents = [b""] * len(self._contents)
+        self._contents = [[] for _ in self._contents]
         self._table._reason_cache, self._table._state = {}, b""
         super().interval(interval)  # type: ignore[arg-type]
+        self.flush()
 
 
 def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], list[str]]:
@@ -88,6 +89,8 @@ def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], l
     for interval in intervals:
         for form in forms:
             form.interval(interval)
+    for form in forms:
+        form.finish()
     kept, anew = (out.getvalue().decode().splitlines() for out in outputs)
     return kept, anew
 
