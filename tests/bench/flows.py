@@ -29,8 +29,8 @@ from perftop import cli
 
 APP = str(Path(perftop.__file__).parent)
 CPUS, WARM = 8, 40
-PAINT_S = 0.2
-"""Time in s, longer than Textual's delay of a paint."""
+PAINT_S = 1.0
+"""Time in s in which a busy machine, too, completes a paint, which Textual delays."""
 GOALS = {"a sample to the overview": 45, "key 2 to the heat map": 35, "a drop to a sentence": 30}
 
 
