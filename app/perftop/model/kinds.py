@@ -442,7 +442,7 @@ COSTLY_SETTINGS = (
         "clocksource", ("hpet", "acpi_pm", "refined-jiffies"),
         "the clock source {}, a device that takes about a microsecond to read",
         "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted",
-        price_key="clock_read", price_text="; a read takes {} here, of the TSC 0.03 us",
+        price_key="clock_read", price_text="; a read takes {} here, of the TSC 0.03 µs",
         price_without_us=0.03, work=("clock", ""),
     ),
     CostlySetting(
@@ -453,7 +453,7 @@ COSTLY_SETTINGS = (
     CostlySetting(
         "costly_mitigations", (), "mitigations that slow each system call down ({})",
         "a newer CPU; mitigations=off only where all code is trusted",
-        price_key="system_call", price_text="; the shortest takes {} here, without them 0.1 us",
+        price_key="system_call", price_text="; the shortest takes {} here, without them 0.1 µs",
         price_without_us=0.1, work=("mitigation", ""),
     ),
     BANDWIDTH_CAPS,

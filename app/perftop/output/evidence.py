@@ -183,7 +183,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_c": lambda value: f"{value:.0f} °C",
     "_share": lambda value: f"{100 * value:.{0 if value >= 0.1 else 2}f} %",
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
-    "_s": lambda value: f"{1e6 * value:.0f} us" if value < 1e-3 else short_duration(value),
+    "_s": lambda value: f"{1e6 * value:.0f} µs" if value < 1e-3 else short_duration(value),
 }
 """Functions that format a value as text, by suffix of the key; the first matching suffix is
 used."""

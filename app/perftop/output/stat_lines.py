@@ -300,8 +300,11 @@ def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]
     return tuple(known_numbers[key] for key in keys)
 
 
-def has_states(asked: Sequence[str] | None) -> bool:
-    return asked is None or not {"smt", *STATES}.isdisjoint(asked)
+def has_states(session: Session, asked: Sequence[str] | None) -> bool:
+    """Returns whether tables include the SMT states of cores."""
+    if asked is None:
+        return session.has_smt
+    return not {"smt", *STATES}.isdisjoint(asked)
 
 
 def is_known_number(key: str) -> bool:
@@ -356,7 +359,7 @@ class StatTable:
     ) -> None:  # fmt: skip
         self._session, self._brief, self._height = session, brief, height
         self.columns = columns(session, asked)
-        self._states = len(STATES) if has_states(asked) else 0
+        self._states = len(STATES) if has_states(session, asked) else 0
         self._tasks = asked is not None and "task" in asked
         self._tabular = CpuColumns(session)
         width = TIME_WIDTH if brief else NAME_WIDTH

@@ -36,6 +36,7 @@ from perftop.output.sentences import losers, place_text, sentence, text
 from perftop.output.stat_lines import (
     Line,
     columns,
+    has_states,
     json_number,
     number_text,
     seconds_text,
@@ -114,7 +115,8 @@ def ending_lines(
     samples, cpus = count_noun(session.frames - 1, "sample"), count_noun(len(session.shown), "CPU")
     numbers = [number for number in columns(session, asked) if number.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
-    lines += _measure_lines(line, numbers) + _state_lines(line)
+    with_states = has_states(session, asked)
+    lines += _measure_lines(line, numbers) + (_state_lines(line) if with_states else [])
     shares = session.run.read_shares()
     if partly_read := [number for number in numbers if number.key in shares]:
         lowest = min(shares[number.key] for number in partly_read)
@@ -136,7 +138,7 @@ def ending_lines(
         dram = f" · memory {dram_j:.1f} J" if dram_j is not None else ""
         lines.append(f"energy {energy_j:.1f} J · {energy_j / elapsed_s:.1f} W{dram}")
     if run is not None and not brief:
-        lines += _cpu_lines(session, line, numbers)
+        lines += _cpu_lines(session, line, numbers, states=with_states)
     for kind, causes in tally.counts_by_cause.items():
         counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
         lines.append(f"{kind}: {sum(causes.values())} ({counts})")
@@ -185,9 +187,11 @@ def _state_lines(line: Line) -> list[str]:
     return [f"{mean}: {' · '.join(parts)}"] if parts else []
 
 
-def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
-    """Returns four lines for each CPU and for the states of each of their cores. With more than
-    MAX_LISTED_CPUS CPUs, only CPUs that the job ran on are listed."""
+def _cpu_lines(
+    session: Session, line: Line, numbers: Sequence[Number], *, states: bool
+) -> list[str]:
+    """Returns four lines for each CPU and, with `states`, for the states of each of their cores.
+    With more than MAX_LISTED_CPUS CPUs, only CPUs that the job ran on are listed."""
     cpus = line["cpus"]
     if len(cpus) > MAX_LISTED_CPUS and line["job"] is not None:
         cpus = [cpu for cpu in cpus if cpu["cpu"] in line["job"]["cpus"]]
@@ -202,12 +206,14 @@ def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[
             lines.append(table_line(placed, [name, *(texts[line_index] for texts in by_number)]))
     if left := len(line["cpus"]) - len(cpus):
         lines.append(f"  … and {count_noun(left, 'CPU')} more: stat --json has all")
+    if not states:
+        return [*lines, ""]
 
     placed = table_columns(CPU_WIDTH, (), len(STATES))
     titles = ["", table_line(placed, ["core of", *STATES]), table_line(placed, ["", *"%%%%"])]
     listed = {cpu["cpu"] for cpu in cpus}
-    for i, states in zip(session.shown_cores(), line["cores"], strict=True):
-        core, smt = session.cores[i], states["smt"]
+    for i, core_line in zip(session.shown_cores(), line["cores"], strict=True):
+        core, smt = session.cores[i], core_line["smt"]
         if listed.isdisjoint(core) or not any(smt.values()):
             continue
         lines, titles = lines + titles, []

@@ -509,7 +509,7 @@ def other_checks(
             seen = count_noun(int(np.nanmax(smi)), "SMI")
         brief = f"involuntary halts ({small})"
         add("halts", "involuntary halts", seen, brief, *causes, measured=halts)
-    if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
+    if session.has_smt and chosen["ipc"]:
         seen = "none ran slower than it ran alone"
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
     is_read = not _has_unread_cpu(session, whole)

@@ -266,7 +266,7 @@ def _working_sentence(session: Session, report: Report) -> str:
     parts = [f"{share(util)} busy"]
     parts += [f"IPC {two_decimals(ipc)}"] if isfinite(ipc) else []
     parts += [f"{share(kernel)} in the kernel"] if isfinite(kernel) else []
-    if isfinite(both) and any(len(core) > 1 for core in session.cores):
+    if isfinite(both) and session.has_smt:
         parts.append(f"both threads of a core {whole_percent(both)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
     if report.job is not None:

@@ -509,6 +509,11 @@ class Session:
         """The CPUs of each core, only those that have been online."""
         return self.reader.cores.lists
 
+    @property
+    def has_smt(self) -> bool:
+        """Whether a core has several threads; with one thread, its SMT states repeat `util`."""
+        return any(len(core) > 1 for core in self.cores)
+
     def shown_cores(self) -> list[int]:
         """Positions of the cores with a CPU that the user selected."""
         rows = set(self.shown)

@@ -198,7 +198,7 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
     width, rows = max(width, machine.MIN_WIDTH), answer["rows"]
     lines = [*wrap_indented(wake_sentence(answer), width, 0), ""]
     head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))
-    lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in us")
+    lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in µs")
     for row in rows:
         cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _COST_KEYS)
         state = (row["deepest"] or "as it is")[:13]
@@ -222,7 +222,7 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
 def wake_sentence(answer: Answer) -> str:
     """Returns one sentence on the cost of a wake-up in the present state of the machine."""
     costs = {row["kind"]: row["median_us"] for row in answer["rows"] if row["deepest"] is None}
-    parts = [f"{cost:.0f} us by {'a timer' if kind == 'timer' else kind}"
+    parts = [f"{cost:.0f} µs by {'a timer' if kind == 'timer' else kind}"
              for kind, cost in costs.items()]  # fmt: skip
     return f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
 
@@ -243,7 +243,7 @@ def _wake_note_lines(answer: Answer) -> Iterator[str]:
     if answer["states_why"]:
         yield f"States were not held one by one: {answer['states_why']}."
     elif answer["states"]:
-        names = [f"{state['name']} ({state['latency_us']} us)" for state in answer["states"]]
+        names = [f"{state['name']} ({state['latency_us']} µs)" for state in answer["states"]]
         yield (
             f"Idle states, with the latency that their driver states: {', '.join(names)}. To keep"
             " CPUs from deep ones: cpupower idle-set -D LATENCY, or a PM QoS request."

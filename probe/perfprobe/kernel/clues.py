@@ -85,7 +85,7 @@ def time_text(call: Callable[[], int]) -> str:
         for _ in range(CALLS_PER_ROUND):
             call()
         rounds.append((time.perf_counter_ns() - start) / CALLS_PER_ROUND)
-    return f"{min(rounds) / 1000:.1f} us"
+    return f"{min(rounds) / 1000:.1f} µs"
 
 
 def turbo_on(root: Path) -> bool | None:
@@ -150,7 +150,7 @@ def _deepest_idle_state(root: Path) -> str:
     latencies = [(read_number(f"{state}/latency") or 0, read_word(f"{state}/name"))
                  for state in states if not read_number(f"{state}/disable")]  # fmt: skip
     latency_us, name = max(latencies, default=(0, ""))
-    return f"{name}, {latency_us} us" if latency_us else ""
+    return f"{name}, {latency_us} µs" if latency_us else ""
 
 
 def _memory_setting(root: Path) -> str:

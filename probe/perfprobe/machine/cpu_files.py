@@ -118,7 +118,7 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
             why = "no cpufreq driver (usual in a guest): no clock from the system"
             missing.append(Missing(counter.key, why))
         elif min(took_ns) > MAX_READ_NS:
-            why = f"a read of {name} takes {min(took_ns) // 1000} us: too slow to repeat"
+            why = f"a read of {name} takes {min(took_ns) // 1000} µs: too slow to repeat"
             missing.append(Missing(counter.key, why))
         else:
             counters[f"cpufreq/{name}"] = counter

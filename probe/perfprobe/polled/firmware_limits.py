@@ -149,7 +149,7 @@ class Hsmp:
             )
             return False
         if min(took_ns) > SLOW_NS:
-            why = f"HSMP message {message:02X}h takes {min(took_ns) // 1000} us: too slow to repeat"
+            why = f"HSMP message {message:02X}h takes {min(took_ns) // 1000} µs: too slow to repeat"
             self._note_missing([message], why)
             return False
         return True
@@ -269,7 +269,7 @@ class HsmpTable:
             self._read_table(socket, TABLE_BYTES + 1)
             return "the firmware's table of metrics has another layout than AMD's library knows"
         if took_ns > SLOW_NS:
-            return f"the firmware's table takes {took_ns // 1000} us: too slow to repeat"
+            return f"the firmware's table takes {took_ns // 1000} µs: too slow to repeat"
         return None
 
     def _counter_values(self, row: int, socket: int | None) -> Sequence[int | None]:

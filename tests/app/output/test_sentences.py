@@ -316,7 +316,7 @@ def test_evidence_is_shown_with_its_limit() -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "words"), [
-    ("t90_s", 0.0005, "90 % within 500 us"), ("t90_s", 0.0123, "90 % within 12 ms"),
+    ("t90_s", 0.0005, "90 % within 500 µs"), ("t90_s", 0.0123, "90 % within 12 ms"),
     ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
     ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
     ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),

@@ -426,14 +426,14 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     machine = Machine(cores=2)
     machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
     session: Session = sampled(machine)[0]
-    session.hello.settings["deepest_idle_state"] = "C6, 170 us"
+    session.hello.settings["deepest_idle_state"] = "C6, 170 µs"
     session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
     result = waits_of(session, "job")
     assert result is not None
     assert (result.text, result.confidence) == (words, confidence)
     if confidence == "inferred":
         price = ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
-        assert result.evidence[1:] == [*price, "deepest state: C6, 170 us by its driver"]
+        assert result.evidence[1:] == [*price, "deepest state: C6, 170 µs by its driver"]
         assert result.culprit == "leaving idle states"
 
 
@@ -701,9 +701,9 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
 
 
 @pytest.mark.parametrize(("settings", "words", "share"), [
-    ({"clocksource": "hpet", "clock_read": "1.5 us"}, "a read takes 1.5 us here", 0.4 * 0.98),
-    ({"costly_mitigations": "retbleed: IBRS", "system_call": "0.4 us"},
-     "the shortest takes 0.4 us here", 0.4 * 0.75),
+    ({"clocksource": "hpet", "clock_read": "1.5 µs"}, "a read takes 1.5 µs here", 0.4 * 0.98),
+    ({"costly_mitigations": "retbleed: IBRS", "system_call": "0.4 µs"},
+     "the shortest takes 0.4 µs here", 0.4 * 0.75),
     ({"frequency_driver": "pcc-cpufreq"}, "in which all CPUs share a lock", 0.4),
 ])  # fmt: skip
 def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
@@ -725,7 +725,7 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
 
 @pytest.mark.parametrize(("rows", "settings", "texts", "first"), [
     ([["clock", "read_hpet", 7, "app", 3 * 10**8], ["", "path_init", 8, "ls", 10**8]],
-     {"clocksource": "hpet", "clock_read": "1.5 us"},
+     {"clocksource": "hpet", "clock_read": "1.5 µs"},
      ["30 % of the time is spent reading a slow clock source, by app[7]",
       "10 % of the time is spent in the kernel's function path_init, by ls[8]"],
      "This machine spends 30 % of its time reading a slow clock source."),

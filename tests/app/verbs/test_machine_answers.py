@@ -301,11 +301,11 @@ def test_the_result_comes_first_with_its_meaning(width: int) -> None:
     lines = instruments.wake_lines(METAL, width)
     assert max(map(len, lines)) <= width
     assert (
-        lines[0] == "A wake-up of CPU 3 takes 180 us by a timer and 160 us by another CPU (median)."
+        lines[0] == "A wake-up of CPU 3 takes 180 µs by a timer and 160 µs by another CPU (median)."
     )
     text = " ".join(" ".join(lines).split())
     assert "100 a second: 1.8 %, 1,000 a second: 18.0 %, 10,000 a second: 100.0 %" in text
-    assert "POLL (0 us), C6 (170 us)" in text
+    assert "POLL (0 µs), C6 (170 µs)" in text
     assert "hypervisor" not in text
     assert "Repeat it at rest" not in text
 

@@ -44,7 +44,7 @@ def test_settings_by_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("disabled", "deepest"), [("0", "C6, 170 us"), ("1", "C1, 2 us")])
+@pytest.mark.parametrize(("disabled", "deepest"), [("0", "C6, 170 µs"), ("1", "C1, 2 µs")])
 def test_the_deepest_idle_state_is_the_slowest_that_is_enabled(
     tmp_path: Path, disabled: str, deepest: str
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_slow_call_has_its_time() -> None:
         time.sleep(0.0003)
         return 0
 
-    slow, fast = (float(time_text(call).removesuffix(" us")) for call in (sleep, lambda: 0))
+    slow, fast = (float(time_text(call).removesuffix(" µs")) for call in (sleep, lambda: 0))
     assert slow >= 300 > fast
 
 

@@ -392,7 +392,7 @@ class Neighbours(PaneledView, Cursor):
     def _sibling_reason(self) -> str:
         """Returns why losses to siblings cannot be detected here; '' if they can."""
         pairs = [i for i, core in enumerate(self.session.cores) if len(core) == 2]
-        if not any(len(core) > 1 for core in self.session.cores):
+        if not self.session.has_smt:
             return "no core has two threads here, as far as this system can see"
         if not pairs:
             return "only detected on cores with two threads"
