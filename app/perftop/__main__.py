@@ -23,13 +23,13 @@ def main() -> int:
     """Runs the command line. SIGUSR1 sets a mark in `record`; elsewhere it is ignored, because it
     would end perftop and leave a running command behind."""
     _handle_end_signals(_end)
-    with contextlib.suppress(OSError):  # a seccomp filter refuses it
+    with contextlib.suppress(OSError):  # a seccomp filter may refuse this call
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, no child leaves a status
     from perftop import cli
 
-    status = 1  # of an exception that is not an expected failure
+    status = 1  # 1: the traceback of a bug has been printed
     try:
         status = cli.main()
     except KeyboardInterrupt:

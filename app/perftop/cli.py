@@ -79,7 +79,7 @@ def _show_help(args: argparse.Namespace) -> int:
     text = "\n".join(lines)
     if not full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
         print(text)
-    else:  # it does not fit on the terminal
+    else:  # the list does not fit on the terminal
         import os
         import pydoc
 
@@ -196,7 +196,7 @@ class _Version(argparse.Action):
         with contextlib.suppress(OSError):
             if (package / "COMMIT").exists():  # recorded by the build
                 commit = (package / "COMMIT").read_text(encoding="ascii").strip()
-            elif (root / ".git").exists():  # an installation with -e
+            elif (root / ".git").exists():  # an editable installation (pip install -e)
                 done = subprocess.run(git, capture_output=True, check=False, text=True)
                 commit = done.stdout.strip()
         print(f"perftop {__version__}{f' ({commit})' if commit else ''}", flush=True)
@@ -295,13 +295,13 @@ def _unexpected_text(verb: str, left: list[str]) -> str:
 # --- options of perf, turbostat and htop
 
 HABITUAL = ("live", "stat", "record", "why", "serve")
-"""Verbs that accept options of perf and turbostat, because they read a machine, as those tools
-do."""
+"""Verbs that also accept options of perf and turbostat, because these verbs read a machine, as
+those tools do."""
 _RENAMED = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
             "--num_iterations": "--count"}  # fmt: skip
 """Options with a value that have another name in perftop."""
 _DEFAULT = {"-a", "--all-cpus"}
-"""Options that request the default behaviour."""
+"""Options of other tools that request what perftop does by default."""
 _MILLISECONDS = {"-I", "--interval-print"}
 """Options for the interval, in which a bare number means milliseconds."""
 _LINES = {"-n", "--count", "--num_iterations"}
@@ -358,7 +358,8 @@ def translate_habits(arguments: Sequence[str]) -> list[str]:
         elif name in _MILLISECONDS:
             wants_ms = not equals
             words += ["--interval", _milliseconds(value)] if equals else ["--interval"]
-        elif name == "-A" and not {"-B", "-r"}.isdisjoint(rest):  # A and B in turn
+        # two commands, A and B, run in turn
+        elif name == "-A" and not {"-B", "-r"}.isdisjoint(rest):
             words.append(word)
         elif name in _ANSWERS:
             raise Failed(f"no option {name}; {_ANSWERS[name]}", USAGE)

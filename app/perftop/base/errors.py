@@ -28,7 +28,8 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 def cannot(action: str, error: OSError) -> Failed:
     """Returns the failure of an action, such as `write stdout`, because of a system error."""
-    if error.errno in {errno.EMFILE, errno.ENFILE}:  # the file is not the cause
+    # the limit of open files is reached, so this file is not the cause
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
     return Failed(f"cannot {action}: {error.strerror or error}")
 
@@ -41,8 +42,8 @@ _WRITE_ERRORS = frozenset({
     None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EAGAIN,
     errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
-"""Errors of a failed write, which carry no file name, and errors for which `cannot` has its own
-wording."""
+"""Errno values of a failed write, whose exception has no file name, and of errors for which
+`cannot` has a wording of its own."""
 
 
 def output_failure(error: OSError, output: str = "stdout") -> Failed:
@@ -68,7 +69,7 @@ def expected_failure(error: BaseException | None, output: str = "stdout") -> Fai
         return error
     if isinstance(error, OSError):
         return output_failure(error, output)
-    if isinstance(error, ExceptionGroup):  # of several machines
+    if isinstance(error, ExceptionGroup):  # tasks that read several machines
         failures = [expected_failure(part, output) for part in error.exceptions]
         return None if None in failures else failures[0]
     if isinstance(error, MemoryError):

@@ -33,7 +33,8 @@ MAX_LINKS = 40
 """Maximum number of links on one path, as in the kernel."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INODE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags to open a file, directory, link or socket without following, reading or changing it."""
+"""Flags that open a file, directory, link or socket only to identify it: a link is not followed,
+and nothing is read or changed."""
 
 
 # --- files with measurements
@@ -126,8 +127,8 @@ class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of m
 
 @contextlib.contextmanager
 def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
-    """Provides a descriptor of the directory that contains `path`, and the name in it. `follow`: if
-    the name is a link, it is followed as well. Raises OSError."""
+    """Provides a descriptor of the directory that contains `path`, and the file's name in that
+    directory. `follow`: if the name is a link, it is followed as well. Raises OSError."""
     fd, names, links = os.open(".", os.O_PATH | os.O_CLOEXEC), [*reversed(path.parts)] or ["."], 0
     try:
         while len(names) > 1 or follow:
@@ -151,8 +152,8 @@ def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def _target(fd: int, name: str) -> Path | None:
-    """Returns the target of the link of that name; None: there is no link, or it is one that only
-    the kernel can follow."""
+    """Returns the target of the link with this name; None if the name is not a link, or is a link
+    that only the kernel can follow."""
     try:
         inode = os.open(name, _INODE, dir_fd=fd)
     except FileNotFoundError:
@@ -346,8 +347,9 @@ def save_findings(answer: Mapping[str, Any]) -> None:
 
 
 def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
-    """Counters found wrong earlier on this boot that this answer does not find correct. A disturbed
-    test, or a source without the counter, clears no counter."""
+    """Returns the counters that are wrong now: those in this answer, and those found wrong earlier
+    since this boot that the answer does not find correct. A disturbed test, or a source without the
+    counter, clears no counter."""
     right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]

@@ -16,8 +16,8 @@ from unicodedata import category
 
 
 def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
-    """Numbers in the kernel's format of CPU lists: 0-2,5. With `strides`, four or more numbers at
-    even steps become 0-46:1/2, also as in the kernel."""
+    """Returns numbers in the kernel's format of CPU lists: 0-2,5. With `strides`, four or more
+    numbers at even steps become 0-46:1/2, also as in the kernel."""
     todo, parts, begin = sorted(set(numbers)), [], 0
     while begin < len(todo):
         step = todo[begin + 1] - todo[begin] if begin + 1 < len(todo) else 1
@@ -48,7 +48,7 @@ NOT_PLAIN = re.compile(r"[^ -~]")
 
 
 def printable(text: str) -> str:
-    """Makes untrusted text safe for a terminal: characters that could control the terminal
+    """Returns untrusted text made safe for a terminal: characters that could control the terminal
     or deceive the reader become question marks."""
     if text.isascii() and text.isprintable():
         return text
@@ -200,7 +200,7 @@ def bar_chart(counts: Sequence[int], signs: str) -> str:
 def did_you_mean(word: str, known: Iterable[str], alternative: str = "") -> str:
     """Returns the end of a message on an unknown word: the known word that is most similar, or
     `alternative`."""
-    import difflib  # rarely needed
+    import difflib  # imported late, because few commands have a misspelt word
 
     near = difflib.get_close_matches(word, list(known), 1)
     return f": did you mean {near[0]}?" if near else alternative and f"; {alternative}"
@@ -294,7 +294,7 @@ def count_noun(number: int, what: str) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Words in one phrase: a, b and c."""
+    """Joins words into one phrase: a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

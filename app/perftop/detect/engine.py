@@ -29,8 +29,8 @@ oscillation or tick would hide the other episodes."""
 
 @dataclass(slots=True)
 class DetectorInput:
-    """The input of detectors: one sample and its times. `cores` is a new object after cores were
-    regrouped."""
+    """The input of detectors: one sample and its times. `cores` becomes a new object when a hotplug
+    changes the list of cores."""
 
     sample: Sample
     since_ns: int
@@ -49,8 +49,8 @@ class DetectorInput:
         return self.sample.part(util)
 
     def cycles_and_time(self) -> tuple[Floats, Floats]:
-        """Returns the cycles of each core's threads together, and the seconds that they took; 0
-        where unknown."""
+        """Returns, for each core, the cycles of all its threads and the seconds for which these
+        threads ran; 0 where unknown."""
         cycles, run_s = self.sample.part(cycles_and_time)
         return cycles, run_s
 
@@ -94,7 +94,8 @@ def highest_values(batch: SampleBatch) -> HighestValues:
 
 
 Sign = Callable[[SampleBatch], Bools]
-"""Returns, by sample, whether something may have happened."""
+"""A test of a batch: returns a mask of the samples in which an episode may start or change. A
+sample without any sign can be skipped."""
 
 
 def has_steal(batch: SampleBatch) -> Bools:
@@ -102,13 +103,14 @@ def has_steal(batch: SampleBatch) -> Bools:
 
 
 def reaches_involuntary(share: float) -> Sign:
-    """Returns the sign that a CPU stood still involuntarily for at least this share of the time."""
+    """Returns a sign: whether any CPU stood still involuntarily for at least this share of the
+    time."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
 
 def advances(counter: BlockCounter, columns: Ints | int | None = None) -> Sign:
-    """Returns the sign that a counter advanced on any CPU. `columns`: the columns of its block that
-    matter; by default only its first."""
+    """Returns a sign: whether a counter advanced on any CPU. `columns`: the columns of its block
+    that matter; by default only its first."""
 
     def has_advanced(batch: SampleBatch) -> Bools:
         increments = batch.delta.tables[counter.block].increments
@@ -119,21 +121,22 @@ def advances(counter: BlockCounter, columns: Ints | int | None = None) -> Sign:
 
 
 class Detector:
-    """A detector, which starts and ends the episodes of one kind. While it is calm, it takes only
-    samples with one of its signs."""
+    """A detector, which starts and ends the episodes of one kind. While it is calm, it processes
+    only samples that show one of its signs."""
 
     is_available = True
     """Whether this stream has the counters that the detector needs."""
     is_calm = True
-    """Whether no episode runs or is about to start, so that samples without a sign are the same to
+    """Whether no episode runs or is about to start, so that samples without a sign cannot change
     the detector. Set by `sample`."""
     follows_drops = False
-    """Whether the detector takes all samples of a turbo drop."""
+    """Whether the detector must process all samples during a turbo drop, even those without a sign.
+    """
     signs: Sequence[Sign] = ()
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Takes the samples of a batch from `first` on in which nothing happens. Returns the index
-        of the first sample in which something does, or `last`. There is no gap between the
+        """Processes the samples of a batch, from `first` on, in which no episode can start. Returns
+        the index of the first sample in which one can, or `last`. There must be no gap between the
         samples."""
         if not self.is_calm:
             return first
@@ -142,12 +145,12 @@ class Detector:
         return last
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Takes one sample. Returns the episodes that it ended."""
+        """Processes one sample. Returns the episodes that it ended."""
         raise NotImplementedError
 
 
 class RunningEpisodes:
-    """The running episodes of all kinds. The call that ends an episode returns it."""
+    """The running episodes of all kinds. A method that ends episodes returns them."""
 
     def __init__(self) -> None:
         self.running: list[Episode] = []
@@ -183,13 +186,13 @@ def max_gap_ns(sample_ns: int) -> int:
 
 @dataclass(slots=True)
 class RecordEpisode:
-    """A running episode, and the sums of the records that showed it."""
+    """A running episode that is detected from records, with the sums of those records."""
 
     episode: Episode
     lost_s: float = 0.0
     span_s: float = 0.0
     counts: dict[str, float] = field(default_factory=dict)
-    """Further sums of the detector."""
+    """Sums that only this kind of episode needs; the detector chooses their names."""
 
 
 class RecordEpisodes:
@@ -210,15 +213,15 @@ class RecordEpisodes:
         self._shown: set[Hashable] = set()
 
     def note_record(self, time_ns: int) -> bool:
-        """Notes that there is a record at this time. Returns whether it covers the time since the
-        record before, or since the start of the stream, and not a gap."""
+        """Stores the time of a record. Returns whether the record covers all the time since the
+        previous record, or since the start of the stream, without a gap."""
         span_ns, self.time_ns = time_ns - self.time_ns, time_ns
         self.span_s = span_ns / 1e9
         return 0 < span_ns <= self._gap_ns
 
     def add(self, key: Hashable, cause: str, lost_s: float) -> RecordEpisode | None:
-        """Adds what the newest record shows for a key. Returns the running episode; None if the
-        loss is too small for one."""
+        """Adds what the newest record shows for a key. Returns the running episode of that key;
+        None if the loss is too small for an episode."""
         current = self.running.get(key)
         if not lost_s >= (self._start if current is None else self._end) * self.span_s:
             return None
@@ -247,7 +250,7 @@ class RecordEpisodes:
 
 @dataclass(slots=True)
 class AllSums:
-    """Sums over all samples of a high share."""
+    """The sums of a high share over all samples that showed it."""
 
     sample_count: int = 0
     sums: Floats | float = 0.0
@@ -293,7 +296,8 @@ class HighShare:
     count."""
 
     group: int
-    """Number of its group. High shares of one group that start together are one episode."""
+    """Number of the group to which the position belongs. High shares of one group that start
+    together are one episode."""
     start_ns: int
     last_ns: int
     """End of the last sample that showed the high share."""
@@ -410,10 +414,10 @@ class ShareEpisodes:
         self._start, self._end, self._after = start, end, after
         self._names: Sequence[Sequence[int]] = ()
         self._high: Ints = np.zeros(0, int)
-        """Number of consecutive samples with a high share, by position, that are not yet an episode
-        ..."""
+        """By position: the number of consecutive samples with a high share. They are too few for an
+        episode so far."""
         self._since_ns: Ints = np.zeros(0, int)
-        """... and the start of the first of these samples."""
+        """By position: raw time at which the first of the samples in `_high` started."""
 
     @property
     def running(self) -> list[ShareEpisode]:
@@ -452,7 +456,8 @@ class ShareEpisodes:
         ended = self._open.close(self._follow(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
-        self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0  # too long unread
+        # the CPU was not read for too long
+        self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0
         self._since_ns[self._high == 0] = since_ns
         self._high = np.where(known, np.where(high, self._high + 1, 0), self._high)
         rises = high & (self._high >= self._after)

@@ -35,7 +35,7 @@ from perftop.model.tasks import RunningTasks, Task
 NEIGHBOUR = "neighbour"
 MIN_LOSS_SAMPLES = 2
 """Minimum number of samples that show the loss. A single sample may contain a stray tick, or the
-edge of something else."""
+start or the end of some other disturbance."""
 MIN_PRESENT_SHARE = 0.25
 """Share of the time since the start of a loss that a task must have run to count as still
 present."""
@@ -43,8 +43,8 @@ LEARNING_S = 10.0
 """Running time in s after which the weight of older samples is divided by e, because programs have
 phases."""
 STABLE_S = 10.0
-"""Undisturbed time in s after which a program counts as the same program, in streams without task
-records."""
+"""In streams without task records: undisturbed time in s after which a CPU is assumed to run the
+same program still."""
 CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
@@ -81,12 +81,12 @@ class NeighbourLosses:
         self._sample_ns, self._patience = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """The latest high share of each position that ever lost anything. Its sums are the loss and
-        its weight."""
+        """The latest high share of each position that ever lost time or IPC. The sums of a high
+        share are the loss and its weight."""
         self.is_quiet = True
-        """Whether no position appears to lose anything."""
+        """Whether no position appears to lose time or IPC."""
         self.may_lose: Bools = np.zeros(n, bool)
-        """Mask of the positions that appear to lose something."""
+        """Mask of the positions that appear to lose time or IPC."""
         self.is_in_episode: Bools = np.zeros(n, bool)
         """Mask of the positions whose loss belongs to an episode."""
         self.just_started: Bools = np.zeros(n, bool)
@@ -124,7 +124,7 @@ class NeighbourLosses:
             elif known[at]:
                 high_share.pause(high_share.last_ns, sums[at])
             over[at] = self._patience.has_ended(high_share, time_ns, known=bool(known[at]))
-            if not over[at] and not self.is_in_episode[at]:  # the loss may be too small after all
+            if not over[at] and not self.is_in_episode[at]:  # the loss may still prove too small
                 total, weight = _total(high_share).tolist()
                 over[at] = total < self._start * weight
         return self._close(over)
@@ -153,7 +153,8 @@ class NeighbourLosses:
         return begun
 
     def _sums(self, members: Sequence[int]) -> tuple[float, float]:
-        """Returns the loss and its weight, up to the last sample that showed the loss."""
+        """Returns the loss of a position and the weight of that loss, up to the last sample that
+        showed the loss."""
         if not members:
             return 0.0, 0.0
         lost, weight = (
@@ -193,7 +194,8 @@ class NeighbourLosses:
 
 
 def _total(share: HighShare) -> Floats:
-    """Returns the loss and its weight so far, the current pause included."""
+    """Returns the loss of a position so far and the weight of that loss, including the current
+    pause."""
     return np.asarray(share.totals.sums + sum(share.pause_sums))
 
 

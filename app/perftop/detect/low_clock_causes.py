@@ -69,7 +69,8 @@ HSMP = {
 }
 """Cause by the name of AMD's source of the clock limit."""
 HSMP_COUNTERS = "hsmp_limit_times", "hsmp_limits"
-"""Counters of these sources: the firmware's own count goes before polls of it."""
+"""Counters of AMD's sources of the clock limit: the firmware's own count is preferred to polls of a
+status."""
 
 
 class Clue(NamedTuple):
@@ -78,7 +79,8 @@ class Clue(NamedTuple):
     cause: str
     key: str
     part: str = ""
-    min_share: float = MIN_ACTIVE_SHARE  # 0: one event is enough; events rank after all shares
+    # 0: a single event is enough; such clues rank after all clues with a share
+    min_share: float = MIN_ACTIVE_SHARE
 
 
 PLR = {
@@ -158,7 +160,8 @@ def verdict(case: DropCase) -> Verdict:
 
 def verdicts(case: DropCase) -> Iterator[Verdict]:
     """Yields the causes of all rules that apply: first limits that were set, then limits of the
-    package that were measured, then what the code asks for, and last what is only likely."""
+    package that were measured, then limits that the running code causes, and last causes that are
+    only likely."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
         yield _verdict("policy")
@@ -233,7 +236,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
             result["hwp_max"] = OutOf(requested, highest)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
             result["hwp_epp"] = round(preference)
-    if (limit := mean("pstate_limit")) > 0:  # shows how far the clock is lowered, not why
+    # this counter shows how far the clock is lowered, not why
+    if (limit := mean("pstate_limit")) > 0:
         result["pstate_limit"] = round(limit, 1)
     if cause == "governor":
         result["governor"] = case.governor
@@ -257,7 +261,8 @@ class _Entry:
     of its bits."""
 
     column: BlockCounter
-    base: BlockCounter | None  # its denominator; None for shares of polls or of time
+    # the denominator of the column; None if its sums are shares of polls or of time
+    base: BlockCounter | None
     offset: int
 
     @property
@@ -274,7 +279,7 @@ class Tally:
         self.entries: dict[str, _Entry] = {}
         self.width = 0
         for key in keys:
-            whole = ""  # key of the counter that is its denominator
+            whole = ""  # key of the counter that is the denominator of another counter
             if key.startswith(LEVEL_PREFIX):
                 whole = CORE_CYCLES
             elif key.startswith("pcu_"):

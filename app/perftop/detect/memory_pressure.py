@@ -108,7 +108,7 @@ class Memory:
         self._l3_groups = l3_groups
         self._names = reader.single_cpus
         self.known = self._is_counted()
-        """Whether the stream counts traffic."""
+        """Whether the stream has the counters from which the rate is computed."""
         self._members = [
             [cpu for (cpu,), group in zip(self._names, groups.tolist(), strict=True) if group == n]
             for n in range(int(groups.max(initial=-1)) + 1)
@@ -124,9 +124,9 @@ class Memory:
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
         self._top_tasks: Ints = np.zeros(len(groups), np.int64)
-        """The task that ran most on each CPU in the last record, as in `RunningTasks` ..."""
+        """The task that ran most on each CPU in the last record, as in `RunningTasks.top_tasks`."""
         self._now: list[set[tuple[int, str]]] = [set() for _ in self._members]
-        """... and the tasks of each package."""
+        """The tasks of each package in the last record, as PID and name."""
         self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
         """Tasks of each package while none of its CPUs lost anything, from the last two records.
         The newer record may already include newcomers."""
@@ -146,13 +146,13 @@ class Memory:
         run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self._programs.learned
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
-            # means while memory was quiet; NaN where nothing was learned
+            # means over the time while memory was quiet; NaN where nothing was learned
             before = learned[_BYTES:_TIME] / learned[_TIME]
         crowded = self._is_saturated(learned, work.rate, others_work)
         calm = self.losses.is_quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
-        # Traffic is far below the traffic that was learned as quiet: learn again.
+        # Traffic is far below the level that was learned as quiet, so learn that level again.
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
         parts = self._parts(work.sums[None], others_work[None], run_s[None])
@@ -261,7 +261,7 @@ class Memory:
         return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
 
     def _parts(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
-        """Returns the sums to learn from some samples, (samples, rows, CPUs)."""
+        """Returns what each sample adds to the learned sums, (samples, rows, CPUs)."""
         parts = sums.copy()
         parts[:, _WORK] = others_work
         parts[:, _BYTES:] *= run_s[:, None]
@@ -434,7 +434,8 @@ class Cache(Memory):
         return np.asarray(np.where(instructions > 0, misses / instructions, np.nan))
 
     def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats) -> Bools:  # noqa: ARG002
-        """Misses have no limit. Memory that is saturated does not raise them."""
+        """Returns True for all CPUs: misses have no upper limit, and saturated memory does not
+        raise their number."""
         return np.ones(rate.shape, bool)
 
     def _rate_evidence(
@@ -462,7 +463,7 @@ class L3Groups:
     def __init__(self, l3_by_cpu: Mapping[int, int | None]) -> None:
         self._l3_by_cpu = l3_by_cpu
         self._last_values: dict[tuple[str, int], int] = {}
-        """Bytes moved so far, by group and L3, at the last record."""
+        """Total bytes that each group had moved through each L3 by the last record."""
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
 

@@ -1,5 +1,6 @@
-"""Passes samples to all detectors, which see only the samples in which something happens. The
-detectors of wrong counters and of neighbours are here; each of the others has a file of its own."""
+"""Passes samples to all detectors. A detector processes only the samples in which its episodes can
+start, change or end. The detectors of wrong counters and of neighbours are here; each of the others
+has a file of its own."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_AHEAD, MAX_AHEAD = 16, 256
-"""Number of samples that a detector examines at once: few after a sample in which something
-happened, twice as many each time that nothing did."""
+"""Number of samples that a detector examines at once: few after a sample in which an episode could
+start, then twice as many each time that no episode could."""
 
 
 class Detection:
@@ -78,7 +79,8 @@ class Detection:
         self._batch_sizes = [MIN_AHEAD for _ in self._detectors]
         self._batch: SampleBatch | None = None
         self._next: list[int] = []
-        """Index in the batch, by detector, of the first sample that it has not taken."""
+        """By detector: index in the batch of the first sample that the detector has not processed.
+        """
 
     def take(self, batch: SampleBatch, first: int, last: int) -> tuple[int, list[Episode]]:
         """Takes samples of a batch from `first` on, up to a sample in which an episode started or
@@ -115,8 +117,8 @@ class Detection:
         return last, []
 
     def _skip(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
-        """Lets a detector take the samples in which nothing happens, up to `last`, and some of
-        those after it, up to `stop`, unless its state is shown."""
+        """Makes a detector skip the samples up to `last` in which its episodes cannot start. Unless
+        the state of the detector is shown, it also skips some samples after that, up to `stop`."""
         detector, at = self._detectors[number], self._next[number]
         if detector.follows_drops and any(e.kind == "turbo-drop" for e in self._episodes.running):
             return
@@ -167,12 +169,12 @@ class _Suspect:
     episode: Episode
     last_ns: int
     why: dict[str, Doubt] = field(default_factory=dict)
-    """The first doubt about each counter of the episode."""
+    """The first reason for which each counter of the episode became suspect."""
     samples: dict[int, int] = field(default_factory=dict)
     """Number of suspect samples of each CPU."""
 
     def includes(self, key: str, time_ns: int) -> bool:
-        """Returns whether a doubt about this counter belongs to the episode."""
+        """Returns whether this suspect counter belongs to the episode."""
         if (key == WHOLE_READ) != (WHOLE_READ in self.why):
             return False
         return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS

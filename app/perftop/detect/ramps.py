@@ -57,7 +57,7 @@ NEVER = -1
 class Clocks:
     """The clocks of one sample, by position of the core; NaN where unknown."""
 
-    busy_hz: Callable[[], Floats]  # called only while a core climbs
+    busy_hz: Callable[[], Floats]  # returns the clocks in Hz; called only while a core climbs
     util: Floats
     """Utilisation of the core's busiest thread."""
     ceiling_hz: Floats
@@ -73,8 +73,8 @@ class _Wakes(NamedTuple):
     """Time in ns since the core was last read."""
     known_ns: Floats
     awake_ns: Floats
-    """(1 + samples, cores): raw times at which each core was last read, and last awake or unknown;
-    before the first sample, and after each."""
+    """Raw times at which each core was last read (`known_ns`), and last awake or unknown
+    (`awake_ns`), before the first sample and after each sample, (1 + samples, cores)."""
 
 
 class Ramps(Detector):
@@ -124,7 +124,7 @@ class Ramps(Detector):
         return first + count
 
     def _wakes(self, busy: Floats, time_ns: Ints) -> _Wakes:
-        """Returns which cores wake up in some samples; `busy` is the utilisation of each core's
+        """Returns the cores that wake up in some samples. `busy`: utilisation of each core's
         busiest thread, (samples, cores)."""
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)

@@ -38,9 +38,9 @@ START, END = 0.1, 0.05
 per cent from sample to sample, and nobody moves a job to gain less than a tenth. Half of START
 keeps a loss running, so that a loss near START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
-"""Shares of a CPU's running time in which its sibling ran too. Below MAX_ALONE, the loss is below
-START even if both threads run at half speed together; from MIN_TOGETHER on, the mean is mostly that
-of running together."""
+"""Shares of a CPU's running time in which its sibling ran too. Below MAX_ALONE, the CPU counts as
+alone: its loss is below START even if both threads run at half speed together. From MIN_TOGETHER
+on, the mean IPC is mostly that of running together."""
 MIN_SPREADS = 2.0
 """Number of standard deviations of the IPC while alone. A smaller loss may be the program's own
 variation."""
@@ -268,7 +268,7 @@ class Siblings:
             "ipc_alone": round(float(expected / cycles), 2),
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
-        explained = False  # by slots that were counted, not by the earlier IPC
+        explained = False  # the loss is computed from counted issue slots, not from the earlier IPC
         if self._has_contention:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
             explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
@@ -312,8 +312,8 @@ MIN_REPEATS = 6
 """Minimum number of changes with the sibling for it to be a measured cause: it started and stopped
 three times."""
 EDGES, FITS, SAMES, CHANGES = range(4)
-"""Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose with it; the
-sibling ran as much as before; of these, the IPC fell or rose."""
+"""Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose accordingly;
+the sibling ran as much as before; of these, the IPC fell or rose."""
 
 
 class SiblingHistory:
@@ -329,7 +329,8 @@ class SiblingHistory:
         """The IPC of the last compared sample, whether the sibling ran, and for which share of the
         time."""
         self._last: Ints = np.zeros(cpus, np.int64)
-        """Number of that sample, counted from the next one; 0 is the one before it."""
+        """Position of the last compared sample relative to the next sample to be added; 0 is the
+        sample just before that one."""
         self._new_samples: list[tuple[Bools, Bools, Floats, Floats]] = []
         """Samples that are not compared yet: alone, together, IPC and overlap."""
 
@@ -339,7 +340,8 @@ class SiblingHistory:
         self._ipc[cpus] = np.nan
 
     def add(self, work: _SiblingWork) -> None:
-        """Adds samples, which are compared with others later: one by one takes longer."""
+        """Adds samples, which are compared later, many at once, because comparing each by itself
+        takes longer."""
         self._new_samples.append((work.alone, work.together, work.ipc, work.overlap))
         if len(self._new_samples) >= MAX_NEW_SAMPLES or len(work.ipc) >= MAX_NEW_SAMPLES:
             self._compare()

@@ -1,6 +1,6 @@
 """Evidence that CPUs stood still although the operating system had work: the share of that time,
-with its error; the time for which CPUs reported heat; and the clock modulation that they were asked
-for.
+with its error; the time for which CPUs reported heat; and the clock modulation that the OS or
+firmware has set.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Thermal:
         self.is_available = bool(self._status)
         """Whether this stream has such bits."""
         self.signs = [advances(status.column, status.columns) for status in self._status]
-        """The signs that a poll found such a bit set."""
+        """The signs of heat: a poll found one of these bits set."""
 
     def shares(self, data: DetectorInput) -> Floats:
         """Returns (HOT, cores): the share of the polls in this sample that found the cause; NaN
@@ -156,7 +156,7 @@ class Modulation:
         self.is_available = self._column is not None
         """Whether this stream has the register."""
         self.signs: list[Sign] = [] if self._column is None else [advances(self._column)]
-        """The sign that the register of any CPU is not 0."""
+        """The sign of clock modulation: the register of any CPU is not 0."""
         self._rows = len(reader.hello.topology)
 
     def shares(self, data: DetectorInput) -> Floats:

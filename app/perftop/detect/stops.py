@@ -116,7 +116,7 @@ def _describe(throttle: ShareEpisode) -> None:
         episode.evidence["duty_by_register_19AH_share"] = round(1 - asked, 4)
     if sums[KNOWN_S] > 0:
         episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
-    else:  # standstill is not measured; only the register that asks for it was read
+    else:  # standstill was not measured: only the register that requests modulation was read
         episode.depth = asked if asked > 0 else None
 
 
@@ -198,13 +198,15 @@ class Steals(Detector):
             episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
         )
         self._ticks = np.zeros(len(rows))
-        """Number of consecutive ticks, each so soon after the previous one that it makes a high
-        share by itself ..."""
+        """By position: number of consecutive ticks, each so soon after the previous tick that it
+        makes a high share by itself."""
         self._start_ns = np.zeros(len(rows), int)
-        """... and the start of the sample with the first of these ticks."""
+        """By position: raw time of the start of the sample with the first of the ticks in `_ticks`.
+        """
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
         self._usual, self._usual_ns = np.zeros(len(rows)), 0
-        """The usual share, as if nothing had been taken before the stream, and its time."""
+        """The usual stolen share, by position, as if the hypervisor had taken nothing before the
+        stream; and the raw time up to which that share is computed."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -214,7 +216,8 @@ class Steals(Detector):
         return ended
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Like `sample`, but takes the stolen seconds by position of the CPU."""
+        """Advances by one sample, from the stolen seconds by position of the CPU. Returns the
+        episodes that the sample ended."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         has_tick = stolen_s >= TICK_S / 2
@@ -289,8 +292,8 @@ class Smis(Detector):
         return ended
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Like `sample`, but takes the number of SMIs that each CPU counted and the CPU's span in
-        ns."""
+        """Advances by one sample, from the number of SMIs that each CPU counted and the CPU's span
+        in ns. Returns the episodes that the sample ended."""
         counted = moved > 0
         if self._episode is None and not counted.any():
             return []
@@ -310,7 +313,8 @@ class Smis(Detector):
                         confidence=confidence("smi", "firmware"),
                     )  # fmt: skip
                     self._episodes.running.append(self._episode)
-            if self._episode is not None:  # otherwise late counts of a past episode
+            # without an episode, these are late counts of an earlier one
+            if self._episode is not None:
                 self._counts += np.where(counted, moved, 0.0)
                 self._episode.cpus = self._cpus[self._counts > 0].tolist()
                 self._episode.depth = highest_count = float(self._counts.max())

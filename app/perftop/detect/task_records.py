@@ -29,12 +29,12 @@ from perftop.model.tasks import TaskSnapshot, owner
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
 MIN_TASKS_SHARE = 0.1
-"""Share of the time that tasks must run on a CPU to lose something ..."""
+"""Minimum share of the time that tasks must run on a CPU for interrupts to cost them time."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
 """Share of the time above which a CPU counts as full, and minimum share of the time that tasks must
-run there: a task on a full CPU may get next to nothing, and loses."""
+run there: a task on a full CPU may get next to no time, and that is a loss."""
 MIN_BUSY_SHARE = 0.5
-"""... and share that they and the interrupts must take together."""
+"""Minimum share of a CPU's time that its tasks and the interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
 """Typical cost of one softirq of each kind, relative to the cost of a timer softirq."""
 MIN_RAISED_RATIO = 0.1
@@ -44,7 +44,8 @@ MAX_NAME = 40
 USUAL_LINES = re.compile(
     "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
 )
-"""Beginnings of the names of lines that count on each busy CPU, and cost little."""
+"""Prefixes of the names of interrupt lines that occur on every busy CPU and cost little, so that
+they are never reported as the source."""
 
 
 class _Cpu(NamedTuple):
@@ -126,7 +127,7 @@ def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
 
 
 def _share(value: float) -> float:
-    return min(1.0, value) if value > 0 else 0.0  # a NaN is 0
+    return min(1.0, value) if value > 0 else 0.0  # a share that is NaN counts as 0
 
 
 def _costliest(named: list[object]) -> tuple[str, int] | None:

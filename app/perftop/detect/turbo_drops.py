@@ -83,7 +83,7 @@ a program."""
 class Clocks:
     """The clocks of one sample; arrays are by position of the core."""
 
-    run_s: Floats  # of the core's threads together; 0 where unknown
+    run_s: Floats  # running time of all threads of the core, in s; 0 where unknown
     cycles: Floats
     util: Floats
     """Utilisation of the core's busiest thread; NaN if it was not read."""
@@ -117,7 +117,7 @@ class _Drop(ShareEpisode):
     """A running drop. Its sums are those of `_DropSample.clocks`, and its group is a key of
     _DropSample."""
 
-    is_whole: bool  # cores of the group that wake up join the drop
+    is_whole: bool  # whether cores of the group that wake up later join the drop
     facts: Floats
     """Sums of the counters that may show the cause, over all samples that showed the drop."""
     is_scaled: bool = False
@@ -131,9 +131,9 @@ class _CorePast(NamedTuple):
     cores)."""
 
     awake: Ints
-    """Number of consecutive samples with work ..."""
+    """Number of consecutive samples in which the core worked."""
     awake_ns: Ints
-    """... and their length in ns."""
+    """Total length in ns of the samples in `awake`."""
     ceiling_hz: Floats
     """The last known ceiling; NaN if it was never known."""
     util: Floats
@@ -185,12 +185,13 @@ class Drops(Detector):
         )  # fmt: skip
         self._capped = np.zeros(count, bool)
         self._variance, self._mean_share = np.zeros(count), np.ones(count)
-        """Variance of the clock's share of its ceiling from one sample to the next, and its mean,
-        while no drop runs ..."""
+        """Variance of the clock's share of its ceiling from one sample to the next, and the mean of
+        that share, both from samples without a drop."""
         self._last_share = np.full(count, np.nan)
-        """... and the clock's share of its ceiling in the last of these samples."""
+        """The clock's share of its ceiling in the last sample without a drop that was processed."""
         self._new_shares: list[Floats] = []
-        """The shares in later samples, which `_learn_noise` processes together."""
+        """The shares in the samples after `_last_share`, which `_learn_noise` processes together.
+        """
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
@@ -268,7 +269,8 @@ class Drops(Detector):
         the clock is lower by DROP_END. Arrays are (samples, cores)."""
         awake, past = busy >= MIN_WORK, self._past
         number = np.arange(1, len(busy) + 1)[:, None]
-        rested = np.maximum.accumulate(np.where(awake, 0, number))  # 0: worked in all samples
+        # 0: the core worked in all samples
+        rested = np.maximum.accumulate(np.where(awake, 0, number))
         ends_ns = np.concatenate([[0], np.cumsum(spans_ns)])
         count = np.where(rested == 0, past.awake + number, number - rested)
         lasted_ns = ends_ns[1:, None] - np.where(rested == 0, -past.awake_ns, ends_ns[rested])

@@ -163,9 +163,9 @@ class _Clock:
     """The job's clock in one package, and the cores that work there."""
 
     own_cores: int
-    """Number of cores on which the job works ..."""
+    """Number of cores of the package on which the job works."""
     other_cores: int
-    """... and of cores on which others work."""
+    """Number of cores of the package on which other tasks work."""
     hz: float
     ceiling_hz: float
 
@@ -360,7 +360,8 @@ class QuotaStops(Detector):
         return self.take(data.records, data.time_ns)
 
     def take(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
-        """Like `sample`, but takes the records of a frame, which may be the first one."""
+        """Processes the records of a frame, which may be the first frame of the stream. Returns the
+        episodes that ended."""
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.take(records)

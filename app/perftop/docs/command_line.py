@@ -29,7 +29,7 @@ class Option:
     names: tuple[str, ...]
     """Names of the option; empty for a positional argument, which is shown by its metavar."""
     metavar: str
-    """'' for an option without a value."""
+    """Name of the value in the help; '' for an option without a value."""
     help: str
     kind: Kind
     """Kind of the option's value."""

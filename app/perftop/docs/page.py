@@ -54,7 +54,7 @@ def topics() -> list[str]:
 def read_page(topic: str) -> Page:
     text = (resources.files(__package__) / f"{topic}.md").read_text(encoding="utf-8")
     first, *body = blocks(text)
-    while body[-1].kind == "heading":  # only pictures are below it
+    while body[-1].kind == "heading":  # the heading has only pictures below it
         body.pop()
     return Page(topic, first.lines[0], tuple(body))
 

@@ -213,7 +213,7 @@ def ramp(*, ascii_: bool) -> list[Run]:
 # --- histories beside numbers: one cell for each interval, the newest at the right
 
 QUIET_SHARE = 0.02
-"""Shares below this are not drawn."""
+"""Smallest share that is drawn in a history."""
 _NONE_LOST = 0
 _LOST_FLAG = 16
 """Flag added to the height of a cell during which an episode ran."""

@@ -169,7 +169,7 @@ MIN_TAKEN_SHARE = 0.1
 TAKER_LETTERS = "abcde+/ "
 """Letters of the parts of a column without colour; the last is idle time."""
 UNSEEN = "╱"
-"""Sign of busy time whose task is unknown."""
+"""Sign of a cell, without colour, for busy time whose task is unknown."""
 
 
 def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
@@ -236,7 +236,8 @@ def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     only the second thread ran. The first thread is drawn above the middle, the second below it, and
     both around it; dots are time in which neither ran. A share of 1 fills half of `rows`, which is
     even. Columns in which the share of both is unknown are blank."""
-    both_share, undetermined_share, lp0, lp1 = np.fmax(columns, 0.0).T  # unknown shares become 0
+    # unknown kernel and steal shares become 0
+    both_share, undetermined_share, lp0, lp1 = np.fmax(columns, 0.0).T
     half_rows = rows // 2
     inner = both_share + undetermined_share
     ends = _eighths(np.stack([both_share, inner, inner + lp0, inner + lp1], axis=1), half_rows)

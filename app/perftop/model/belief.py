@@ -1,4 +1,5 @@
-"""The one rule for how well the cause of an episode is known, and the types of evidence.
+"""The rule by which the confidence in the cause of every episode is decided, and the types of
+evidence.
 
 A cause is `measured` if three conditions hold: the counter counts the cause itself, and not
 something that only accompanies it; it counted during the episode, and neither before it nor only in
@@ -20,7 +21,8 @@ class Counted(NamedTuple):
     what: str
     """The counter or file from which the cause is known."""
     is_cause: bool = True
-    """Whether the counted quantity is the cause itself."""
+    """Whether the counted quantity is the cause itself, and not something that only accompanies the
+    cause."""
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"

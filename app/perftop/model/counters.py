@@ -157,7 +157,7 @@ class Counters:
         return Delta(self._places, sums, widths, codes, self.keys, np.zeros(samples, int))
 
     def blank_doubted(self, delta: Delta) -> None:
-        """Sets suspect counters to NaN."""
+        """Sets the increments of suspect counters to NaN."""
         if not np.count_nonzero(delta.doubts):
             return
         # A read whose time stamps went backwards is already excluded from all differences.
@@ -263,7 +263,8 @@ class Counters:
         return np.asarray(missed | self.leaves_out_guests(delta))
 
     def forget(self, cpu_row: int) -> None:
-        """Drops the baseline of a CPU that went offline, because its counters may restart."""
+        """Discards the last reading of a CPU that went offline, because its counters may restart
+        from 0."""
         self._differences.forget(cpu_row)
 
 

@@ -30,11 +30,11 @@ class Doubt(IntEnum):
     FAST = 2
     """Reference cycles advanced faster than the TSC."""
     UNLIKE = 3
-    """The counter differs from APERF or MPERF, though it agreed with them before."""
+    """The counter differs from APERF or MPERF, although it agreed with that counter before."""
     IPC = 4
     """More instructions were counted than any core can retire in that number of cycles."""
     ABOVE = 5
-    """A part exceeds the whole that contains it."""
+    """The count of a part exceeds the count of the whole that contains it."""
     STILL = 6
     """The counter did not advance, although another counter shows that the CPU worked."""
     OUTSIDE = 7
@@ -93,7 +93,8 @@ def latest_known(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[n
     sample."""
     if np.count_nonzero(known) == known.size:  # the usual case
         return [np.concatenate([before[None], values]) for before, values in series]
-    if len(known) == 1:  # as on a live screen: a third of the time
+    # For a single sample, as on a live screen, this takes a third of the time.
+    if len(known) == 1:
         return [np.array([b, np.where(known[0], values[0], b)]) for b, values in series]
     samples, columns = np.arange(1, len(known) + 1)[:, None], known.shape[1]
     source = np.maximum.accumulate(np.where(known, samples, 0))
@@ -174,11 +175,12 @@ class BlockPlaces:
         return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows
 
     def by_value(self, rows: np.ndarray) -> np.ndarray:
-        """Returns (frames, rows) as (frames, values)."""
+        """Returns values by row, (frames, rows), repeated for each value of the row, (frames,
+        values)."""
         return rows.take(self.row_of, axis=1)  # take() needs a quarter of the time of indexing
 
     def any_value(self, values: Bools) -> Bools:
-        """Returns (frames, rows): whether this is true of any value of the row."""
+        """Returns, (frames, rows), whether the mask is true for any value of the row."""
         result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
             result[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
@@ -242,8 +244,8 @@ class Delta:
         return self._sums.take(places, axis=-1)
 
     def write(self, ticks: Floats, increments: Floats, width: Floats) -> None:
-        """Writes the rows and values of all blocks in the layout of frames: (samples, rows) and
-        (samples, values), where the values of a row are adjacent."""
+        """Writes the rows and values of all blocks, given in the layout of frames: (samples, rows)
+        and (samples, values), where the values of a row are adjacent."""
         self._sums[:, : self._places.rows] = ticks
         tables = self.tables
         for place in self._places.blocks:

@@ -77,14 +77,14 @@ class Differences:
         self._keys = {
             name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
         }
-        """The index of each column among the counters that can be suspect, by block of CPU scope
-        ..."""
+        """By block of CPU scope: the index of each column among the counters that can be suspect.
+        """
         self._home = {
             name: np.array([home[key] == name for key in keys], bool)
             for name, keys in columns.items()
         }
-        """... and a mask of the columns that are used from this block. Only the times of perf are
-        in several blocks."""
+        """By block of CPU scope: a mask of the columns that are used from this block. Only the
+        times of perf are in several blocks."""
         self._asleep_ns = 0
         self._doubtful = 0
         """Number of further frames that may hold rows read before the machine was suspended."""
@@ -101,7 +101,8 @@ class Differences:
         return self._baseline.nbytes
 
     def forget(self, cpu_row: int) -> None:
-        """Drops the baseline of a CPU that went offline, because its counters may restart."""
+        """Discards the last reading of a CPU that went offline, because its counters may restart
+        from 0."""
         for place in self._places.of_cpus:
             self._baseline.is_known[place.rows][cpu_row] = False
 
@@ -330,7 +331,8 @@ class _Unpacker:
         """Number of each sequence of validity words in the frames of the last batches."""
         self._valid: Bools = np.zeros((0, places.values), bool)
         self._has_value: Bools = np.zeros((0, places.rows), bool)
-        """By that number, which values are valid, and which rows have a valid value."""
+        """By the number of a sequence in `_kinds`: which values are valid, and which rows have a
+        valid value."""
 
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, places = len(frames), self._places

@@ -264,7 +264,7 @@ less work wakes up now and then, and its clock has no time to climb."""
 
 
 class Lost(NamedTuple):
-    """Seconds that working CPUs lost, by position of the CPU; with a leading axis, in each of
+    """Seconds that CPUs with work lost, by position of the CPU; with a leading axis, in each of
     several samples. 0 for CPUs that do not work, NaN where a counter failed.
 
     A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
@@ -348,7 +348,8 @@ def lost_time(
     # loss.
     index = INDEX["involuntary"]
     halted_s = top[..., index, :]
-    if settle is not None:  # steal that `settle` moves to another sample is not a halt
+    # stolen time that `settle` moves to another sample must not count as a halt
+    if settle is not None:
         late_s = stolen_s - steal * span_s
         halted_s = halted_s + np.where(evaluator.mask("steal"), late_s, 0.0)
     max_halt = np.minimum(wanted_share, left_share)

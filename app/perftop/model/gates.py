@@ -1,16 +1,17 @@
 """Checks whether a sample can be true, before its numbers are shown.
 
-Each gate compares two counts of the same time and marks one of the two counters as suspect. Fixed
-counters are witnesses against programmable counters, which other programs can take. APERF, MPERF
-and the TSC, which no program reprograms, are witnesses against the fixed counters. (Counters that
-advanced faster than any clock are caught earlier, where differences are taken.)
+A gate is one such check: it compares two counts of the same time and, if they disagree, marks one
+of the two counters as suspect. Fixed counters are witnesses against programmable counters, which
+other programs can take. APERF, MPERF and the TSC, which no program reprograms, are witnesses
+against the fixed counters. (Counters that advanced faster than any clock are caught earlier, where
+differences are taken.)
 
 Counts that were scaled up, because perf's events took turns, are estimates: they are neither
 checked nor used as witnesses.
 
 Siblings count events of the same core: the running times r0 and r1 of the threads bound an SMT
 event. The running times come from fixed counters, so an SMT event outside the bounds is suspect,
-not the running times. The same bounds are evidence for the worth of the event's ticks.
+not the running times. The same bounds also show how many TSC ticks one tick of the event is worth.
 
 Tolerances are shares of the span, plus the time that the reads at both ends of the span took.
 Counters are read one after the other, so two of them never cover exactly the same span.
@@ -130,7 +131,7 @@ class Gates:
             if np.count_nonzero(agreed_before) < agreed_before.size:
                 can_agree = witness_ticks > MIN_RUN_SHARE * samples.ticks
                 can_agree &= difference < MAX_CLOCK_DIFFERENCE * witness_ticks
-                if np.count_nonzero(can_agree & ~agreed_before):  # rare
+                if np.count_nonzero(can_agree & ~agreed_before):  # rarely true
                     agreed = np.concatenate([agreed_before[None], can_agree])
                     agreed_so_far = np.logical_or.accumulate(agreed)
                     agreed_before, self._clock_agreed[key] = agreed_so_far[:-1], agreed_so_far[-1]

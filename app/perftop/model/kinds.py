@@ -416,17 +416,18 @@ class CostlySetting(NamedTuple):
     key: str
     """Name of the setting in hello."""
     values: tuple[str, ...]
-    """Its costly values; empty: any value."""
+    """The values of the setting that cost time; empty: any value."""
     text: str
     remedy: str
     kernel_only: bool = True
-    """Whether it costs time in the kernel only."""
+    """Whether the setting slows down only code of the kernel."""
     price_key: str = ""
-    """Name of the setting in hello with the time of one call that it slows down ..."""
+    """Key of the setting in hello with the measured time of one call that this setting slows down;
+    '' if no time is measured."""
     price_text: str = ""
-    """... the words for it ..."""
+    """Words for the measured call."""
     price_without_us: float = 0.0
-    """... and the time in us that the call takes without the setting."""
+    """Time in us that the measured call takes without the setting."""
     work: tuple[str, str] = "", ""
     """Kind of the kernel's sampled work that the setting causes, and the first letters of the
     function."""
@@ -477,7 +478,7 @@ KERNEL_WORK = {
 """Kinds of work of the kernel that samples show: what tasks do there, with the function, and the
 remedy."""
 LOST_KERNEL_WORK = {"clock", "lock", "mitigation"}
-"""The kinds that bring no program forward."""
+"""Kinds of kernel work that is pure loss, because no program needs its result."""
 CLOCK_CAPS: dict[str, tuple[str, str]] = {
     "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),
     "turbo off": ("Disabled turbo", "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo"),

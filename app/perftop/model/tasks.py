@@ -120,7 +120,8 @@ class TaskSnapshot:
         keys: list[tuple[int, str] | None] = [None] * len(cpus)
         for index, record in enumerate(map(self.tasks.get, map(str, cpus))):
             match record:
-                case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
+                # the pattern int(pid) would take eight times as long
+                case [int() as pid, str() as name, _]:
                     keys[index] = pid, name
         return keys
 
@@ -159,8 +160,8 @@ class TaskSnapshot:
         return columns
 
     def _uniform_columns(self, cpus: Sequence[str]) -> TaskColumns | None:
-        """Checks all records together, which takes a tenth of the time of `activity_rows`. Returns
-        None unless all are as a probe writes them."""
+        """Returns the tasks of all these CPUs from records that are checked together, which takes a
+        tenth of the time of `activity_rows`. Returns None unless all are as a probe writes them."""
         listed_cpus = [cpu for cpu in cpus if cpu in self.top_tasks]
         tasks: list[Any] = [*map(self.top_tasks.get, listed_cpus)]
         waits: list[Any] = [*map((self.waits or {}).get, listed_cpus)]
@@ -275,9 +276,9 @@ class ThreadActivity:
     """Seconds in which it was ready to run but not running; NaN where the kernel does not report
     them."""
     voluntary: int = 0
-    """Number of times the thread went to sleep ..."""
+    """Number of times that the thread gave up its CPU to sleep or to wait."""
     involuntary: int = 0
-    """... and number of times it was preempted."""
+    """Number of times that the thread was preempted."""
 
     @property
     def wait(self) -> float:

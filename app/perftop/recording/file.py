@@ -51,7 +51,8 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = _open_file(path)
-        self.is_growing = _is_locked(self._file)  # before `size`, as it may end in between
+        # tested before `size` is read, because the writer may end in between
+        self.is_growing = _is_locked(self._file)
         """Whether the file was still being written when it was opened, so that it has no end
         yet."""
         self.size = os.fstat(self._file.fileno()).st_size
@@ -347,12 +348,12 @@ class RecordingDirectory:
 
     def _open_parts(self) -> Iterator[Recording]:
         count = 0
-        parts = self.path.glob(f"*{UNFINISHED_SUFFIX}")  # a longer number is a later one
+        parts = self.path.glob(f"*{UNFINISHED_SUFFIX}")  # a longer number means a later part
         for path in sorted(parts, key=lambda path: (len(path.name), path.name))[-MAX_PARTS:]:
             try:
                 part = Recording(path)
             except Failed as failed:
-                if path.exists():  # else a running ring has just dropped it
+                if path.exists():  # otherwise a running ring has just dropped this part
                     self._failures.append(str(failed))
             else:
                 count += 1

@@ -50,7 +50,7 @@ MAX_READ_ON_NS = 2 * WARM_UP_NS
 """Maximum distance of a later time, in ns, that is reached faster by reading on than by seeking in
 the file."""
 AFTER_END_NS = 1 << 63
-"""A time after all messages."""
+"""A raw time after that of every message, in ns."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
 """Playing speeds, as multiples of the original speed; the last: as fast as the file can be read."""
 BATCH_S = 0.05

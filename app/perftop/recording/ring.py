@@ -206,7 +206,7 @@ class Ring:
         self._directory.unlink(name)
         if status is None:
             return {}
-        for parts in self._kept.values():  # it may have grown since they were read
+        for parts in self._kept.values():  # the part may have grown since the sizes were read
             if status.st_ino in parts:
                 parts[status.st_ino] = status.st_size
         return {status.st_ino: status.st_size}

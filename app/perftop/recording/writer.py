@@ -114,7 +114,7 @@ class Writer:
         return f"{duration}, {self.frames} frames, {size_text(self.bytes)}"
 
     def write(self, message: TimedMessage) -> None:
-        if os.fstat(self._fd).st_nlink == 0:  # it could never be read
+        if os.fstat(self._fd).st_nlink == 0:  # the file was removed, so it could never be read
             self.is_open = False
             os.close(self._fd)
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
@@ -153,7 +153,7 @@ class Writer:
             if not self._waiting_messages:
                 raise
             os.ftruncate(self._fd, self.bytes)
-            self._pack()  # makes room, if the disk is full
+            self._pack()  # packing makes room if the disk is full
             write_all(self._fd, data)
 
     def _pack(self) -> None:
