@@ -528,7 +528,7 @@ class PaneledView(Canvas):
         if height < MIN_HEIGHT:
             self._drawn = None
             return [BLANK] * room
-        width = self.size.width - self.side_width
+        width = self.width if self.side_width else self.size.width
         # In a row with few lines, losses, if any, replace the tasks.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             running = episode_style.episodes_during(self.session, self.interval)

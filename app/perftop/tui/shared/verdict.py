@@ -246,11 +246,23 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     if not is_range:
         span_ns = max(span_ns, min(SPAN_NS, MAX_READ * step_ns // cpus))
     end_ns = interval.time_ns
+    recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
+    if recording is not None and not is_range and seen_ns < FIRST_NS:
+        is_short = recording.is_complete and session.known_ns - session.hello.raw_ns < FIRST_NS
+        if not is_short:
+            return _watching(seen_ns / 1e9)
     totals = session.totals_between(end_ns - span_ns, end_ns)
     if totals is None:
         text = "No verdict: the samples of this moment are not kept"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
     return _verdict(session, totals, interval, past=True)
+
+
+def _watching(seen_s: float) -> Verdict:
+    """Returns the text before the first verdict, also at the start of a recording."""
+    text = f"Watching: {seen_s:.0f} of {SPAN_NS // 10**9} s seen"
+    pieces = ("a first verdict after 3 s, a firm one after 10 s",)
+    return Verdict(text, pieces, "…", 0.0, seen_s=seen_s)
 
 
 def _verdict(
@@ -260,11 +272,7 @@ def _verdict(
     from perftop.output.why_text import answer
 
     if not past and totals.end_ns - session.run.start_ns < FIRST_NS:
-        text = f"Watching: {totals.elapsed_s:.0f} of {SPAN_NS // 10**9} s seen"
-        return Verdict(
-            text, ("a first verdict after 3 s, a firm one after 10 s",), "…", 0.0,
-            wanted_s=totals.losses.whole_s, seen_s=totals.elapsed_s,
-        )  # fmt: skip
+        return replace(_watching(totals.elapsed_s), wanted_s=totals.losses.whole_s)
     if not totals.sample_count:
         text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip

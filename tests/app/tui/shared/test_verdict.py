@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 
 import exported
 import pytest
 from fakes import Machine, observe
+from make import replayed
 from played import session_of
+from waiting import until_true
 
 from perfprobe import wire
 from perftop.draw import strips
@@ -18,9 +22,10 @@ from perftop.output.why_report import report
 from perftop.output.why_text import answer
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
+from perftop.session.packing import Recorder
 from perftop.session.session import Session
 from perftop.tui.frame.header import Status
-from perftop.tui.frame.top import alert_line
+from perftop.tui.frame.top import Top, alert_line
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, verdict_at
 
@@ -198,3 +203,32 @@ def test_sentences_are_cached_by_episodes_and_width() -> None:
         ended_sentence(session, ended[1:2], 70)
     )
     assert ended_sentence(session, ended[1:3]) != ended_sentence(session, ended[1:2])
+
+
+def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
+    hello, *frames = sharing()
+    assert isinstance(hello, wire.Hello)
+    path = tmp_path / "a.perftop"
+    with path.open("wb") as file:
+        recorder = Recorder(file.write, hello)
+        for frame in frames:
+            assert isinstance(frame, wire.Frame)
+            recorder.write(frame)
+        recorder.end()
+
+    async def texts() -> tuple[str, str]:
+        async with replayed(path, (120, 30), ()) as app:
+            top = app.screen_stack[0].query_one(Top)
+
+            def verdict_text() -> str:
+                assert top.verdict is not None
+                return top.verdict.text
+
+            first = verdict_text()
+            await app.run_action("source('finish')")
+            await until_true(lambda: "hogA" in verdict_text(), "the verdict at the end")
+            return first, verdict_text()
+
+    first, last = asyncio.run(texts())
+    assert first.startswith("Watching: ")
+    assert last.startswith("hogA[11] and hogB[12] shared CPU 1")
