@@ -145,7 +145,7 @@ def test_readme_names_every_page() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"screenshots/[a-z0-9.-]+", ALL))))
-def test_pictures_exist(name: str) -> None:
+def test_each_linked_picture_exists(name: str) -> None:
     assert (ROOT / name).read_bytes().startswith(b"<svg")
 
 

@@ -87,7 +87,7 @@ def test_numbers_are_reproducible() -> None:
     assert a[1:] == b[1:]
 
 
-def test_a_thousand_cpus() -> None:
+def test_a_thousand_cpus_are_reported() -> None:
     found = command.stat("--source", "sim:smt-mix,cpus=1024,speed=max", "-i", "1s", "-n", "1")
     (interval,) = [line for line in found if line["type"] == "interval"]
     assert len(interval["cpus"]) == 1024

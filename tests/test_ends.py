@@ -229,7 +229,9 @@ def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: P
         (["record", "-o", "-"], 2, "a recording is a file"),
     ],
 )
-def test_refusals(arguments: list[str], status: int, text: str) -> None:
+def test_each_refusal_has_a_status_and_no_traceback(
+    arguments: list[str], status: int, text: str
+) -> None:
     done = command.runs_here(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert text in done.stderr
@@ -239,7 +241,7 @@ def test_refusals(arguments: list[str], status: int, text: str) -> None:
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["doctor"], ["stat", "-n", "1", "-i", "100ms", "--source", "sim"]]
 )
-def test_an_unwritable_stdout(arguments: list[str]) -> None:
+def test_an_unwritable_stdout_is_reported(arguments: list[str]) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("w", encoding="ascii") as full:

@@ -133,7 +133,7 @@ def test_counters_wrap_at_their_width(name: str, reg: int, bits: int) -> None:
     assert bench.read(0, 0x38E) == 0
 
 
-def test_writing_a_counter() -> None:
+def test_a_written_counter_continues_from_its_value() -> None:
     bench = Bench()
     bench.write(0, 0xC1, 0x80000000)
     assert bench.read(0, 0xC1) == 0xFFFF_8000_0000
@@ -175,7 +175,7 @@ def test_reference_ticks_advance_in_quanta(name: str) -> None:
     assert len(set(mperf)) > 1
 
 
-def test_package_idle_and_energy() -> None:
+def test_package_idle_and_energy_follow_the_plan() -> None:
     bench = Bench("haswell-ep")
     before = {reg: bench.read(3, reg) for reg in (0x60D, 0x3F9, 0x611)}
     bench.ns += 130_000_000

@@ -42,7 +42,7 @@ def test_selftest_fails_if_a_counter_is_wrong(
     ("-e branches,cycles,cache-misses,branch-misses --no-multiplex --source sim", 3,
      "-e branch-misses: no counter is left for it"),
 ])  # fmt: skip
-def test_impossible_events(
+def test_impossible_events_are_refused_in_one_line(
     line: str,
     status: int,
     error: str,

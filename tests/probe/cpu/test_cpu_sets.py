@@ -31,7 +31,7 @@ SPARSE = [Cpu(n, n != 9, 0, 0, n) for n in (0, 1, 2, 3, 8, 9)]
         ("007", [7]),
     ],
 )
-def test_parse(text: str, cpus: list[int]) -> None:
+def test_a_list_is_parsed_into_cpus(text: str, cpus: list[int]) -> None:
     assert cpu_sets.parse(text) == cpus
 
 
@@ -75,12 +75,12 @@ def test_a_huge_range_allocates_no_memory() -> None:
     ("cpus", "text"),
     [([], ""), ([4], "4"), ([0, 1, 2, 5], "0-2,5"), ([5, 1, 0, 1], "0-1,5"), ([0, 2, 4], "0,2,4")],
 )
-def test_format(cpus: list[int], text: str) -> None:
+def test_cpus_are_formatted_as_a_list(cpus: list[int], text: str) -> None:
     assert cpu_sets.format(cpus) == text
 
 
 @given(st.sets(st.integers(0, cpu_sets.MAX_CPU - 1)))
-def test_round_trip(cpus: set[int]) -> None:
+def test_a_formatted_list_is_parsed_into_the_same_cpus(cpus: set[int]) -> None:
     assert cpu_sets.parse(cpu_sets.format(cpus)) == sorted(cpus)
 
 
@@ -113,11 +113,11 @@ def test_any_text_is_a_list_or_a_value_error(text: str) -> None:
         ("0-95:1/32", [0, 32, 64]),
     ],
 )
-def test_select(text: str, cpus: list[int]) -> None:
+def test_a_selection_chooses_cpus(text: str, cpus: list[int]) -> None:
     assert cpu_sets.select(text, XEON) == cpus
 
 
-def test_select_by_type() -> None:
+def test_cpus_are_selected_by_core_type() -> None:
     assert cpu_sets.select("type:P", HYBRID) == [0, 1, 2, 3]
     assert cpu_sets.select("type:e,0", HYBRID) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
 

@@ -45,7 +45,7 @@ def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
 # --- identity ------------------------------------------------------------------------------------
 
 
-def test_vendor() -> None:
+def test_vendor_comes_from_leaf_0() -> None:
     assert cpuid.vendor(intel()) == "GenuineIntel"
     assert cpuid.vendor(Fake(GENOA_GUEST)) == "AuthenticAMD"
     assert cpuid.vendor(Fake({0: (1, 0xFFFFFFFF, 0, 7)})) is None
@@ -71,7 +71,7 @@ def test_only_hybrids_have_a_core_type() -> None:
      Perfmon(3, 4, 48, 3, 48, False, frozenset({0, 1, 3, 4, 5, 6}))),
     (GENOA_GUEST[0x0A], Perfmon(0, 0, 0, 0, 0, False)),
 ])  # fmt: skip
-def test_perfmon(registers: Registers, expected: Perfmon) -> None:
+def test_perfmon_leaf_is_decoded(registers: Registers, expected: Perfmon) -> None:
     assert cpuid.perfmon(intel(x0A=registers)) == expected
 
 
@@ -104,11 +104,11 @@ def test_garbled_perfmon_is_none(registers: Registers) -> None:
         (0, 0, False),
     ],
 )
-def test_anythread(eax: int, edx: int, usable: bool) -> None:
+def test_any_thread_is_usable_if_cpuid_allows_it(eax: int, edx: int, usable: bool) -> None:
     assert cpuid.has_working_any_thread(intel(x0A=(eax, 0, 0, edx))) is usable
 
 
-def test_amd_counters() -> None:
+def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
     highest = (0x80000028, 0, 0, 0)
     genoa = Fake({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
     assert cpuid.amd_counters(genoa) == 6
@@ -131,15 +131,15 @@ def test_amd_counters() -> None:
         ((2, 0, 25_000_000, 0), None),
     ],
 )
-def test_crystal(registers: Registers, expected: Crystal | None) -> None:
+def test_crystal_leaf_is_decoded(registers: Registers, expected: Crystal | None) -> None:
     assert cpuid.crystal(intel(x15=registers)) == expected
 
 
-def test_crystal_ratio() -> None:
+def test_crystal_ratio_is_a_whole_number() -> None:
     assert [Crystal(n, d, None).ratio for n, d in ((168, 2), (276, 2), (171, 3))] == [84, 138, 57]
 
 
-def test_base_mhz() -> None:
+def test_base_clock_comes_from_leaf_16h() -> None:
     assert cpuid.base_mhz(intel(x16=(2100, 3700, 100, 0))) == 2100
     assert cpuid.base_mhz(intel(x16=(0xABCD0834, 0, 0, 0))) == 2100
     assert cpuid.base_mhz(intel(x16=(0, 0, 0, 0))) is None
@@ -158,7 +158,7 @@ def test_base_mhz() -> None:
         ("amd-perfmon-v2", 0x80000022, (1, 0, 0, 0)),
     ],
 )
-def test_bits(feature: str, number: int, registers: Registers) -> None:
+def test_a_feature_is_one_bit_of_a_leaf(feature: str, number: int, registers: Registers) -> None:
     highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
     assert cpuid.has_feature(Fake({**highest, number: registers}), feature) is True
     a, b, c, d = (~word & 0xFFFFFFFF for word in registers)
@@ -204,7 +204,7 @@ def test_no_registers_raise(registers: Registers) -> None:
 # --- the driver ----------------------------------------------------------------------------------
 
 
-def test_device(tmp_path: Path) -> None:
+def test_leaves_are_read_from_the_cpuid_device(tmp_path: Path) -> None:
     path = tmp_path / "dev/cpu/3/cpuid"
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:  # sparse; the driver's offset is leaf | subleaf << 32
@@ -227,7 +227,7 @@ def test_device(tmp_path: Path) -> None:
     assert device(0x16, 0) is None
 
 
-def test_a_missing_device(tmp_path: Path) -> None:
+def test_a_missing_cpuid_device_has_no_leaves(tmp_path: Path) -> None:
     assert cpuid.device_leaves(tmp_path, 0)(0) is None
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
     os.mkfifo(tmp_path / "dev/cpu/0/cpuid")
@@ -235,7 +235,7 @@ def test_a_missing_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.access("/dev/cpu/0/cpuid", os.R_OK), reason="/dev/cpu/0/cpuid closed")
-def test_this_machine() -> None:
+def test_leaves_of_this_machine_agree_with_cpuinfo() -> None:
     record = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     parts = (line.partition(":") for line in record.splitlines())
     fields = {key.strip(): value.strip() for key, _, value in parts}

@@ -31,13 +31,13 @@ def cpuinfo(root: Path, flag: str = "") -> None:
     trees.put(root, "proc/cpuinfo", INTEL.format(flag=flag))
 
 
-def test_intel(tmp_path: Path) -> None:
+def test_an_intel_cpu_is_identified_from_cpuinfo(tmp_path: Path) -> None:
     cpuinfo(tmp_path)
     name = "Intel(R) Xeon(R) Platinum 8480+"
     assert identity.identity(tmp_path) == Identity("GenuineIntel", 6, 143, 8, name, "0x2b000603")
 
 
-def test_captured_guest() -> None:
+def test_a_captured_guest_is_identified() -> None:
     assert identity.identity(GUEST) == Identity("AuthenticAMD", 25, 17, 1, "AMD EPYC", "0x0")
     assert identity.virtualisation(GUEST) == "hypervisor"
     assert identity.hostname(GUEST) == "guest"
@@ -45,7 +45,7 @@ def test_captured_guest() -> None:
     assert identity.boot_id(GUEST) is None
 
 
-def test_other_architectures(tmp_path: Path) -> None:
+def test_arm_and_power_cpus_are_identified(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n\n")
     assert identity.identity(tmp_path) == Identity(vendor="0x41")
     trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n\n")
@@ -67,7 +67,9 @@ def test_missing_fields_of_the_first_cpu_are_not_taken_from_the_second(tmp_path:
         (b"model name : " + b"x" * 100_000, Identity(name="x" * 256)),
     ],
 )
-def test_garbled_cpuinfo(tmp_path: Path, content: bytes | None, expected: Identity) -> None:
+def test_garbled_fields_of_cpuinfo_are_unknown(
+    tmp_path: Path, content: bytes | None, expected: Identity
+) -> None:
     if content is not None:
         trees.put(tmp_path, "proc/cpuinfo", content)
     assert identity.identity(tmp_path) == expected
@@ -87,7 +89,9 @@ def test_garbled_cpuinfo(tmp_path: Path, content: bytes | None, expected: Identi
         (None, None, "hypervisor"),
     ],
 )
-def test_virtualisation(tmp_path: Path, vendor: str | None, product: str | None, name: str) -> None:
+def test_virtualisation_is_named_by_dmi_only_in_a_guest(
+    tmp_path: Path, vendor: str | None, product: str | None, name: str
+) -> None:
     for file, text in (("sys_vendor", vendor), ("product_name", product)):
         if text is not None:
             trees.put(tmp_path, f"sys/class/dmi/id/{file}", text + "\n")
@@ -103,7 +107,7 @@ def test_xen_is_detected_from_sys_hypervisor(tmp_path: Path) -> None:
     assert identity.virtualisation(tmp_path) == "Xen"
 
 
-def test_an_empty_tree(tmp_path: Path) -> None:
+def test_an_empty_tree_names_no_machine(tmp_path: Path) -> None:
     assert identity.virtualisation(tmp_path) is None
     assert (identity.hostname(tmp_path), identity.kernel(tmp_path)) == ("", "")
     assert identity.boot_id(tmp_path) is None

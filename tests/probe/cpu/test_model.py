@@ -65,7 +65,7 @@ def registers(text: str) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("row", "model"), MODELS, ids=[f"{row.name}-{model:02X}" for row, model in MODELS]
 )
-def test_model(row: Row, model: int) -> None:
+def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
     perfmon: Perfmon = getattr(cpu_models, row.perfmon)
     side = None if row.core_type == "-" else row.core_type
     result = find_uarch(INTEL, int(row.family), model, 0, machine(perfmon), side)
@@ -176,7 +176,7 @@ COUNTS = (1, 6, 0, 0)
     (0x1A, (0x02, 0x70), COUNTS, False, "Zen 5"),
     (0x1A, (0x50, 0x80, 0xCF), COUNTS, False, "Zen 6"),
 ])  # fmt: skip
-def test_zen(
+def test_zen_models_have_two_threads_and_six_counters(
     family: int, models: tuple[int, ...], leaf22: Registers | None, hypervisor: bool, name: str
 ) -> None:
     for model in models:
@@ -211,7 +211,7 @@ def test_zen_without_a_cpuid_driver_follows_its_family() -> None:
     assert find_uarch(AMD, 0x19, 0x11, 1).clocks == Clocks(0xC00000E7, 0xC00000E8)
 
 
-def test_clocks_of_a_zen_guest() -> None:
+def test_a_zen_guest_has_the_clocks_that_its_hypervisor_offers() -> None:
     """Its hypervisor hides the clocks, or offers those that a tool can reset."""
     plain = epyc(None, hypervisor=True, counts=False)
     assert find_uarch(AMD, 0x19, 0x11, 1, plain).clocks is None

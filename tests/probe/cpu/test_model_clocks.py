@@ -13,7 +13,7 @@ from perfprobe.cpu.model_terms import Budget, Clocks
 # --- multipliers ----------------------------------------------------------------------------------
 
 
-def test_skylake_sp() -> None:
+def test_skylake_sp_has_three_candidates_per_clock_counter() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
     result = multipliers(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
     for key in ("ref_p", "one_thread", "any_thread"):
@@ -32,7 +32,7 @@ def test_xeon_w_has_24_mhz_under_the_same_model_number() -> None:
     assert factors(result, "one_thread") == [138, 132, 1, 33]
 
 
-def test_ice_lake_sp() -> None:
+def test_ice_lake_sp_has_three_candidates_per_clock_counter() -> None:
     leaves = machine(V5, (192, 2, 0), 2400)
     result = multipliers(find_uarch(INTEL, 6, 0x6A, 6, leaves), leaves, None)
     assert [(m.counter, m.factor) for m in result] == [
@@ -59,7 +59,7 @@ def test_alder_lake_has_multipliers_on_p_cores_only() -> None:
     assert [(m.counter, m.factor, m.type) for m in e] == [("ref_p", 1, "E"), ("ref_p", 39, "E")]
 
 
-def test_skylake_client() -> None:
+def test_skylake_client_has_four_candidates() -> None:
     leaves = machine(V4, (334, 2, 0), 4000)
     result = multipliers(find_uarch(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
     assert factors(result, "one_thread") == [167, 160, 1, 40]
@@ -84,7 +84,7 @@ def test_nehalem_needs_calibration() -> None:
     assert factors(multipliers(result, leaves, None), "any_thread") == [1]
 
 
-def test_xeon_phi() -> None:
+def test_xeon_phi_counts_with_two_counters_and_shifted_clocks() -> None:
     leaves = machine(V3_NARROW, x06=(0, 0, 1, 0))
     result = find_uarch(INTEL, 6, 0x57, 1, leaves)
     assert factors(multipliers(result, leaves, 14 << 8), "any_thread") == [1, 14, 56]
@@ -133,7 +133,7 @@ def test_amd_has_no_rate_candidates() -> None:
         (0x2D, 7, None, 0, None, []),
     ],
 )
-def test_tsc(
+def test_tsc_rate_follows_crystal_or_base_ratio(
     model: int,
     stepping: int,
     crystal: tuple[int, int, int] | None,
@@ -162,7 +162,7 @@ def test_base_of_goldmont_plus() -> None:
     assert result.rapl.limits == 0x610
 
 
-def test_base() -> None:
+def test_base_clock_has_two_origins() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
     result = base_hz(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
     assert [(rate.hz, rate.origin) for rate in result] == [

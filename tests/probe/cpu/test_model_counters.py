@@ -33,14 +33,14 @@ def configs(events: Mapping[str, Event]) -> dict[str, int]:
 ARCHITECTURAL = {"ref": 0x0300, "cycles": 0x003C, "instructions": 0x00C0, "ref_p": 0x013C}
 
 
-def test_events() -> None:
+def test_skylake_and_sapphire_rapids_have_their_smt_events() -> None:
     skylake = configs(find_uarch(INTEL, 6, 0x55, 4, machine(V4)).events)
     assert skylake == {**ARCHITECTURAL, "one_thread": 0x023C, "any_thread": 0x20013C}
     sapphire_rapids = configs(find_uarch(INTEL, 6, 0x8F, 8, machine(V5)).events)
     assert sapphire_rapids == {**ARCHITECTURAL, "one_thread": 0x023C, "distributed": 0x083C}
 
 
-def test_licenses() -> None:
+def test_only_models_with_documented_codes_have_licenses() -> None:
     assert configs(find_uarch(INTEL, 6, 0x55, 4, machine(V4)).licenses) == {
         "license_1": 0x1828,
         "license_2": 0x2028,
@@ -182,7 +182,9 @@ def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
 @pytest.mark.parametrize("leaves", [no_leaves, zeros])
 @pytest.mark.parametrize("vendor", ["", INTEL, AMD, "CentaurHauls"])
 @pytest.mark.parametrize(("family", "model"), [(None, None), (6, 0xF0), (6, None), (0x15, 2)])
-def test_nothing_known(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> None:
+def test_an_unknown_cpu_has_no_events_or_clocks(
+    vendor: str, family: int | None, model: int | None, leaves: Leaves
+) -> None:
     result = find_uarch(vendor, family, model, None, leaves)
     assert result.name.startswith("unknown (")
     assert result.events == {}

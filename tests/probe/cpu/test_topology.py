@@ -11,7 +11,7 @@ from perfprobe.cpu import files, topology
 from perfprobe.wire import Cpu
 
 
-def test_xeon(tmp_path: Path) -> None:
+def test_a_xeon_has_two_packages_and_smt(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     rows = topology.read(tmp_path)
     assert [row.cpu for row in rows] == list(range(96))
@@ -25,7 +25,7 @@ def test_xeon(tmp_path: Path) -> None:
     assert second == [*range(24, 48), *range(72, 96)]
 
 
-def test_xeon_with_smt_off(tmp_path: Path) -> None:
+def test_a_xeon_with_smt_off_has_one_thread_per_core(tmp_path: Path) -> None:
     trees.xeon(tmp_path, smt=False)
     rows = topology.read(tmp_path)
     assert len(rows) == 96
@@ -46,7 +46,7 @@ def test_epyc_has_sixteen_l3_groups(tmp_path: Path) -> None:
     assert len(topology.cores(rows)) == 128
 
 
-def test_hybrid(tmp_path: Path) -> None:
+def test_a_hybrid_has_core_types(tmp_path: Path) -> None:
     trees.hybrid(tmp_path)
     rows = topology.read(tmp_path)
     assert rows[15] == Cpu(15, True, 0, 0, 28, 1, 0, 0, "P", [14, 15])
@@ -144,7 +144,7 @@ def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
     assert [1, 5] in topology.cores(rows)
 
 
-def test_single_cpu_guest(tmp_path: Path) -> None:
+def test_a_single_cpu_guest_has_one_core(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     rows = topology.read(tmp_path)
     assert rows == [Cpu(0, True, 0, 0, 0, 0, None, None, None, [0])]
@@ -156,7 +156,7 @@ def test_cpus_of_an_unknown_package_are_last() -> None:
     assert topology.cores(rows) == topology.packages(rows) == [[1], [0]]
 
 
-def test_ids_of_minus_one(tmp_path: Path) -> None:
+def test_ids_of_minus_one_are_unknown(tmp_path: Path) -> None:
     trees.arm_like(tmp_path)
     rows = topology.read(tmp_path)
     assert rows[2] == Cpu(2, True, None, None, 0, 0, None, None, "P", [2])

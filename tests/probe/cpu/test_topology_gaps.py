@@ -59,7 +59,7 @@ def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
     assert [row.online for row in rows] == [True] * 5 + [False] + [True] * 2
 
 
-def test_the_older_name_of_the_siblings_list(tmp_path: Path) -> None:
+def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     for n in range(96):
         for name in ("core_cpus_list", "core_id"):  # without ids, only the list is left

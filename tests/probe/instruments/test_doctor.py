@@ -54,7 +54,7 @@ def test_perf_event_paranoid_is_named_with_level_and_fix(
     [("0000004000000000", "usable"), ("0000000000200000", "usable"),
      ("0000008000000000", "not usable"), ("nonsense", "not usable")],
 )  # fmt: skip
-def test_capabilities(tree: Path, capabilities: str, state: str) -> None:
+def test_perf_counters_need_a_capability(tree: Path, capabilities: str, state: str) -> None:
     """CAP_PERFMON, CAP_SYS_ADMIN, only CAP_BPF, garbage."""
     trees.put(tree, "proc/self/status", f"CapEff:\t{capabilities}\n")
     assert check(tree, "perf counters").state == state
@@ -115,7 +115,7 @@ def test_the_watchdog_holds_a_counter(tree: Path) -> None:
     assert (verdict.state, verdict.fix) == ("limited", "sudo sysctl kernel.nmi_watchdog=0")
 
 
-def test_idle_and_cpufreq(tree: Path) -> None:
+def test_idle_and_cpufreq_drivers_are_named(tree: Path) -> None:
     assert check(tree, "idle states").state == "limited"
     assert check(tree, "cpufreq").state == "not usable"
     trees.put(tree, f"{trees.CPU}/cpuidle/current_driver", "intel_idle\n")
@@ -134,7 +134,7 @@ def test_idle_and_cpufreq(tree: Path) -> None:
      ("rw,hidepid=2", "Gid:\t1000\t0\t0\t0\n", False),
      ("rw,gid=27,hidepid=ptraceable", "Groups:\t4 27 1000 \n", True)],
 )  # fmt: skip
-def test_hidden_processes(tree: Path, options: str, status: str, hidden: bool) -> None:
+def test_hidden_processes_limit_tasks(tree: Path, options: str, status: str, hidden: bool) -> None:
     """Tests which processes /proc with these mount options shows to a user, to CAP_SYS_PTRACE and
     to a group."""
     assert (check(tree, "tasks").state, check(tree, "tasks").fix) == ("not usable", None)
@@ -272,7 +272,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "files", "state"), CASES)
-def test_states(tmp_path: Path, what: str, files: dict[str, str], state: str) -> None:
+def test_each_condition_has_its_state(
+    tmp_path: Path, what: str, files: dict[str, str], state: str
+) -> None:
     for name, text in files.items():
         trees.put(tmp_path, name, text)
     result = item(tmp_path, what)

@@ -107,7 +107,7 @@ def rows(tmp_path: Path) -> list[Any]:
     return topology.read(tmp_path)
 
 
-def test_the_cpu_to_measure(tmp_path: Path) -> None:
+def test_the_measured_cpu_is_the_requested_one(tmp_path: Path) -> None:
     there = rows(tmp_path)
     assert ramp.measured_cpu(None, there, {0, 1, 3}).cpu == 3
     assert ramp.measured_cpu(None, there, {0, 1}).cpu == 1
@@ -121,7 +121,7 @@ def test_the_cpu_to_measure(tmp_path: Path) -> None:
     (3, Unavailable, ("--cpu 3: perftop may run on 0-1 only; "
                      "start it outside the container or cpuset")),
 ])  # fmt: skip
-def test_cpus_that_cannot_be_measured(
+def test_a_cpu_that_cannot_be_measured_is_refused(
     tmp_path: Path, asked: int, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error) as raised:
@@ -169,7 +169,7 @@ def test_cycles_of_a_step_are_reported_only_if_known(
 
 
 @pytest.mark.parametrize("isa", ["scalar", "avx512"])
-def test_the_command(isa: str) -> None:
+def test_the_command_prints_runs_or_names_the_missing_isa(isa: str) -> None:
     result = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned_to(cpu):
@@ -201,7 +201,7 @@ def test_the_command(isa: str) -> None:
     (["--cpu", "60000"], 2, "--cpu 60000: no such CPU"),
     (["--cpu", "-1"], 2, "--cpu -1: no such CPU"),
 ])  # fmt: skip
-def test_impossible_requests(
+def test_impossible_requests_are_reported_in_one_line(
     arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ramp", *arguments]) == status
@@ -211,7 +211,7 @@ def test_impossible_requests(
     assert line.startswith(f"perfprobe: {text}")
 
 
-def test_a_cpu_without_the_isa(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_without_the_isa_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lib:
         @staticmethod
         def pp_ramp_isas() -> int:
@@ -302,7 +302,7 @@ def measured(
     return result
 
 
-def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_chunk_has_its_cycles(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, trouble = measured(library, monkeypatch)
     assert trouble is None
     assert len(runs) == ramp.RUNS
@@ -324,7 +324,7 @@ def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPa
     ({"back_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
     ({"slow": 200}, "RDPMC takes "),
 ])  # fmt: skip
-def test_unfit_counters(
+def test_an_unfit_counter_leaves_runs_without_cycles(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, how: dict[str, int], why: str
 ) -> None:
     """The counter fails before the first run or during the runs, or costs too much: then no run has

@@ -59,7 +59,9 @@ values_ = st.lists(st.floats(1, 1e6), min_size=1, max_size=40)
 
 
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
-def test_limits_hold(limits: Limits, values: list[float], cost: float, epsilon: float) -> None:
+def test_repetition_stays_within_its_limits(
+    limits: Limits, values: list[float], cost: float, epsilon: float
+) -> None:
     machine = Simulated(cost, lambda i: values[i % len(values)])
     result = machine.run(epsilon, limits)
     sizes = [size for size, _ in machine.rounds]

@@ -211,7 +211,9 @@ def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPat
     assert (row["usable"], row["mean_ticks"]) == (False, None)
 
 
-def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_of_a_cpu_that_went_offline_are_unavailable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Elsewhere:
         def pp_timer_run(self, *_: object) -> int:
             return -errno.EXDEV
@@ -223,7 +225,7 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("asked", ["99999", "-1"])
-def test_nonexistent_cpus(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nonexistent_cpu_is_a_usage_error(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["timers", f"--cpu={asked}"]) == 2
     output = capsys.readouterr()
     assert (output.out, asked in output.err) == ("", True)
@@ -359,7 +361,7 @@ def test_costlier_methods_cost_more(answer: dict[str, Any]) -> None:
 
 
 @up_to_three_attempts
-def test_the_tsc(answer: dict[str, Any]) -> None:
+def test_tsc_rate_agrees_with_the_clock(answer: dict[str, Any]) -> None:
     """Compares the rate with a rough computation here."""
     ns, tsc = time.monotonic_ns(), lib.pp_stamp()
     time.sleep(0.2)

@@ -209,7 +209,7 @@ def clamped_ns(trace: IdleTrace, cpu: int) -> int:
 
 
 @up_to_three_attempts
-def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
+def test_times_of_a_core_and_its_cpus_agree(two: tuple[int, int]) -> None:
     """The sum of a CPU is counted separately from its core's; the core is read between two reads of
     the CPU."""
     a, b = two
@@ -318,7 +318,7 @@ def test_an_offline_mark_lasts_to_the_next_transition() -> None:
         assert trace.states(1).neither > 0
 
 
-def test_4096_cpus() -> None:
+def test_4096_cpus_can_be_traced() -> None:
     core_map = {cpu: (cpu // 2, cpu % 2) for cpu in range(4096)}
     with IdleTrace(core_map, settle=False) as trace:
         assert not trace.states(2047).known

@@ -157,7 +157,9 @@ def test_two_capabilities_are_enough() -> None:
         (errno.ENOMEM, "mmap", os.strerror(errno.ENOMEM)),
     ],
 )
-def test_reasons(number: int, call: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_error_of_a_system_call_has_its_reason(
+    number: int, call: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(idle_trace, "_is_permitted", lambda: False)
     assert words in idle_trace.trouble_text(number, call)
 
@@ -173,7 +175,7 @@ def test_reasons(number: int, call: str, words: str, monkeypatch: pytest.MonkeyP
         (errno.ENOSYS, True, True, False, "this kernel has no bpf(2)", None),
     ],
 )
-def test_remedies(
+def test_the_remedy_depends_on_the_rights_of_the_user(
     number: int, root: bool, permitted: bool, filtered: bool, why: str, fix: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

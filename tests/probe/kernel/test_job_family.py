@@ -32,7 +32,7 @@ def pids(family: ProcessFamily, **there: tuple[int, int]) -> list[str]:
     ]
 
 
-def test_children_and_grandchildren() -> None:
+def test_children_and_grandchildren_are_members() -> None:
     family = ProcessFamily("10", 500)
     result = pids(family, p1=(0, 1), p13=(12, 530), p12=(10, 520), p10=(1, 500), p11=(1, 510))
     assert result == ["10", "12", "13"]
@@ -118,7 +118,7 @@ def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
         watch.close()
 
 
-def test_refusals() -> None:
+def test_a_tree_needs_a_running_pid() -> None:
     with pytest.raises(ValueError, match="--watch-tree 'name': a PID"):
         Watch(Path("/"), "name", tree=True)
     with pytest.raises(Unavailable, match="no process 999999999"):

@@ -20,13 +20,13 @@ from perfprobe.kernel.task_files import NewTaskCheck
     "comm",
     [b"a b", b"", b")", b") R 1 (", b"((", b"x\ny", b"1) S 2 3\n", b"\xff\xfe", "ü".encode()],
 )
-def test_any_name(comm: bytes) -> None:
+def test_a_task_may_have_any_name(comm: bytes) -> None:
     stat = task_files.parse_stat(trees.process(7, 31, 5, comm, threads=3, start=99))
     name = comm.decode(errors="replace")
     assert stat == task_files.Stat(name, ticks=31, threads=3, start=99, cpu=5, parent=1)
 
 
-def test_invalid_stat_files() -> None:
+def test_invalid_stat_files_are_not_tasks() -> None:
     whole = trees.process(7, 31)
     halves = (whole[:90], whole.replace(b"(", b""), whole.replace(b")", b""))
     for data in (b"", b")" * 50, b"7 (job)" + b" x" * 50, *halves):

@@ -119,7 +119,7 @@ def test_only_time_of_the_job_counts(sample_ns: int) -> None:
     assert (runs >= 0).all()
 
 
-def test_a_simulated_pid() -> None:
+def test_a_simulated_pid_selects_its_process() -> None:
     frames = run("neighbour", 10, 100 * MS, "4008")
     counts = [len(frame.records["watched"]["threads"]) for frame in frames]
     assert counts == [0] * 80 + [1] * 21
@@ -144,7 +144,7 @@ def test_a_simulated_job_has_its_thread_limit() -> None:
         (["--watch="], 2, "perfprobe: --watch '': a PID, or a name as in"),
     ],
 )
-def test_refusals(arguments: list[str], status: int, text: str) -> None:
+def test_an_invalid_watch_is_refused(arguments: list[str], status: int, text: str) -> None:
     command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False

@@ -57,7 +57,7 @@ def drain(sampler: Sampler, until: Callable[[DrainedRound], bool] = lambda _: Tr
     raise AssertionError  # never reached: the wait has raised
 
 
-def test_two_cpus_one_frame(fd: int) -> None:
+def test_rows_of_two_cpus_are_in_one_frame(fd: int) -> None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
     slots = Slot(lib.PP_FILE, 0, fd), Slot(lib.PP_FILE, 1, fd, 1)
     with Sampler(PERIOD_NS, 2 * ROW) as sampler:
@@ -85,7 +85,7 @@ def test_no_frame_before_the_deadline(fd: int) -> None:
         assert sampler.drain(force=True) is None
 
 
-def test_a_nonexistent_cpu(fd: int) -> None:
+def test_a_row_of_a_nonexistent_cpu_is_unpinned(fd: int) -> None:
     for proof in (True, False):
         with Sampler(PERIOD_NS, ROW, proof=proof) as sampler:
             sampler.attach(NO_CPU, [plan(0, Slot(lib.PP_FILE, 0, fd))])
@@ -97,7 +97,7 @@ def test_a_nonexistent_cpu(fd: int) -> None:
             assert words(sampler, 0)[wire.HEAD] == (0 if proof else 1)
 
 
-def test_hotplug(fd: int) -> None:
+def test_a_reattached_row_is_marked_as_restarted(fd: int) -> None:
     with Sampler(PERIOD_NS, 2 * ROW, stamp="raw", proof=False) as sampler:
         for row in (0, 1):
             sampler.attach(row, [plan(row, Slot(lib.PP_FILE, 0, fd))])
@@ -216,7 +216,7 @@ def test_errors_are_oserror(fd: int) -> None:
             sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
 
 
-def test_close_twice_and_use_after(fd: int) -> None:
+def test_a_closed_sampler_can_be_closed_again_but_not_used(fd: int) -> None:
     sampler = Sampler(PERIOD_NS, ROW, proof=False)
     sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
     drain(sampler)

@@ -46,7 +46,7 @@ def test_groups_that_were_never_read_are_closed(tmp_path: Path) -> None:
 # --- opened events --------------------------------------------------------------------------------
 
 
-def test_all_counters_of_a_skylake(tmp_path: Path) -> None:
+def test_a_skylake_opens_all_its_counters(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
     core, rest = opened_parts(tmp_path, skylake(tmp_path), kernel)
     assert keys_on(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
@@ -227,7 +227,7 @@ def test_a_simd_level_may_never_be_reached(tmp_path: Path) -> None:
     assert keys_on(core)[-3:] == LICENSES
 
 
-def test_a_gap_in_the_columns(tmp_path: Path) -> None:
+def test_columns_of_a_missing_counter_stay_empty(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(
         refuse=lambda e, cpu, _: errno.ENOENT if (e.key, cpu) == ("cycles", 1) else 0
     )
@@ -241,7 +241,7 @@ def test_a_gap_in_the_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EMFILE])
-def test_nothing_opens(number: int, tmp_path: Path) -> None:
+def test_the_reason_is_reported_if_no_counter_opens(number: int, tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, ___: number)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     parts = opened_parts(tmp_path, skylake(tmp_path), kernel)

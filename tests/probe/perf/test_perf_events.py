@@ -109,7 +109,7 @@ def test_the_order_in_which_events_are_dropped(free: int, how: str) -> None:
     assert live == [settled.group]
 
 
-def test_no_counter_at_all() -> None:
+def test_all_events_are_missing_without_a_free_counter() -> None:
     kernel = fakeperf.Kernel(8, taken=8)
     settled = run(kernel)
     assert settled.group is None

@@ -26,7 +26,7 @@ def uncore(root: Path, mask: str = "0") -> None:
     trees.put(root, f"{at}.unit", "Joules\n")
 
 
-def test_core_and_package_counters(tmp_path: Path) -> None:
+def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path)
     kernel = fakeperf.Kernel()
@@ -97,7 +97,7 @@ def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
     assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # of CPUs 1 and 3
 
 
-def test_unreadable_energy(tmp_path: Path) -> None:
+def test_unreadable_energy_is_missing(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path)
     refuse = lambda e, _, __: errno.EACCES if e.type == 22 else 0  # noqa: E731

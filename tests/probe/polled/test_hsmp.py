@@ -163,7 +163,7 @@ def test_a_busy_mailbox_is_retried(two_packages: Path, number: int) -> None:
     assert all("hsmp_prochot" in row for row in valid_values(source))
 
 
-def test_firmware_without_a_message(two_packages: Path) -> None:
+def test_firmware_without_a_message_lacks_its_counters(two_packages: Path) -> None:
     def ask(_socket: int, message: int) -> int:
         if message == FREQUENCY_LIMIT:
             raise OSError(errno.ENOMSG, "made")
@@ -175,7 +175,7 @@ def test_firmware_without_a_message(two_packages: Path) -> None:
     assert "19h" in source.missing[0].why
 
 
-def test_slow_firmware(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_firmware_is_not_polled(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firmware_limits, "SLOW_NS", -1)
     source = opened(two_packages, lambda _socket, _message: 0)
     assert source.block.counters == []

@@ -134,7 +134,7 @@ def test_interrupt_totals_are_not_read_on_large_machines(tmp_path: Path) -> None
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_give_bounded_numbers_or_none(data: bytes) -> None:
     fd = os.memfd_create("pressure")
     try:
         os.write(fd, data)

@@ -169,7 +169,7 @@ def test_the_text_is_as_long_as_its_cpus_need(root: Path, monkeypatch: pytest.Mo
     assert sizes == [(2, 65_536), (1024, 262_400), (65_536, MAX_BYTES)]
 
 
-def test_1024_cpus(tmp_path: Path) -> None:
+def test_the_longest_lines_of_1024_cpus_are_read(tmp_path: Path) -> None:
     """The longest lines that a kernel can write, read by the lane alone."""
     most = 2**64 - 1
     text = "".join(f"cpu{cpu} {cpu}{f' {most}' * 9}\n" for cpu in range(1024))
@@ -186,7 +186,7 @@ def test_1024_cpus(tmp_path: Path) -> None:
     assert result == [(cpu, *[most] * 7) for cpu in range(1024)]
 
 
-def test_this_machine() -> None:
+def test_frames_of_this_machine_lie_between_two_reads() -> None:
     """Each frame of a batch lies between two reads of /proc/stat by the test."""
 
     def ticks_now() -> dict[int, tuple[int, ...]]:

@@ -74,7 +74,7 @@ def test_any_thread_only_if_the_cpu_supports_it(
     assert planned(name, any_thread=any_thread).method == method
 
 
-def test_an_event_of_twelve_bits() -> None:
+def test_an_event_of_twelve_bits_is_encoded() -> None:
     plan = planned("Zen 4")
     assert plan.selects[0xC0010200] == 0x1_0043_0120
     assert plan.counted[0].origin == "counter 0: 120H/1H"
@@ -102,7 +102,9 @@ def values(plan: Plan, changed: dict[int, int]) -> dict[int, int]:
     ("Zen 4", {0xC0010202: 0x5300C0, 0xC0000301: 0b01}, False),
     ("Zen 4", {0xC0010202: 0x5300C0, 0xC0000301: 0b10}, True),
 ])  # fmt: skip
-def test_evidence_of_use(name: str, changed: dict[int, int], used: bool) -> None:
+def test_registers_show_whether_a_counter_is_in_use(
+    name: str, changed: dict[int, int], used: bool
+) -> None:
     plan = planned(name)
     assert (counter_plan.counters_in_use(plan, values(plan, changed)) is not None) == used
 
@@ -175,7 +177,7 @@ def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: l
         (0x38D, Change(0, 0x333), 0x3333, 0x3000),
     ],
 )
-def test_restored_values(register: int, change: Change, now: int, after: int) -> None:
+def test_only_own_bits_are_restored(register: int, change: Change, now: int, after: int) -> None:
     assert counter_plan.values_to_restore({register: change}, {register: now}) == {register: after}
 
 

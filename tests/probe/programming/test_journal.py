@@ -82,7 +82,7 @@ def test_restored_values_start_no_counter(directory: Path, root: Path) -> None:
     assert entry.cpus == {0: {0x186: Change(0x03003C, 0x43023C), 0x38D: Change(0x33, 0x333)}}
 
 
-def test_a_journal_round_trip(directory: Path, root: Path) -> None:
+def test_a_journal_is_read_back_as_written(directory: Path, root: Path) -> None:
     path = written(directory, root)
     (entry,) = journal.read_journals(directory, BOOT, root).entries
     assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
@@ -141,7 +141,9 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
         ({"cpus": {"0": {"0x38f": ["0x8"]}}}, "its content is not a journal"),
     ],
 )  # fmt: skip
-def test_unusable_journals(directory: Path, root: Path, changed: dict[str, Any], why: str) -> None:
+def test_an_unusable_journal_is_rejected_with_its_reason(
+    directory: Path, root: Path, changed: dict[str, Any], why: str
+) -> None:
     path = written(directory, root)
     forge(path, **changed)
     result = journal.read_journals(directory, BOOT, root)
@@ -280,7 +282,7 @@ def test_only_one_start_at_a_time(directory: Path) -> None:
         os.close(another)
 
 
-def test_live_writers() -> None:
+def test_only_a_live_process_has_a_start_time() -> None:
     assert journal.start_time(os.getpid()) == journal.start_time(os.getpid()) != None  # noqa: E711
     assert journal.start_time(2**22 + 1) is None
     child = subprocess.Popen([sys.executable, "-c", ""])

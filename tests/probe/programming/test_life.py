@@ -94,7 +94,7 @@ def test_leftover_selects_are_not_in_use_and_are_restored(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("policy", ["drop", "eperm"])
 @up_to_three_attempts
-def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
+def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: str) -> None:
     with served_first(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
         offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
         result = stat(kernel, "-n", "5", "-i", "300ms")
@@ -177,7 +177,7 @@ def test_the_probe_restores_registers(
     assert entries_left(fake.root) == []
 
 
-def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
+def test_registers_are_restored_after_a_kill_and_restart(fake: FakeKernel, run_dir: Path) -> None:
     boot = identity.boot_id(fake.root)
     with probe(fake) as (process, _):
         busy = stat(fake, "-n", "1")

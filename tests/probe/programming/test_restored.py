@@ -87,7 +87,9 @@ def test_a_signal_ends_stat_with_its_summary_and_registers_restored(
 
 
 @pytest.mark.parametrize("verb", cases_by_day(["stat", "record"], ["record"]))
-def test_slow_restoring(fake: FakeKernel, tmp_path: Path, verb: str) -> None:
+def test_slow_registers_are_restored_before_the_end(
+    fake: FakeKernel, tmp_path: Path, verb: str
+) -> None:
     more = ("-o", str(tmp_path / "file")) if verb == "record" else ("-i", "100ms")
     with started_process(verb, *more, "--source", "msr", *below(fake)) as process:
         wait_for(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")

@@ -312,7 +312,7 @@ def test_the_base_clock_of_a_lower_tdp(kernel: FakeKernel) -> None:
         opened.close()
 
 
-def test_thermal_bits_of_a_core(kernel: FakeKernel, source: Msr) -> None:
+def test_thermal_bits_are_counted_once_per_core(kernel: FakeKernel, source: Msr) -> None:
     """Sticky bits (odd) and thresholds are not counted; a core's two threads read one register."""
     kernel.poke(0, 0x19C, 0x88390000 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 14)
     kernel.poke(2, 0x19C, kernel.peek(0, 0x19C))
@@ -371,7 +371,7 @@ def reasons(root: Path, **spec: object) -> tuple[Hello, dict[str, str]]:
     return source.hello, {missing.what: missing.why for missing in source.hello.missing}
 
 
-def test_missing_registers(tmp_path: Path) -> None:
+def test_a_missing_register_has_its_reason(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", missing=[0x64F, 0x606, 0x1A2, 0x770, 0x1AD])
     keys = {c.key for block in hello.blocks for c in block.counters}
     gone = {"limit_reasons", "power_limit_w", "power_throttled_s", "temperature_c", "hwp_epp"}
@@ -392,7 +392,7 @@ def test_a_limit_disabled_at_the_start(tmp_path: Path) -> None:
     assert why["power_limit2_w"] == "it is off (MSR 610H bit 47)"
 
 
-def test_a_missing_unit_of_time(tmp_path: Path) -> None:
+def test_a_missing_unit_of_time_means_a_1024th_of_a_second(tmp_path: Path) -> None:
     """Like turbostat: 0 means the usual 2^-10 s."""
     hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
     assert place(hello, "power_throttled_s")[2].scale == 2.0**-10

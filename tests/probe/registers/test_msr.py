@@ -21,7 +21,7 @@ needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it
 
 
 @needs_fuse
-def test_reading_and_writing(fake: FakeKernel) -> None:
+def test_registers_are_read_and_written(fake: FakeKernel) -> None:
     with Registers(fake.root, 1) as device:
         assert device.read(0xCE) == 21 << 8 | 10 << 40
         with pytest.raises(MsrError, match="MSR 999H cannot be read") as caught:
@@ -88,7 +88,7 @@ def test_modprobe_is_suggested_only_if_the_module_can_exist(
     assert "no /dev/cpu/N/msr" in result.cause
 
 
-def test_no_driver(tmp_path: Path) -> None:
+def test_a_missing_driver_is_reported_with_its_remedy(tmp_path: Path) -> None:
     with pytest.raises(MsrError, match="not loaded") as caught:
         Registers(tmp_path, 0)
     assert caught.value.fix == "sudo modprobe msr"
@@ -99,7 +99,7 @@ def test_no_driver(tmp_path: Path) -> None:
 
 
 @needs_fuse
-def test_an_offline_cpu(fake: FakeKernel) -> None:
+def test_registers_of_an_offline_cpu_cannot_be_read(fake: FakeKernel) -> None:
     with Registers(fake.root, 3) as device:
         fake.ask("online", cpu=3, online=False)
         with pytest.raises(MsrError, match="CPU 3 is off"):
@@ -109,7 +109,7 @@ def test_an_offline_cpu(fake: FakeKernel) -> None:
 @pytest.mark.parametrize(
     ("register", "text"), [(0x186, "MSR 186H"), (0xCE, "MSR CEH"), (0xC00000E7, "MSR C00000E7H")]
 )
-def test_names(register: int, text: str) -> None:
+def test_registers_have_their_documented_names(register: int, text: str) -> None:
     assert msr.register_name(register) == text
 
 

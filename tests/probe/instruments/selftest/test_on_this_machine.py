@@ -9,7 +9,7 @@ import command
 from perfprobe.instruments.selftest import verdict, working
 
 
-def test_on_this_machine() -> None:
+def test_a_selftest_of_this_machine_finds_no_wrong_counter() -> None:
     result = command.run("selftest", "--source", "os", program="perfprobe")
     assert result.stderr == ""
     assert result.returncode == 0, result.stdout  # no counter in use is wrong, whatever else runs

@@ -246,11 +246,11 @@ def test_dead_halved_and_doubled_counters_are_wrong(
 
 
 @pytest.mark.parametrize("key", ["kernel_instructions", "kernel_cycles"])
-def test_a_dead_kernel_share(tested: Tested, key: str) -> None:
+def test_a_dead_kernel_share_is_wrong(tested: Tested, key: str) -> None:
     assert tested(Machine({key: 0.0}))["wrong"] == [key]
 
 
-def test_swapped_siblings(tested: Tested) -> None:
+def test_swapped_siblings_are_wrong(tested: Tested) -> None:
     """The sum is still all of the time."""
     machine = Machine()
     truth = machine.truth[0]
@@ -286,7 +286,7 @@ def test_an_absent_counter_is_reported_with_its_reason(tested: Tested) -> None:
     assert answer["wrong"] == []
 
 
-def test_a_counter_of_some_cpus_only(tested: Tested) -> None:
+def test_a_counter_of_some_cpus_only_is_judged_there(tested: Tested) -> None:
     machine = Machine({"instructions": 0.0})
     (block, core) = machine.hello.blocks
     counters = [

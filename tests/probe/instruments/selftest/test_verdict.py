@@ -54,7 +54,9 @@ CHECK = Check("x", "", "", 0.01, "")
      (96, 5, 0, "disturbed"),
      (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
 )  # fmt: skip
-def test_verdicts_of_outcomes(measured: float, less: float, more: float, expected: str) -> None:
+def test_an_outcome_decides_its_verdict(
+    measured: float, less: float, more: float, expected: str
+) -> None:
     assert verdict.judge(CHECK, Outcome(0, 100, measured, 100, less, more)) == expected
 
 
@@ -70,7 +72,7 @@ def test_the_worst_undisturbed_cpu_decides() -> None:
     assert verdict.conclude(CHECK, [], [0], "o").verdict == "disturbed"
 
 
-def test_offset_tscs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_tscs_are_judged_by_their_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message takes 300 ns, and the CPUs' counters differ."""
     home = min(os.sched_getaffinity(0))
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):

@@ -67,7 +67,7 @@ def test_one_thread_counts_of_siblings_agree() -> None:
     assert (both >= -84).all()
 
 
-def test_stamps() -> None:
+def test_tscs_of_cpus_differ_by_constants() -> None:
     hello, frames, _ = run("steady", 60)
     heads = np.stack([head(f) for f in frames])
     due = np.array([f.time_ns for f in frames])[:, None]

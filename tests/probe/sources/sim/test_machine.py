@@ -9,7 +9,7 @@ from perfprobe.sources.sim.machine import Spec, parse_spec
 from perfprobe.sources.sim.source import open_sim
 
 
-def test_defaults() -> None:
+def test_omitted_parameters_have_defaults() -> None:
     assert parse_spec("sim") == parse_spec("sim:") == parse_spec("sim:smt-mix") == Spec()
     assert parse_spec("guest") == Spec("guest", 2, 1, 1)
     assert parse_spec("halts,cpus=64,speed=max") == Spec("halts", 64, 2, speed=None)

@@ -101,7 +101,7 @@ def test_simulations_are_reproducible() -> None:
     assert stream("sim:jitter,speed=max") != stream("sim:steady,speed=max")
 
 
-def test_tasks() -> None:
+def test_each_busy_cpu_names_its_task() -> None:
     _, frames, _ = run("smt-mix", 12)
     tasks = frames[51].records["tasks"]
     assert tasks["0"] == [4000, "stream", 1.0]
@@ -279,7 +279,7 @@ def test_numbering_is_that_of_linux() -> None:
     assert [row.l3 for row in small.topology] == [0, 0, 1, 1] * 2
 
 
-def test_hybrid() -> None:
+def test_a_hybrid_has_cores_of_two_types() -> None:
     hello, frames, _ = run("hybrid", 2)
     rows = hello.topology
     assert [row.type for row in rows] == ["P"] * 4 + ["E"] * 8 + ["P"] * 4
@@ -309,7 +309,7 @@ def test_four_threads_have_narrow_counters_and_any_thread() -> None:
 # --- hotplug --------------------------------------------------------------------------------------
 
 
-def test_hotplug() -> None:
+def test_an_offline_cpu_returns_with_restarted_counters() -> None:
     hello, frames, notes = run("hotplug", 20)
     flags = np.array([head(f)[15, 4] for f in frames]) & ~ROW_WIDE
     assert (flags[:80] == ROW_SAMPLED).all()
