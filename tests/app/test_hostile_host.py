@@ -110,18 +110,18 @@ def places(value: Any) -> int:
     return 1 + sum(map(places, inner))
 
 
-def changed(value: Any, chance: random.Random, share: float) -> Any:
+def mutated_answer(value: Any, chance: random.Random, share: float) -> Any:
     """The value with a share of its parts removed or replaced."""
     others: tuple[Any, ...] = None, True, -1, 10**30, 1e300, "", EVIL, [], [[]], {}, {"x": 1}
     if chance.random() < share:
         return chance.choice(others)
     if isinstance(value, dict):
         return {
-            key: changed(inner, chance, share)
+            key: mutated_answer(inner, chance, share)
             for key, inner in value.items() if chance.random() > share / 2
         }  # fmt: skip
     if isinstance(value, list):
-        return [changed(inner, chance, share) for inner in value]
+        return [mutated_answer(inner, chance, share) for inner in value]
     return EVIL if isinstance(value, str) and chance.random() < share else value
 
 
@@ -135,7 +135,7 @@ def test_any_answers_are_displayed_or_refused(
     args, chance, drawn = argparse.Namespace(host="n7", json=False), random.Random(verb), 0
     share = 1 / places(answer)
     for _ in range(300):
-        mutant = changed(answer, chance, share)
+        mutant = mutated_answer(answer, chance, share)
         monkeypatch.setattr(machine, "ask_machine", lambda *_, mutant=mutant: mutant)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             try:
@@ -156,8 +156,8 @@ SAMPLES = [
 ]
 
 
-def sends(*pieces: bytes, then: str = "time.sleep(60)") -> str:
-    return f"code os.write(1, {b''.join(pieces)!r}); {then}"
+def sending_command(*pieces: bytes, last_statement: str = "time.sleep(60)") -> str:
+    return f"code os.write(1, {b''.join(pieces)!r}); {last_statement}"
 
 
 @pytest.mark.parametrize("verb", ["stat", "why", "record"])
@@ -167,7 +167,7 @@ def test_a_stalled_stream_ends_the_verb(
     monkeypatch.setattr(streams, "HELLO_S", LIMIT_S)
     output = ("-o", "../recording") if verb == "record" else ()
     for pieces in ([], [wire.encode(HELLO)[:9]]):
-        hanging_hosts.set("n7", sends(*pieces))
+        hanging_hosts.set("n7", sending_command(*pieces))
         result = runs_here(verb, "--host", "n7", "--duration", "1s", *output)
         assert result.returncode == 3
         assert result.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
@@ -192,7 +192,9 @@ def test_a_stream_with_any_text_does_not_control_the_terminal(
         for kind in ("mark", "run-start", "gap", "warning", EVIL)
     ]
     bye = wire.encode(wire.Bye(EVIL, 1))
-    hanging_hosts.set("n7", sends(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye))
+    hanging_hosts.set(
+        "n7", sending_command(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye)
+    )
     verb, *more = words
     result = runs_here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
     assert result.returncode in {0, 1, 3}

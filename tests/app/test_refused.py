@@ -17,7 +17,7 @@ SIM = "--source", "sim:smt-mix,cpus=2"
 COMMAND = "--", "sh", "-c", "exit 7"
 
 
-def refused(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run_with_refused_call(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
     if "=E" in trouble and (why := refusing.unavailable()):
         pytest.skip(why)
     command = [sys.executable, "-ISB", refusing.__file__, trouble, *argv(*words)]
@@ -34,7 +34,7 @@ def refused(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_status_of_a_command_is_kept_without_optional_system_calls(
     call: str, verb: str
 ) -> None:
-    result = refused(f"{call}=EPERM", verb, *SIM, *COMMAND)
+    result = run_with_refused_call(f"{call}=EPERM", verb, *SIM, *COMMAND)
     assert (result.returncode, "Traceback" in result.stderr) == (7, False)
 
 
@@ -55,13 +55,15 @@ BY_DAY = ("sendto=EPERM", "epoll_wait=EPERM", "rt_sigaction=EPERM", "clone=EPERM
 
 
 @pytest.mark.parametrize(
-    ("trouble", "status", "said"),
+    ("trouble", "status", "message"),
     cases_by_day(REFUSALS, [case for case in REFUSALS if case[0] in BY_DAY]),
 )
-def test_refused_calls_are_reported_with_one_message(trouble: str, status: int, said: str) -> None:
-    result = refused(trouble, "stat", *SIM, *COMMAND)
+def test_refused_calls_are_reported_with_one_message(
+    trouble: str, status: int, message: str
+) -> None:
+    result = run_with_refused_call(trouble, "stat", *SIM, *COMMAND)
     assert (result.returncode, result.stderr.count("\n")) == (status, 1), result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 FLEET_REFUSALS = [
@@ -72,6 +74,6 @@ FLEET_REFUSALS = [
 
 @pytest.mark.parametrize(("trouble", "said"), cases_by_day(FLEET_REFUSALS, FLEET_REFUSALS[:1]))
 def test_a_fleet_reports_refused_calls_with_one_message(trouble: str, said: str) -> None:
-    result = refused(trouble, "fleet", "sim:steady", "--json", "-n", "1")
+    result = run_with_refused_call(trouble, "fleet", "sim:steady", "--json", "-n", "1")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
     assert said in result.stderr

@@ -45,7 +45,7 @@ SIM = "--source", "sim:smt-mix,cpus=2,speed=max"
 
 
 @contextlib.contextmanager
-def nobody() -> Iterator[None]:
+def as_nobody() -> Iterator[None]:
     os.setegid(pwd.getpwnam("nobody").pw_gid)
     os.seteuid(pwd.getpwnam("nobody").pw_uid)
     try:
@@ -56,7 +56,7 @@ def nobody() -> Iterator[None]:
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shared_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory like /tmp."""
     path = tmp_path / "shared"
     path.mkdir()
@@ -66,7 +66,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def homes(tmp_path: Path) -> Iterator[Path]:
+def home_directories(tmp_path: Path) -> Iterator[Path]:
     """Files of root and others, which must be unchanged after the test."""
     path = tmp_path / "homes"
     (path / "alice").mkdir(parents=True)
@@ -82,9 +82,9 @@ def homes(tmp_path: Path) -> Iterator[Path]:
     assert len([*path.rglob("*")]) == len(names) + 1, "nothing was added"
 
 
-def fill(box: Ring, after: int = 0) -> None:
+def fill(box: Ring, start_s: int = 0) -> None:
     """Records 40 s of frames, starting at `after` seconds."""
-    for seq in range(after * S // made.SAMPLE_NS, (after + 40) * S // made.SAMPLE_NS):
+    for seq in range(start_s * S // made.SAMPLE_NS, (start_s + 40) * S // made.SAMPLE_NS):
         box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
 
 
@@ -94,24 +94,24 @@ def run_ring(path: Path) -> Ring:
     return box
 
 
-def of_nobody(mode: int, homes: Path) -> None:
-    with nobody():
+def of_nobody(mode: int, home_directories: Path) -> None:
+    with as_nobody():
         os.mkdir("box")
-        os.symlink(homes, "box/kept")
+        os.symlink(home_directories, "box/kept")
     os.chmod("box", mode)
 
 
-def of_root(mode: int, homes: Path) -> None:
+def of_root(mode: int, home_directories: Path) -> None:
     os.mkdir("box")
     os.chmod("box", mode)
-    with nobody() if mode & 0o002 else contextlib.nullcontext():
-        os.symlink(homes, "box/kept")
+    with as_nobody() if mode & 0o002 else contextlib.nullcontext():
+        os.symlink(home_directories, "box/kept")
 
 
-def a_link(_: int, homes: Path) -> None:
-    with nobody():
-        os.symlink(homes.parent / "rings", "box")
-    os.mkdir(homes.parent / "rings", 0o700)
+def a_link(_: int, home_directories: Path) -> None:
+    with as_nobody():
+        os.symlink(home_directories.parent / "rings", "box")
+    os.mkdir(home_directories.parent / "rings", 0o700)
 
 
 def a_part_of_nobody(mode: int, _: Path) -> None:
@@ -120,15 +120,15 @@ def a_part_of_nobody(mode: int, _: Path) -> None:
         os.fchown(part.fileno(), 65534, 65534)
 
 
-def a_part_that_is_a_link(mode: int, homes: Path) -> None:
+def a_part_that_is_a_link(mode: int, home_directories: Path) -> None:
     os.mkdir("box", mode)
-    os.symlink(homes / "000001.part", "box/000001.part")
+    os.symlink(home_directories / "000001.part", "box/000001.part")
 
 
-def kept_of_nobody(mode: int, homes: Path) -> None:
+def kept_of_nobody(mode: int, home_directories: Path) -> None:
     os.makedirs("box/kept", mode)
     os.chown("box/kept", 65534, 65534)
-    os.symlink(homes, "box/kept/20250101-000000-steal.perftop")
+    os.symlink(home_directories, "box/kept/20250101-000000-steal.perftop")
 
 
 @pytest.mark.parametrize(("prepare", "mode", "said"), [
@@ -142,28 +142,34 @@ def kept_of_nobody(mode: int, homes: Path) -> None:
     (kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
 ])  # fmt: skip
 def test_a_ring_is_only_written_into_a_private_directory(
-    shared: Path, homes: Path, prepare: Callable[[int, Path], None], mode: int, said: str
+    shared_directory: Path,
+    home_directories: Path,
+    prepare: Callable[[int, Path], None],
+    mode: int,
+    said: str,
 ) -> None:
-    prepare(mode, homes)
-    with pytest.raises(Failed, match=f"^cannot record to {shared}/box: .*{said}"):
-        run_ring(shared / "box")
+    prepare(mode, home_directories)
+    with pytest.raises(Failed, match=f"^cannot record to {shared_directory}/box: .*{said}"):
+        run_ring(shared_directory / "box")
     command = "record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s"
     result = runs_here(*command)
     assert result.returncode == 1
     assert "cannot record to box: " in result.stderr
 
 
-def test_a_ring_counts_and_removes_only_its_own_files(shared: Path, homes: Path) -> None:
+def test_a_ring_counts_and_removes_only_its_own_files(
+    shared_directory: Path, home_directories: Path
+) -> None:
     """Not those added by others while the directory was writable for them, nor those with other
     names."""
-    kept = shared / "box" / KEPT_DIRECTORY
+    kept = shared_directory / "box" / KEPT_DIRECTORY
     for name in ("20250101-000000-steal.perftop", "mine.perftop", "20250101-000001-steal.perftop"):
         (kept / name).mkdir(parents=True, mode=0o700)
         (kept / name / "000001.part").write_bytes(b"x" * 100)
     (kept / "20250101-000001-steal.perftop").chmod(0o777)
-    (kept / "20250101-000002-steal.perftop").symlink_to(homes)
+    (kept / "20250101-000002-steal.perftop").symlink_to(home_directories)
     (kept.parent / KEPT_DIRECTORY).chmod(0o755)
-    box = Ring(shared / "box", HELLO, 30 * S, 10**6)
+    box = Ring(shared_directory / "box", HELLO, 30 * S, 10**6)
     for place in (kept.parent, kept / "20250101-000000-steal.perftop"):
         with (place / "zzz.part").open("wb") as sparse:
             os.ftruncate(sparse.fileno(), 2 << 30)
@@ -185,14 +191,16 @@ def test_a_ring_counts_and_removes_only_its_own_files(shared: Path, homes: Path)
     assert os.listdir(kept / "20250101-000001-steal.perftop") == ["000001.part"]
 
 
-def test_a_ring_continues_in_its_opened_directory(shared: Path, homes: Path) -> None:
+def test_a_ring_continues_in_its_opened_directory(
+    shared_directory: Path, home_directories: Path
+) -> None:
     """Its path changes meanwhile, below a directory of the other user."""
-    with nobody():
+    with as_nobody():
         os.mkdir("theirs")
-    box = Ring(shared / "theirs/box", HELLO, 30 * S, SMALL)
-    with nobody():
+    box = Ring(shared_directory / "theirs/box", HELLO, 30 * S, SMALL)
+    with as_nobody():
         os.rename("theirs/box", "theirs/away")
-        os.symlink(homes, "theirs/box")
+        os.symlink(home_directories, "theirs/box")
     fill(box)
     box.keep()
     assert len([*Path("theirs/away").glob("*.part")]) > 1
@@ -202,20 +210,20 @@ def test_a_ring_continues_in_its_opened_directory(shared: Path, homes: Path) -> 
 # --- single files
 
 
-def through_a_link(homes: Path) -> str:
-    os.symlink(homes, "theirs")
+def through_a_link(home_directories: Path) -> str:
+    os.symlink(home_directories, "theirs")
     return "theirs/out"
 
 
-def by_a_link(homes: Path) -> str:
-    os.symlink(homes / "out", "out")
+def by_a_link(home_directories: Path) -> str:
+    os.symlink(home_directories / "out", "out")
     return "out"
 
 
-def by_another_name(homes: Path) -> str:
+def by_another_name(home_directories: Path) -> str:
     """Possible with protected_hardlinks=0."""
     os.seteuid(0)
-    os.link(homes / "out", "out")
+    os.link(home_directories / "out", "out")
     return "out"
 
 
@@ -246,11 +254,15 @@ WHY = "why", "../recording"
     *((their_pipe, command, FILE) for command in (STAT, EXPORT, WHY)),
 ])  # fmt: skip
 def test_files_chosen_by_another_user_are_not_written(
-    shared: Path, homes: Path, prepare: Callable[[Path], str], command: tuple[str, ...], said: str
+    shared_directory: Path,
+    home_directories: Path,
+    prepare: Callable[[Path], str],
+    command: tuple[str, ...],
+    said: str,
 ) -> None:
-    record(homes.parent / "recording", counted_messages())
-    with nobody():
-        path = prepare(homes)
+    record(home_directories.parent / "recording", counted_messages())
+    with as_nobody():
+        path = prepare(home_directories)
     result = runs_here(*command, "-o", path, "--force")
     assert result.returncode == 1
     assert result.stderr.startswith(
@@ -261,32 +273,34 @@ def test_files_chosen_by_another_user_are_not_written(
         assert Path(path).read_text(encoding="ascii") == "theirs"
 
 
-def test_a_dropped_recording_removes_no_other_file(shared: Path, homes: Path) -> None:
-    with nobody():
+def test_a_dropped_recording_removes_no_other_file(
+    shared_directory: Path, home_directories: Path
+) -> None:
+    with as_nobody():
         os.mkdir("theirs")
-    writer = Writer(shared / "theirs/out", HELLO)
-    with nobody():
+    writer = Writer(shared_directory / "theirs/out", HELLO)
+    with as_nobody():
         os.rename("theirs", "away")
-        os.symlink(homes, "theirs")
+        os.symlink(home_directories, "theirs")
     writer.end()
     writer.drop()
     assert Path("away/out").exists()
 
 
 def test_the_directory_for_several_machines_is_not_created_behind_a_link_of_another_user(
-    shared: Path, homes: Path
+    shared_directory: Path, home_directories: Path
 ) -> None:
-    with nobody():
-        os.symlink(homes, "theirs")
-    before = sorted(homes.iterdir())
+    with as_nobody():
+        os.symlink(home_directories, "theirs")
+    before = sorted(home_directories.iterdir())
     with pytest.raises(Failed, match="a link of another user"):
         headless.paths(Path("theirs/new"), ["a", "b"])
-    assert sorted(homes.iterdir()) == before
+    assert sorted(home_directories.iterdir()) == before
     assert headless.paths(Path("ours"), ["a", "b"])[1] == Path("ours/b.perftop")
     assert Path("ours").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_ring_reports_its_size_at_the_end(shared: Path) -> None:
+def test_a_ring_reports_its_size_at_the_end(shared_directory: Path) -> None:
     result = runs_here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
     assert result.returncode == 0
     assert result.stderr.startswith("perftop: recorded the last 1.0 s of ")
@@ -299,7 +313,7 @@ def test_a_ring_reports_its_size_at_the_end(shared: Path) -> None:
     assert "recorded the last" in result.stderr
 
 
-def test_a_file_that_replaced_the_own_one_is_not_removed(shared: Path) -> None:
+def test_a_file_that_replaced_the_own_one_is_not_removed(shared_directory: Path) -> None:
     result = files.replace(Path("out"), b"ours")
     files.replace(Path("out"), b"of another perftop")
     files.remove(Path("out"), result)
@@ -308,16 +322,16 @@ def test_a_file_that_replaced_the_own_one_is_not_removed(shared: Path) -> None:
 
 @pytest.mark.parametrize("when", ["before", "between", "at its end"])
 def test_the_text_file_is_written_and_removed_in_its_opened_directory(
-    shared: Path, homes: Path, when: str
+    shared_directory: Path, home_directories: Path, when: str
 ) -> None:
     def swap() -> None:
-        with nobody():
+        with as_nobody():
             os.rename("theirs", "away")
-            os.symlink(homes, "theirs")
+            os.symlink(home_directories, "theirs")
 
-    with nobody():
+    with as_nobody():
         os.mkdir("theirs")
-    one = Exporter(text_file=shared / "theirs/out")
+    one = Exporter(text_file=shared_directory / "theirs/out")
     one._page = type("Page", (), {"text": lambda *_, **__: b"numbers"})()
     if when == "before":
         swap()
@@ -332,13 +346,13 @@ def test_the_text_file_is_written_and_removed_in_its_opened_directory(
 
 
 def test_the_cache_of_another_user_is_not_used(
-    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
+    shared_directory: Path, home_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
-    recording = record(homes.parent / "recording", counted_messages())
-    with nobody():
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_directory / "cache"))
+    recording = record(home_directories.parent / "recording", counted_messages())
+    with as_nobody():
         os.makedirs("cache/perftop")
-        os.symlink(homes, "cache/perftop/episodes")
+        os.symlink(home_directories, "cache/perftop/episodes")
     player.write_cache_entry(recording, player.cache_name(recording), b"found")
     assert player.cached_index(recording) is None
     os.unlink("cache/perftop/episodes")
@@ -348,19 +362,19 @@ def test_the_cache_of_another_user_is_not_used(
 
 
 def test_the_theme_is_not_stored_behind_a_link(
-    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
+    shared_directory: Path, home_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(shared / "state"))
-    with nobody():
+    monkeypatch.setenv("XDG_STATE_HOME", str(shared_directory / "state"))
+    with as_nobody():
         os.makedirs("state/perftop")
-        os.symlink(homes / "out", "state/perftop/theme")
+        os.symlink(home_directories / "out", "state/perftop/theme")
     app = PerfTopApp(Source())
     app.keep_theme()
     app.action_theme()
     assert os.path.isfile("state/perftop/theme")
-    with nobody():
+    with as_nobody():
         os.rename("state/perftop", "away")
-        os.symlink(homes, "state/perftop")
+        os.symlink(home_directories, "state/perftop")
     app.action_theme()
 
 
@@ -385,13 +399,16 @@ def keep_index(recording: Path) -> None:
 
 @pytest.mark.parametrize("write", [keep_theme, keep_first_start, keep_findings, keep_index])
 def test_no_directory_of_ours_is_made_behind_a_link_of_another_user(
-    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
+    shared_directory: Path,
+    home_directories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[Path], None],
 ) -> None:
-    recording = record(homes.parent / "recording", counted_messages())
-    with nobody():
-        os.symlink(homes, "theirs")
+    recording = record(home_directories.parent / "recording", counted_messages())
+    with as_nobody():
+        os.symlink(home_directories, "theirs")
     for name in ("STATE_HOME", "CACHE_HOME", "RUNTIME_DIR"):
-        monkeypatch.setenv(f"XDG_{name}", str(shared / "theirs/new"))
+        monkeypatch.setenv(f"XDG_{name}", str(shared_directory / "theirs/new"))
     write(recording)
 
 
@@ -450,9 +467,11 @@ def writes_a_file(call: ast.Call) -> bool:
 # --- permitted files
 
 
-def test_own_links_inherited_files_and_devices_are_permitted(shared: Path, tmp_path: Path) -> None:
+def test_own_links_inherited_files_and_devices_are_permitted(
+    shared_directory: Path, tmp_path: Path
+) -> None:
     """Own links, also to a missing file; files opened by the shell; devices."""
-    with nobody():
+    with as_nobody():
         os.mkdir("mine")
         os.symlink("mine", "link")
         os.symlink("file", "mine/out")
@@ -490,7 +509,7 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
 
         def and_then(*arguments: object) -> None:
             bound(*arguments)  # type: ignore[arg-type]
-            with nobody():
+            with as_nobody():
                 act()
 
         monkeypatch.setattr(serving, "start_listening", and_then)
@@ -506,7 +525,8 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
     (0, 0o755, None),
 ])  # fmt: skip
 def test_a_socket_that_another_user_could_replace_is_refused(
-    shared: Path, homes: Path, after_bind: Callable[[Callable[[], None]], None],
+    shared_directory: Path, home_directories: Path,
+    after_bind: Callable[[Callable[[], None]], None],
     owner: int, mode: int, said: str | None,
 ) -> None:  # fmt: skip
     os.mkdir("at")
@@ -518,10 +538,10 @@ def test_a_socket_that_another_user_could_replace_is_refused(
         attempts.append(True)
         with contextlib.suppress(PermissionError):
             os.unlink("at/s")
-            os.symlink(homes / "out", "at/s")
+            os.symlink(home_directories / "out", "at/s")
 
     after_bind(swap)
-    path = shared / "at/s"
+    path = shared_directory / "at/s"
     if said is not None:
         raises = pytest.raises(Failed, match=f"^cannot listen on unix:{path}: .*{said}")
         with raises, serving.listening_socket(path, GROUP):
@@ -537,50 +557,50 @@ def test_a_socket_that_another_user_could_replace_is_refused(
 
 
 def test_the_directory_of_a_socket_may_be_replaced_after_bind(
-    shared: Path, homes: Path, after_bind: Callable[[Callable[[], None]], None]
+    shared_directory: Path, home_directories: Path, after_bind: Callable[[Callable[[], None]], None]
 ) -> None:
-    with nobody():
+    with as_nobody():
         os.mkdir("theirs")
     os.mkdir("theirs/run", 0o755)
 
     def swap() -> None:
         os.rename("theirs/run", "theirs/away")
-        os.symlink(homes.parent / "elsewhere", "theirs/run")
+        os.symlink(home_directories.parent / "elsewhere", "theirs/run")
 
-    (homes.parent / "elsewhere").mkdir()
-    (homes.parent / "elsewhere/s").write_text("precious", encoding="ascii")
+    (home_directories.parent / "elsewhere").mkdir()
+    (home_directories.parent / "elsewhere/s").write_text("precious", encoding="ascii")
     after_bind(swap)
-    with serving.listening_socket(shared / "theirs/run/s", GROUP):
+    with serving.listening_socket(shared_directory / "theirs/run/s", GROUP):
         assert Path("theirs/away/s").stat().st_gid == GROUP
     assert not Path("theirs/away/s").exists()
-    result = (homes.parent / "elsewhere/s").stat()
+    result = (home_directories.parent / "elsewhere/s").stat()
     assert result.st_gid == 0
     assert stat.S_IMODE(result.st_mode) & 0o077 == 0o044
 
 
 @pytest.mark.parametrize("what", ["their socket", "a file of root"])
 def test_replacing_the_directory_of_a_socket_before_bind_is_detected(
-    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    shared_directory: Path, home_directories: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """The socket would be bound in a directory other than the checked one."""
-    with nobody():
+    with as_nobody():
         os.mkdir("theirs")
     os.mkdir("theirs/run")
     os.chmod("theirs/run", 0o1777)  # noqa: S103 - as /tmp is
     bound = serving.start_listening
 
-    def swapped(*arguments: object) -> None:
-        with nobody(), socket.socket(socket.AF_UNIX) as theirs:
+    def swap_directories(*arguments: object) -> None:
+        with as_nobody(), socket.socket(socket.AF_UNIX) as theirs:
             if what == "their socket":
                 theirs.bind("theirs/run/s")
             os.rename("theirs/run", "theirs/away")
             os.mkdir("theirs/run")
         if what == "a file of root":  # possible with protected_hardlinks=0
-            os.link(homes / "out", "theirs/away/s")
+            os.link(home_directories / "out", "theirs/away/s")
         bound(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(serving, "start_listening", swapped)
+    monkeypatch.setattr(serving, "start_listening", swap_directories)
     raises = pytest.raises(Failed, match="another user replaced its directory")
-    with raises, serving.listening_socket(shared / "theirs/run/s", GROUP):
+    with raises, serving.listening_socket(shared_directory / "theirs/run/s", GROUP):
         pass
     assert Path("theirs/away/s").stat().st_gid != GROUP

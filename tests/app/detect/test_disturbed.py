@@ -27,36 +27,42 @@ SCRIPTED = {
 """Scripted drops: kind, cause, start and end."""
 
 
-def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
+def turbo_drops_of(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
     session = Session(hello)
     session_of(session, [*stream])
     results = [*session.ended, *session.detector.running]
     return [episode for episode in results if episode.kind == "turbo-drop"]
 
 
-def number(message: Timed) -> int:
+def sequence_number(message: Timed) -> int:
     return message.seq if isinstance(message, wire.Frame) else -1
 
 
 @pytest.mark.parametrize("scenario", SCRIPTED)
-@pytest.mark.parametrize("gone", [3, 17])
-def test_lost_frames_hide_only_their_own_time(scenario: str, gone: int) -> None:
+@pytest.mark.parametrize("lost_frames", [3, 17])
+def test_lost_frames_hide_only_their_own_time(scenario: str, lost_frames: int) -> None:
     """Once a second 2 or 16 frames are lost; the next frame covers their time."""
-    hello, whole = messages_lasting(f"sim:{scenario},cpus=8", 28)
-    rest = [m for m in whole if number(m) % 20 >= gone or isinstance(m, wire.Note)]
-    result = drops(hello, rest)
-    assert [(e.kind, e.cause) for e in result] == [told[:2] for told in SCRIPTED[scenario]]
+    hello, messages = messages_lasting(f"sim:{scenario},cpus=8", 28)
+    remaining_messages = [
+        m for m in messages if sequence_number(m) % 20 >= lost_frames or isinstance(m, wire.Note)
+    ]
+    result = turbo_drops_of(hello, remaining_messages)
+    assert [(e.kind, e.cause) for e in result] == [
+        scripted_drop[:2] for scripted_drop in SCRIPTED[scenario]
+    ]
     for episode, (_, _, start, end) in zip(result, SCRIPTED[scenario], strict=True):
-        assert abs((episode.start_ns - hello.raw_ns) / 1e9 - start) <= 0.1 * (gone + 1)
+        assert abs((episode.start_ns - hello.raw_ns) / 1e9 - start) <= 0.1 * (lost_frames + 1)
         assert episode.end_ns is not None
-        assert abs((episode.end_ns - hello.raw_ns) / 1e9 - end) <= 0.1 * (gone + 1)
+        assert abs((episode.end_ns - hello.raw_ns) / 1e9 - end) <= 0.1 * (lost_frames + 1)
 
 
-def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) -> Iterator[Timed]:
+def with_suspend(
+    hello: wire.Hello, stream: Iterable[Timed], suspend_seq: int, sleep_ns: int
+) -> Iterator[Timed]:
     """Adds `sleep_ns` to all times from frame `at` on; counters and clocks restart at zero."""
     base: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for message in stream:
-        if isinstance(message, wire.Note) or message.seq < at:
+        if isinstance(message, wire.Note) or message.seq < suspend_seq:
             yield message
             continue
         blocks = {}
@@ -66,10 +72,10 @@ def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) ->
             values = np.frombuffer(rows.values, "<u8").reshape(-1, block.columns).copy()
             gauge = [c.kind == "gauge" for c in block.counters for _ in range(c.columns)]
             if block.name not in base:
-                zero = head[:, :2].min() - np.uint64(1_000_000)
-                base[block.name] = zero, np.where(gauge, np.uint64(0), values)
-            zero, first = base[block.name]
-            head[:, :2] -= zero
+                start_ns = head[:, :2].min() - np.uint64(1_000_000)
+                base[block.name] = start_ns, np.where(gauge, np.uint64(0), values)
+            start_ns, first = base[block.name]
+            head[:, :2] -= start_ns
             values -= first
             blocks[block.name] = wire.Rows(head.tobytes(), rows.valid, values.tobytes())
         yield dataclasses.replace(message, time_ns=message.time_ns + sleep_ns, blocks=blocks)
@@ -81,7 +87,7 @@ def test_a_suspend_causes_no_false_episode(at: int, sleep_s: int) -> None:
     """A suspend during the drop may split it into two episodes, which then end and begin at the
     suspend."""
     hello, whole = messages_lasting("sim:turbo-drop,cpus=8", 16)
-    result = drops(hello, slept(hello, whole, at, sleep_s * 10**9))
+    result = turbo_drops_of(hello, with_suspend(hello, whole, at, sleep_s * 10**9))
     results = [
         ((e.start_ns - hello.raw_ns) / 1e9, ((e.end_ns or 0) - hello.raw_ns) / 1e9) for e in result
     ]
@@ -97,7 +103,7 @@ def test_a_suspend_causes_no_false_episode(at: int, sleep_s: int) -> None:
         ]
 
 
-def without(
+def with_offline_cpu(
     stream: Iterable[Timed], hello: wire.Hello, cpu: int, start: int, end: int
 ) -> Iterator[Timed]:
     """Takes the CPU offline from frame `start` to frame `end`."""
@@ -113,18 +119,18 @@ def without(
             yield wire.Note("hotplug", message.time_ns - 1, data=data)
         blocks = dict(message.blocks)
         if start <= message.seq <= end:
-            old = blocks["cpu"]
-            head = np.frombuffer(old.head, "<u8").reshape(-1, wire.HEAD).copy()
+            rows = blocks["cpu"]
+            head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
             flag = wire.ROW_OFFLINE if message.seq < end else wire.ROW_SAMPLED | wire.ROW_REBASED
             head[row, 4] = flag
-            blocks["cpu"] = wire.Rows(head.tobytes(), old.valid, old.values)
+            blocks["cpu"] = wire.Rows(head.tobytes(), rows.valid, rows.values)
         yield dataclasses.replace(message, blocks=blocks)
 
 
 @pytest.mark.parametrize("cpu", [0, 2, 6])
 def test_a_cpu_that_goes_offline_does_not_end_an_episode(cpu: int) -> None:
     hello, whole = messages_lasting("sim:turbo-drop,cpus=8", 16)
-    (result,) = drops(hello, without(whole, hello, cpu, 95, 110))
+    (result,) = turbo_drops_of(hello, with_offline_cpu(whole, hello, cpu, 95, 110))
     assert result.cause == "power-pl1"
     assert (result.start_ns - hello.raw_ns) / 1e9 == pytest.approx(8.0, abs=0.1)
     assert result.end_ns is not None

@@ -56,10 +56,10 @@ def test_positions_of_a_group_that_begin_within_a_sample_are_one_episode() -> No
     assert [e.cpus for e in Walk().go(ONE, samples=3).go([0.5, 0.5, 0]).running] == [[0, 3], [1, 4]]
 
 
-@pytest.mark.parametrize("after", [1, 2])
-def test_first_and_last_samples_do_not_count_for_the_depth(after: int) -> None:
+@pytest.mark.parametrize("later_samples", [1, 2])
+def test_first_and_last_samples_do_not_count_for_the_depth(later_samples: int) -> None:
     """They may be only partly inside the episode. A short episode has no other samples."""
-    walk = Walk(after=after).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
+    walk = Walk(after=later_samples).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
     assert walk.spans() == [(0, 6)]
     assert walk.ended[0].depth == pytest.approx(0.5)
     assert Walk().go([0.25, 0, 0]).go(ONE).running[0].depth == pytest.approx(0.375)
@@ -105,13 +105,13 @@ def test_unknown_samples_neither_interrupt_nor_count() -> None:
     assert Walk(after=2).go(ONE).go(NAN, samples=gone).go(ONE).spans() == []
 
 
-@pytest.mark.parametrize("nothing", [{"shares": NAN}, {"shares": 0.0, "weights": 0.0}])
+@pytest.mark.parametrize("unknown_shares", [{"shares": NAN}, {"shares": 0.0, "weights": 0.0}])
 def test_an_episode_without_data_ends_at_its_last_sample(
-    nothing: dict[str, Any],
+    unknown_shares: dict[str, Any],
 ) -> None:
-    walk = Walk().go(ONE, samples=2).go(**nothing, samples=GAP_NS // S)
+    walk = Walk().go(ONE, samples=2).go(**unknown_shares, samples=GAP_NS // S)
     assert walk.spans() == [(0, None)]
-    assert walk.go(**nothing).spans() == [(0, 2)]
+    assert walk.go(**unknown_shares).spans() == [(0, 2)]
 
 
 def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
@@ -131,10 +131,10 @@ LOSS_START, LOSS_END = 0.1, 0.05
 class Steps(Stepped):
     """Losses by position, where each position is a CPU, and ended episodes."""
 
-    def __init__(self, groups: Sequence[int] = (0,), least: float = 0.0) -> None:
+    def __init__(self, groups: Sequence[int] = (0,), min_share: float = 0.0) -> None:
         super().__init__()
         self.losses = NeighbourLosses(self.detector, "made", np.array(groups), SAMPLE_NS,
-                             start=LOSS_START, end=LOSS_END, min_loss=least)  # fmt: skip
+                             start=LOSS_START, end=LOSS_END, min_loss=min_share)  # fmt: skip
         self.names = [[cpu] for cpu in range(len(groups))]
 
     def step(self, *shares: float, times: int = 1, weight: float = 1.0, proven: bool = True,
@@ -177,7 +177,7 @@ def test_a_smaller_loss_or_a_short_pause_does_not_end_an_episode() -> None:
 
 def test_single_ticks_are_not_a_loss() -> None:
     """A tick of 10 ms in each second sample is 5 %, which is below the start threshold."""
-    steps = Steps(least=0.03)
+    steps = Steps(min_share=0.03)
     for _ in range(100):
         steps.step(0.1, weight=0.1)
         steps.step(0.0, weight=0.1)

@@ -35,14 +35,14 @@ def paced(*more: Counter, **changes: Any) -> Paced:
     return walk.go(3, ref=TSC, cycles=3e9)
 
 
-def losing(walk: Paced, share: float = 0.02, samples: int = 5, **rates: Any) -> Paced:
+def halt_first_cpu(walk: Paced, share: float = 0.02, samples: int = 5, **rates: Any) -> Paced:
     """Halts the first CPU for this share of the time; its clock stays the same."""
     ref = [TSC * (1 - share), TSC, TSC, TSC]
     return walk.go(samples, **{"ref": ref, "cycles": [1.5 * r for r in ref], **rates})
 
 
 def test_length_and_depth_follow_the_lost_time() -> None:
-    walk = losing(paced()).go(PAUSE, ref=TSC)
+    walk = halt_first_cpu(paced()).go(PAUSE, ref=TSC)
     assert walk.spans() == [(3, 8)]
     (episode,) = walk.ended
     assert episode.cpus == [0]
@@ -56,7 +56,7 @@ def test_losses_within_the_error_do_not_begin_an_episode(
     beyond: float, spans: list[tuple[float, float | None]]
 ) -> None:
     reading = 20e-6 / 0.1
-    assert losing(paced(), beyond * HALT_START + reading).spans() == spans
+    assert halt_first_cpu(paced(), beyond * HALT_START + reading).spans() == spans
 
 
 @pytest.mark.parametrize(("error_s", "confidence"), [(0.01, "measured"), (0.03, "inferred")])
@@ -72,9 +72,9 @@ def test_a_loss_within_its_error_is_inferred(error_s: float, confidence: str) ->
 
 
 def test_a_smaller_loss_keeps_an_episode_running() -> None:
-    walk = losing(losing(paced()), 1.2 * HALT_END + 0.0002)
+    walk = halt_first_cpu(halt_first_cpu(paced()), 1.2 * HALT_END + 0.0002)
     assert walk.spans() == [(3, None)]
-    assert losing(walk, 0.8 * HALT_END + 0.0002).spans() == [(3, 13)]
+    assert halt_first_cpu(walk, 0.8 * HALT_END + 0.0002).spans() == [(3, 13)]
 
 
 def test_inexact_idle_time_hides_small_losses_only() -> None:
@@ -92,8 +92,10 @@ def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
     """It would be 10 % of a sample."""
     walk = paced().go(65, ns=10 * S)
     walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
-    assert losing(walk).spans() == []
-    assert losing(walk.go(65, ns=10 * S, ref=TSC)).spans() == [(3 + 650 + 2 + 5 + 650, None)]
+    assert halt_first_cpu(walk).spans() == []
+    assert halt_first_cpu(walk.go(65, ns=10 * S, ref=TSC)).spans() == [
+        (3 + 650 + 2 + 5 + 650, None)
+    ]
 
 
 def test_exact_idle_time_hides_no_loss() -> None:
@@ -115,8 +117,8 @@ def test_a_hypervisor_may_have_taken_most_of_a_tick(virtual: str | None) -> None
     walk = paced(virtualisation=virtual)
     if virtual is None:
         walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
-    assert losing(walk, 0.09).spans() == []
-    assert len(losing(walk, 0.12).spans()) == 1
+    assert halt_first_cpu(walk, 0.09).spans() == []
+    assert len(halt_first_cpu(walk, 0.12).spans()) == 1
 
 
 MODULATION = made.counter("modulation", "1", kind="gauge")
@@ -152,14 +154,14 @@ def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
 ) -> None:
     walk = paced(*counters.get("cpu", []), package=counters.get("package", []),
                  **counters.get("changes", {}))  # fmt: skip
-    losing(walk, 0.02, 6, **rates)
+    halt_first_cpu(walk, 0.02, 6, **rates)
     (episode,) = walk.running
     assert (episode.cause, episode.confidence) == (cause, confidence)
     assert {type(value) for value in episode.evidence.values()} <= {int, float, str}
 
 
 def test_a_sign_explains_at_most_the_whole_loss() -> None:
-    walk = losing(paced(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
+    walk = halt_first_cpu(paced(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
     assert walk.running[0].evidence["explained_by_modulation"] == 1
 
 
@@ -168,8 +170,8 @@ def test_short_samples_are_evaluated_together() -> None:
     ns = S // 10
     walk = paced().go(10, ns=ns)
     for _ in range(20):
-        losing(walk, 0.06, 1, ns=ns)
-        losing(walk, 0.0, 2, ns=ns)
+        halt_first_cpu(walk, 0.06, 1, ns=ns)
+        halt_first_cpu(walk, 0.0, 2, ns=ns)
     start, end = walk.go(60, ns=ns, ref=TSC, cycles=3e9).spans()[0]
     assert start == pytest.approx(4.0, abs=0.8)
     assert end == pytest.approx(10.0, abs=0.8)
@@ -179,11 +181,11 @@ def test_short_samples_are_evaluated_together() -> None:
 
 
 def test_an_episode_ends_when_its_cpu_was_last_read() -> None:
-    walk = losing(paced())
+    walk = halt_first_cpu(paced())
     note = wire.Note("hotplug", walk.ns, data={"cpu": 0, "online": False})
     walk.session.apply(note)
     walk.gone = {0}
-    losing(walk, samples=GAP_NS // S + 1)
+    halt_first_cpu(walk, samples=GAP_NS // S + 1)
     assert walk.spans() == [(3, 8)]
 
 
@@ -224,7 +226,7 @@ def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: b
     missing = guests if events == "host only" else []
     walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL], package=gauges, missing=missing)
     walk.go(3, ref=TSC, cycles=3e9, kvm_users=users or 0, **rates)
-    assert losing(walk, 0.5).spans() == [(3, None)] * is_halt
+    assert halt_first_cpu(walk, 0.5).spans() == [(3, None)] * is_halt
     walk.go(2, ref=0, cycles=0)
     suspect = walk.session.take_interval().suspect
     assert bool(suspect) is is_halt
@@ -234,8 +236,8 @@ def test_no_halt_is_negative() -> None:
     """A sample between two losses counts more reference cycles than its busy time explains."""
     walk = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
     walk.go(3, ref=TSC, cycles=3e9, busy_s=1.0)
-    losing(walk, 0.02, 3).go(1, ref=0.99 * TSC, busy_s=0.5)
-    losing(walk, 0.02, 1, busy_s=1.0)
+    halt_first_cpu(walk, 0.02, 3).go(1, ref=0.99 * TSC, busy_s=0.5)
+    halt_first_cpu(walk, 0.02, 1, busy_s=1.0)
     (episode,) = walk.running
     assert episode.depth == 0
     assert episode.evidence["as_if_clock_changes_of_8.5_us_per_s"] == 0

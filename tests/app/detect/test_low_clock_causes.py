@@ -55,17 +55,19 @@ PACKAGE = [
 ]  # fmt: skip
 
 
-def reader(*, cores: int = 2, only: set[str] | None = None) -> SampleReader:
+def reader(*, cores: int = 2, counter_keys: set[str] | None = None) -> SampleReader:
     hello = made.hello(CPU, cores=cores, core=CORE)
     hello.blocks.append(Block("package", "package", PACKAGE))
     blocks = [
-        dataclasses.replace(b, counters=[c for c in b.counters if only is None or c.key in only])
+        dataclasses.replace(
+            b, counters=[c for c in b.counters if counter_keys is None or c.key in counter_keys]
+        )
         for b in hello.blocks
     ]
     return SampleReader(dataclasses.replace(hello, blocks=[b for b in blocks if b.counters]))
 
 
-def case(
+def drop_case(
     cap: Cap | None = None,
     guest: bool = False,
     only: set[str] | None = None,
@@ -73,13 +75,13 @@ def case(
     **moved: Any,
 ) -> DropCase:
     """Four samples of the first core."""
-    result = reader(only=only)
+    result = reader(counter_keys=only)
     tally = Tally(result.counters, USED_COUNTERS)
     sums = sum(tally.sums(counted.delta(result.counters, moved), result.cores) for _ in range(4))
     return DropCase(Facts(tally, np.asarray(sums)[0]), cap, guest, governor)
 
 
-def polled(**seen: float) -> dict[str, Any]:
+def flags_seen_by_polls(**seen: float) -> dict[str, Any]:
     """Returns flags with ten polls a sample, and the number of polls that saw each bit."""
     names = *PARTS, *STATUS, *SOURCES, *TIMES
     words = {name.replace(" ", "_").replace("-", "_"): name for name in names}
@@ -90,20 +92,20 @@ WIDE: dict[str, Any] = {"cycles": 1e9, "license_2": 0.8e9}
 AT_PL1: dict[str, Any] = {"energy_j": 149.0, "power_limit_w": 150.0, "power_limit2_w": 180.0}
 PCU_1: dict[str, Any] = {"pcu_ticks": 1e9}
 ASKED: dict[str, Any] = {"hwp_max": 20.0, "hwp_highest": 35.0}
-NONE: dict[str, Any] = {"limit_reasons": polled()}
+NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
 
 
 @pytest.mark.parametrize(("cause", "confidence", "moved"), [
     ("license", "measured", WIDE),
     ("license", "measured", PCU_1 | {"pcu_avx512": 2e8}),
-    ("power-pl1", "measured", {"limit_reasons": polled(PL1=9)}),
-    ("power-pl2", "measured", {"limit_reasons": polled(PL2=9)}),
-    ("current", "measured", {"limit_reasons": polled(electrical=9)}),
-    ("vr", "measured", {"limit_reasons": polled(VR_thermal=9)}),
-    ("thermal", "measured", {"package_thermal": polled(thermal=9)}),
-    ("thermal", "measured", {"core_thermal": polled(critical_temperature=9)}),
-    ("prochot", "measured", {"core_thermal": polled(PROCHOT=9)}),
-    ("current", "measured", {"core_thermal": polled(current_limit=9)}),
+    ("power-pl1", "measured", {"limit_reasons": flags_seen_by_polls(PL1=9)}),
+    ("power-pl2", "measured", {"limit_reasons": flags_seen_by_polls(PL2=9)}),
+    ("current", "measured", {"limit_reasons": flags_seen_by_polls(electrical=9)}),
+    ("vr", "measured", {"limit_reasons": flags_seen_by_polls(VR_thermal=9)}),
+    ("thermal", "measured", {"package_thermal": flags_seen_by_polls(thermal=9)}),
+    ("thermal", "measured", {"core_thermal": flags_seen_by_polls(critical_temperature=9)}),
+    ("prochot", "measured", {"core_thermal": flags_seen_by_polls(PROCHOT=9)}),
+    ("current", "measured", {"core_thermal": flags_seen_by_polls(current_limit=9)}),
     ("thermal", "measured", {"core_throttled_s": 0.001}),
     ("thermal", "measured", {"package_throttles": 1}),
     ("current", "measured", PCU_1 | {"pcu_current": 2e8}),
@@ -118,19 +120,21 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("vr", "inferred", {"plr_reasons": {"polls": 100.0, "PLATFORM_HOT_VR": 1}}),
     ("power-pl1", "inferred", {"plr_reasons": {"polls": 100.0, "POWER": 1}}),
     ("power-pl1", "inferred", AT_PL1),
-    ("power-pl1", "inferred", {"limit_reasons": polled(power_budget=9)}),
-    ("power-pl1", "inferred", {"limit_reasons": polled(PL1_or_multi_core_turbo=9)}),
-    ("power-pl1", "measured", {"limit_reasons": polled(PL1_or_multi_core_turbo=9)} | AT_PL1),
+    ("power-pl1", "inferred", {"limit_reasons": flags_seen_by_polls(power_budget=9)}),
+    ("power-pl1", "inferred", {"limit_reasons": flags_seen_by_polls(PL1_or_multi_core_turbo=9)}),
+    ("power-pl1", "measured",
+     {"limit_reasons": flags_seen_by_polls(PL1_or_multi_core_turbo=9)} | AT_PL1),
     ("current", "measured",
-     {"limit_reasons": polled(PL1_or_multi_core_turbo=10, electrical=3)}),
-    ("power-ppt", "measured", {"hsmp_limits": polled(PPT=9, TDC=2)}),
-    ("current", "measured", {"hsmp_limits": polled(TDC=9)}),
-    ("power-ppt", "measured", {"hsmp_limit_times": polled(PPT=9, thermal=2)}),
-    ("thermal", "measured", {"hsmp_limit_times": polled(thermal=3), "hsmp_limits": polled(PPT=2)}),
-    ("current", "measured", {"hsmp_limit_times": polled(TDC_of_SoC=4, reliability=9)}),
-    ("thermal", "measured", WIDE | {"limit_reasons": polled(thermal=3)}),
+     {"limit_reasons": flags_seen_by_polls(PL1_or_multi_core_turbo=10, electrical=3)}),
+    ("power-ppt", "measured", {"hsmp_limits": flags_seen_by_polls(PPT=9, TDC=2)}),
+    ("current", "measured", {"hsmp_limits": flags_seen_by_polls(TDC=9)}),
+    ("power-ppt", "measured", {"hsmp_limit_times": flags_seen_by_polls(PPT=9, thermal=2)}),
+    ("thermal", "measured", {"hsmp_limit_times": flags_seen_by_polls(thermal=3),
+                             "hsmp_limits": flags_seen_by_polls(PPT=2)}),
+    ("current", "measured", {"hsmp_limit_times": flags_seen_by_polls(TDC_of_SoC=4, reliability=9)}),
+    ("thermal", "measured", WIDE | {"limit_reasons": flags_seen_by_polls(thermal=3)}),
     ("power-pl2", "inferred", AT_PL1 | {"energy_j": 179.0}),
-    ("power-pl1", "inferred", {"package_thermal": polled(power_limit=9)}),
+    ("power-pl1", "inferred", {"package_thermal": flags_seen_by_polls(power_limit=9)}),
     ("power-pl1", "inferred", PCU_1 | {"pcu_power": 2e8}),
     ("power-pl2", "inferred", PCU_1 | {"pcu_power": 2e8} | AT_PL1 | {"energy_j": 179.0}),
     ("power-pl1", "inferred", {"power_throttled_s": 0.5}),
@@ -140,7 +144,7 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("hwp", "inferred", NONE | {"hwp_epp": 128.0}),
 ])  # fmt: skip
 def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> None:
-    result = case(**moved)
+    result = drop_case(**moved)
     assert verdict(result) == (cause, confidence)
     assert evidence(result, cause)
 
@@ -150,8 +154,8 @@ def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> No
     NONE,
     {"cycles": 1e9, "license_1": 0.05e9},
     PCU_1 | {"pcu_thermal": 0.5e8, "pcu_power": 0.9e8},
-    {"limit_reasons": polled(bit_2=10, max_turbo_limit=10)},
-    {"package_thermal": polled(thermal=0.5)},
+    {"limit_reasons": flags_seen_by_polls(bit_2=10, max_turbo_limit=10)},
+    {"package_thermal": flags_seen_by_polls(thermal=0.5)},
     {"plr_reasons": {"polls": 100.0, "FREQUENCY": 1}},
     AT_PL1 | {"energy_j": 147.0},
     {"hwp_max": 35.0, "hwp_highest": 35.0, "hwp_epp": 127.0} | NONE,
@@ -159,67 +163,95 @@ def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> No
     {"core_throttled_s": 0.0, "package_throttles": 0.0},
 ])  # fmt: skip
 def test_unrelated_signs_leave_the_cause_unknown(moved: Any) -> None:
-    assert verdict(case(**moved)) == ("unknown", "unknown")
+    assert verdict(drop_case(**moved)) == ("unknown", "unknown")
 
 
 def test_a_preference_is_not_a_cause_if_limits_were_not_read() -> None:
-    assert verdict(case(hwp_epp=192.0)).cause == "unknown"
+    assert verdict(drop_case(hwp_epp=192.0)).cause == "unknown"
 
 
 def test_steal_lowers_the_clock_of_a_guest() -> None:
-    assert verdict(case(guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
-    assert verdict(case(guest=True, stat_steal_s=0.04)).cause == "unknown"
-    assert evidence(case(guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
+    assert verdict(drop_case(guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
+    assert verdict(drop_case(guest=True, stat_steal_s=0.04)).cause == "unknown"
+    assert evidence(drop_case(guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
 
 
 def test_rules_are_applied_in_order() -> None:
     """All rules match. Removing the first lets the next one name the cause."""
-    moved = WIDE | {"limit_reasons": polled(thermal=3)} | AT_PL1 | ASKED | {"stat_steal_s": 0.2}
+    moved = (
+        WIDE
+        | {"limit_reasons": flags_seen_by_polls(thermal=3)}
+        | AT_PL1
+        | ASKED
+        | {"stat_steal_s": 0.2}
+    )
     order = []
-    everything = case(Cap("scaling_max_freq", 2e9), True, **moved)
+    everything = drop_case(Cap("scaling_max_freq", 2e9), True, **moved)
     every = [result.cause for result in verdicts(everything)]
     order.append(verdict(everything).cause)
     for gone in (set[str](), {"limit_reasons"}, {"license_2"}, {"energy_j"}, {"hwp_max"}):
         for key in gone:
             del moved[key]
-        order.append(verdict(case(None, True, **moved)).cause)
+        order.append(verdict(drop_case(None, True, **moved)).cause)
     assert order == ["policy", "thermal", "license", "power-pl1", "hwp", "hypervisor"]
     assert every == order
 
 
 def test_the_most_frequent_limit_is_the_cause() -> None:
-    result = case(limit_reasons=polled(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2))
+    result = drop_case(
+        limit_reasons=flags_seen_by_polls(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2)
+    )
     assert verdict(result) == ("power-pl1", "measured")
     bits = Bit(3, "PL1", 36), Bit(1, "thermal", 12), Bit(5, "max turbo limit", 40)
     assert evidence(result, "power-pl1")["limit_reasons"] == PolledBits(bits, 40)
-    assert verdict(case(limit_reasons=polled(PL1=2, thermal=9))).cause == "thermal"
-    status: dict[str, Any] = {"package_thermal": polled(thermal=10), "limit_reasons": polled(PL1=9)}
-    assert verdict(case(**status)).cause == "thermal"
+    assert (
+        verdict(drop_case(limit_reasons=flags_seen_by_polls(PL1=2, thermal=9))).cause == "thermal"
+    )
+    status: dict[str, Any] = {
+        "package_thermal": flags_seen_by_polls(thermal=10),
+        "limit_reasons": flags_seen_by_polls(PL1=9),
+    }
+    assert verdict(drop_case(**status)).cause == "thermal"
 
 
 def test_power_comes_first_among_equally_frequent_limits() -> None:
     seen = dict.fromkeys(("thermal", "PROCHOT", "PL1", "electrical"), 9.0)
-    assert verdict(case(limit_reasons=polled(**seen))).cause == "power-pl1"
-    assert verdict(case(limit_reasons=polled(electrical=9, thermal=9))).cause == "current"
-    assert verdict(case(limit_reasons=polled(thermal=9, PROCHOT=9))).cause == "thermal"
+    assert verdict(drop_case(limit_reasons=flags_seen_by_polls(**seen))).cause == "power-pl1"
+    assert (
+        verdict(drop_case(limit_reasons=flags_seen_by_polls(electrical=9, thermal=9))).cause
+        == "current"
+    )
+    assert (
+        verdict(drop_case(limit_reasons=flags_seen_by_polls(thermal=9, PROCHOT=9))).cause
+        == "thermal"
+    )
 
 
 def test_a_status_bit_names_the_power_limit() -> None:
-    moved: dict[str, Any] = {"package_thermal": polled(power_limit=10)}
-    assert verdict(case(**moved, limit_reasons=polled(PL2=9))) == ("power-pl2", "measured")
-    assert verdict(case(**moved, limit_reasons=polled(thermal=9))) == ("power-pl1", "inferred")
+    moved: dict[str, Any] = {"package_thermal": flags_seen_by_polls(power_limit=10)}
+    assert verdict(drop_case(**moved, limit_reasons=flags_seen_by_polls(PL2=9))) == (
+        "power-pl2",
+        "measured",
+    )
+    assert verdict(drop_case(**moved, limit_reasons=flags_seen_by_polls(thermal=9))) == (
+        "power-pl1",
+        "inferred",
+    )
 
 
 def test_a_single_throttling_event_comes_after_the_most_frequent_limit() -> None:
-    assert verdict(case(limit_reasons=polled(PL1=2), package_throttles=100)).cause == "power-pl1"
+    assert (
+        verdict(drop_case(limit_reasons=flags_seen_by_polls(PL1=2), package_throttles=100)).cause
+        == "power-pl1"
+    )
 
 
 def test_unknown_bits_are_named_by_number() -> None:
-    result = case(limit_reasons=polled(bit_2=10), hsmp_limits={"polls": 10.0})
+    result = drop_case(limit_reasons=flags_seen_by_polls(bit_2=10), hsmp_limits={"polls": 10.0})
     assert evidence(result, "unknown")["limit_reasons"] == PolledBits((Bit(2, "bit 2", 40),), 40)
     assert "hsmp_limits" not in evidence(result, "unknown")
-    assert evidence(case(**NONE), "unknown")["limit_reasons"] == PolledBits((), 40)
-    assert evidence(case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
+    assert evidence(drop_case(**NONE), "unknown")["limit_reasons"] == PolledBits((), 40)
+    assert evidence(drop_case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
     tally = Tally(reader().counters, ["hsmp_limits"])
     facts = Facts(tally, np.array([40.0, 0.0, 0.0, 0.0, 0.0, 30.0]))
     assert evidence(DropCase(facts, None, False), "unknown")["hsmp_limits"] == PolledBits(
@@ -228,7 +260,9 @@ def test_unknown_bits_are_named_by_number() -> None:
 
 
 def test_evidence_includes_its_numbers() -> None:
-    result = case(**WIDE, **AT_PL1, temperature_c=97.0, package_thermal=polled(PROCHOT=2))
+    result = drop_case(
+        **WIDE, **AT_PL1, temperature_c=97.0, package_thermal=flags_seen_by_polls(PROCHOT=2)
+    )
     report = evidence(result, "license")
     assert report["simd"] == pytest.approx((2, 0.8))
     assert report["package_thermal"] == PolledBits((Bit(1, "PROCHOT", 8),), 40)
@@ -240,22 +274,22 @@ def test_evidence_includes_its_numbers() -> None:
 
 @pytest.mark.parametrize("moved", [{"temperature_c": 52.0}, PCU_1 | {"pcu_prochot_external": 2e8}])
 def test_prochot_on_a_cool_cpu_is_external(moved: dict[str, Any]) -> None:
-    result = case(core_thermal=polled(PROCHOT=9), **moved)
+    result = drop_case(core_thermal=flags_seen_by_polls(PROCHOT=9), **moved)
     assert evidence(result, "prochot")["prochot_from"] == OUTSIDE_CPU
     assert "prochot_from" not in evidence(result, "thermal")
     episode = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(result, "prochot"))
     assert subject_of(episode) == "A PROCHOT signal from outside"
-    request = evidence(case(**ASKED, hwp_epp=200.0), "hwp")
+    request = evidence(drop_case(**ASKED, hwp_epp=200.0), "hwp")
     assert (request["hwp_max"], request["hwp_epp"]) == (OutOf(20, 35), 200)
 
 
 def test_any_of_the_counters_may_be_absent() -> None:
     for key in (*USED_COUNTERS, "cycles", "pcu_ticks"):
         known = {c.key for c in (*CPU, *CORE, *PACKAGE)} - {key}
-        assert verdict(case(only=known)).cause == "unknown"
-    assert verdict(case(only={"ref"})).cause == "unknown"
+        assert verdict(drop_case(only=known)).cause == "unknown"
+    assert verdict(drop_case(only={"ref"})).cause == "unknown"
     without = {"license_2", "pcu_thermal", "ref"}
-    assert verdict(case(only=without, license_2=1e9, pcu_thermal=1e9)).cause == "unknown"
+    assert verdict(drop_case(only=without, license_2=1e9, pcu_thermal=1e9)).cause == "unknown"
 
 
 def test_evidence_of_one_core_is_not_used_for_another() -> None:
@@ -300,14 +334,14 @@ def test_counters_of_an_invalid_shape_are_ignored_or_used_for_all() -> None:
 
 
 def test_the_p_state_limit_of_amd_is_evidence_but_not_a_cause() -> None:
-    result = case(pstate_limit=1.0)
+    result = drop_case(pstate_limit=1.0)
     assert verdict(result) == ("unknown", "unknown")
     assert evidence(result, "unknown")["pstate_limit"] == 1.0
-    assert "pstate_limit" not in evidence(case(pstate_limit=0.0), "unknown")
+    assert "pstate_limit" not in evidence(drop_case(pstate_limit=0.0), "unknown")
 
 
 def test_a_license_from_scaled_counts_is_inferred() -> None:
-    wide = case(**WIDE)
+    wide = drop_case(**WIDE)
     assert verdict(wide) == ("license", "measured")
     assert verdict(wide._replace(is_scaled=True)) == ("license", "inferred")
 
@@ -317,16 +351,16 @@ WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max",
 
 @pytest.mark.parametrize(("cause", "governor", "moved"), [
     ("governor", "schedutil", NONE),
-    ("governor", "ondemand", {"hsmp_limits": polled()}),
+    ("governor", "ondemand", {"hsmp_limits": flags_seen_by_polls()}),
     ("unknown", "performance", NONE),
     ("unknown", "", NONE),
     ("unknown", "schedutil", {}),  # limits were not read
-    ("thermal", "schedutil", {"limit_reasons": polled(thermal=9)}),
+    ("thermal", "schedutil", {"limit_reasons": flags_seen_by_polls(thermal=9)}),
 ])  # fmt: skip
 def test_a_governor_is_named_if_no_limit_was_seen(
     cause: str, governor: str, moved: dict[str, Any]
 ) -> None:
-    facts = case(only=WITHOUT_HWP, governor=governor, **moved)
+    facts = drop_case(only=WITHOUT_HWP, governor=governor, **moved)
     assert verdict(facts).cause == cause
     if cause == "governor":
         assert verdict(facts).confidence == "inferred"
@@ -337,5 +371,5 @@ def test_a_governor_is_named_if_no_limit_was_seen(
 
 
 def test_hardware_that_chooses_the_clock_ignores_the_governor() -> None:
-    facts = case(governor="powersave", hwp_max=35.0, hwp_highest=35.0, **NONE)
+    facts = drop_case(governor="powersave", hwp_max=35.0, hwp_highest=35.0, **NONE)
     assert verdict(facts).cause == "unknown"

@@ -28,7 +28,7 @@ Play = Callable[[Script], None]
 EVENTS = "cache-misses"
 
 
-def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
+def job_losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
     """Returns the losses of a job on cores 0 and 4 that runs alone for 8 s, and is slowed down by
     memory for 6 s."""
 
@@ -51,7 +51,7 @@ def test_tasks_that_saturate_memory_are_named(monkeypatch: pytest.MonkeyPatch) -
 
     took = [GroupTraffic("batch", 35e9)]
     monkeypatch.setattr(L3Groups, "traffic", lambda _, cpus: took if {0, 4} <= {*cpus} else [])
-    (episode,) = losses(monkeypatch, play)
+    (episode,) = job_losses(monkeypatch, play)
     assert (episode.cause, episode.cpus, episode.confidence) == ("memory", [0, 4], "inferred")
     assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)
     assert episode.evidence["ipc_alone"] == pytest.approx(1.85, abs=0.01)
@@ -94,7 +94,7 @@ def tasks_on_siblings(script: Script) -> None:
 def test_similar_patterns_are_not_memory_pressure(
     monkeypatch: pytest.MonkeyPatch, play: Play
 ) -> None:
-    result = losses(monkeypatch, play)
+    result = job_losses(monkeypatch, play)
     assert [e for e in result if e.cause == "memory"] == []
 
 
@@ -171,7 +171,7 @@ def test_traffic_far_below_what_channels_carry_saturates_nothing(
         return clock_hz if key == "memory_clock" else rates(counters, delta, key)
 
     monkeypatch.setattr(Counters, "rates", rates_with_clock)
-    assert [episode.cause for episode in losses(monkeypatch, play)] == causes
+    assert [episode.cause for episode in job_losses(monkeypatch, play)] == causes
 
 
 def test_unknown_traffic_is_not_learned() -> None:

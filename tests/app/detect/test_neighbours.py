@@ -36,10 +36,10 @@ class Play:
     def does(self, **cpus: CpuLoad) -> None:
         self.machine.does |= {int(cpu[1:]): does for cpu, does in cpus.items()}
 
-    def run(self, samples: int, *, every: int = 10, **records: Any) -> None:
+    def run(self, samples: int, *, frames_per_record: int = 10, **records: Any) -> None:
         """Plays samples. Each tenth frame has records, as a probe sends them."""
         seqs = range(self.seq, self.seq + samples)
-        records_of = {seq: {} if seq % every else records for seq in seqs}
+        records_of = {seq: {} if seq % frames_per_record else records for seq in seqs}
         session_of(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])
         self.seq += samples
 
@@ -56,7 +56,7 @@ ALONE = {"c0": CpuLoad(1.0, ipc=2.0), "c2": REST}
 TOGETHER = {"c0": CpuLoad(1.0, ipc=1.5), "c2": CpuLoad(1.0, ipc=0.4)}
 
 
-def repeated(play: Play, times: int) -> None:
+def repeat_sibling_phases(play: Play, times: int) -> None:
     """Repeats phases in which the sibling starts and stops."""
     for _ in range(times):
         for does, more in ((ALONE, {}), (TOGETHER, {"2": STREAM}), (ALONE, {})):
@@ -64,18 +64,24 @@ def repeated(play: Play, times: int) -> None:
             play.run(20, tasks={"0": LMP} | more)
 
 
-def together(samples: int = 30, *, alone: int = 41, then: list[object] = LMP, **more: Any) -> Play:
+def play_with_sibling(
+    samples: int = 30,
+    *,
+    samples_alone: int = 41,
+    later_task: list[object] = LMP,
+    **play_options: Any,
+) -> Play:
     """CPU 0 runs lmp alone for `samples`, then `then` while stream runs on its sibling."""
-    play = Play(**more)
+    play = Play(**play_options)
     play.does(**ALONE)
-    play.run(alone, tasks={"0": LMP})
+    play.run(samples_alone, tasks={"0": LMP})
     play.does(**TOGETHER)
-    play.run(samples, tasks={"0": then, "2": STREAM})
+    play.run(samples, tasks={"0": later_task, "2": STREAM})
     return play
 
 
 def test_a_sibling_that_takes_a_quarter_is_named() -> None:
-    play = together()
+    play = play_with_sibling()
     (result,) = play.running
     assert (result.cause, result.cpus, result.confidence) == ("sibling", [0], "inferred")
     assert result.start_ns == 40 * SAMPLE_NS
@@ -98,7 +104,7 @@ def test_the_ipc_alone_of_a_task_is_not_used_for_the_next_one(next_task: list[ob
     alone = play.session.neighbours.siblings.ipc_alone
     assert alone(0) == pytest.approx(2.0, abs=0.01)
     play.does(c0=CpuLoad(1.0, ipc=1.0) if next_task else REST)
-    play.run(1, every=1, tasks={"0": next_task} if next_task else {})
+    play.run(1, frames_per_record=1, tasks={"0": next_task} if next_task else {})
     assert isnan(alone(0))
     play.run(19, tasks={"0": next_task} if next_task else {})
     assert alone(0) == pytest.approx(1.0, abs=0.01) if next_task else isnan(alone(0))
@@ -106,7 +112,7 @@ def test_the_ipc_alone_of_a_task_is_not_used_for_the_next_one(next_task: list[ob
 
 def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     play = Play()
-    repeated(play, 4)
+    repeat_sibling_phases(play, 4)
     results = [(e.confidence, e.evidence["changes_with_sibling"]) for e in play.ended]
     assert results == [
         ("inferred", OutOf(2, 2)), ("inferred", OutOf(4, 4)), ("measured", OutOf(6, 6)),
@@ -145,7 +151,7 @@ def test_a_sibling_is_blamed_after_a_phase_change_only_if_it_returns() -> None:
     play.does(**TOGETHER)
     play.run(30, tasks={"0": LMP, "2": STREAM})
     assert play.running == []
-    repeated(play, 1)
+    repeat_sibling_phases(play, 1)
     (result,) = play.ended
     assert (result.cause, result.confidence) == ("sibling", "inferred")
 
@@ -153,7 +159,10 @@ def test_a_sibling_is_blamed_after_a_phase_change_only_if_it_returns() -> None:
 @pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
 def test_a_task_that_may_have_run_before_the_loss_is_not_a_victim(share: float, count: int) -> None:
     """The loss begins in the middle of the interval that the record covers."""
-    assert len(together(14, alone=46, then=[4000, "lmp", share]).running) == count
+    assert (
+        len(play_with_sibling(14, samples_alone=46, later_task=[4000, "lmp", share]).running)
+        == count
+    )
 
 
 def test_each_cpu_has_its_own_share_of_a_running_episode() -> None:
@@ -175,7 +184,7 @@ def test_each_cpu_has_its_own_share_of_a_running_episode() -> None:
 
 
 def test_another_slower_program_loses_nothing() -> None:
-    play = together(100, then=[4002, "other", 0.95])
+    play = play_with_sibling(100, later_task=[4002, "other", 0.95])
     assert play.running == play.ended == []
 
 
@@ -193,7 +202,7 @@ def test_an_unsteady_program_is_not_a_victim() -> None:
 def test_an_old_baseline_has_little_weight() -> None:
     """A phase of half the IPC that ended 25 s ago."""
     play = Play()
-    repeated(play, 2)
+    repeat_sibling_phases(play, 2)
     for ipc, samples in ((1.0, 50), (2.0, 250)):
         play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
         play.run(samples, tasks={"0": LMP})
@@ -216,7 +225,7 @@ def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
 
 def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
     play, message = Play(), []
-    repeated(play, 4)
+    repeat_sibling_phases(play, 4)
     play.does(**TOGETHER)
     for samples in (590, 40):
         play.run(samples, tasks={"0": LMP, "2": STREAM})
@@ -226,7 +235,7 @@ def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
 
 
 def test_a_loss_ends_when_the_victim_leaves_its_cpu() -> None:
-    play = together()
+    play = play_with_sibling()
     play.does(c0=REST)
     play.run(10, tasks={"2": STREAM})
     assert play.running == []
@@ -259,7 +268,9 @@ def test_a_guest_names_its_hypervisor_and_counts_doubted_values() -> None:
 # --- a watched job
 
 
-def threads(play: Play, share: float, wait: float | None, cpus: tuple[int, ...] = (0,)) -> dict:  # type: ignore[type-arg]
+def thread_records(
+    play: Play, share: float, wait: float | None, cpus: tuple[int, ...] = (0,)
+) -> dict:  # type: ignore[type-arg]
     """The job's next record: its threads run and wait for these shares."""
     ns = play.seq * SAMPLE_NS
     waited = None if wait is None else int(wait * ns)
@@ -268,12 +279,14 @@ def threads(play: Play, share: float, wait: float | None, cpus: tuple[int, ...] 
     }
 
 
-def watched(play: Play, samples: int, share: float, wait: float | None, **records: Any) -> None:
+def play_watched_job(
+    play: Play, samples: int, share: float, wait: float | None, **records: Any
+) -> None:
     cpus = records.pop("cpus", (0,))
     for _ in range(samples):
-        results = {"watched": {"threads": threads(play, share, wait, cpus), "more": 0}}
+        results = {"watched": {"threads": thread_records(play, share, wait, cpus), "more": 0}}
         results |= records if play.seq % 10 == 0 else {}
-        play.run(1, every=1, **results)
+        play.run(1, frames_per_record=1, **results)
 
 
 NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, "lmp", 0.5]]}}
@@ -282,7 +295,7 @@ NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, 
 def test_a_job_that_waits_for_others_is_named_with_them() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=CpuLoad(1.0))
-    watched(play, 21, 0.5, 0.5, **NOISY)
+    play_watched_job(play, 21, 0.5, 0.5, **NOISY)
     (result,) = play.running
     assert (result.cause, result.cpus, result.confidence) == ("scheduler", [0], "measured")
     assert result.depth == pytest.approx(0.5, abs=0.01)
@@ -299,7 +312,7 @@ def test_waits_begin_and_end_in_the_right_sample() -> None:
         run_ns += int((1 - wait) * SAMPLE_NS)
         wait_ns += int(wait * SAMPLE_NS)
         results = {"4000": [4000, "lmp", 0, run_ns, wait_ns, 0, 0]}
-        play.run(1, every=1, watched={"threads": results, "more": 0})
+        play.run(1, frames_per_record=1, watched={"threads": results, "more": 0})
     (result,) = play.ended
     assert (result.start_ns, result.end_ns) == (19 * SAMPLE_NS, 39 * SAMPLE_NS)
     assert result.depth == pytest.approx(0.5)
@@ -309,11 +322,11 @@ def test_waits_begin_and_end_in_the_right_sample() -> None:
 def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
-    watched(play, 21, 0.5, 0.5, **NOISY)
+    play_watched_job(play, 21, 0.5, 0.5, **NOISY)
     ns = play.seq * SAMPLE_NS // 2
     for i in range(10):
         results = {"4000": [4000, "lmp", 1, ns + i * SAMPLE_NS, ns, 0, 0]}
-        play.run(1, every=1, watched={"threads": results, "more": 0})
+        play.run(1, frames_per_record=1, watched={"threads": results, "more": 0})
     assert play.running == []
 
 
@@ -324,7 +337,7 @@ def test_a_job_with_more_threads_than_cpus_waits_for_itself() -> None:
         ns = play.seq * SAMPLE_NS
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
         two["4009"] = [4000, "lmp", 0, 5, 5, 0, 0]  # sleeps
-        play.run(1, every=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
+        play.run(1, frames_per_record=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
     (result,) = play.running
     assert result.evidence["self"] == [CrowdedCpu(2, 0)]
     assert "who" not in result.evidence
@@ -340,7 +353,7 @@ def test_threads_of_one_process_wait_for_each_other() -> None:
         tasks = {"0": [4009, "stream", 0.05], "1": [4000, "lmp", 2.0]}
         others = {cpu: [task] for cpu, task in tasks.items()}
         job = {"threads": results, "more": 0}
-        play.run(1, every=1, watched=job, tasks=tasks, others=others)
+        play.run(1, frames_per_record=1, watched=job, tasks=tasks, others=others)
     (result,) = play.running
     assert result.cpus == [0]
     assert result.evidence["self"] == [CrowdedCpu(2, 0)]
@@ -350,19 +363,19 @@ def test_threads_of_one_process_wait_for_each_other() -> None:
 def test_unreported_waits_are_not_a_loss() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=CpuLoad(1.0))
-    watched(play, 21, 0.5, None, **NOISY)
+    play_watched_job(play, 21, 0.5, None, **NOISY)
     assert play.running == []
 
 
 def test_only_the_watched_job_is_checked() -> None:
-    assert together(60, changes={"watch": "other"}).running == []
+    assert play_with_sibling(60, changes={"watch": "other"}).running == []
 
 
 def at_full_clock(cores: int = 2) -> Play:
     """A job that has run alone at its ceiling of 3.4 GHz."""
     play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
     play.does(c0=CpuLoad(1.0, hz=3.4e9))
-    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play_watched_job(play, 41, 1.0, 0.0, tasks={"0": LMP})
     return play
 
 
@@ -370,7 +383,7 @@ def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
     play = at_full_clock()
     play.does(c0=CpuLoad(1.0, hz=3.06e9), c1=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
-    watched(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
+    play_watched_job(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
     (result,) = play.running
     assert (result.cause, result.cpus, result.confidence) == ("package", [0], "measured")
     assert result.start_ns == 40 * SAMPLE_NS
@@ -382,21 +395,23 @@ def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
 def test_a_job_that_grows_lowers_its_own_clock() -> None:
     play = at_full_clock(3)
     play.does(c1=CpuLoad(1.0, hz=3.4e9))
-    watched(play, 20, 1.0, 0.0, tasks={"0": LMP, "1": STREAM})
+    play_watched_job(play, 20, 1.0, 0.0, tasks={"0": LMP, "1": STREAM})
     play.does(**{f"c{cpu}": CpuLoad(1.0, hz=3.06e9) for cpu in range(3)})
     play.machine.ceiling_hz = 3.06e9
-    watched(play, 30, 1.0, 0.0, cpus=(0, 2), tasks={"0": LMP, "1": STREAM, "2": LMP})
+    play_watched_job(play, 30, 1.0, 0.0, cpus=(0, 2), tasks={"0": LMP, "1": STREAM, "2": LMP})
     assert play.running == []
 
 
-@pytest.mark.parametrize("crowded", [True, False])
-def test_a_power_limit_is_blamed_on_others_only_if_one_started(crowded: bool) -> None:
+@pytest.mark.parametrize("another_task_started", [True, False])
+def test_a_power_limit_is_blamed_on_others_only_if_one_started(another_task_started: bool) -> None:
     play = at_full_clock()
-    play.does(c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9) if crowded else REST)
+    play.does(
+        c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9) if another_task_started else REST
+    )
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
     play.session.detector.running.append(drop)
-    watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
-    assert len(play.running) == crowded
+    play_watched_job(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    assert len(play.running) == another_task_started
     for result in play.running:
         assert (result.cause, result.confidence) == ("package", "inferred")
         assert result.evidence["turbo_drop"] == "power-pl1"
@@ -417,11 +432,11 @@ def test_an_unknown_earlier_ceiling_is_not_compared(
     play.does(c0=CpuLoad(1.0, hz=3.4e9))
     with monkeypatch.context() as patched:
         patched.setattr(play.machine, "frame", unread)
-        watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+        play_watched_job(play, 41, 1.0, 0.0, tasks={"0": LMP})
     play.does(c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9))
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
     play.session.detector.running.append(drop)
-    watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    play_watched_job(play, 10, 1.0, 0.0, tasks={"0": LMP})
     (result,) = play.running
     assert result.evidence["before_hz"] == pytest.approx(3.4e9, rel=0.01)
     assert not result.evidence.keys() & {"ceiling_hz", "ceiling_before_hz"}
@@ -431,7 +446,7 @@ def test_a_clock_that_falls_without_new_tasks_is_not_blamed_on_others() -> None:
     play = at_full_clock()
     play.does(c0=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
-    watched(play, 30, 1.0, 0.0, tasks={"0": LMP})
+    play_watched_job(play, 30, 1.0, 0.0, tasks={"0": LMP})
     assert play.running == []
 
 

@@ -107,10 +107,10 @@ def test_a_small_gain_is_not_a_ramp(first: float, ramps: int) -> None:
     assert len(Walk().sleep().climb(3 * first, 3.0).ended) == ramps
 
 
-@pytest.mark.parametrize(("steady", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])
-def test_the_target_of_a_ramp_is_the_ceiling(steady: float, ramps: int) -> None:
+@pytest.mark.parametrize(("steady_ghz", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])
+def test_the_target_of_a_ramp_is_the_ceiling(steady_ghz: float, ramps: int) -> None:
     walk = Walk().sleep().go(0.46, ceiling=5.3 * GHZ)
-    walk.go(steady, samples=HOLD + 1, ceiling=5.3 * GHZ)
+    walk.go(steady_ghz, samples=HOLD + 1, ceiling=5.3 * GHZ)
     assert len(walk.ended) == ramps
 
 

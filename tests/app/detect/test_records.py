@@ -36,14 +36,16 @@ class RecordStream:
         self.seq = 0
 
     def second(
-        self, last: dict[str, Any], every: Callable[[], dict[str, Any]] = dict[str, Any]
+        self,
+        last_records: dict[str, Any],
+        make_frame_records: Callable[[], dict[str, Any]] = dict[str, Any],
     ) -> None:
         """Plays a second. `every` makes the records of each frame, `last` are further ones of the
         last frame."""
         frames = []
         for _ in range(PER_S):
             self.seq += 1
-            records = every() | (last if self.seq % PER_S == 0 else {})
+            records = make_frame_records() | (last_records if self.seq % PER_S == 0 else {})
             frames.append(self.machine.frame(self.seq, records=records))
         session_of(self.session, frames)
 
@@ -158,11 +160,11 @@ class Limited(RecordStream):
     run_ns = wait_ns = throttled_us = periods = 0
 
     def limit(
-        self, *, stopped: float, waited: float = 0.0, quota: bool = True, cpu: int = 0
+        self, *, stopped_share: float, waited_share: float = 0.0, quota: bool = True, cpu: int = 0
     ) -> None:
         """`stopped`: share of the time for which the quota stops the job; `waited`: share for which
         it waits for another task; `cpu`: where it runs."""
-        wait = stopped + waited
+        wait = stopped_share + waited_share
 
         def record(throttled: int) -> dict[str, Any]:
             counts = [0.5, self.periods, throttled, self.throttled_us]
@@ -171,7 +173,7 @@ class Limited(RecordStream):
         def records() -> dict[str, Any]:
             self.run_ns += round((1 - wait) * SAMPLE_NS)
             self.wait_ns += round(wait * SAMPLE_NS)
-            self.throttled_us += round(stopped * SAMPLE_NS / 1000)
+            self.throttled_us += round(stopped_share * SAMPLE_NS / 1000)
             self.periods += 1
             thread = [4000, "web", 0, self.run_ns, self.wait_ns, 0, 0]
             watched = {"watched": {"threads": {"4000": thread}, "more": 0}}
@@ -187,7 +189,7 @@ class Limited(RecordStream):
 def test_a_stop_is_an_episode_with_owner_and_share() -> None:
     job = Limited()
     for stopped in (0, 0.5, 0.5, 0, 0):
-        job.limit(stopped=stopped)
+        job.limit(stopped_share=stopped)
     (result,) = job.episodes("quota")
     assert (result.cause, result.cpus, result.confidence) == ("quota", [0], "measured")
     assert result.depth == pytest.approx(0.5, abs=0.01)
@@ -206,7 +208,7 @@ def test_a_task_that_moves_stands_still_on_one_cpu_at_a_time() -> None:
     """The verdict and the list once reported 38 % and 18.9 % for the same stop."""
     job = Limited()
     for cpu in (0, 0, 1):
-        job.limit(stopped=0.5, cpu=cpu)
+        job.limit(stopped_share=0.5, cpu=cpu)
     (result,) = job.episodes("quota")
     assert result.cpus == [0, 1]
     assert result.depth == pytest.approx(0.5, abs=0.01)
@@ -215,7 +217,7 @@ def test_a_task_that_moves_stands_still_on_one_cpu_at_a_time() -> None:
 def test_an_episode_ends_when_the_quota_is_removed() -> None:
     job = Limited()
     for quota in (True, True, False):
-        job.limit(stopped=0.5, quota=quota)
+        job.limit(stopped_share=0.5, quota=quota)
     (result,) = job.episodes("quota")
     assert result.end_ns == 2 * PER_S * SAMPLE_NS
 
@@ -223,7 +225,7 @@ def test_an_episode_ends_when_the_quota_is_removed() -> None:
 def test_no_task_is_blamed_for_waits_caused_by_a_quota() -> None:
     job = Limited(watch="web")
     for _ in range(4):
-        job.limit(stopped=0.5)
+        job.limit(stopped_share=0.5)
     assert len(job.episodes("quota")) == 1
     assert job.episodes("neighbour") == []
 
@@ -231,7 +233,7 @@ def test_no_task_is_blamed_for_waits_caused_by_a_quota() -> None:
 def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
     job = Limited(watch="web")
     for _ in range(5):
-        job.limit(stopped=0.3, waited=0.3)
+        job.limit(stopped_share=0.3, waited_share=0.3)
     (result,) = job.episodes("neighbour")
     assert result.cause == "scheduler"
     assert result.depth == pytest.approx(0.3 / 0.7, abs=0.02)
@@ -241,9 +243,9 @@ def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
 
 def test_waits_are_evaluated_each_sample_after_a_quota_is_removed() -> None:
     job = Limited(watch="web")
-    job.limit(stopped=0, quota=True)
+    job.limit(stopped_share=0, quota=True)
     for _ in range(2):
-        job.limit(stopped=0, waited=0.4, quota=False)
+        job.limit(stopped_share=0, waited_share=0.4, quota=False)
     (result,) = job.episodes("neighbour")
     assert result.depth == pytest.approx(0.4, abs=0.02)
 
@@ -310,14 +312,14 @@ def test_stalls_for_files_or_unknown_reasons_cause_no_episode(record: object) ->
 # --- A watched job whose threads are stopped, from simulated records.
 
 
-def stopped_episodes(states: str, active: float = 1.0) -> tuple[Session, list[Episode]]:
+def stopped_episodes(states: str, active_share: float = 1.0) -> tuple[Session, list[Episode]]:
     """The episodes of a job with one thread, whose state changes once a second as listed; it is
     active for this share of the time while it is running or asleep."""
     stream, run_ns = RecordStream(watch="job"), 0
 
     def records(state: str) -> dict[str, object]:
         nonlocal run_ns
-        run_ns += round(active * made.SAMPLE_NS) if state in "RS" else 0
+        run_ns += round(active_share * made.SAMPLE_NS) if state in "RS" else 0
         threads = {"7": [7, "job", 1, run_ns, 0, 0, 0]}
         return {"watched": {"threads": threads, "more": 0, "states": {"7": state}}}
 
@@ -342,7 +344,7 @@ def test_a_stop_lasts_from_record_to_record(state: str, words: str) -> None:
 
 
 def test_a_stopped_thread_loses_its_previous_activity() -> None:
-    _, (result,) = stopped_episodes("SSTT", active=0.25)
+    _, (result,) = stopped_episodes("SSTT", active_share=0.25)
     assert result.depth == pytest.approx(0.25, abs=0.03)
-    assert stopped_episodes("SSTT", active=0.01)[1] == []
+    assert stopped_episodes("SSTT", active_share=0.01)[1] == []
     assert stopped_episodes("SSDD")[1] == []

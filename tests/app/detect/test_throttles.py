@@ -30,13 +30,13 @@ def paced(*cpu: Any, **more: Any) -> Paced:
     return walk.go(4, ref=TSC, cycles=HZ, ceiling_hz=HZ)
 
 
-def halted(share: float) -> dict[str, Any]:
+def rates_while_halted(share: float) -> dict[str, Any]:
     return {"ref": (1 - share) * TSC, "cycles": (1 - share) * HZ}
 
 
 def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
-    walk = paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9, 0], **halted(0.25))
-    walk.go(PAUSE, limit_reasons=[0, 0, 0], **halted(0))
+    walk = paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9, 0], **rates_while_halted(0.25))
+    walk.go(PAUSE, limit_reasons=[0, 0, 0], **rates_while_halted(0))
     assert walk.spans() == [(4, 9)]
     (episode,) = walk.ended
     assert episode.cpus == [0, 1, 2, 3]
@@ -143,7 +143,9 @@ def test_edges_of_a_drop_are_not_a_throttle() -> None:
 
 def test_simultaneous_causes_are_separate_episodes() -> None:
     level = made.counter("license_1")
-    walk = paced(level, package=[REASONS]).go(4, limit_reasons=[0, 1, 0], **halted(0.05))
+    walk = paced(level, package=[REASONS]).go(
+        4, limit_reasons=[0, 1, 0], **rates_while_halted(0.05)
+    )
     walk.go(4, license_1=[0.5 * HZ, 0, 0, 0]).go(4, limit_reasons=[0, 0, 0])
     everything = [*walk.session.ended, *walk.session.detector.running]
     results = {(e.kind, e.cause): (e.start_ns // S, (e.end_ns or 0) // S) for e in everything}

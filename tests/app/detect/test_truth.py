@@ -75,10 +75,10 @@ def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -
         inferred = episode.evidence["changes_with_sibling"].number < MIN_REPEATS
     assert episode.confidence == ("inferred" if inferred else "measured")
     if true["depth"] is not None:
-        loose = DEPTH_TOLERANCE.get(true["kind"], 0.02)
+        tolerance = DEPTH_TOLERANCE.get(true["kind"], 0.02)
         if true["kind"] == "neighbour" and true["end"]:  # its first and last samples count
-            loose += sample_ns / SECOND / (true["end"] - true["start"])
-        assert episode.depth == pytest.approx(true["depth"], rel=loose)
+            tolerance += sample_ns / SECOND / (true["end"] - true["start"])
+        assert episode.depth == pytest.approx(true["depth"], rel=tolerance)
     assert (episode.end_ns is None) == (true["end"] is None)
     if episode.end_ns is not None:
         assert is_near(episode.end_ns, raw_ns, true["end"], sample_ns)

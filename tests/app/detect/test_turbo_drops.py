@@ -308,15 +308,17 @@ def test_the_depth_matches_the_script_at_any_sample_phase(sample_ns: int) -> Non
     assert start_s == pytest.approx(true["start"], abs=sample_ns / SECOND)
 
 
-@pytest.mark.parametrize(("before", "lowered"), [(1.4, True), (1.0, False)])
+@pytest.mark.parametrize(("factor_before", "is_reported"), [(1.4, True), (1.0, False)])
 def test_a_power_limit_that_is_lowered_at_run_time_is_reported(
-    before: float, lowered: bool
+    factor_before: float, is_reported: bool
 ) -> None:
     """The simulated limit is constant; the test raises its value in the first four seconds."""
     source = open_sim("turbo-drop,cpus=8,packages=1,seed=1,speed=max", 100_000_000, None, None)
     session, messages = Session(source.hello), list[Any]()
     while session.now_ns < source.hello.raw_ns + 16 * 1_000_000_000:
-        messages = [raised(source.hello, message, before) for message in source.poll()]
+        messages = [
+            with_raised_limit(source.hello, message, factor_before) for message in source.poll()
+        ]
         for message in messages:
             session.apply(message)
     source.close()
@@ -325,11 +327,11 @@ def test_a_power_limit_that_is_lowered_at_run_time_is_reported(
     for drop in drops:
         limit_w = drop.evidence["power_limit_w"]
         assert drop.evidence.get("power_limit_before_w") == (
-            pytest.approx(before * limit_w) if lowered else None
+            pytest.approx(factor_before * limit_w) if is_reported else None
         )
 
 
-def raised(hello: wire.Hello, message: Any, factor: float) -> Any:
+def with_raised_limit(hello: wire.Hello, message: Any, factor: float) -> Any:
     if not isinstance(message, wire.Frame) or message.time_ns > hello.raw_ns + 4_000_000_000:
         return message
     (block,) = (b for b in hello.blocks if any(c.key == "power_limit_w" for c in b.counters))

@@ -19,7 +19,7 @@ RENAMED = {"fleet": {"machine": "fleet_machine", "episode": "fleet_episode"}}
 """Line types by verb, if another verb uses the same type."""
 
 
-def printed(line: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def printed_lines(line: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     assert cli.main(line) == 0
     return [json.loads(splitline) for splitline in capsys.readouterr().out.splitlines()]
 
@@ -40,21 +40,21 @@ def check(verb: str, lines: list[dict[str, Any]]) -> set[str]:
 def test_lines_of_stat_match_the_page(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["stat", "--json", SIM.format(scenario).replace("guest,cpus=4", "guest")]
     line += ["-e", "branch-misses,context-switches"] if scenario == "turbo-drop" else []
-    kinds = check("stat", printed([*line, "-n", "13"], capsys))
+    kinds = check("stat", printed_lines([*line, "-n", "13"], capsys))
     assert kinds >= {"hello", "interval", "summary"}
     assert scenario == "guest" or "episode" in kinds
 
 
 def test_lines_about_a_command_match_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     line = ["stat", "--json", "-o", "-", SIM.format("steady").replace("max", "9")]
-    assert {"hello", "summary"} <= check("stat", printed([*line, "--", "true"], capfd))
-    assert check("stat", printed([*line, "-r", "3", "--", "true"], capfd)) == {
+    assert {"hello", "summary"} <= check("stat", printed_lines([*line, "--", "true"], capfd))
+    assert check("stat", printed_lines([*line, "-r", "3", "--", "true"], capfd)) == {
         "hello", "run", "runs",
     }  # fmt: skip
 
 
 def test_lines_of_why_match_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(["why", "--json", SIM.format("neighbour"), "--watch", "lmp"], capsys)
+    lines = printed_lines(["why", "--json", SIM.format("neighbour"), "--watch", "lmp"], capsys)
     assert lines[0]["causes"]
     assert check("why", lines) == {"why"}
 
@@ -66,15 +66,15 @@ def test_lines_about_recordings_match_the_page(
     for path, scenario in zip(paths, ("turbo-drop", "steady"), strict=True):
         assert cli.main(["record", SIM.format(scenario), "--duration", "10s", "-o", path]) == 0
     capsys.readouterr()
-    assert check("summary", printed(["summary", "--json", paths[0]], capsys)) == {"phase"}
-    assert check("diff", printed(["diff", "--json", *paths], capsys)) == {"diff"}
-    kinds = check("export", printed(["export", "--format", "jsonl", paths[0]], capsys))
+    assert check("summary", printed_lines(["summary", "--json", paths[0]], capsys)) == {"phase"}
+    assert check("diff", printed_lines(["diff", "--json", *paths], capsys)) == {"diff"}
+    kinds = check("export", printed_lines(["export", "--format", "jsonl", paths[0]], capsys))
     assert kinds == {"hello", "interval", "episode-start", "episode", "summary"}
 
 
 def test_lines_of_fleet_match_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fleet", "--json", "-n", "1", "sim:throttle,cpus=4,speed=9", "sim:nothing"]
-    lines = printed(words, capsys)
+    lines = printed_lines(words, capsys)
     assert {line["answers"] for line in lines if line["type"] == "machine"} == {True, False}
     assert check("fleet", lines) >= {"machine"}  # episodes too on a busy machine
 
@@ -83,7 +83,7 @@ def test_lines_of_fleet_match_the_page(capsys: pytest.CaptureFixture[str]) -> No
 def test_lines_about_this_machine_match_the_page(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check(verb, printed([verb, "--json"], capsys)) == {verb}
+    assert check(verb, printed_lines([verb, "--json"], capsys)) == {verb}
 
 
 def test_the_check_of_conditions_matches_the_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,14 +102,14 @@ def test_ramps_match_the_page(phases: tuple[str, ...], capsys: pytest.CaptureFix
     )  # fmt: skip
     results = [{"isa": isa, "seconds": 0.05} for isa in phases]
 
-    def ask(verb: str, *_: str) -> dict[str, Any]:
+    def answer_of_probe(verb: str, *_: str) -> dict[str, Any]:
         cpus = [{"cpu": cpu, "online": True} for cpu in (0, 1)]
         return {"cpus": cpus} if verb == "topology" else chains.answer(*[run] * 3, phases=results)
 
     for cpu in (None, "all"):
         options = cli._parse_arguments(["ramp", "--json", "--isa", phases[0]])
         options.cpu = cpu
-        assert ramp.measure(options, ask) == 0
+        assert ramp.measure(options, answer_of_probe) == 0
     one, every = map(json.loads, capsys.readouterr().out.splitlines())
     assert check("ramp", [one, *every["cpus"]]) == {"ramp"}
     assert set(every) == {"cpus", "failed"}

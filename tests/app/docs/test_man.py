@@ -92,17 +92,17 @@ def test_the_version_contains_the_built_commit(
     monkeypatch.syspath_prepend(str(ROOT))
     assert importlib.import_module("app.build_manual").commit() == commit
 
-    def printed() -> str:
+    def printed_version() -> str:
         with pytest.raises(SystemExit):
             cli.main(["--version"])
         return capsys.readouterr().out
 
-    assert printed() == f"perftop {__version__} ({commit.strip()})\n"
+    assert printed_version() == f"perftop {__version__} ({commit.strip()})\n"
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "perftop" / "cli.py"))
-    assert printed() == f"perftop {__version__}\n"
+    assert printed_version() == f"perftop {__version__}\n"
     (tmp_path / "perftop").mkdir()
     (tmp_path / "perftop" / "COMMIT").write_text("0123abcd\n")
-    assert printed() == f"perftop {__version__} (0123abcd)\n"
+    assert printed_version() == f"perftop {__version__} (0123abcd)\n"
 
 
 def test_the_source_archive_contains_all_tracked_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,15 +26,15 @@ LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """Cells by line, each as its character and style; columns are user, kernel, steal, heat."""
     whole = [(*column, OUTSIDE_EPISODES)[:4] for column in columns]
-    return spelled(rows_of(charts.account(np.array(whole), rows, look)))
+    return characters_with_styles(rows_of(charts.account(np.array(whole), rows, look)))
 
 
 def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """As `account`; columns are both, open, lp0, lp1."""
-    return spelled(rows_of(charts.states(np.array(columns), rows, look)))
+    return characters_with_styles(rows_of(charts.states(np.array(columns), rows, look)))
 
 
-def spelled(lines: Sequence[list[Run]]) -> list[list[str]]:
+def characters_with_styles(lines: Sequence[list[Run]]) -> list[list[str]]:
     return [[f"{sign} {key}" for text, key in line for sign in text] for line in lines]
 
 
@@ -153,9 +153,9 @@ SHARES = st.floats(-0.5, 1.5) | st.just(float("nan"))
 def test_any_account_can_be_drawn(columns: list[tuple[float, ...]], rows: int, look: Look) -> None:
     lines = account(*columns, rows=rows, look=look)
     assert [len(line) for line in lines] == [len(columns)] * rows
-    known = theme.styles("perftop-dark")
+    style_names = theme.styles("perftop-dark")
     for cell in (cell for line in lines for cell in line):
-        assert all(part in known for part in cell[2:].split("/"))
+        assert all(part in style_names for part in cell[2:].split("/"))
 
 
 @given(

@@ -74,13 +74,13 @@ def test_all_themes_have_the_colours_of_stylesheets() -> None:
     assert all(set(results[0]) <= set(variables) for variables in results)
 
 
-@pytest.mark.parametrize("eyes", EYES)
-def test_the_safe_theme_is_distinguishable_for_all_kinds_of_vision(eyes: str) -> None:
+@pytest.mark.parametrize("vision", EYES)
+def test_the_safe_theme_is_distinguishable_for_all_kinds_of_vision(vision: str) -> None:
     palette = theme.PALETTES["perftop-safe"]
     colors = palette.colors
-    near = {(a, b): distance(colors[a], colors[b], eyes) for a, b in DISTINGUISHABLE}
-    assert min(near.values()) >= MIN_DISTANCE, near
-    steps = [distance(a, b, eyes) for a, b in zip(palette.heat, palette.heat[2:], strict=False)]
+    distances = {(a, b): distance(colors[a], colors[b], vision) for a, b in DISTINGUISHABLE}
+    assert min(distances.values()) >= MIN_DISTANCE, distances
+    steps = [distance(a, b, vision) for a, b in zip(palette.heat, palette.heat[2:], strict=False)]
     assert min(steps) >= MIN_STEP_DISTANCE, steps
 
 
@@ -177,17 +177,19 @@ def test_quiet_machines_are_dimmed_and_the_selected_line_is_bold() -> None:
     assert stale["alarm"].color == stale["text"].color
 
 
-@pytest.mark.parametrize(("one", "other", "far"), [
+@pytest.mark.parametrize(("first_colour", "second_colour", "expected_distance"), [
     ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
     ((50, 2.5, 0), (73, 25, -18), 27.1492),
     ((50, 2.5, 0), (50, 0, -2.5), 4.3065),
     ((22.7233, 20.0904, -46.694), (23.0331, 14.973, -42.5619), 2.0373),
 ])  # fmt: skip
 def test_distances_equal_those_of_the_paper(
-    one: tuple[float, float, float], other: tuple[float, float, float], far: float
+    first_colour: tuple[float, float, float],
+    second_colour: tuple[float, float, float],
+    expected_distance: float,
 ) -> None:
     """Pairs of Sharma, Wu and Dalal, "The CIEDE2000 Color-Difference Formula", 2005."""
-    assert ciede2000(one, other) == pytest.approx(far, abs=1e-4)
+    assert ciede2000(first_colour, second_colour) == pytest.approx(expected_distance, abs=1e-4)
     assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3  # blue and violet of perftop-dark
 
 
@@ -227,10 +229,10 @@ def in_256_colours(style: Style) -> tuple[str, str]:
     result = theme.to_256_colours(style)
     assert result.color
     assert result.bgcolor
-    return fixed(result.color.number or 0), fixed(result.bgcolor.number or 0)
+    return fixed_colour(result.color.number or 0), fixed_colour(result.bgcolor.number or 0)
 
 
-def fixed(number: int) -> str:
+def fixed_colour(number: int) -> str:
     return "#" + bytes(theme.rgb_256(number)).hex()
 
 
@@ -239,7 +241,7 @@ def test_fixed_colours_are_the_same_in_all_terminals() -> None:
         (0, 0, 0), (0, 0, 95), (255, 255, 255), (8, 8, 8), (238, 238, 238),
     ]  # fmt: skip
     for number in range(16, 256):
-        assert theme.rgb_256(theme.nearest_256(fixed(number))) == theme.rgb_256(number)
+        assert theme.rgb_256(theme.nearest_256(fixed_colour(number))) == theme.rgb_256(number)
 
 
 @pytest.mark.parametrize("name", MIXED_THEMES)

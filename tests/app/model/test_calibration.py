@@ -26,10 +26,10 @@ def observe(result: Calibration, low: Floats, high: Floats) -> None:
 
 
 def play(
-    counter: str, true: float, believed: list[float], samples: list[Shares]
+    counter: str, true_factor: float, factors_by_sample: list[float], samples: list[Shares]
 ) -> tuple[Session, Interval]:
     """Plays a core whose event counts once in `true` ticks of the TSC."""
-    multipliers = [Multiplier(counter, factor, "made") for factor in believed]
+    multipliers = [Multiplier(counter, factor, "made") for factor in factors_by_sample]
     greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
     session = Session(greeting)
     ref, event, frames = [0.0, 0.0], [0.0, 0.0], []
@@ -38,7 +38,7 @@ def play(
         for lp in (0, 1):
             ref[lp] += (alone[lp] + c) * TICKS
             union = {"one_thread": alone[lp], "distributed": alone[lp] + shared}
-            event[lp] += union.get(counter, a + b + c) * TICKS / true
+            event[lp] += union.get(counter, a + b + c) * TICKS / true_factor
         values = {"ref": [int(r) for r in ref], counter: [int(e) for e in event]}
         frames.append(made.frame(greeting, seq, values))
     session_of(session, frames)
@@ -96,31 +96,39 @@ def test_states_are_unknown_if_no_candidate_fits() -> None:
     assert not np.isnan(interval.split.low).any()
 
 
-@pytest.mark.parametrize(("good", "elsewhere", "state"), [
+@pytest.mark.parametrize(("matching_samples", "contradicting_samples", "state"), [
     (1, 2, "uncalibrated"), (2, 4, "refused"), (20, 4, "settled"), (3, 40, "settled"),
 ])  # fmt: skip
-def test_only_an_unsettled_factor_is_refused(good: int, elsewhere: int, state: str) -> None:
+def test_only_an_unsettled_factor_is_refused(
+    matching_samples: int, contradicting_samples: int, state: str
+) -> None:
     """Two samples of three are too few to decide. A settled factor stays: later contradictions come
     from another program's event and are suspect."""
     result = calibrations([Multiplier("x", 84.0, "made")])["x"]
-    observe(result, np.full(good, 83.9), np.full(good, 84.1))
-    observe(result, np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
+    observe(result, np.full(matching_samples, 83.9), np.full(matching_samples, 84.1))
+    observe(result, np.full(contradicting_samples, 49.9), np.full(contradicting_samples, 50.1))
     assert result.state == state
 
 
-@pytest.mark.parametrize("truth", [1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0])
-@pytest.mark.parametrize("late", ["first", "last", "spread"])
-def test_late_reads_in_5_percent_of_samples_decide_nothing(truth: float, late: str) -> None:
+@pytest.mark.parametrize("true_factor", [1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0])
+@pytest.mark.parametrize("late_reads", ["first", "last", "spread"])
+def test_late_reads_in_5_percent_of_samples_decide_nothing(
+    true_factor: float, late_reads: str
+) -> None:
     """All wrong candidates are refuted, in any order of late reads. A late read fits any factor; in
     the worst case all of them fit one wrong candidate."""
-    items = sorted({1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0} - {truth})
+    items = sorted({1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0} - {true_factor})
     for wrong in items:
-        result = calibrations([Multiplier("x", f, "made") for f in (wrong, *items, truth)])["x"]
-        samples = np.repeat([wrong, truth], [20, 380])
-        order = {"first": samples, "last": samples[::-1], "spread": np.roll(samples, 7)}[late]
-        for chunk in np.array_split(order, 40) if late != "spread" else order.reshape(20, 20).T:
+        result = calibrations([Multiplier("x", f, "made") for f in (wrong, *items, true_factor)])[
+            "x"
+        ]
+        samples = np.repeat([wrong, true_factor], [20, 380])
+        order = {"first": samples, "last": samples[::-1], "spread": np.roll(samples, 7)}[late_reads]
+        for chunk in (
+            np.array_split(order, 40) if late_reads != "spread" else order.reshape(20, 20).T
+        ):
             observe(result, chunk * 0.999, chunk * 1.001)
-        assert (result.factor, result.state) == (truth, "settled")
+        assert (result.factor, result.state) == (true_factor, "settled")
 
 
 def test_a_factor_recovers_from_a_disturbed_start() -> None:

@@ -28,7 +28,7 @@ def deltas(greeting: wire.Hello, *frames: wire.Frame) -> list[Delta]:
     return [counters.steps([f])[0] for f in frames]
 
 
-def moved(delta: Delta, row: int = 0, column: int = 0) -> float:
+def increment(delta: Delta, row: int = 0, column: int = 0) -> float:
     return float(delta.tables["cpu"].increments[row, column])
 
 
@@ -49,7 +49,7 @@ def test_a_wrapped_counter_has_an_ordinary_difference(bits: int, start: int, ste
     _, delta = deltas(
         greeting, frame(greeting, 0, {"cycles": [a]}), frame(greeting, 1, {"cycles": [b]})
     )
-    assert moved(delta) == step
+    assert increment(delta) == step
     assert delta.suspect == {}
 
 
@@ -59,11 +59,11 @@ def test_a_rewritten_counter_is_suspect() -> None:
     _, good, bad, after = deltas(
         greeting, *(frame(greeting, i, {"cycles": [v]}) for i, v in enumerate(series))
     )
-    assert moved(good) == 10**8
+    assert increment(good) == 10**8
     assert ticks(bad) == TICKS
-    assert np.isnan(moved(bad))
+    assert np.isnan(increment(bad))
     assert bad.suspect == {0: {("cycles", Doubt.JUMPED)}}
-    assert moved(after) == 10**8
+    assert increment(after) == 10**8
     assert after.suspect == {}
 
 
@@ -80,7 +80,7 @@ def test_siblings_are_evaluated_together(flag: int) -> None:
         frame(greeting, 2, {"cycles": values[2]}),
     )
     assert [ticks(gap, row) for row in range(4)] == [0, TICKS, 0, TICKS]  # 0 and 2 are siblings
-    assert [moved(whole, row) for row in range(4)] == [200, 100, 200, 100]
+    assert [increment(whole, row) for row in range(4)] == [200, 100, 200, 100]
 
 
 def test_cpus_without_a_known_core_are_evaluated_alone() -> None:
@@ -102,13 +102,13 @@ def test_siblings_that_are_off_or_unread_are_not_waited_for() -> None:
             greeting,
             *(frame(greeting, n, {"cycles": [100 * n, 0]}, flags=flags) for n in range(3)),
         )
-        assert [moved(step) for step in steps] == [0, 100, 100]
+        assert [increment(step) for step in steps] == [0, 100, 100]
 
 
 READ = wire.ROW_SAMPLED
 
 
-@pytest.mark.parametrize(("reads", "spans", "steps"), [
+@pytest.mark.parametrize(("reads", "spans", "increments"), [
     ([(0, READ), (100, 0), (200, READ)], [0, 0, 2], [0, 0, 200]),
     # Interrupted, or read on another CPU.
     ([(0, READ), (150, READ | wire.ROW_WIDE), (300, READ)], [0, 0, 2], [0, 0, 300]),
@@ -121,7 +121,7 @@ READ = wire.ROW_SAMPLED
      [0, 0, 0, 10]),
 ])  # fmt: skip
 def test_an_invalid_read_is_covered_by_the_next(
-    reads: list[tuple[int, int]], spans: list[int], steps: list[int]
+    reads: list[tuple[int, int]], spans: list[int], increments: list[int]
 ) -> None:
     """The other CPU, which is read in each sample, is not affected."""
     greeting = made.hello([made.CYCLES], cores=2, threads=1)
@@ -133,8 +133,8 @@ def test_an_invalid_read_is_covered_by_the_next(
         ),
     )
     assert [ticks(delta) for delta in result] == [span * TICKS for span in spans]
-    assert [moved(delta) for delta in result] == steps
-    assert [moved(delta, 1) for delta in result] == [0] + [100] * (len(reads) - 1)
+    assert [increment(delta) for delta in result] == increments
+    assert [increment(delta, 1) for delta in result] == [0] + [100] * (len(reads) - 1)
     assert all(delta.suspect == {} for delta in result)
 
 
@@ -146,9 +146,9 @@ def test_an_unreadable_counter_is_unknown_instead_of_zero() -> None:
         frame(greeting, 1, {"ref": [50], "cycles": [None]}),
         frame(greeting, 2, {"ref": [99], "cycles": [60]}),
     )
-    assert moved(lost, column=0) == 50
-    assert np.isnan(moved(lost, column=1))
-    assert np.isnan(moved(back, column=1))  # a single read gives no difference
+    assert increment(lost, column=0) == 50
+    assert np.isnan(increment(lost, column=1))
+    assert np.isnan(increment(back, column=1))  # a single read gives no difference
 
 
 def test_rows_whose_time_runs_backwards_are_suspect() -> None:
@@ -187,7 +187,7 @@ def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
     turned = dataclasses.replace(rows, head=head.tobytes())
     delta = counters.steps([dataclasses.replace(plain, blocks={"cpu": turned})])[0]
     assert delta.suspect == {0: {("cycles", Doubt.BACKWARDS)}}
-    assert (ticks(delta), moved(delta)) == (0, 0)
+    assert (ticks(delta), increment(delta)) == (0, 0)
 
 
 def test_kernel_times_may_step_back_by_a_tick() -> None:
@@ -198,7 +198,7 @@ def test_kernel_times_may_step_back_by_a_tick() -> None:
     steps = deltas(
         greeting, *(frame(greeting, i, {"stat_iowait_s": [v]}) for i, v in enumerate(series))
     )
-    assert sum(moved(d) for d in steps) == pytest.approx(0.02)
+    assert sum(increment(d) for d in steps) == pytest.approx(0.02)
     assert all(d.suspect == {} for d in steps)
 
 
@@ -213,7 +213,7 @@ def test_gauges_are_averaged_over_time() -> None:
         frame(greeting, 3, {"temperature_c": [-20_000]}),
     ):
         total.add(delta[None], np.zeros(0, int))
-    assert moved(total) / ticks(total) == 0.0  # 40 for one sample, -20 for two
+    assert increment(total) / ticks(total) == 0.0  # 40 for one sample, -20 for two
 
 
 def test_a_single_head_row_applies_to_all_cpus() -> None:
@@ -228,7 +228,7 @@ def test_a_single_head_row_applies_to_all_cpus() -> None:
         )
         frames.append(wire.Frame(seq, seq, {"cpu": shared}))
     _, delta = deltas(greeting, *frames)
-    assert [moved(delta, 0), moved(delta, 1)] == [3, 4]
+    assert [increment(delta, 0), increment(delta, 1)] == [3, 4]
     assert [ticks(delta, 0), ticks(delta, 1)] == [TICKS, TICKS]
 
 

@@ -107,14 +107,14 @@ def test_the_times_of_a_group_scale_only_its_block() -> None:
         assert beside.values[key].tolist() == alone.values[key].tolist()
 
 
-@pytest.mark.parametrize("what", ["e.branches", "perf_running_s", "perf_enabled_s"])
-def test_an_impossible_rate_is_doubted(what: str) -> None:
+@pytest.mark.parametrize("changed_value", ["e.branches", "perf_running_s", "perf_enabled_s"])
+def test_an_impossible_rate_is_doubted(changed_value: str) -> None:
     """Another program changed the event's counter or the times of its group: only this event
     becomes unknown."""
     hello, result = messages("sim:smt-mix,cpus=4", 12, events="branches,cycles")
     session = Session(hello)
     block = next(b for b in hello.blocks if b.name == "events.1")
-    column = [counter.key for counter in block.counters].index(what)
+    column = [counter.key for counter in block.counters].index(changed_value)
     for message in result:
         if isinstance(message, Frame) and message.seq >= 6:
             rows = message.blocks["events.1"]
@@ -126,7 +126,7 @@ def test_an_impossible_rate_is_doubted(what: str) -> None:
             session.apply(message)
     interval = session.take_interval()
     assert ("e.branches", Doubt.JUMPED) in interval.suspect[2]
-    assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", what}
+    assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", changed_value}
     assert [*interval.suspect] == [2]
     for row in range(4):  # the other values remain
         assert value_of(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-3)
@@ -290,8 +290,8 @@ def test_a_counter_that_never_ran_is_unknown_instead_of_zero() -> None:
     assert delta.suspect == {}
 
 
-@pytest.mark.parametrize("together", [1, 5])
-def test_a_row_without_counts_is_part_of_the_next_difference(together: int) -> None:
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_row_without_counts_is_part_of_the_next_difference(batch_size: int) -> None:
     """The second thread is counted in each sample, but waits for its sibling."""
     greeting = made.hello(ALL)
     counters = Counters(greeting)
@@ -304,8 +304,8 @@ def test_a_row_without_counts_is_part_of_the_next_difference(together: int) -> N
     ]  # fmt: skip
     total = counters.empty_delta()
     counters.steps(frames[:1])
-    for first in range(1, 6, together):
-        delta = counters.steps(frames[first : first + together])
+    for first in range(1, 6, batch_size):
+        delta = counters.steps(frames[first : first + batch_size])
         ticks += (delta.tables["cpu"].ticks / (made.TSC_HZ / 10)).tolist()
         total.add(delta, np.zeros(0, int))
     assert ticks == [[1, 1], [0, 0], [2, 2], [0, 0], [2, 2]]
@@ -362,8 +362,8 @@ def test_estimates_are_marked() -> None:
     assert "counted 40.0 % of the time" in StatTable(session).lines(interval)[1]
 
 
-@pytest.mark.parametrize("why", ["turns", "guests", "doubt"])
-def test_idle_transitions_replace_missing_counts(why: str) -> None:
+@pytest.mark.parametrize("disturbance", ["turns", "guests", "doubt"])
+def test_idle_transitions_replace_missing_counts(disturbance: str) -> None:
     """From the second interval on, pinned events of another program or guests occupy the
     counters."""
     perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "one_thread")]
@@ -376,11 +376,11 @@ def test_idle_transitions_replace_missing_counts(why: str) -> None:
     ]
     guests = [wire.Missing("guests", "only the host's own time is counted")]
     greeting = made.hello([ENABLED, RUNNING, *perf, steal, busy], core=traced,
-                          missing=guests if why == "guests" else [])  # fmt: skip
+                          missing=guests if disturbance == "guests" else [])  # fmt: skip
     session, ticks = Session(greeting), made.TSC_HZ / 10
     for seq in range(22):
-        counted = min(seq, 10) if why == "turns" else seq
-        jump = 2**62 if why == "doubt" and seq == 21 else 0
+        counted = min(seq, 10) if disturbance == "turns" else seq
+        jump = 2**62 if disturbance == "doubt" and seq == 21 else 0
         values: made.Values = {
             "perf_enabled_s": [seq * NS] * 2, "perf_running_s": [counted * NS] * 2,
             "ref": [int(0.25 * counted * ticks) + jump] * 2,
@@ -392,16 +392,16 @@ def test_idle_transitions_replace_missing_counts(why: str) -> None:
         session.apply(made.frame(greeting, seq, values))
         if seq == 10:
             first = session.take_interval()
-        if seq == 20 and why != "doubt":
+        if seq == 20 and disturbance != "doubt":
             break
     interval = session.take_interval()
-    if why == "doubt":
+    if disturbance == "doubt":
         assert interval.values["util"] == pytest.approx([0.25] * 2, rel=1e-3)
         return
     assert interval.values["util"] == pytest.approx([0.5, 0.25])
     assert interval.split.method == ["traced"]
     assert interval.split.states[0] == pytest.approx([0.45, 0.3, 0.05, 0.2])
-    if why == "turns":
+    if disturbance == "turns":
         assert first.values["util"] == pytest.approx([0.25, 0.25])
         assert first.split.method == ["one-thread"]
         assert np.isnan(interval.values["halt"]).all()

@@ -51,7 +51,7 @@ def step(cpu: int, seq: int) -> dict[str, float]:
             "one_thread": alone * TICKS, "aperf": cycles, "mperf": ref}  # fmt: skip
 
 
-def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
+def samples(factors_by_counter: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
     """Samples of three cores; `wrong` multiplies the counts of some CPUs in some samples."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
     hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
@@ -60,7 +60,7 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
     for seq in range(SAMPLES):
         for cpu in range(6) if seq else ():
             for key, value in step(cpu, seq).items():
-                factor, when = wrong.get((cpu, key), (1.0, range(0)))
+                factor, when = factors_by_counter.get((cpu, key), (1.0, range(0)))
                 sums[key][cpu] += value * (factor if seq in when else 1.0)
         values = {key: [int(value) for value in sums[key]] for key in KEYS}
         result += sampled.samples(reader, [made.frame(hello, seq, values)], learn=True)
@@ -68,13 +68,13 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
 
 
 @functools.cache
-def truth() -> list[Sample]:
+def true_samples() -> list[Sample]:
     result = samples({})
     assert not any(sample.delta.doubts.any() for sample in result)
     return result
 
 
-def needs(metric: str) -> set[str]:
+def needed_counters(metric: str) -> set[str]:
     return set(METRICS[metric].variants[0].needs)
 
 
@@ -91,7 +91,7 @@ def test_only_metrics_of_a_falsified_counter_are_unknown(
     when = range(start, start + length)
     result = samples({(cpu, key): (FALSE[kind][key], when) for cpu in cpus})
     index = KEYS.index(key)
-    for seq, (sample, true) in enumerate(zip(result, truth(), strict=True), 1):
+    for seq, (sample, true) in enumerate(zip(result, true_samples(), strict=True), 1):
         marked = set(np.flatnonzero(sample.delta.doubts[:, index]))
         if seq in when:
             assert cpus <= marked, seq
@@ -100,7 +100,7 @@ def test_only_metrics_of_a_falsified_counter_are_unknown(
         for metric in METRICS:
             mine, others = sample.values[metric], true.values[metric]
             changed = ~np.isclose(mine, others, rtol=1e-6, equal_nan=True)
-            if key not in needs(metric):
+            if key not in needed_counters(metric):
                 assert not changed.any(), (seq, metric)
             elif seq in when:
                 assert np.isnan(mine[sorted(cpus)]).all(), (seq, metric)
@@ -110,7 +110,7 @@ def test_only_metrics_of_a_falsified_counter_are_unknown(
 @pytest.mark.parametrize("key", ["ref", "one_thread"])
 def test_a_falsified_counter_makes_only_the_states_of_its_core_unknown(key: str) -> None:
     result = samples({(4, key): (0.0, range(5, 8))})  # the second thread of core 1
-    for seq, (sample, true) in enumerate(zip(result, truth(), strict=True), 1):
+    for seq, (sample, true) in enumerate(zip(result, true_samples(), strict=True), 1):
         unknown = np.isnan(sample.split.states).any(axis=1)
         assert unknown.tolist() == [False, seq in range(5, 9), False], seq
         known = ~unknown
@@ -195,7 +195,9 @@ def stream() -> Iterator[wire.Message]:
     yield from Reader().feed((DATA / "platinum-8160").read_bytes())
 
 
-def only(keys: tuple[str, ...], messages: Iterator[wire.Message]) -> Iterator[wire.Message]:
+def with_counters_only(
+    keys: tuple[str, ...], messages: Iterator[wire.Message]
+) -> Iterator[wire.Message]:
     """Returns the stream of a probe that reads only these counters."""
     hello = next(messages)
     assert isinstance(hello, wire.Hello)
@@ -221,15 +223,17 @@ def play(messages: Iterator[wire.Message]) -> tuple[Session, list[Interval]]:
 
 
 @pytest.fixture(scope="module", params=["all counters", "three counters"])
-def played(request: pytest.FixtureRequest) -> tuple[Session, list[Interval]]:
-    return play(stream() if request.param == "all counters" else only(FEW_KEYS, stream()))
+def session_and_intervals(request: pytest.FixtureRequest) -> tuple[Session, list[Interval]]:
+    return play(
+        stream() if request.param == "all counters" else with_counters_only(FEW_KEYS, stream())
+    )
 
 
 Played = tuple[Session, list[Interval]]
 
 
-def test_correct_counters_are_never_doubted(played: Played) -> None:
-    _, intervals = played
+def test_correct_counters_are_never_doubted(session_and_intervals: Played) -> None:
+    _, intervals = session_and_intervals
     assert len(intervals) == LAST
     for interval in intervals[: FIRST_TAKEN - 1]:
         assert interval.suspect == {}
@@ -239,16 +243,16 @@ def test_correct_counters_are_never_doubted(played: Played) -> None:
     assert intervals[2].split.states[45] == pytest.approx([0.98284, 0.00022, 0.01692, 0], abs=1e-4)
 
 
-def test_all_cores_are_marked_from_the_takeover_on(played: Played) -> None:
-    _, intervals = played
+def test_all_cores_are_marked_from_the_takeover_on(session_and_intervals: Played) -> None:
+    _, intervals = session_and_intervals
     for interval in intervals[FIRST_TAKEN - 1 :]:
         assert all("any_thread" in {key for key, _ in interval.suspect[row]} for row in range(96))
         assert np.isnan(interval.split.states).all()
         assert set(interval.split.method) == {"any-thread"}
 
 
-def test_fixed_counters_are_never_doubted(played: Played) -> None:
-    _, intervals = played
+def test_fixed_counters_are_never_doubted(session_and_intervals: Played) -> None:
+    _, intervals = session_and_intervals
     for interval in intervals:
         for key in ("util", "busy_hz", "net_hz", "halt"):
             assert np.isfinite(interval.values[key]).all(), key
@@ -256,15 +260,15 @@ def test_fixed_counters_are_never_doubted(played: Played) -> None:
     assert np.mean(intervals[30].values["util"]) == pytest.approx(0.5, abs=0.005)
 
 
-def test_a_stopped_counter_is_not_zero(played: Played) -> None:
-    _, intervals = played
+def test_a_stopped_counter_is_not_zero(session_and_intervals: Played) -> None:
+    _, intervals = session_and_intervals
     for interval in intervals:
         for key in ("ipc", "kernel_cycles", "kernel_instructions"):
             assert not (interval.values[key] == 0).any(), key
 
 
-def test_the_takeover_is_one_episode_that_names_the_counters(played: Played) -> None:
-    session, intervals = played
+def test_the_takeover_is_one_episode_that_names_the_counters(session_and_intervals: Played) -> None:
+    session, intervals = session_and_intervals
     episodes = [e for e in (*session.ended, *session.detector.running) if e.kind == "suspect"]
     (episode,) = episodes
     assert episode.cpus == list(range(96))
@@ -274,14 +278,14 @@ def test_the_takeover_is_one_episode_that_names_the_counters(played: Played) -> 
     assert keys <= {"any_thread", "instructions", "kernel_cycles", "kernel_instructions"}
 
 
-def test_the_factor_settles_and_does_not_change(played: Played) -> None:
-    session, _ = played
+def test_the_factor_settles_and_does_not_change(session_and_intervals: Played) -> None:
+    session, _ = session_and_intervals
     result = session.calibrations["any_thread"]
     assert (result.factor, result.state) == (84.0, "settled")
 
 
-def test_the_run_contains_all_valid_values(played: Played) -> None:
-    session, intervals = played
+def test_the_run_contains_all_valid_values(session_and_intervals: Played) -> None:
+    session, intervals = session_and_intervals
     whole = session.run_interval()
     assert np.isfinite(whole.split.states).all()
     good = np.mean(

@@ -23,18 +23,18 @@ TICKS = int(made.TSC_HZ / 10)
 KEYS = "ref", "cycles", "aperf", "mperf"
 
 
-def sampled(steps: list[list[float]], together: int) -> list[Sample]:
+def samples_with_ratios(ratios: list[list[float]], batch_size: int) -> list[Sample]:
     """Returns samples of two siblings. `steps`: the ratio of cycles to APERF by sample and CPU; 0:
     idle."""
     hello = made.hello([counter(key) for key in KEYS])
     reader, sums = SampleReader(hello), np.zeros((len(KEYS), 2))
     frames = [made.frame(hello, 0, {key: [0, 0] for key in KEYS})]
-    for seq, shares in enumerate(steps, 1):
+    for seq, shares in enumerate(ratios, 1):
         runs = TICKS / 2 * np.array([share > 0 for share in shares])
         sums += np.array([runs, 1.5 * runs * shares, 1.5 * runs, runs])
         values = {key: [int(v) for v in row] for key, row in zip(KEYS, sums, strict=True)}
         frames.append(made.frame(hello, seq, values))
-    batches = (frames[i : i + together] for i in range(0, len(frames), together))
+    batches = (frames[i : i + batch_size] for i in range(0, len(frames), batch_size))
     return [sample for some in batches for sample in samples(reader, some)]
 
 
@@ -42,7 +42,7 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
 def test_a_clock_is_compared_after_both_counters_agreed_once(together: int) -> None:
     """The second CPU runs only later, and then agrees."""
     steps = [[1.0, 0.0], [1.2, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.2], [1.0, 1.0], [1.0, 1.2]]
-    results = [sample.delta.suspect for sample in sampled(steps, together)]
+    results = [sample.delta.suspect for sample in samples_with_ratios(steps, together)]
     unlike = {("cycles", Doubt.UNLIKE)}
     doubted = [sorted(row for row, why in result.items() if why == unlike) for result in results]
     # A doubt of several samples ends one sample after its cause.
@@ -207,7 +207,7 @@ def test_the_factor_of_an_event_of_four_threads_is_learned() -> None:
     assert split.states[0, 0] == pytest.approx(0.1, abs=1e-6)
 
 
-def in_turns(share: float) -> Session:
+def multiplexed_session(share: float) -> Session:
     """Two siblings run together. Reference cycles, cycles and one_thread are counted for a part of
     the second sample only, in which the siblings are busier than on average."""
     perf = [
@@ -236,13 +236,17 @@ def in_turns(share: float) -> Session:
 
 
 def test_scaled_counts_are_not_compared_with_exact_ones() -> None:
-    whole = {why for doubts in in_turns(1.0).take_interval().suspect.values() for why in doubts}
+    whole = {
+        why
+        for doubts in multiplexed_session(1.0).take_interval().suspect.values()
+        for why in doubts
+    }
     assert {
         ("ref", Doubt.UNLIKE),
         ("cycles", Doubt.UNLIKE),
         ("kernel_cycles", Doubt.STILL),
     } <= whole
-    interval = in_turns(0.1).take_interval()
+    interval = multiplexed_session(0.1).take_interval()
     assert interval.suspect == {}
     assert interval.values["util"] == pytest.approx([0.575] * 2, rel=1e-4)
     assert np.isfinite(interval.split.states).all()

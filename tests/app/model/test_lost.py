@@ -46,46 +46,48 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
     return Values(top, bottom)
 
 
-def lost(given: Values, ceiling_hz: float = HZ, *lacking: str) -> tuple[float, list[float]]:
+def wanted_and_lost_s(
+    values_of_cpu: Values, ceiling_hz: float = HZ, *missing_metrics: str
+) -> tuple[float, list[float]]:
     """The wanted time in seconds, and its parts."""
-    report = lost_time(given, np.array([ceiling_hz]), FullEvaluator(*lacking))
+    report = lost_time(values_of_cpu, np.array([ceiling_hz]), FullEvaluator(*missing_metrics))
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 
 def test_parts_are_taken_in_order_from_the_rest() -> None:
     case = values(10.0, idle=0.2, steal=0.1, involuntary=0.1, busy_hz=HZ / 2)
-    wanted_s, (steal_s, halted_s, clock_s) = lost(case)
+    wanted_s, (steal_s, halted_s, clock_s) = wanted_and_lost_s(case)
     assert wanted_s == pytest.approx(8)
     assert (steal_s, halted_s, clock_s) == pytest.approx((1, 1, 3))
 
 
 def test_polling_in_idle_is_not_wanted_time() -> None:
-    wanted_s, _ = lost(values(idle=0.1, poll=0.2, steal=0, involuntary=0, busy_hz=HZ))
+    wanted_s, _ = wanted_and_lost_s(values(idle=0.1, poll=0.2, steal=0, involuntary=0, busy_hz=HZ))
     assert wanted_s == pytest.approx(0.7)
 
 
 def test_a_cpu_with_idle_time_loses_nothing() -> None:
     slow = values(idle=1 - MIN_WANTED_SHARE + 0.01, steal=0.1, involuntary=0.1, busy_hz=HZ / 3)
-    assert lost(slow) == (0, [0, 0, 0])
+    assert wanted_and_lost_s(slow) == (0, [0, 0, 0])
 
 
 @pytest.mark.parametrize("lacking", ["steal", "involuntary", "busy_hz"])
 def test_parts_that_a_stream_cannot_have_are_left_out(lacking: str) -> None:
     results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
     del results[lacking]
-    assert np.isfinite(lost(values(**results), HZ, lacking)[1]).all()
+    assert np.isfinite(wanted_and_lost_s(values(**results), HZ, lacking)[1]).all()
 
 
 @pytest.mark.parametrize("failed", ["steal", "involuntary", "busy_hz"])
 def test_a_sample_without_one_of_its_counters_is_unknown(failed: str) -> None:
     results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
     del results[failed]
-    assert np.isnan(lost(values(**results))[1]).any()
+    assert np.isnan(wanted_and_lost_s(values(**results))[1]).any()
 
 
 def test_a_clock_without_a_known_ceiling_is_left_out() -> None:
     report = values(idle=0.0, steal=0.1, involuntary=0.0, busy_hz=HZ / 2)
-    assert lost(report, np.nan)[1] == pytest.approx([0.1, 0, 0])
+    assert wanted_and_lost_s(report, np.nan)[1] == pytest.approx([0.1, 0, 0])
 
 
 shares = st.floats(0, 1)
@@ -96,7 +98,7 @@ def test_the_parts_never_exceed_the_wanted_time(
     idle: float, poll: float, steal: float, involuntary: float, hz: float
 ) -> None:
     case = values(idle=idle, poll=poll, steal=steal, involuntary=involuntary, busy_hz=hz)
-    wanted_s, (steal_s, halted_s, clock_s) = lost(case)
+    wanted_s, (steal_s, halted_s, clock_s) = wanted_and_lost_s(case)
     assert 0 <= steal_s <= wanted_s + 1e-12
     assert abs(halted_s) <= wanted_s + 1e-12
     assert 0 <= clock_s <= wanted_s + 1e-12

@@ -69,7 +69,7 @@ def test_traffic_matches_the_simulation_and_its_share_refers_to_the_highest_so_f
     assert max(shares) <= 1
 
 
-def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Frame]]:
+def memory_frames(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Frame]]:
     """A package with two controllers for each direction; one row of values each 0.1 s."""
     counters = [
         wire.Counter(key, key, "B", "made", scale=64, columns=2, parts=["imc 0", "imc 1"])
@@ -90,7 +90,9 @@ def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Fram
 
 
 def test_traffic_of_all_controllers_is_added() -> None:
-    counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
+    counters, _, frames = memory_frames(
+        [[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]]
+    )
     delta = counters.steps(frames)[1:]
     totals = MachineTotals(counters, BestTraffic(counters))
     result = totals.package_values(totals.rates(delta[0]))
@@ -102,7 +104,9 @@ def test_traffic_of_all_controllers_is_added() -> None:
 
 def test_a_burst_does_not_raise_the_highest_traffic() -> None:
     """One sample has ten times the traffic of the other samples of its second."""
-    counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
+    counters, _, frames = memory_frames(
+        [[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)]
+    )
     best = BestTraffic(counters)
     result = memory_traffic(counters, counters.steps(frames))
     assert result is not None

@@ -30,7 +30,7 @@ def schedule(parts: list[int], ticks: int) -> list[tuple[int, bool, bool]]:
     return list(zip(lengths, [False, True, False, True], [False, False, True, True], strict=True))
 
 
-def counted(pieces: list[tuple[int, bool, bool]], until: int, lp: int) -> tuple[int, int]:
+def ticks_until(pieces: list[tuple[int, bool, bool]], until: int, lp: int) -> tuple[int, int]:
     """Unhalted and alone-unhalted ticks of one LP until a given time, from the schedule."""
     at = unhalted = alone = 0
     for length, *active in pieces:
@@ -54,7 +54,7 @@ def play(
     )
     session = Session(greeting)
     start = 5 * 10**9
-    ends = [counted(pieces, read, lp) for lp, read in enumerate(reads)]
+    ends = [ticks_until(pieces, read, lp) for lp, read in enumerate(reads)]
     first = {"ref": [0, 0], "one_thread": [0, 0]}
     last = {
         "ref": [ref // TICK * TICK for ref, _ in ends],
@@ -229,7 +229,7 @@ TRACED = [
 ]
 
 
-def traced(first: list[int], second: list[int]) -> Interval:
+def traced_interval(first: list[int], second: list[int]) -> Interval:
     """Two cores without counters: ns that each spent in neither, lp0, lp1 and both, in 0.1 s."""
     busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
     steal = made.counter("stat_steal_s", "s", bits=64, scale=0.01)
@@ -249,7 +249,7 @@ def traced(first: list[int], second: list[int]) -> Interval:
 def test_states_follow_from_idle_transitions_of_the_kernel() -> None:
     first = [50_000_000, 20_000_000, 20_000_000, 10_000_000]
     second = [10_000_000, 60_000_000, 30_000_000, -50]  # values may decrease by some ns
-    interval = traced(first, second)
+    interval = traced_interval(first, second)
     assert interval.split.method == ["traced", "traced"]
     assert interval.split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
     assert interval.split.states[1].tolist() == pytest.approx([0.1, 0.6, 0.3, 0], abs=1e-5)
@@ -257,7 +257,9 @@ def test_states_follow_from_idle_transitions_of_the_kernel() -> None:
 
 
 def test_a_core_with_partly_unknown_transitions_has_bounds() -> None:
-    interval = traced([50_000_000, 20_000_000, 20_000_000, 10_000_000], [0, 0, 50_000_000, 0])
+    interval = traced_interval(
+        [50_000_000, 20_000_000, 20_000_000, 10_000_000], [0, 0, 50_000_000, 0]
+    )
     assert interval.split.method == ["traced", "bounds"]
     assert np.isnan(interval.split.states[1]).all()
 

@@ -279,7 +279,7 @@ def test_exact_ceilings_replace_tables() -> None:
 # --- caps
 
 
-def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
+def caps_of_interval(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
     keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
     gauges = {key: made.gauge(key) for key in keys if key in moved}
     hello = made.hello(
@@ -301,19 +301,32 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
 
 def test_caps_name_the_setting_behind_them() -> None:
     none = [(float("inf"), "")] * 2
-    assert capped() == capped(turbo_off=0, turbo_disabled=0, max_perf_pct=100) == none
-    assert capped(max_hz=float("nan"), turbo_off=float("nan")) == none
-    assert capped(max_hz=[2e9, 3e9, 1e9, 1e9]) == [
+    assert (
+        caps_of_interval()
+        == caps_of_interval(turbo_off=0, turbo_disabled=0, max_perf_pct=100)
+        == none
+    )
+    assert caps_of_interval(max_hz=float("nan"), turbo_off=float("nan")) == none
+    assert caps_of_interval(max_hz=[2e9, 3e9, 1e9, 1e9]) == [
         (2.0, "scaling_max_freq"), (3.0, "scaling_max_freq"),
     ]  # fmt: skip
-    assert capped(turbo_off=1) == capped(turbo_disabled=1) == [(2.1, "turbo off")] * 2
-    assert capped(turbo_disabled=0, tdp_base_hz=1.6e9) == none, "turbo goes beyond any base clock"
-    assert capped(turbo_disabled=1, tdp_base_hz=1.6e9) == [(1.6, "turbo off, config-TDP")] * 2
-    assert capped(max_perf_pct=50) == [(2.0, "max_perf_pct")] * 2
+    assert (
+        caps_of_interval(turbo_off=1)
+        == caps_of_interval(turbo_disabled=1)
+        == [(2.1, "turbo off")] * 2
+    )
+    assert caps_of_interval(turbo_disabled=0, tdp_base_hz=1.6e9) == none, (
+        "turbo goes beyond any base clock"
+    )
+    assert (
+        caps_of_interval(turbo_disabled=1, tdp_base_hz=1.6e9)
+        == [(1.6, "turbo off, config-TDP")] * 2
+    )
+    assert caps_of_interval(max_perf_pct=50) == [(2.0, "max_perf_pct")] * 2
     favoured, slow = cpufreq(46, cpus=[0, 2]), cpufreq(30, cpus=[1, 3])
     percent = "max_perf_pct"
-    assert capped(favoured, slow, max_perf_pct=50) == [(2.3, percent), (2.0, percent)]
-    assert capped(max_perf_pct=60, max_hz=2.2e9, turbo_off=1) == [(2.1, "turbo off")] * 2
+    assert caps_of_interval(favoured, slow, max_perf_pct=50) == [(2.3, percent), (2.0, percent)]
+    assert caps_of_interval(max_perf_pct=60, max_hz=2.2e9, turbo_off=1) == [(2.1, "turbo off")] * 2
 
 
 @pytest.mark.parametrize("scope", ["cpu", "core", "package", "machine"])

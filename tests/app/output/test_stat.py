@@ -110,7 +110,7 @@ def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
 # --- the first sentence about a command
 
 
-def ran(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
+def command_record(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
     report = {"cpus": [1], "seen_s": used_s, "waited_s": None, "behind": []} | job
     return {
         "run": {"user_s": used_s, "sys_s": 0.0, "wall_s": wall_s},
@@ -123,20 +123,22 @@ HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
 
 
 @pytest.mark.parametrize(("command", "line", "words"), [
-    ("/usr/bin/job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG]),
+    ("/usr/bin/job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG]),
      ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
       "hog[6450].")),
-    ("job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]),  # it ran too little
+    # `hog` ran for too short a time to be named.
+    ("job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]),
      "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU."),
-    ("make", ran(816.6, 84.21, cpus=[0, 1]), "make took 84.21 s and kept 9.7 of 16 CPUs busy."),
-    ("make", ran(816.6, 84.21, waited_s=13.2),
+    ("make", command_record(816.6, 84.21, cpus=[0, 1]),
+     "make took 84.21 s and kept 9.7 of 16 CPUs busy."),
+    ("make", command_record(816.6, 84.21, waited_s=13.2),
      "make took 84.21 s and kept 9.7 of 16 CPUs busy; its tasks waited 13.20 s for a CPU."),
-    ("job", ran(3.0, 8.65), "job took 8.65 s: it ran 3.00 s."),
-    ("job", ran(3.0, 8.65, waited_s=1.0, seen_s=2.0),
+    ("job", command_record(3.0, 8.65), "job took 8.65 s: it ran 3.00 s."),
+    ("job", command_record(3.0, 8.65, waited_s=1.0, seen_s=2.0),
      "job took 8.65 s: it ran 3.00 s on CPU 1 and waited at least 1.00 s for a CPU."),
-    ("job", ran(3.0, 8.65, waited_s=0.05), "job took 8.65 s: it ran 3.00 s on CPU 1."),
-    ("\x1b[2Jx", ran(1.0, 1.0), "?[2Jx took 1.00 s: it ran 1.00 s."),
-    ("true", ran(0.002, 0.003), "true took 3 ms."),
+    ("job", command_record(3.0, 8.65, waited_s=0.05), "job took 8.65 s: it ran 3.00 s on CPU 1."),
+    ("\x1b[2Jx", command_record(1.0, 1.0), "?[2Jx took 1.00 s: it ran 1.00 s."),
+    ("true", command_record(0.002, 0.003), "true took 3 ms."),
 ])  # fmt: skip
 def test_the_first_sentence_names_the_largest_loss(
     command: str, line: dict[str, Any], words: str
@@ -146,7 +148,7 @@ def test_the_first_sentence_names_the_largest_loss(
 
 def test_a_late_end_makes_the_time_an_upper_bound() -> None:
     """perftop was stopped when the command ended."""
-    stopped = ran(1.0, 7.5)
+    stopped = command_record(1.0, 7.5)
     stopped["run"]["late_s"] = 4.5
     assert headline("sleep", stopped).startswith("sleep took at most 7.50 s: it ran")
 
@@ -335,32 +337,32 @@ def times(**run_s: float) -> RunTimes:
     return result
 
 
-def moments(*of: tuple[int, RunTimes]) -> Moments:
+def moments_at(*of: tuple[int, RunTimes]) -> Moments:
     result = Moments()
     for second, at in of:
         result.note(second * S, at)
     return result
 
 
-def found(result: Moments, end: Moment) -> list[tuple[str, float, float]]:
+def found_phases(result: Moments, end: Moment) -> list[tuple[str, float, float]]:
     spans = phases(result, Moment(0, None, times()), end)
     return [(span.label, span.start_ns / S, span.end_ns / S) for span in spans]
 
 
 def test_phases_begin_when_another_program_runs_most() -> None:
-    result = moments((1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
+    result = moments_at((1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
                    (4, times(cc1=1.8, ld=0.7)), (5, times(cc1=1.9, ld=1.5)))  # fmt: skip
     end = Moment(6 * S, None, times(cc1=1.9, ld=2.4))
-    assert found(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
+    assert found_phases(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
 
 
 def test_a_run_that_starts_idle_has_no_unnamed_phase() -> None:
-    made = moments((1, times(sh=0.0)), (2, times(sh=0.5)))
-    assert found(made, Moment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
+    made = moments_at((1, times(sh=0.0)), (2, times(sh=0.5)))
+    assert found_phases(made, Moment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
 
 
 def test_marks_divide_a_run_regardless_of_its_programs() -> None:
-    result = moments((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
+    result = moments_at((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
     result.mark(0, "run: make", times())
     result.mark(2 * S, "link", times(cc1=1.0, ld=0.5))
     result.mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5))
@@ -375,7 +377,7 @@ def test_a_run_with_many_changes_has_six_phases_that_cover_it() -> None:
     for second in range(1, 40):
         run_s["ab"[second % 2]] += 0.9
         result.note(second * S, times(**run_s))
-    spans = found(result, Moment(40 * S, None, times(**run_s)))
+    spans = found_phases(result, Moment(40 * S, None, times(**run_s)))
     assert len(spans) == 6
     assert (spans[0][1], spans[-1][2]) == (0, 40)
     assert all(one[2] == then[1] for one, then in itertools.pairwise(spans))
@@ -395,7 +397,7 @@ def test_moments_contain_the_times_of_the_job_only() -> None:
     """They are kept for the whole run, and there may be thousands of other tasks."""
     noted = times(cc1=1.0)
     noted.tasks = {(9, "other", 0): TaskTimes("other", 1.0)}
-    result = moments((1, noted))
+    result = moments_at((1, noted))
     result.mark(2 * S, "link", noted)
     assert [moment.times.tasks for moment in (*result.periodic, *result.marks)] == [{}, {}]
 

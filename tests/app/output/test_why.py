@@ -74,7 +74,7 @@ def session_and_report(
     return session, report(session, session.run.start_ns)
 
 
-def printed(session: Session, result: Report) -> list[str]:
+def printed_report(session: Session, result: Report) -> list[str]:
     return lines(session, result, colour=False, unicode=True)
 
 
@@ -85,7 +85,7 @@ def test_the_scripted_cause_is_first(
     session, result = session_and_report(scenario, seconds, watch)
     assert result.findings[0].cause == cause
     assert result.findings[0].share >= MIN_SHARE
-    first = printed(session, result)[0]
+    first = printed_report(session, result)[0]
     name = watch or (result.findings[0].culprit if cause[0] == "neighbour" else "This machine")
     assert name in first
     assert result.findings[0].culprit in first
@@ -123,7 +123,7 @@ def test_a_command_stays_on_one_line() -> None:
     command = f"taskset -acp {','.join(map(str, range(0, 128, 2)))} 4016"
     first = replace(result.named_findings[0], hint=command)
     report_of_first = replace(result, findings=[first])
-    assert any(line.endswith(command) for line in printed(session, report_of_first))
+    assert any(line.endswith(command) for line in printed_report(session, report_of_first))
 
 
 @pytest.mark.parametrize(("tick_s", "confidence"), [(0.01, "measured"), (1000.0, "inferred")])
@@ -143,7 +143,7 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     assert answer(session, result).startswith(
         ("Nothing is slowing this machine down", "This machine was idle")
     )
-    assert not any("ruled out" in line for line in printed(session, result))
+    assert not any("ruled out" in line for line in printed_report(session, result))
 
 
 @pytest.mark.parametrize("seed", cases_by_day(range(2, 22), [2]))
@@ -160,7 +160,7 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
     none = np.zeros(8)
     totals = replace(result.totals, losses=LossSums(none, none, {}))
     unread = replace(result, totals=totals, interval=whole)
-    first, *rest = printed(session, unread)
+    first, *rest = printed_report(session, unread)
     assert first == "Whether this machine had work is not known: how busy CPUs were cannot be read."
     assert not any(line.startswith("Idle") for line in rest)
     unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
@@ -171,7 +171,7 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
 def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     """Its name may be mistyped; a PID that existed at the start has ended."""
     session, result = session_and_report("steady", 3, "lmpp")
-    first, *rest = printed(session, result)
+    first, *rest = printed_report(session, result)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
     session.neighbours.watched_job.name = "web.service"
@@ -221,7 +221,7 @@ def test_unreported_waits_are_unknown_instead_of_zero() -> None:
     """Waits are unknown in a short measurement, so the report must not say that all is well."""
     session, result = session_and_report("steady")
     snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
-    first, *rest = printed(session, result)
+    first, *rest = printed_report(session, result)
     assert first.endswith("down; how long tasks waited is not known.")
     assert not any("its own code" in line for line in rest)
     session.run_times.wait_snapshots = snapshots
@@ -237,7 +237,7 @@ def test_halts_below_one_percent_are_the_first_named_cause() -> None:
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), ALL_CASES)
 def test_all_lines_fit_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
     session, result = session_and_report(scenario, seconds, watch)
-    output = printed(session, result)
+    output = printed_report(session, result)
     assert max(map(len, output)) <= 80
     assert output[1] == ""
     labels = [line.split("  ")[0] for line in output]
@@ -262,7 +262,7 @@ def test_more_than_four_causes_are_counted() -> None:
     session, result = session_and_report("neighbour")
     many = Report(**{key: getattr(result, key) for key in Report.__match_args__} | {
         "findings": result.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
-    assert any(line.strip() == "+ 2 more" for line in printed(session, many))
+    assert any(line.strip() == "+ 2 more" for line in printed_report(session, many))
 
 
 # --- waiting for a CPU
@@ -283,27 +283,28 @@ def waits(
     return result
 
 
-def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
+def task_times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
     return TaskTimes(comm, run_s, wait_s, {cpu: run_s + wait_s})
 
 
-BLOCKED = {(1, 1): times("job", 0.2, 0.3)}
-CROWDED = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
-EVERYWHERE = {(1, cpu): times("job", 0.2, 0.3, cpu) for cpu in range(4)}
-IN_TURN = {(1, tid): times("job", 0.1, 0.1) for tid in (1, 2)}
+BLOCKED = {(1, 1): task_times("job", 0.2, 0.3)}
+CROWDED = {(1, tid): task_times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+EVERYWHERE = {(1, cpu): task_times("job", 0.2, 0.3, cpu) for cpu in range(4)}
+IN_TURN = {(1, tid): task_times("job", 0.1, 0.1) for tid in (1, 2)}
 BOTH = "2 threads of job wait for each other and hog[7] on CPU 0"
 
 
 def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
-    return {(7, "hog", cpu): times("hog", run_s, cpu=cpu)}
+    return {(7, "hog", cpu): task_times("hog", run_s, cpu=cpu)}
 
 
 @pytest.mark.parametrize(("threads", "tasks", "words", "by"), [
     (BLOCKED, {}, "job waits for CPU 0", None),
     (EVERYWHERE, {}, "4 threads of job wait for a CPU", None),
     (BLOCKED, hog(0.3), "job waits behind hog[7] on CPU 0", "hog"),
-    (BLOCKED, {(7, "job", 0): times("job", 0.3)}, "job waits behind job[7] on CPU 0", "job[7]"),
-    (BLOCKED, hog(0.5, cpu=1), "job waits for CPU 0", None),  # it ran on another CPU
+    (BLOCKED, {(7, "job", 0): task_times("job", 0.3)}, "job waits behind job[7] on CPU 0",
+     "job[7]"),
+    (BLOCKED, hog(0.5, cpu=1), "job waits for CPU 0", None),  # `hog` ran on another CPU
     (CROWDED, {}, "2 threads of job wait for each other on CPU 0", "its own threads"),
     (IN_TURN, {}, "2 threads of job wait for CPU 0", None),
     (CROWDED, hog(0.1), BOTH, "its own threads"),
@@ -323,7 +324,7 @@ def test_a_wait_names_the_tasks_that_caused_it(
 
 
 def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence() -> None:
-    tasks = {(pid, f"t{pid}", 0): times(f"t{pid}", 0.015 + pid / 1e5) for pid in range(20, 40)}
+    tasks = {(pid, f"t{pid}", 0): task_times(f"t{pid}", 0.015 + pid / 1e5) for pid in range(20, 40)}
     result = waits(BLOCKED, tasks)
     assert result.text == "job waits behind 20 other tasks on CPU 0"
     assert (result.culprit, result.confidence) == ("many other tasks", "measured")
@@ -335,15 +336,15 @@ def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence
 
 
 def test_the_tasks_that_measure_are_not_the_victims_if_others_wait() -> None:
-    own = {(9, "perftop", 0): times("perftop", 0.1, 0.4)}
-    other = {(5, "web", 0): times("web", 0.3, 0.2)}
+    own = {(9, "perftop", 0): task_times("perftop", 0.1, 0.4)}
+    other = {(5, "web", 0): task_times("web", 0.3, 0.2)}
     assert waits(tasks=own | other | hog(0.3), job=None).text.startswith("web waits behind")
     assert waits(tasks=own | hog(0.3), job=None).text.startswith("perftop waits behind")
 
 
 def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
     """Children of process 8 that ended between two scans."""
-    return {(8, child, UNKNOWN_CPU): times("sh", run_s, cpu=UNKNOWN_CPU)}
+    return {(8, child, UNKNOWN_CPU): task_times("sh", run_s, cpu=UNKNOWN_CPU)}
 
 
 @pytest.mark.parametrize(("tasks", "words", "by"), [
@@ -364,7 +365,7 @@ def test_children_that_ended_between_scans_are_named_by_their_parent(
 
 def test_a_mask_is_reported_even_if_some_processes_have_none() -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.threads = PINNED | {(3, 3): times("timeout", 0.001, 0.001)}
+    session.run_times.threads = PINNED | {(3, 3): task_times("timeout", 0.001, 0.001)}
     session.details = {pid: {**mask} for pid, mask in MASKS.items()}
     result = waits_of(session, "job")
     assert result is not None
@@ -390,7 +391,7 @@ def test_a_kernel_thread_is_named_by_its_function(
 ) -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = BLOCKED
-    session.run_times.tasks = {(7, comm, 0): times(comm, 0.3)}
+    session.run_times.tasks = {(7, comm, 0): task_times(comm, 0.3)}
     session.details = {"7": details}
     result = waits_of(session, "job")
     assert result is not None
@@ -445,7 +446,7 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, words: str
     """A convoy at a lock hardly runs: a share of its wanted time would look like one of its run."""
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
-    session.run_times.threads = {(1, 1): times("job", 0.01, wait_s)}
+    session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
     assert answer(session, report(session, session.run.start_ns, ["job"])) == words
@@ -468,8 +469,10 @@ def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.seen_s = 0.4 * (session.now_ns - session.run.start_ns) / 1e9
     half_s = session.run_times.seen_s / 2
-    session.run_times.tasks = {(pid, "job", 0): times("job", half_s, half_s, 0) for pid in (1, 2)}
-    session.run_times.tasks[3, "hog", 0] = times("hog", 0.3 * half_s, 0.0, 0)
+    session.run_times.tasks = {
+        (pid, "job", 0): task_times("job", half_s, half_s, 0) for pid in (1, 2)
+    }
+    session.run_times.tasks[3, "hog", 0] = task_times("hog", 0.3 * half_s, 0.0, 0)
     result = waits_of(session, None)
     assert result is not None
     assert result.text.startswith("2 tasks of job wait for each other and hog[3]")
@@ -480,7 +483,7 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.seen_s = 1.0
     session.run_times.tasks = {
-        (pid, f"CPU {cpu}/KVM", cpu): times(f"CPU {cpu}/KVM", 0.2, wait_s, cpu)
+        (pid, f"CPU {cpu}/KVM", cpu): task_times(f"CPU {cpu}/KVM", 0.2, wait_s, cpu)
         for pid, cpu, wait_s in ((1, 0, 0.2), (1, 1, 0.2), (2, 0, 0.1))
     }
     command = "/usr/bin/qemu-system-x86_64 -name guest={},debug-threads=on -machine q35"
@@ -509,7 +512,7 @@ def test_tasks_of_one_name_with_different_parents_are_separate() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.seen_s = 1.0
     session.run_times.tasks = {
-        (pid, "python", cpu): times("python", 0.4, wait_s, cpu)
+        (pid, "python", cpu): task_times("python", 0.4, wait_s, cpu)
         for pid, cpu, wait_s in ((1, 0, 0.4), (2, 0, 0.3), (3, 1, 0.2))
     }
     parents = {"1": "make", "2": "make", "3": "cron"}
@@ -524,7 +527,9 @@ def test_tasks_of_one_name_with_different_parents_are_separate() -> None:
     assert result.text.startswith("3 tasks of python wait ")
 
 
-PINNED = {(pid, pid): times(comm, SPAN_S / 2, SPAN_S / 2) for pid, comm in ((1, "a"), (2, "b"))}
+PINNED = {
+    (pid, pid): task_times(comm, SPAN_S / 2, SPAN_S / 2) for pid, comm in ((1, "a"), (2, "b"))
+}
 MASKS = {"1": {"affinity": "0"}, "2": {"affinity": "0"}}
 CPUSETS = {pid: {**mask, "cpuset": "0"} for pid, mask in MASKS.items()}
 UNLIMITED = {"1": {"affinity": "0-7"}, "2": {"affinity": "0"}}
@@ -555,15 +560,15 @@ def test_a_job_limited_to_few_cpus_gets_its_mask(
 
 
 def test_a_wait_never_exceeds_the_wanted_time() -> None:
-    result = waits({(1, 1): times("job", 0.004, 0.012)})
+    result = waits({(1, 1): task_times("job", 0.004, 0.012)})
     assert result.evidence[0] == "it waited 0.01 of 0.02 s"
 
 
 def test_programs_that_share_a_cpu_are_all_named() -> None:
     tasks = {
-        (1, "pytest", 0): times("pytest", 0.1, 0.4),
-        (2, "pytest", 0): times("pytest", 0.1, 0.4),
-        (3, "python", 0): times("python", 0.2, 0.2),
+        (1, "pytest", 0): task_times("pytest", 0.1, 0.4),
+        (2, "pytest", 0): task_times("pytest", 0.1, 0.4),
+        (3, "python", 0): task_times("python", 0.2, 0.2),
     }
     result = waits(tasks=tasks, job=None)
     assert result.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
@@ -588,7 +593,7 @@ def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.culprit, first.hint, first.confidence) == (by, hint, "measured")
     assert first.lost_s == pytest.approx(0.2)
-    assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed(
+    assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed_report(
         session, result
     )
     assert next(check for check in result.checks if check.key == "wait").result.startswith("0.0 s")
@@ -630,7 +635,7 @@ def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) ->
 
 
 def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
-    session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.3)
+    session = with_quota({(1, 1): task_times("job", 0.2, 0.3)}, 0.3)
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     result = report(session, session.run.start_ns, ["job"])
     (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
@@ -642,7 +647,7 @@ def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
 
 
 def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
-    session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.2)
+    session = with_quota({(1, 1): task_times("job", 0.2, 0.3)}, 0.2)
     session.run_times.tasks = hog(0.5)
     result = waits_of(session, "job")
     assert result is not None
@@ -695,7 +700,7 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     session_of(session, [machine.frame(seq) for seq in range(30)])
     result = report(session, session.run.start_ns)
     assert [clue.text.startswith(words) for clue in result.clues] == [True] * bool(words)
-    first, *rest = printed(session, result)
+    first, *rest = printed_report(session, result)
     assert any(line.startswith("clue       ") for line in rest) == bool(words)
     assert first.startswith("Nothing measured is slowing" if words else "Nothing seen is slowing")
 

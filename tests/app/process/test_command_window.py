@@ -37,7 +37,9 @@ def sample(flags: list[int], at_ns: int | None = None, late_ns: int = 0) -> wire
 
 
 @asynccontextmanager
-async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[CommandWindow, Job]]:
+async def window_around(
+    argv: list[str], **changes: Any
+) -> AsyncIterator[tuple[CommandWindow, Job]]:
     """A window around a job that has not started."""
     with Job(argv) as job:
         bracket = CommandWindow(job)
@@ -55,7 +57,7 @@ async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[Command
 async def test_the_command_starts_after_all_online_cpus_were_read(
     flags: list[int], opens: bool
 ) -> None:
-    async with around(["true"]) as (bracket, _job):
+    async with window_around(["true"]) as (bracket, _job):
         assert not bracket.take(sample(flags))
         assert bracket.on_signal(2) is opens, "from now on signals are the command's"
 
@@ -76,7 +78,7 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
 
 async def test_the_reader_does_not_rest_while_the_command_waits_for_it() -> None:
     results: list[float] = []
-    async with around(["true"]) as (bracket, _job):
+    async with window_around(["true"]) as (bracket, _job):
         bracket.set_pause(results.append)
         bracket.take(sample(GOOD))
         await bracket.wait_for_end()
@@ -84,7 +86,7 @@ async def test_the_reader_does_not_rest_while_the_command_waits_for_it() -> None
 
 
 async def test_reads_of_several_frames_are_combined() -> None:
-    async with around(["true"]) as (bracket, _job):
+    async with window_around(["true"]) as (bracket, _job):
         for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
             bracket.take(sample(flags))
             assert not bracket.on_signal(2)
@@ -93,7 +95,7 @@ async def test_reads_of_several_frames_are_combined() -> None:
 
 
 async def test_only_the_selected_cpus_are_waited_for() -> None:
-    async with around(["true"], selected=[1]) as (bracket, _job):
+    async with window_around(["true"], selected=[1]) as (bracket, _job):
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
         assert bracket.on_signal(2)
 
@@ -101,7 +103,7 @@ async def test_only_the_selected_cpus_are_waited_for() -> None:
 async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None:
     flags = [SAMPLED, SAMPLED, SAMPLED, ELSEWHERE]
 
-    async with around(["true"]) as (bracket, _job):
+    async with window_around(["true"]) as (bracket, _job):
         begin_ns = raw_ns()
         times_ns = [*(begin_ns + i for i in range(MIN_WAIT_FRAMES)), begin_ns + MIN_WAIT_NS]
         for time_ns in times_ns:
@@ -117,7 +119,7 @@ async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None
 
 
 async def test_samples_before_the_end_do_not_close_the_window() -> None:
-    async with around(["sleep", "0.05"]) as (bracket, _):
+    async with window_around(["sleep", "0.05"]) as (bracket, _):
         assert not bracket.admit(sample(GOOD, 1))
         first_ns = raw_ns()
         assert bracket.admit(sample(GOOD, first_ns))
@@ -140,7 +142,7 @@ async def test_samples_before_the_end_do_not_close_the_window() -> None:
 
 async def test_queued_samples_do_not_count_towards_the_time_limit() -> None:
     """The command may end while a slow terminal blocks perftop."""
-    async with around(["sleep", "0.05"]) as (bracket, _):
+    async with window_around(["sleep", "0.05"]) as (bracket, _):
         bracket.take(sample(GOOD))
         run = await bracket.wait_for_end()
         assert run is not None
@@ -155,7 +157,7 @@ async def test_queued_samples_do_not_count_towards_the_time_limit() -> None:
 async def test_a_simulated_machine_has_no_time_bounds() -> None:
     """Its clock may be years ahead or behind."""
 
-    async with around(["sleep", "0.05"], source="sim:steady") as (bracket, _job):
+    async with window_around(["sleep", "0.05"], source="sim:steady") as (bracket, _job):
         assert bracket.admit(sample(GOOD, 1))
         bracket.take(sample(GOOD, 1))
         assert not bracket.take(sample(GOOD, 10**18)), "it still runs"
@@ -165,7 +167,7 @@ async def test_a_simulated_machine_has_no_time_bounds() -> None:
 
 
 async def test_signals_sent_only_to_perftop_are_forwarded() -> None:
-    async with around(["sleep", "60"]) as (bracket, _job):
+    async with window_around(["sleep", "60"]) as (bracket, _job):
         assert not bracket.on_signal(15), "it has not begun: it is for us to end"
         bracket.take(sample(GOOD))
         assert bracket.on_signal(2), "the terminal has sent it to the command too"
@@ -181,7 +183,7 @@ async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
 ) -> None:
     """The terminal sends it to both; perftop must still wait for the last samples."""
 
-    async with around(["sleep", "60"]) as (bracket, job):
+    async with window_around(["sleep", "60"]) as (bracket, job):
         bracket.take(sample(GOOD))
         job.kill(9)
         run = await bracket.wait_for_end()
@@ -193,7 +195,7 @@ async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
 
 
 async def test_a_command_killed_before_its_start_has_a_status() -> None:
-    async with around(["true"]) as (bracket, job):
+    async with window_around(["true"]) as (bracket, job):
         job.kill(9)
         state = Path(f"/proc/{job.pid}/stat")
         await until_true(lambda: state.read_text(encoding="ascii").split()[2] == "Z", "it is dead")
@@ -227,7 +229,7 @@ def far_window(
     return bracket, link, far
 
 
-async def ran(bracket: CommandWindow) -> Run:
+async def finished_run(bracket: CommandWindow) -> Run:
     run = await bracket.wait_for_end()
     assert run is not None
     return run
@@ -239,7 +241,7 @@ async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() 
         assert bracket.is_remote
         assert bracket.admit(far_sample(0))
         assert not bracket.take(far_sample(0))
-        run = await ran(bracket)
+        run = await finished_run(bracket)
         assert not bracket.take(far_sample(100))
         assert far.asked == [1], "it asks as soon as the run has ended"
         link.echoed = Echo(run.end_ns - 1, THERE_NS + 150 * MS, 1)
@@ -259,7 +261,7 @@ async def test_without_echoes_there_are_no_time_bounds() -> None:
     with Job(["true"]) as job:
         bracket, _, far = far_window(job)
         bracket.take(far_sample(0))
-        await ran(bracket)
+        await finished_run(bracket)
         taken = [bracket.take(far_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)]
         assert any(taken)
         assert len(far.asked) == MAX_UNANSWERED
@@ -279,7 +281,7 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
         assert one.admit(far_sample(100))
         one.take(far_sample(100))
         assert job.start_ns > 0
-        run = await ran(two)
+        run = await finished_run(two)
         assert run.status == 0
 
 
@@ -306,5 +308,5 @@ async def test_a_broken_link_is_waited_for_only_for_a_limited_time_after_the_run
         bracket, link, _ = far_window(job)
         bracket.take(far_sample(0))
         assert link.until_s == inf
-        await ran(bracket)
+        await finished_run(bracket)
         await until_true(lambda: link.until_s < inf, "an end of the tries")

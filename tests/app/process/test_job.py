@@ -119,7 +119,7 @@ def test_costs_of_the_fork_are_subtracted() -> None:
 def test_the_end_is_recorded_while_the_event_loop_is_blocked() -> None:
     unblocked_ns = 0
 
-    async def held_up() -> Run:
+    async def run_with_blocked_loop() -> Run:
         nonlocal unblocked_ns
         job = Job(["sleep", "0.1"])
         job.start_command()
@@ -128,7 +128,7 @@ def test_the_end_is_recorded_while_the_event_loop_is_blocked() -> None:
         unblocked_ns = raw_ns()
         return await job.wait_for_end()
 
-    result = asyncio.run(held_up())
+    result = asyncio.run(run_with_blocked_loop())
     assert result.wall_s >= 0.1
     assert result.end_ns <= unblocked_ns
     assert result.late_s == 0
@@ -356,13 +356,13 @@ async def test_keys_are_read_without_enter_in_the_foreground_only(
         group = os.getpgrp() if foreground else os.getpgrp() + 1
         monkeypatch.setattr(os, "tcgetpgrp", lambda _: group)
 
-        def lines_only() -> bool:
+        def is_canonical() -> bool:
             return bool(termios.tcgetattr(theirs)[3] & termios.ICANON)
 
         with typed_keys(keys.append):
             os.write(ours, b"m")
             if foreground:
                 await until_true(lambda: keys == ["m"], "the key")
-            assert lines_only() is not foreground
-        assert lines_only(), "the terminal is as it was"
+            assert is_canonical() is not foreground
+        assert is_canonical(), "the terminal is as it was"
     os.close(ours)

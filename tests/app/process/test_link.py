@@ -61,11 +61,11 @@ PROBES: list[Probe] = []
 def _probes(monkeypatch: pytest.MonkeyPatch) -> None:
     start = Probe.start
 
-    def noted(self: Probe) -> None:
+    def start_and_remember(self: Probe) -> None:
         PROBES.append(self)
         start(self)
 
-    monkeypatch.setattr(Probe, "start", noted)
+    monkeypatch.setattr(Probe, "start", start_and_remember)
 
 
 def notes(messages: list[wire.Message], kind: str) -> list[wire.Note]:

@@ -142,7 +142,7 @@ def answers(port: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def ssh_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with host and user keys, and an ssh that knows the host `n7`."""
     directory = tmp_path_factory.mktemp("sshd")
     if os.geteuid() == 0:
@@ -188,37 +188,38 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def far(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PATH", f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    return place
+def remote_machine(ssh_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{ssh_directory / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return ssh_directory
 
 
-def test_values_of_the_remote_machine_are_read(far: Path) -> None:
-    result = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os", "--json",
+def test_values_of_the_remote_machine_are_read(remote_machine: Path) -> None:
+    program = f"{remote_machine}/my probe"
+    result = run("stat", "--host", "n7", "--remote", program, "--source", "os", "--json",
                "--watch", "a 'b' $H `d` *", "-n", "2")  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert len(lines(result.stdout, "interval")) == 2
 
 
-def test_a_remote_command_is_measured(far: Path) -> None:
-    result = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os",
+def test_a_remote_command_is_measured(remote_machine: Path) -> None:
+    result = run("stat", "--host", "n7", "--remote", f"{remote_machine}/my probe", "--source", "os",
                "--", "sh", "-c", "exit 3")  # fmt: skip
     assert result.returncode == 3
     assert "longer" in result.stderr
 
 
-def test_a_missing_remote_file_is_reported(far: Path) -> None:
+def test_a_missing_remote_file_is_reported(remote_machine: Path) -> None:
     result = run("stat", "--host", "n7", "--remote", "/nonexistent/perfprobe", "-n", "1")
     assert (result.returncode, "no /nonexistent/perfprobe there" in result.stderr) == (3, True)
 
 
-def test_a_host_with_an_unknown_key_is_refused(far: Path) -> None:
+def test_a_host_with_an_unknown_key_is_refused(remote_machine: Path) -> None:
     result = run("stat", "--host", "stranger", "-n", "1")
     assert (result.returncode, "stranger: key" in result.stderr) == (3, True), result.stderr
 
 
-def test_a_refused_login_does_not_ask_for_a_password(far: Path) -> None:
-    authorized = far / "authorized"
+def test_a_refused_login_does_not_ask_for_a_password(remote_machine: Path) -> None:
+    authorized = remote_machine / "authorized"
     keys = authorized.read_bytes()
     authorized.write_bytes(b"")
     try:
@@ -228,9 +229,9 @@ def test_a_refused_login_does_not_ask_for_a_password(far: Path) -> None:
     assert (result.returncode, "n7: login" in result.stderr) == (3, True), result.stderr
 
 
-def test_a_fleet_shows_it_beside_a_host_with_an_unknown_key(far: Path) -> None:
+def test_a_fleet_shows_it_beside_a_host_with_an_unknown_key(remote_machine: Path) -> None:
     result = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
-               "--remote", f"{far}/my probe")  # fmt: skip
+               "--remote", f"{remote_machine}/my probe")  # fmt: skip
     assert result.returncode == 0, result.stderr
     results = {line["machine"]: line for line in lines(result.stdout, "machine")}
     assert results["n7"]["answers"]

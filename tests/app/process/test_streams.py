@@ -43,14 +43,14 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
     return [sys.executable, "-c", start + code]
 
 
-def opened(argv: Sequence[str]) -> streams.LinkedStream | streams.ProbeStream:
+def open_probe(argv: Sequence[str]) -> streams.LinkedStream | streams.ProbeStream:
     return streams.open_stream(launch.start_probe(argv))
 
 
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
     """Received messages, at most `stop_after`, followed by the failure if there was one."""
     results: list[wire.Message] = []
-    async with opened(argv) as source:
+    async with open_probe(argv) as source:
         try:
             async for messages in source:
                 results += messages
@@ -160,7 +160,7 @@ async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     over = False
     with pytest.raises(Failed, match=r"sent nothing for .*the measurement is incomplete"):
-        async with asyncio.timeout(MAX_WAIT_S), opened(child("time.sleep(1000)")) as stream:
+        async with asyncio.timeout(MAX_WAIT_S), open_probe(child("time.sleep(1000)")) as stream:
             assert isinstance(stream, streams.ProbeStream)
             stream.is_awaited = lambda: over
             messages = aiter(stream)
@@ -173,7 +173,7 @@ async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
 
 
 @contextmanager
-def served(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterator[str]:
+def serving_socket(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterator[str]:
     """The address of a socket that sends these pieces to its first reader, and nothing else."""
     over = threading.Event()
 
@@ -210,7 +210,7 @@ async def test_a_silent_server_is_a_broken_link(
 ) -> None:
     monkeypatch.setattr(streams, "SILENT_S", 0.2)
     with (
-        served(tmp_path / "s", [GOOD]) as address,
+        serving_socket(tmp_path / "s", [GOOD]) as address,
         pytest.raises(Failed, match=r"no sample has come for .*no time left to try again"),
     ):
         await read_without_retries(address)
@@ -222,7 +222,7 @@ async def test_bytes_without_a_complete_sample_count_as_silence(
     monkeypatch.setattr(streams, "SILENT_S", 0.2)
     note = wire.encode(wire.Note("mark", GREETING.raw_ns, data={"text": "x"}))
     with (
-        served(tmp_path / "s", [GOOD, *[note] * 200], 0.05) as address,
+        serving_socket(tmp_path / "s", [GOOD, *[note] * 200], 0.05) as address,
         pytest.raises(Failed, match="no sample has come for"),
     ):
         await read_without_retries(address)
@@ -235,7 +235,7 @@ async def test_a_probe_stopped_before_its_hello_times_out(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     silent = child("os.kill(os.getpid(), 19)", GOOD[:9])
     with pytest.raises(Failed, match=r"^the probe has sent nothing for .*was it stopped"):
-        async with asyncio.timeout(MAX_WAIT_S), opened(silent) as stream:
+        async with asyncio.timeout(MAX_WAIT_S), open_probe(silent) as stream:
             async for _ in stream:
                 pass
 
@@ -251,7 +251,10 @@ async def test_a_hello_in_single_bytes_has_one_deadline(
 ) -> None:
     monkeypatch.setattr(streams, "HELLO_S", 0.5)
     pieces = [bytes([byte]) for byte in wire.encode(GREETING)]
-    with served(tmp_path / "s", pieces, 0.1) as address, pytest.raises(Failed, match="has come"):
+    with (
+        serving_socket(tmp_path / "s", pieces, 0.1) as address,
+        pytest.raises(Failed, match="has come"),
+    ):
         async with (
             asyncio.timeout(MAX_WAIT_S),
             streams.open_stream(launch.start_probe([address])) as stream,
@@ -280,7 +283,7 @@ async def test_a_probe_killed_while_perftop_ends_is_reported(
             pass
 
     with pytest.raises(Failed, match=r"signal 9.*stay programmed.*perftop stat --source msr"):
-        async with opened(argv) as source:
+        async with open_probe(argv) as source:
             task = asyncio.ensure_future(consume(source))
             await until_true(lambda: waits, "the reader waits for the probe's end")
             task.cancel()
@@ -322,7 +325,7 @@ async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
     """It is woken before its pause is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
-    async with opened(argv) as stream:
+    async with open_probe(argv) as stream:
         assert isinstance(stream, streams.ProbeStream)
         loop = asyncio.get_running_loop()
         try:
@@ -353,7 +356,7 @@ async def test_a_reader_of_a_fast_stream_does_not_rest(monkeypatch: pytest.Monke
     many = streams.MAX_PAUSED_BYTES // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
     result = 0
-    async with opened(child(code)) as stream:
+    async with open_probe(child(code)) as stream:
         assert isinstance(stream, streams.ProbeStream)
         async for messages in stream:
             result += len(messages)
@@ -418,16 +421,16 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "WAITS_S", (0.01, 0.02))
 
 
-def linked(opener: streams.Opener) -> tuple[Member, CountingListener]:
+def linked_member(opener: streams.Opener) -> tuple[Member, CountingListener]:
     listener = CountingListener()
     return Member(opener, listener, 0.0), listener
 
 
 @pytest.mark.usefixtures("_brisk")
 async def test_hanging_or_refusing_machines_delay_no_other() -> None:
-    bad = [linked(hangs) for _ in range(20)] + [linked(refuses) for _ in range(20)]
+    bad = [linked_member(hangs) for _ in range(20)] + [linked_member(refuses) for _ in range(20)]
     feed = Feed(Machine())
-    good, listener = linked(feed.open)
+    good, listener = linked_member(feed.open)
     async with reading([member for member, _ in bad] + [good]):
         await until_true(lambda: listener.messages >= 2, "frames of the last machine")
         await until_true(lambda: all(one.fails for _, one in bad), "all others have failed")
@@ -439,7 +442,7 @@ async def test_hanging_or_refusing_machines_delay_no_other() -> None:
 @pytest.mark.usefixtures("_brisk")
 async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
     openers = iter([breaks, refuses, refuses, breaks, refuses])
-    member, listener = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
+    member, listener = linked_member(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
     async with reading([member]):
         await until_true(lambda: len(listener.fails) >= 5, "five failures")
     texts = [why for why, _ in listener.fails[:4]]
@@ -450,7 +453,7 @@ async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
 @pytest.mark.usefixtures("_brisk")
 async def test_a_silent_machine_is_disconnected() -> None:
     feed = Feed(Machine())
-    member, listener = linked(feed.open)
+    member, listener = linked_member(feed.open)
     async with reading([member]):
         await until_true(lambda: listener.fails, "silence is told")
         assert listener.fails[0][0] == "it has fallen silent"
@@ -463,7 +466,7 @@ async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
         raise wire.WireError("a frame before the hello")
 
     feed = Feed(Machine())
-    member, listener = linked(feed.open)
+    member, listener = linked_member(feed.open)
     listener.take = refuse  # type: ignore[method-assign]
     async with reading([member]):
         await until_true(lambda: listener.fails, "the lie is told")

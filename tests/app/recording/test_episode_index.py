@@ -83,21 +83,21 @@ def printed_episodes(path: Path, result: RecordingEpisodes) -> list[object]:
     return [json.loads(json.dumps(line)) for line in lines]
 
 
-def exported(path: Path, status: int = 0) -> list[object]:
+def exported_episodes(path: Path, status: int = 0) -> list[object]:
     lines = [json.loads(line) for line in export(path, "jsonl", status).splitlines()]
     return [line for line in lines if line["type"] == "episode"]
 
 
-def whole(data: bytes) -> bytes:
+def complete_file(data: bytes) -> bytes:
     return data
 
 
-def killed(data: bytes) -> bytes:
+def truncated_file(data: bytes) -> bytes:
     """A recording whose recorder was killed: it ends within a message and has no index."""
     return data[: len(data) * 7 // 10]
 
 
-def damaged(data: bytes) -> bytes:
+def damaged_file(data: bytes) -> bytes:
     at = len(data) * 7 // 10
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
@@ -105,8 +105,15 @@ def damaged(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "state"),
     cases_by_day(
-        [(name, state) for name in SPECS for state in (whole, killed, damaged)],
-        [*((name, whole) for name in SPECS), *(("drops", state) for state in (killed, damaged))],
+        [
+            (name, state)
+            for name in SPECS
+            for state in (complete_file, truncated_file, damaged_file)
+        ],
+        [
+            *((name, complete_file) for name in SPECS),
+            *(("drops", state) for state in (truncated_file, damaged_file)),
+        ],
     ),
 )
 def test_replay_has_the_episodes_of_export(
@@ -116,7 +123,9 @@ def test_replay_has_the_episodes_of_export(
     path.write_bytes(state(recordings[name].read_bytes()))
     result = indexed(path)
     assert result.is_complete
-    assert printed_episodes(path, result) == exported(path, 0 if state is whole else 4)
+    assert printed_episodes(path, result) == exported_episodes(
+        path, 0 if state is complete_file else 4
+    )
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, result)  # from the cache
     assert result.ended or result.running
     assert [mark.evidence["label"] for mark in result.marks] == ["here", "there", "then"]
@@ -176,7 +185,7 @@ def test_an_entry_is_used_for_its_own_file_only(
     indexed(path)
     path.write_bytes(recordings["neighbours"].read_bytes())
     assert player.cached_index(path) is None
-    assert printed_episodes(path, indexed(path)) == exported(path)
+    assert printed_episodes(path, indexed(path)) == exported_episodes(path)
 
 
 def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> None:
@@ -191,7 +200,7 @@ def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> N
 def test_an_unwritable_cache_is_not_an_error(recordings: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no directory")
     path = recordings["drops"]
-    assert printed_episodes(path, indexed(path)) == exported(path)
+    assert printed_episodes(path, indexed(path)) == exported_episodes(path)
 
 
 def test_a_symbolic_link_is_not_used_as_an_entry(
@@ -255,7 +264,7 @@ def test_evidence_keeps_its_types() -> None:
         "sure": True,
     }
     before = Episode("neighbour", [1, 2], 5, 9, 0.5, "memory", results, "inferred")
-    (sent,) = decoded(wire.encode(to_note(before)))
+    (sent,) = decoded_messages(wire.encode(to_note(before)))
     assert isinstance(sent, wire.Note)
     assert from_note(sent) == before
 
@@ -286,5 +295,5 @@ def decoder() -> wire.Decoder:
     return wire.Decoder(hello(messages("sim:steady,cpus=2", 0.2)), checked=True)
 
 
-def decoded(data: bytes) -> list[wire.Message]:
+def decoded_messages(data: bytes) -> list[wire.Message]:
     return list(decoder().feed(data))

@@ -27,7 +27,7 @@ def data(request: pytest.FixtureRequest) -> bytes:
     return record_pieces(HELLO, FOUND, end=request.param == "ended").data
 
 
-def opened(directory: Path, data: bytes) -> Recording:
+def open_recording(directory: Path, data: bytes) -> Recording:
     path = directory / "recording"
     path.write_bytes(data)
     return Recording(path)
@@ -37,14 +37,14 @@ def opened(directory: Path, data: bytes) -> Recording:
 def test_a_stream_or_recording_without_content_has_an_end(tmp_path: Path, end: str) -> None:
     data = record_pieces(HELLO, [], end=end == "index").data
     data += wire.encode(wire.Bye("done")) if end == "bye" else b""
-    with opened(tmp_path, data) as recording:
+    with open_recording(tmp_path, data) as recording:
         assert list(recording.messages()) == []
         assert recording.damage is None
 
 
 @pytest.mark.parametrize("at", [0, 1, BLOCK_MESSAGES, 2 * BLOCK_MESSAGES + 7, len(FOUND) - 1])
 def test_reading_can_start_at_any_time(tmp_path: Path, data: bytes, at: int) -> None:
-    with opened(tmp_path, data) as recording:
+    with open_recording(tmp_path, data) as recording:
         result = list(recording.messages(FOUND[at].time_ns))
     before = len(FOUND) - len(result)
     assert at - BLOCK_MESSAGES < before <= at
@@ -52,14 +52,14 @@ def test_reading_can_start_at_any_time(tmp_path: Path, data: bytes, at: int) -> 
 
 
 def test_a_time_before_the_start_reads_from_the_start(tmp_path: Path, data: bytes) -> None:
-    with opened(tmp_path, data) as recording:
+    with open_recording(tmp_path, data) as recording:
         assert len(list(recording.messages(0))) == len(FOUND)
         assert recording.first_ns == FOUND[0].time_ns
 
 
 @pytest.mark.parametrize("cut", [1, 2, 9, 100, 5000])
 def test_a_cut_recording_keeps_its_complete_messages(tmp_path: Path, data: bytes, cut: int) -> None:
-    with opened(tmp_path, data[:-cut]) as recording:
+    with open_recording(tmp_path, data[:-cut]) as recording:
         result = list(recording.messages())
     assert result == [unpacked_message(message) for message in FOUND[: len(result)]]
     assert len(result) >= len(FOUND) - 2 - cut // 50
@@ -68,7 +68,7 @@ def test_a_cut_recording_keeps_its_complete_messages(tmp_path: Path, data: bytes
 
 
 def test_a_growing_recording_is_read_up_to_its_size_when_opened(tmp_path: Path) -> None:
-    with opened(tmp_path, record_pieces(HELLO, FOUND[:-1]).data) as recording:
+    with open_recording(tmp_path, record_pieces(HELLO, FOUND[:-1]).data) as recording:
         (tmp_path / "recording").write_bytes(record_pieces(HELLO, FOUND).data)
         assert list(recording.messages()) == [unpacked_message(message) for message in FOUND[:-1]]
         assert recording.damage is not None
@@ -77,7 +77,7 @@ def test_a_growing_recording_is_read_up_to_its_size_when_opened(tmp_path: Path) 
 
 def test_reading_continues_with_the_next_undamaged_block(tmp_path: Path, data: bytes) -> None:
     half = data.index(b"type", len(data) // 2) - 4  # the start of a message
-    with opened(tmp_path, data[:half] + bytes(40) + data[half + 40 :]) as recording:
+    with open_recording(tmp_path, data[:half] + bytes(40) + data[half + 40 :]) as recording:
         result = list(recording.messages())
     results = [unpacked_message(message) for message in FOUND]
     missing = [message for message in results if message not in result]
@@ -98,7 +98,7 @@ def test_damage_is_counted_once(tmp_path: Path) -> None:
         first, second = whole._blocks[::2][:2]
     for at in (first, second):
         data[at + 60] ^= 0x20
-    with opened(tmp_path, bytes(data)) as recording:
+    with open_recording(tmp_path, bytes(data)) as recording:
         list(recording.messages(recording.hello.raw_ns + 8_000_000_000))
         assert recording.damage is not None
         assert f"byte {second}" in recording.damage
@@ -117,7 +117,7 @@ def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, where: float) -> 
     assert last_ns == report[-1].time_ns
     index = data.rindex(b"index") - 60
     data[begin + round((index - begin) * where)] ^= 0x20
-    with opened(tmp_path, bytes(data)) as recording:
+    with open_recording(tmp_path, bytes(data)) as recording:
         result = list(recording.messages())
         assert recording.damage is not None
         assert result[-1].time_ns == recording.last_ns
@@ -133,7 +133,7 @@ def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, where: float) -> 
 ])  # fmt: skip
 def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> None:
     with pytest.raises(Failed, match=why) as refused:
-        opened(tmp_path, text)
+        open_recording(tmp_path, text)
     assert refused.value.status == DAMAGED
 
 
@@ -163,7 +163,7 @@ class BrokenDisk:
 
 
 def test_a_later_disk_error_is_reported_as_damage(tmp_path: Path) -> None:
-    with opened(tmp_path, record_pieces(HELLO, FOUND, end=True).data) as recording:
+    with open_recording(tmp_path, record_pieces(HELLO, FOUND, end=True).data) as recording:
         recording._file.close()
         recording._file, recording._window = BrokenDisk(), b""  # type: ignore[assignment]
         assert list(recording.messages()) == []
@@ -205,7 +205,7 @@ def test_an_invalid_index_is_reported_and_not_used(
     lie(recorder._blocks)
     at = recorder.bytes
     recorder.end()
-    with opened(tmp_path, out.data) as recording:
+    with open_recording(tmp_path, out.data) as recording:
         assert recording.damage == f"damaged at byte {at}: its index does not fit it"
         assert list(recording.messages()) == [unpacked_message(message) for message in FOUND]
         assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK_MESSAGES
@@ -221,7 +221,7 @@ def test_all_flipped_bits_are_detected(tmp_path: Path, seed: int) -> None:
         flipped = bytearray(data)
         flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         try:
-            with opened(tmp_path, bytes(flipped)) as recording:
+            with open_recording(tmp_path, bytes(flipped)) as recording:
                 result = list(recording.messages())
                 assert recording.hello == HELLO
                 assert result == results or recording.damage is not None
@@ -237,7 +237,7 @@ def test_a_mark_of_an_earlier_time_does_not_change_the_time_of_its_block(tmp_pat
     data = record_pieces(
         HELLO, [*FOUND[:BLOCK_MESSAGES], late, *FOUND[BLOCK_MESSAGES:]], end=True
     ).data
-    with opened(tmp_path, data) as recording:
+    with open_recording(tmp_path, data) as recording:
         assert unpacked_message(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
 
 
@@ -245,7 +245,7 @@ def test_a_torn_message_that_ends_like_an_index_is_not_an_index(tmp_path: Path) 
     out = record_pieces(HELLO, FOUND)
     at = out.ends[-2]
     torn = out.data[: at + 20] + at.to_bytes(8, "little")
-    with opened(tmp_path, torn) as recording:
+    with open_recording(tmp_path, torn) as recording:
         assert list(recording.messages()) == [unpacked_message(message) for message in FOUND[:-1]]
         assert recording.damage is not None
         assert recording.damage.startswith(f"cut at byte {at}:")
@@ -258,7 +258,7 @@ DIGEST = "864e0db83771bbd7e0fab148e86f1d99280c9fb757188fd13f19ab0701fdd048"
 """Digest of its frames as written by the simulated machine."""
 
 
-def words(frame: wire.Frame) -> bytes:
+def block_bytes(frame: wire.Frame) -> bytes:
     rows = (frame.blocks[name] for name in sorted(frame.blocks))
     return b"".join(bytes(part) for row in rows for part in (row.head, row.valid, row.values))
 
@@ -273,7 +273,7 @@ def test_a_recording_of_wire_1_remains_readable() -> None:
     frames = [message for message in result if isinstance(message, wire.Frame)]
     assert [frame.seq for frame in frames] == list(range(110))
     assert frames[-1].time_ns - frames[0].time_ns == 10_900_000_000
-    digest = hashlib.sha256(b"".join(map(words, frames))).hexdigest()
+    digest = hashlib.sha256(b"".join(map(block_bytes, frames))).hexdigest()
     assert digest == DIGEST
     notes = [message for message in result if isinstance(message, wire.Note)]
     assert [note.kind for note in notes] == ["mark", "hotplug"]
@@ -286,6 +286,6 @@ def test_a_recording_of_wire_1_remains_readable() -> None:
 def test_a_recording_of_wire_1_opens_without_its_index(tmp_path: Path) -> None:
     data = GOLDEN.read_bytes()
     torn = data[: data.rindex(b"index") - 40]  # the index and a part of the last frame
-    with Recording(GOLDEN) as whole, opened(tmp_path, torn) as cut:
+    with Recording(GOLDEN) as whole, open_recording(tmp_path, torn) as cut:
         assert list(cut.messages()) == list(whole.messages())[:-1]
         assert cut.damage is not None

@@ -42,8 +42,15 @@ def frame(seq: int, share: float = 0.5, **more: Any) -> wire.Frame:
 
 def packed(body: list[object]) -> bytes:
     """Packed as in a recording, with a valid checksum."""
-    plain = msgpack.packb(body)
-    return wire.encode(wire.Packed(0, first=True, crc=zlib.crc32(plain), data=zlib.compress(plain)))
+    export_of_small_recording = msgpack.packb(body)
+    return wire.encode(
+        wire.Packed(
+            0,
+            first=True,
+            crc=zlib.crc32(export_of_small_recording),
+            data=zlib.compress(export_of_small_recording),
+        )
+    )
 
 
 @pytest.mark.parametrize("time_ns", [-1, 1 << 62, 2**64 - 1])
@@ -108,23 +115,25 @@ NESTED = b"\x81\xa0" * (1 << 20) + b"\xc0"
 """A million nested maps."""
 
 
-def foreign(body: bytes) -> bytes:
+def message_with_body(body: bytes) -> bytes:
     """A message with this body and a valid checksum."""
     packed = msgpack.packb(body)
     assert isinstance(packed, bytes)
     return packed
 
 
-def checked(pairs: bytes, count: int) -> bytes:
+def message_with_checksum(pairs: bytes, count: int) -> bytes:
     """A message of these keys and values, with a valid checksum."""
     body = bytes([0x80 | (count + 1)]) + pairs + b"\xa5check\xce"
-    return foreign(body + zlib.crc32(body).to_bytes(4, "big"))
+    return message_with_body(body + zlib.crc32(body).to_bytes(4, "big"))
 
 
-def deflated(plain: bytes) -> bytes:
+def packed_message(export_of_small_recording: bytes) -> bytes:
     """A packed message of these bytes, with a valid checksum."""
-    data = zlib.compress(plain, 9)
-    return wire.encode(wire.Packed(HELLO.raw_ns, first=True, crc=zlib.crc32(plain), data=data))
+    data = zlib.compress(export_of_small_recording, 9)
+    return wire.encode(
+        wire.Packed(HELLO.raw_ns, first=True, crc=zlib.crc32(export_of_small_recording), data=data)
+    )
 
 
 def note(data: bytes) -> bytes:
@@ -150,26 +159,34 @@ def frames_of_forms(count: int) -> bytes:
     out = wire.encode(hello)
     for i in range(1, count + 1):
         form = bytes([1, *(1 + (i >> bit & 1) for bit in range(8))])
-        plain = msgpack.packb([i, hello.raw_ns + i, 0, 0, {}, form, bytes(1 << 15)])
-        assert isinstance(plain, bytes)
-        data = zlib.compress(plain)
-        out += wire.encode(wire.Packed(hello.raw_ns + i, True, zlib.crc32(plain), data))
+        export_of_small_recording = msgpack.packb(
+            [i, hello.raw_ns + i, 0, 0, {}, form, bytes(1 << 15)]
+        )
+        assert isinstance(export_of_small_recording, bytes)
+        data = zlib.compress(export_of_small_recording)
+        out += wire.encode(
+            wire.Packed(hello.raw_ns + i, True, zlib.crc32(export_of_small_recording), data)
+        )
     return out
 
 
 START = wire.encode(HELLO)
 ATTACKS: dict[str, Callable[[], bytes]] = {
-    "packed note of millions": lambda: START + deflated(note(map_of(MILLIONS))),
-    "forty of them": lambda: START + 40 * deflated(note(map_of(MILLIONS))),
-    "packed note of zeros": lambda: START + deflated(note(map_of(bytes(1 << 24)))),
-    "frame of millions": lambda: START + checked(b"\xa4type\xa5frame\xa1x" + MILLIONS, 2),
-    "nested maps": lambda: START + checked(b"\xa4type\xa5frame\xa1x" + NESTED, 2),
-    "unknown type": lambda: START + checked(b"\xa4type\xa5novel\xa1x" + MILLIONS, 2),
-    "hello of millions": lambda: checked(b"\xa4type\xa5hello\xa1x" + MILLIONS, 2),
-    "a key that is a list": lambda: START + foreign(b"\x82\x91\x01\x01\xa4type\xa5frame"),
-    "claims in claims": lambda: START + foreign(b"\xdc\x7f\xff" * 1000 + bytes(2000)),
-    "forty short ones": lambda: START + 40 * deflated(note(b"\xdc\x7f\xff" * 1000 + bytes(900))),
-    "a claim of a prefix": lambda: START + foreign(b"\x81\xa1x\xdd\x7f\xff\xff\xff"),
+    "packed note of millions": lambda: START + packed_message(note(map_of(MILLIONS))),
+    "forty of them": lambda: START + 40 * packed_message(note(map_of(MILLIONS))),
+    "packed note of zeros": lambda: START + packed_message(note(map_of(bytes(1 << 24)))),
+    "frame of millions": lambda: (
+        START + message_with_checksum(b"\xa4type\xa5frame\xa1x" + MILLIONS, 2)
+    ),
+    "nested maps": lambda: START + message_with_checksum(b"\xa4type\xa5frame\xa1x" + NESTED, 2),
+    "unknown type": lambda: START + message_with_checksum(b"\xa4type\xa5novel\xa1x" + MILLIONS, 2),
+    "hello of millions": lambda: message_with_checksum(b"\xa4type\xa5hello\xa1x" + MILLIONS, 2),
+    "a key that is a list": lambda: START + message_with_body(b"\x82\x91\x01\x01\xa4type\xa5frame"),
+    "claims in claims": lambda: START + message_with_body(b"\xdc\x7f\xff" * 1000 + bytes(2000)),
+    "forty short ones": lambda: (
+        START + 40 * packed_message(note(b"\xdc\x7f\xff" * 1000 + bytes(900)))
+    ),
+    "a claim of a prefix": lambda: START + message_with_body(b"\x81\xa1x\xdd\x7f\xff\xff\xff"),
 }
 DAILY = ("forty of them", "nested maps", "claims in claims", "a claim of a prefix")
 
@@ -184,7 +201,7 @@ sys.exit(status)
 """
 
 
-def measured(path: Path) -> tuple[int, str, float, int]:
+def measured_export(path: Path) -> tuple[int, str, float, int]:
     """Status and messages of an export, its CPU time in s, and its peak memory in bytes. The
     kernel's own value for a child would include the memory of this process."""
     message = path.with_name("status")
@@ -199,34 +216,34 @@ def measured(path: Path) -> tuple[int, str, float, int]:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
+def export_of_small_recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
     """CPU time and memory of an export of an almost empty recording."""
     path = tmp_path_factory.mktemp("plain") / "recording"
     path.write_bytes(record_pieces(HELLO, FOUND[:3], end=True).data)
-    status, report, seconds, memory = measured(path)
+    status, report, seconds, memory = measured_export(path)
     assert (status, report) == (0, "")
     return seconds, memory
 
 
 @pytest.mark.parametrize("kind", cases_by_day(ATTACKS, DAILY))
 def test_hostile_bytes_are_refused_with_one_message(
-    kind: str, tmp_path: Path, plain: tuple[float, int]
+    kind: str, tmp_path: Path, export_of_small_recording: tuple[float, int]
 ) -> None:
     path = tmp_path / "recording"
     path.write_bytes(ATTACKS[kind]())
-    status, report, seconds, memory = measured(path)
+    status, report, seconds, memory = measured_export(path)
     assert status == 4
     assert report.count("\n") == 1
     assert report.startswith("perftop: ")
-    assert memory - plain[1] < MAX_EXTRA_BYTES
-    assert seconds < MAX_TIME_FACTOR * plain[0]
+    assert memory - export_of_small_recording[1] < MAX_EXTRA_BYTES
+    assert seconds < MAX_TIME_FACTOR * export_of_small_recording[0]
 
 
 def test_frames_with_many_sets_of_blocks_use_bounded_memory(tmp_path: Path) -> None:
     path, took = tmp_path / "recording", []
     for count in (1, 23):
         path.write_bytes(frames_of_forms(count))
-        _, report, _, memory = measured(path)
+        _, report, _, memory = measured_export(path)
         assert report.endswith("it has no end\n")
         took.append(memory)
     assert took[1] - took[0] < MAX_EXTRA_BYTES

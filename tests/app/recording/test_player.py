@@ -29,7 +29,7 @@ CERTAIN_NS = 20 * S
 """Episodes that began at most this long before a time equal those of the live run."""
 
 
-def live(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[TimedMessage]]:
+def simulated_messages(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[TimedMessage]]:
     return simulated.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
 
 
@@ -76,7 +76,7 @@ def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: in
     assert (np.diff(newer.history.times()) > 0).all()
 
 
-def plain(episode: Episode) -> tuple[object, ...]:
+def comparable_episode(episode: Episode) -> tuple[object, ...]:
     """Without the number of sibling changes, which depends on what was read."""
     evidence = {k: v for k, v in episode.evidence.items() if k != "changes_with_sibling"}
     confidence = "" if episode.cause == "sibling" else episode.confidence
@@ -95,7 +95,7 @@ def test_seeking_shows_what_the_live_run_showed(
     tmp_path: Path, scenario: str, seconds: tuple[int, ...]
 ) -> None:
     """Exactly equal counters, and all recent episodes."""
-    hello, messages = live(scenario, seconds[-1] + 2)
+    hello, messages = simulated_messages(scenario, seconds[-1] + 2)
     path = write_recording(tmp_path / "file", hello, messages)
     begin_ns = messages[0].time_ns
     was = Session(hello, History(hello))
@@ -128,7 +128,11 @@ def test_seeking_shows_what_the_live_run_showed(
             assert there == were
             since_ns = time_ns - CERTAIN_NS
             episodes, wanted = (
-                sorted(plain(e) for e in (*s.ended, *s.detector.running) if e.start_ns > since_ns)
+                sorted(
+                    comparable_episode(e)
+                    for e in (*s.ended, *s.detector.running)
+                    if e.start_ns > since_ns
+                )
                 for s in (playback.session, was)
             )
             assert [e[:-1] for e in episodes] == [e[:-1] for e in wanted]

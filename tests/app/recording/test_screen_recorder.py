@@ -27,7 +27,7 @@ from perftop.tui.frame.top import Top
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -55,30 +55,30 @@ class Played:
         return self.recorder.status(0.0)[1]
 
 
-def only(directory: Path) -> Path:
+def only_file(directory: Path) -> Path:
     (path,) = directory.iterdir()
     return path
 
 
-def plain(result: list[TimedMessage]) -> list[tuple[str, int]]:
+def comparable_messages(result: list[TimedMessage]) -> list[tuple[str, int]]:
     """Messages without differences in encoding."""
     return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in result]
 
 
-def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
+def test_history_and_new_samples_are_recorded_once_each(working_directory: Path) -> None:
     played = Played()
     played.frames(0, 120)
     played.recorder.toggle(0.0)
-    assert played.recorder.status(0.0)[1] == f"recording to {only_soon(here)}"
+    assert played.recorder.status(0.0)[1] == f"recording to {wait_for_only_file(working_directory)}"
     played.frames(120, 130)
     played.recorder.toggle(0.0)
     message = played.ended()
-    path = only(here)
+    path = only_file(working_directory)
     assert (
         message == f"recorded 12.9 s, 130 frames, {writer.size_text(path.stat().st_size)} in {path}"
     )
     content = read_messages(path)
-    assert plain(content) == plain(played.told)
+    assert comparable_messages(content) == comparable_messages(played.told)
     again, live = Session(played.machine.hello), Session(played.machine.hello)
     for session, messages in ((again, content), (live, played.told)):
         assert len(list(session.play(messages))) == len(messages)
@@ -88,12 +88,14 @@ def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
     )
 
 
-def only_soon(directory: Path) -> Path:
+def wait_for_only_file(directory: Path) -> Path:
     wait_for(lambda: list(directory.iterdir()), "there is a file")
-    return only(directory)
+    return only_file(directory)
 
 
-def test_a_recording_knows_cpus_that_went_offline_before_its_history(here: Path) -> None:
+def test_a_recording_knows_cpus_that_went_offline_before_its_history(
+    working_directory: Path,
+) -> None:
     """The note has been dropped from history, but its state is recorded."""
     played = Played(budget=200_000)
     played.frames(0, 2)
@@ -104,8 +106,8 @@ def test_a_recording_knows_cpus_that_went_offline_before_its_history(here: Path)
     assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # precondition of the test
     played.recorder.toggle(0.0)
     assert played.recorder.end().startswith("recorded ")
-    content = read_messages(only(here))
-    assert plain(content)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
+    content = read_messages(only_file(working_directory))
+    assert comparable_messages(content)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
     assert len(content) < 900
     session = Session(played.machine.hello)
     session.apply(content[0])
@@ -121,7 +123,7 @@ def test_a_host_may_have_any_name(host: str, name: str) -> None:
     assert str(path) == f"{name}19700102-010203.perftop"
 
 
-def failing(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
+def failing_disk(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
     """A disk that fails after this number of messages."""
     taken, write = [0], packing.write_all
 
@@ -136,9 +138,9 @@ def failing(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
 
 
 def test_a_failing_disk_is_reported_and_loses_one_message(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    working_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "write_all", failing(errno.EIO, 8))
+    monkeypatch.setattr(writer, "write_all", failing_disk(errno.EIO, 8))
     played = Played()
     played.frames(0, 20)
     played.recorder.toggle(0.0)
@@ -146,12 +148,13 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
         lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
     )
     played.frames(20, 25)
-    safe = (
-        f"0.6 s, 7 frames, {writer.size_text(only(here).stat().st_size)} are safe in {only(here)}"
-    )
+    path = only_file(working_directory)
+    safe = f"0.6 s, 7 frames, {writer.size_text(path.stat().st_size)} are safe in {path}"
     assert played.recorder.status(5.0) == ("", f"cannot go on recording: broken; {safe}")
     assert played.recorder.status(11.0) == ("", "")
-    assert plain(read_messages(only(here), ended=False)) == plain(played.told[:7])
+    assert comparable_messages(
+        read_messages(only_file(working_directory), ended=False)
+    ) == comparable_messages(played.told[:7])
     monkeypatch.undo()
 
 
@@ -181,16 +184,16 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     answers.set()
 
 
-def test_a_missing_directory_is_reported(here: Path) -> None:
+def test_a_missing_directory_is_reported(working_directory: Path) -> None:
     played = Played()
     played.frames(0, 5)
-    here.rmdir()
+    working_directory.rmdir()
     played.recorder.toggle(0.0)
     wait_for(
         lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
     )
     assert played.recorder.status(0.0)[1].startswith("cannot record to h-2023")
-    here.mkdir()  # pytest removes it
+    working_directory.mkdir()  # pytest removes it
 
 
 # --- on the screen
@@ -207,7 +210,7 @@ def view(run: Run) -> str:
     return "\n".join(output.render_line(y).text.rstrip() for y in range(output.size.height))
 
 
-async def test_a_message_disappears_with_the_next_key(here: Path) -> None:
+async def test_a_message_disappears_with_the_next_key(working_directory: Path) -> None:
     async with running_app(Machine()) as run:
         await run.intervals(1)
         await run.pilot.press("R")
@@ -218,63 +221,66 @@ async def test_a_message_disappears_with_the_next_key(here: Path) -> None:
         assert " REC " in words(run.pilot)
 
 
-async def test_a_key_starts_and_stops_recording(here: Path) -> None:
+async def test_a_key_starts_and_stops_recording(working_directory: Path) -> None:
     async with running_app(Machine()) as run:
         await run.intervals(3)
         assert " REC " not in words(run.pilot)
         await run.pilot.press("R")
-        await until_true(lambda: f"recording to {here}/h-2023" in words(run.pilot), "where it lies")
+        await until_true(
+            lambda: f"recording to {working_directory}/h-2023" in words(run.pilot), "where it lies"
+        )
         await run.intervals(2)
         await until_true(
-            lambda: any(file.stat().st_size > 1000 for file in here.iterdir()), "content"
+            lambda: any(file.stat().st_size > 1000 for file in working_directory.iterdir()),
+            "content",
         )
         run.source.check()
         await until_true(lambda: " REC " in words(run.pilot), "how much it is")
         await run.pilot.press("R")
 
-        def over() -> bool:
+        def recording_is_over() -> bool:
             run.source.check()
             return "recorded" in words(run.pilot)
 
-        await until_true(over, "what it has become")
+        await until_true(recording_is_over, "what it has become")
         assert " REC " not in words(run.pilot)
-    content = read_messages(only(here))
-    assert plain(content) == [("frame", seq) for seq in range(len(content))]
+    content = read_messages(only_file(working_directory))
+    assert comparable_messages(content) == [("frame", seq) for seq in range(len(content))]
     assert len(content) >= 11
 
 
-async def test_quitting_keeps_the_recording(here: Path) -> None:
+async def test_quitting_keeps_the_recording(working_directory: Path) -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("R", "q")
     assert run.source.end_recording().startswith("recorded 0.1 s, 2 frames, ")
-    assert len(read_messages(only(here))) == 2
+    assert len(read_messages(only_file(working_directory))) == 2
     assert run.source.end_recording() == ""
 
 
 async def test_a_failed_recording_is_shown_until_another_starts(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    working_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "write_all", failing(errno.ENOSPC, 0))
+    monkeypatch.setattr(writer, "write_all", failing_disk(errno.ENOSPC, 0))
 
     async with running_app(Machine()) as run:
         await run.pilot.press("R")
 
-        def told() -> bool:
+        def failure_is_shown() -> bool:
             run.source.check()
             return "cannot record to" in words(run.pilot)
 
-        await until_true(told, "why")
+        await until_true(failure_is_shown, "why")
         assert "NOT RECORDING" in words(run.pilot)
         await run.intervals(2)
         monkeypatch.undo()
-        monkeypatch.chdir(here)
+        monkeypatch.chdir(working_directory)
         await run.pilot.press("R")
         await until_true(lambda: "NOT RECORDING" not in words(run.pilot), "the next one")
-        await until_true(lambda: [*here.iterdir()], "its file")
-    assert only(here)
+        await until_true(lambda: [*working_directory.iterdir()], "its file")
+    assert only_file(working_directory)
 
 
-async def test_marks_have_names(here: Path) -> None:
+async def test_marks_have_names(working_directory: Path) -> None:
     async with running_app(Machine(ceiling_hz=3.0e9)) as run:
         await run.intervals(10)
         await run.pilot.press("R", "m", *"warm up", "enter")
@@ -290,7 +296,7 @@ async def test_marks_have_names(here: Path) -> None:
         await until_true(lambda: run.source.paused, "its moment")
         assert run.interval.time_ns == run.session.marks[1].start_ns
     run.source.end_recording()
-    notes = [m for m in read_messages(only(here)) if isinstance(m, wire.Note)]
+    notes = [m for m in read_messages(only_file(working_directory)) if isinstance(m, wire.Note)]
     assert [(note.kind, note.author, note.data["label"]) for note in notes] == [
         ("mark", "recorder", "warm up"), ("mark", "recorder", "mark 2")]  # fmt: skip
     session = run.session

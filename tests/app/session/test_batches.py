@@ -63,14 +63,14 @@ def outcome(
     session.start_accounts()
     results: list[object] = []
 
-    def after(message: wire.Message) -> None:
+    def take_due_interval(message: wire.Message) -> None:
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS - SAMPLE_NS // 2:
             results.append(comparable_values(session.take_interval()))
 
     if sizes is None:
         for message in messages:
             session.apply(message)
-            after(message)
+            take_due_interval(message)
     else:
         at = 0
 
@@ -80,7 +80,7 @@ def outcome(
         while at < len(messages):
             for size in sizes:
                 for taken in session.parts(messages[at : at + size], due_ns):
-                    after(taken[-1])
+                    take_due_interval(taken[-1])
                 at += size
     results += [
         session.ended,
@@ -122,7 +122,7 @@ def test_detectors_learn_the_same_from_batches_of_any_size(scenario: str) -> Non
     """The noise of clocks, and how often an IPC changes when its sibling starts or stops."""
     hello, messages = simulated(f"sim:{scenario},cpus=8", 100)
 
-    def learned(size: int) -> list[Any]:
+    def learned_values(size: int) -> list[Any]:
         session = Session(hello)
         for at in range(0, len(messages), size):
             for _ in session.parts(messages[at : at + size]):
@@ -131,10 +131,10 @@ def test_detectors_learn_the_same_from_batches_of_any_size(scenario: str) -> Non
         drops._learn_noise()
         return [drops._variance, drops._mean_share, session.neighbours.siblings._history.counts]
 
-    expected = learned(1)
+    expected = learned_values(1)
     assert expected[0].any()
     for size in (2, 7, 45, 100):
-        for values, expected_values in zip(learned(size), expected, strict=True):
+        for values, expected_values in zip(learned_values(size), expected, strict=True):
             assert values == pytest.approx(expected_values, rel=1e-12)
 
 
@@ -144,7 +144,7 @@ def test_an_interval_of_one_sample_equals_its_sums(
 ) -> None:
     hello, messages = simulated(f"sim:{scenario},cpus=8", SAMPLES)
 
-    def said() -> list[list[object]]:
+    def all_intervals() -> list[list[object]]:
         session, result = Session(hello), []
         for message in messages if scenario == "smt-mix" else with_disturbances(messages, 3):
             session.apply(message)
@@ -152,16 +152,16 @@ def test_an_interval_of_one_sample_equals_its_sums(
                 result.append(comparable_values(session.take_interval()))
         return result
 
-    quick, add = said(), Span.add
+    quick, add = all_intervals(), Span.add
 
-    def forgetting(
+    def add_without_cache(
         span: Span, batch: SampleBatch, first: int, last: int, reader: SampleReader
     ) -> None:
         add(span, batch, first, last, reader)
         span._only_sample = None
 
-    monkeypatch.setattr(Span, "add", forgetting)
-    assert said() == quick
+    monkeypatch.setattr(Span, "add", add_without_cache)
+    assert all_intervals() == quick
 
 
 def test_a_stopped_iteration_has_applied_exactly_its_messages() -> None:

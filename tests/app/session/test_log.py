@@ -184,7 +184,7 @@ SUSPEND_SEQ = 40
 """The first frame after the suspend."""
 
 
-def suspended(result: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
+def with_suspend(result: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
     """The TSC continued; `split`: rows of the first frame that were read before the suspend."""
     for message in result:
         if not isinstance(message, wire.Frame) or message.seq < SUSPEND_SEQ:
@@ -208,7 +208,7 @@ def test_a_suspend_is_marked_and_affects_no_value(split: int) -> None:
     assert hello.tsc_hz is not None
     session = Session(hello, History(hello))
     utils, times = [], []
-    for _ in session.play([*suspended(result[1:], hello.tsc_hz.hz, split)]):
+    for _ in session.play([*with_suspend(result[1:], hello.tsc_hz.hz, split)]):
         if session.span_ns >= 1_000_000_000:
             interval = session.take_interval()
             utils.append(interval.values["util"].tolist())

@@ -25,7 +25,7 @@ def run_times(*records: dict[str, object]) -> RunTimes:
     return result
 
 
-def waited(pid: int, wait_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
+def waiting_task(pid: int, wait_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     return {(pid, "web", cpu): TaskTimes("web", 1.0, wait_s, {cpu: 1.0 + wait_s})}
 
 
@@ -63,10 +63,13 @@ def test_the_group_that_stopped_a_task_longest_is_chosen_among_nested_ones() -> 
 @pytest.mark.parametrize(
     ("times", "share"),
     [
-        (waited(7, 2.0), 0.5),
-        (waited(7, 0.5), 1.0),  # never more than the wait
-        (waited(7, 2.0) | waited(8, 2.0), 0.5),  # the kernel counts their shared CPU once
-        (waited(7, 2.0) | waited(8, 2.0, cpu=1), 0.25),
+        (waiting_task(7, 2.0), 0.5),
+        (waiting_task(7, 0.5), 1.0),  # never more than the wait
+        (
+            waiting_task(7, 2.0) | waiting_task(8, 2.0),
+            0.5,
+        ),  # the kernel counts their shared CPU once
+        (waiting_task(7, 2.0) | waiting_task(8, 2.0, cpu=1), 0.25),
     ],
     ids=["half", "all", "one CPU", "two CPUs"],
 )
@@ -79,7 +82,7 @@ def test_the_part_of_the_waiting_caused_by_a_quota_is_known(
     whole = sum(task.wait_s for task in times.values())
     assert throttled.wait_s == pytest.approx(share * whole)
     assert result.throttled_by_cpu(times).sum() == pytest.approx(share * whole)
-    assert result.throttled(waited(9, 2.0)) == [], "another process has no quota"
+    assert result.throttled(waiting_task(9, 2.0)) == [], "another process has no quota"
 
 
 def test_the_remaining_wait_is_due_to_the_scheduler() -> None:

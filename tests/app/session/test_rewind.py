@@ -88,7 +88,7 @@ def flags(count: int, **changed: int) -> list[int]:
     return [changed.get(f"cpu{cpu}", wire.ROW_SAMPLED) for cpu in range(count)]
 
 
-def disturbed() -> Scenario:
+def disturbed_scenario() -> Scenario:
     story = Scenario(machine())
     n = story.n
     story.add_frames(8).add_frames(leap=0).add_frames(12)
@@ -134,7 +134,7 @@ def assert_equal(result: Interval | None, live: Interval) -> None:
 
 
 def test_past_intervals_equal_live_ones() -> None:
-    story = disturbed()
+    story = disturbed_scenario()
     session, live = live_intervals(story.hello, story.messages)
     assert len(live) > 25
     assert len(story.messages) > 2 * CHUNK_SAMPLES
@@ -148,7 +148,7 @@ def test_past_intervals_equal_live_ones() -> None:
 
 
 def test_a_time_between_two_samples_shows_the_earlier_one() -> None:
-    story = disturbed()
+    story = disturbed_scenario()
     session, live = live_intervals(story.hello, story.messages)
     for late_ns in (1, SAMPLE_NS // 2, SAMPLE_NS - 1):
         assert_equal(session.interval_at(live[4].time_ns + late_ns, INTERVAL_NS), live[4])
@@ -183,7 +183,7 @@ def test_no_interval_exists_before_the_first_sample() -> None:
 
 def test_kept_samples_do_not_depend_on_dropped_ones() -> None:
     """This includes the oldest kept sample."""
-    story = disturbed()
+    story = disturbed_scenario()
     _, live = live_intervals(story.hello, story.messages)
     session = Session(story.hello, history := History(story.hello, 125_000))
     for message in story.messages:
@@ -203,7 +203,7 @@ def test_kept_samples_do_not_depend_on_dropped_ones() -> None:
 
 
 def test_reading_the_past_does_not_affect_the_present() -> None:
-    story = disturbed()
+    story = disturbed_scenario()
     session, live = live_intervals(story.hello, story.messages[:100])
     for interval in live:
         session.interval_at(interval.time_ns, INTERVAL_NS)

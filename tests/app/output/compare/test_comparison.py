@@ -48,7 +48,7 @@ def side(
     return results
 
 
-def compared(a: list[Reading], b: list[Reading]) -> Comparison:
+def compare_runs(a: list[Reading], b: list[Reading]) -> Comparison:
     return compare([("", a, b)])[0]
 
 
@@ -60,7 +60,7 @@ def verdicts(result: Comparison) -> dict[str, str]:
 def test_names_of_models_are_separated_and_fit(own: int, other: int) -> None:
     draw = random.Random(1)
     sides = (side(draw, state={"model": sign * size}) for sign, size in (("a", own), ("b", other)))
-    lines = text.lines([compared(*sides)], ("A", "B"))
+    lines = text.lines([compare_runs(*sides)], ("A", "B"))
     assert all(len(line) <= 80 for line in lines)
     (at,) = (i for i, line in enumerate(lines) if "aaa" in line)
     assert "b" not in lines[at].partition("aaa")[2]
@@ -70,7 +70,9 @@ def test_names_of_models_are_separated_and_fit(own: int, other: int) -> None:
 def test_a_limit_named_by_an_episode_explains_the_clock() -> None:
     draw = random.Random(1)
     now = {"power_limit_w": 205.0, "kernel": "6.8.0-47"}
-    comparison = compared(side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22))
+    comparison = compare_runs(
+        side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22)
+    )
     assert [state.key for state in comparison.differing] == ["power_limit_w", "kernel"]
     assert [bool(state.explains) for state in comparison.differing] == [True, False]
     found_verdicts = verdicts(comparison)
@@ -90,23 +92,27 @@ def test_a_certain_difference_comes_first_and_the_run_time_follows() -> None:
     """CPU time differs by 5 %; the run time varies by 20 %, then by 1 %."""
     draw = random.Random(9)
 
-    def timed(cpu_s: float, run_s: float, noise: float) -> list[Reading]:
+    def runs_with_times(cpu_s: float, run_s: float, noise: float) -> list[Reading]:
         return [Reading({"cpu_s": cpu_s * draw.gauss(1, 0.003), "run_s": run_s *
                          draw.gauss(1, noise)}, {}, {}) for _ in range(5)]  # fmt: skip
 
-    words = headline([compared(timed(30, 40, 0.2), timed(30 * 1.049, 40, 0.2))])
+    words = headline(
+        [compare_runs(runs_with_times(30, 40, 0.2), runs_with_times(30 * 1.049, 40, 0.2))]
+    )
     assert words.startswith("B's CPU time is 4.8 % higher. Run time: no difference found; −")
     assert words.endswith(" % is possible.")
-    words = headline([compared(timed(30, 40, 0.01), timed(30 * 1.049, 46, 0.01))])
+    words = headline(
+        [compare_runs(runs_with_times(30, 40, 0.01), runs_with_times(30 * 1.049, 46, 0.01))]
+    )
     assert words.startswith("B's CPU time is ")
     assert ". B takes 16." in words
-    words = headline([compared(timed(30, 40, 0.01), timed(30, 40, 0.01))])
+    words = headline([compare_runs(runs_with_times(30, 40, 0.01), runs_with_times(30, 40, 0.01))])
     assert words.startswith("Run time: no difference found; −")
 
 
 def test_a_limit_without_an_episode_explains_nothing() -> None:
     draw = random.Random(2)
-    comparison = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
+    comparison = compare_runs(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
     assert [state.explains for state in comparison.differing] == [[]]
     assert "205" not in headline([comparison])
     assert any("power limit PL1" in left for left in open_questions([comparison]))
@@ -115,8 +121,8 @@ def test_a_limit_without_an_episode_explains_nothing() -> None:
 def test_a_small_or_opposite_cause_explains_nothing() -> None:
     draw = random.Random(12)
     state = {"power_limit_w": 205.0}
-    little = compared(side(draw), side(draw, clock=0.78, state=state, lost=0.004))
-    other = compared(side(draw, lost=0.22), side(draw, clock=0.78, state=state))
+    little = compare_runs(side(draw), side(draw, clock=0.78, state=state, lost=0.004))
+    other = compare_runs(side(draw, lost=0.22), side(draw, clock=0.78, state=state))
     for result in (little, other):
         assert all(row.cause is None for row in result.rows if row.number.key == "busy_hz")
         clock = [key for one in result.differing for key in one.explains if key == "busy_hz"]
@@ -126,7 +132,7 @@ def test_a_small_or_opposite_cause_explains_nothing() -> None:
 def test_a_state_does_not_explain_a_difference_within_the_noise() -> None:
     draw = random.Random(13)
     b = side(draw, state={"power_limit_w": 205.0}, lost=0.02, noise=0.3)
-    (state,) = compared(side(draw, noise=0.3), b).differing
+    (state,) = compare_runs(side(draw, noise=0.3), b).differing
     assert "busy_hz" not in state.explains
 
 
@@ -136,13 +142,13 @@ def test_two_states_of_one_cause_are_not_distinguished() -> None:
     a = side(draw, state={"turbo": "on", "max_hz": 3.5e9})
     b = side(draw, clock=0.78, state={"turbo": "off", "max_hz": 3.1e9})
     low = [reading({"numbers": one.numbers, "state": one.state, "causes": causes}) for one in b]
-    left = [*open_questions([compared(a, low)])]
+    left = [*open_questions([compare_runs(a, low)])]
     assert any("turbo and highest clock" in one for one in left)
 
 
 def test_one_run_a_side_is_inconclusive() -> None:
     draw = random.Random(4)
-    comparison = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
+    comparison = compare_runs(side(draw, count=1), side(draw, count=1, slower=0.2))
     assert {*verdicts(comparison).values()} == {ALONE}
     assert "can be chance" in headline([comparison])
     assert text.diff_json([comparison], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
@@ -152,13 +158,13 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     draw = random.Random(5)
     a, b = side(draw), [Reading({"run_s": 41.0, "steal": 0.0}, {}, {}) for _ in range(3)]
     a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost) for one in a]
-    comparison = compared(a, b)
+    comparison = compare_runs(a, b)
     assert [row.number.key for row in comparison.rows] == ["run_s"], "steal is 0 on both sides"
     assert "busy_hz" in comparison.keys_of_one_side[0]
     assert comparison.keys_of_one_side[1] == []
     unknown = "machine: the settings of at least one side are not known"
     assert unknown in text.lines([comparison], ("A", "B"))
-    known = compared(side(draw), side(draw, state={"governor": "powersave"}))
+    known = compare_runs(side(draw), side(draw, state={"governor": "powersave"}))
     for of in (
         known,
         dataclasses.replace(known, same=[]),
@@ -169,7 +175,7 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
 
 def test_text_fits_and_values_are_aligned() -> None:
     draw = random.Random(6)
-    comparison = compared(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
+    comparison = compare_runs(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
         "power_limit_w": 205.0}))  # fmt: skip
     lines = text.lines([comparison], ("monday.perftop", "today.perftop"))
     assert max(map(len, lines)) <= 80
@@ -184,7 +190,7 @@ def test_text_fits_and_values_are_aligned() -> None:
 def test_a_difference_of_many_times_is_printed_as_a_factor() -> None:
     draw = random.Random(6)
     for slower, change in ((9.0, "+8"), (61.0, "x6")):
-        rows = text.lines([compared(side(draw, count=1), side(draw, count=1, slower=slower))],
+        rows = text.lines([compare_runs(side(draw, count=1), side(draw, count=1, slower=slower))],
                           ("a", "b"))  # fmt: skip
         assert change in next(row for row in rows if "run time" in row and "s  4" in row)
 
@@ -192,7 +198,7 @@ def test_a_difference_of_many_times_is_printed_as_a_factor() -> None:
 def test_untrusted_text_cannot_control_a_terminal() -> None:
     draw = random.Random(14)
     evil = {"governor": "\x1b[2J", "odd\x1b]0;": "\x07", "kernel": "5 µ"}
-    comparison = compared(side(draw), side(draw, state=evil, slower=0.1))
+    comparison = compare_runs(side(draw), side(draw, state=evil, slower=0.1))
     lines = text.lines([comparison], ("a\x1b[31m", "b\n"), unicode=False, colour=True)
     assert all(line.isascii() for line in lines)
     assert {c for line in lines for c in line if not c.isprintable()} == {"\x1b"}
@@ -215,19 +221,19 @@ def runs(key: str, *values: float) -> list[Reading]:
 
 
 def test_runs_are_dots_on_one_axis_with_a_above_b() -> None:
-    result = compared(runs("run_s", 1.0, 1.0, 1.5), runs("run_s", 1.5, 2.0, 2.0))
+    result = compare_runs(runs("run_s", 1.0, 1.0, 1.5), runs("run_s", 1.5, 2.0, 2.0))
     dots, _, _ = picture(result, "run_s")
     assert (dots[0], dots[1:4], dots[5:7]) == ("⠃", "···", "··"), "A's are the least"
     assert (dots[4], dots[7]) == ("⡇", "⢠"), "one of each in the middle, B's last"
     dots, _, _ = picture(result, "run_s", unicode=False)
     assert dots == "'   :  ."
-    same = compared(runs("run_s", 1.0, 1.0), runs("run_s", 1.0, 1.0))
+    same = compare_runs(runs("run_s", 1.0, 1.0), runs("run_s", 1.0, 1.0))
     assert picture(same, "run_s", unicode=False)[0].strip() == ":"
 
 
 def test_dense_values_have_two_dots() -> None:
     a = [1.0] * 8 + [2.0]
-    dots, _, _ = picture(compared(runs("run_s", *a), runs("run_s", 3.0)), "run_s")
+    dots, _, _ = picture(compare_runs(runs("run_s", *a), runs("run_s", 3.0)), "run_s")
     assert dots == "⠃···⠂··⢠"
 
 
@@ -243,7 +249,7 @@ def test_an_interval_is_a_line_that_may_end_in_an_arrow(
     change: float, interval: tuple[float, float] | None, certain: bool, shape: str
 ) -> None:
     row = dataclasses.replace(
-        compared(runs("run_s", 1.0, 1.1), runs("run_s", 1.2, 1.3)).rows[0],
+        compare_runs(runs("run_s", 1.0, 1.1), runs("run_s", 1.2, 1.3)).rows[0],
         change=change, interval=interval, is_sure=certain,
     )  # fmt: skip
     assert text._interval(row, 0.2) == shape
@@ -251,7 +257,7 @@ def test_an_interval_is_a_line_that_may_end_in_an_arrow(
 
 def test_all_intervals_share_the_scale_of_the_certain_ones() -> None:
     draw = random.Random(3)
-    results = [compared(side(draw, noise=0.001), side(draw, slower=slower, noise=0.001))
+    results = [compare_runs(side(draw, noise=0.001), side(draw, slower=slower, noise=0.001))
                for slower in (0.0, 0.04, 0.14)]  # fmt: skip
     headings = [next(line for line in text.lines([result], ("A", "B")) if "verdict" in line)
                 for result in results]  # fmt: skip
@@ -263,40 +269,45 @@ def test_all_intervals_share_the_scale_of_the_certain_ones() -> None:
 def test_verdicts_are_words_of_six_kinds() -> None:
     draw = random.Random(8)
     a, b = side(draw, noise=0.002), side(draw, noise=0.002, slower=0.1, clock=1.1)
-    noisy = [
+    noisy_runs = [
         dataclasses.replace(one, numbers=one.numbers | {"energy_j": draw.uniform(1, 9)})
         for one in (*a, *b)
     ]
     more = [dataclasses.replace(one, numbers=one.numbers | {
-        "instructions": 1.2 * one.numbers["instructions"]}) for one in noisy[5:]]  # fmt: skip
-    result = compared(noisy[:5], more)
+        "instructions": 1.2 * one.numbers["instructions"]}) for one in noisy_runs[5:]]  # fmt: skip
+    result = compare_runs(noisy_runs[:5], more)
     words = {key: picture(result, key)[2] for key in
              ("run_s", "busy_hz", "ipc", "energy_j", "instructions")}  # fmt: skip
     assert words == {
         "run_s": "worse", "busy_hz": "better", "ipc": "same", "energy_j": "open",
         "instructions": "more",
     }  # fmt: skip
-    assert picture(compared(more, noisy[:5]), "instructions")[2] == "less"
-    assert picture(compared(a[:1], b[:1]), "run_s")[2] == "open", "one run a side"
+    assert picture(compare_runs(more, noisy_runs[:5]), "instructions")[2] == "less"
+    assert picture(compare_runs(a[:1], b[:1]), "run_s")[2] == "open", "one run a side"
 
 
 def test_open_questions_say_what_would_answer_them() -> None:
-    def noisy(mean_s: float, others: float) -> list[Reading]:
+    def runs_beside_others(mean_s: float, others: float) -> list[Reading]:
         return [Reading({"run_s": mean_s * share, "others_cpus": others}, {}, {})
                 for share in (0.94, 1.0, 1.06)]  # fmt: skip
 
-    result = compare([("", noisy(40, 0.9), noisy(42.4, 0.9))])
+    result = compare([("", runs_beside_others(40, 0.9), runs_beside_others(42.4, 0.9))])
     assert headline(result).startswith("Inconclusive: 3 runs a side cannot show less than ")
     assert " %. Run time: no difference found; −" in headline(result)
     step = next_step(result)
     assert step.startswith("a quieter machine (other tasks used 0.9 CPUs), or perftop stat -r ")
     needed = int(step.split("stat -r ")[1].split(",")[0])
     assert 3 < needed < 200
-    calm = compare([("", noisy(40, 0.0), noisy(42.4, 0.0))])
+    calm = compare([("", runs_beside_others(40, 0.0), runs_beside_others(42.4, 0.0))])
     assert next_step(calm).startswith("perftop stat -r ")
     certain = compare([("", runs("run_s", 1.0, 1.001), runs("run_s", 2.0, 2.001))])
     assert next_step(certain) == ""
-    assert next_step(compare([("", noisy(40, 0.9)[:1], noisy(42.4, 0.9)[:1])])) == ""
+    assert (
+        next_step(
+            compare([("", runs_beside_others(40, 0.9)[:1], runs_beside_others(42.4, 0.9)[:1])])
+        )
+        == ""
+    )
 
 
 def test_work_and_speed_are_separated() -> None:
@@ -306,16 +317,16 @@ def test_work_and_speed_are_separated() -> None:
     for one in side(draw, clock=0.9):
         results = {**one.numbers, "ipc": 1.2 * one.numbers["ipc"]}
         faster.append(dataclasses.replace(one, numbers=results))
-    words = work_sentence(compared(side(draw), faster))
+    words = work_sentence(compare_runs(side(draw), faster))
     assert words.startswith("B does the same work in fewer cycles (IPC), but has 1")
     assert words.endswith(" % fewer of them in each second.")
-    assert work_sentence(compared(side(draw), side(draw))) == ""
+    assert work_sentence(compare_runs(side(draw), side(draw))) == ""
 
 
 # --- the settings of a machine, read from a recording
 
 
-def printed(spec: str, **more: object) -> dict[str, object]:
+def printed_settings(spec: str, **more: object) -> dict[str, object]:
     messages = exported.messages(spec, 1)
     session = Session(dataclasses.replace(exported.hello(messages), **more))  # type: ignore[arg-type]
     for _ in session.play(messages[1:]):
@@ -324,7 +335,7 @@ def printed(spec: str, **more: object) -> dict[str, object]:
 
 
 def test_limits_of_all_packages_are_added() -> None:
-    one, two = (printed(f"sim:steady,cpus=8,packages={n}") for n in (1, 2))
+    one, two = (printed_settings(f"sim:steady,cpus=8,packages={n}") for n in (1, 2))
     assert isinstance(one["power_limit_w"], float)
     assert two["power_limit_w"] == pytest.approx(2 * one["power_limit_w"])
     assert two["packages"] == 2
@@ -332,7 +343,7 @@ def test_limits_of_all_packages_are_added() -> None:
 
 def test_settings_are_printed_and_limited() -> None:
     settings = {"governor": "powersave"} | {f"setting {i}": "x" * 900 for i in range(900)}
-    result = printed("sim:steady,cpus=2", settings=settings)
+    result = printed_settings("sim:steady,cpus=2", settings=settings)
     assert result["governor"] == "powersave"
     assert len(result) < 100
     assert max(len(str(value)) for value in result.values()) <= 200
@@ -341,10 +352,10 @@ def test_settings_are_printed_and_limited() -> None:
 def test_a_difference_below_1_percent_is_the_same_however_significant() -> None:
     draw = random.Random(3)
     quiet = {"count": 8, "noise": 0.0005}
-    result = compared(side(draw, **quiet), side(draw, slower=0.006, **quiet))  # type: ignore[arg-type]
+    result = compare_runs(side(draw, **quiet), side(draw, slower=0.006, **quiet))  # type: ignore[arg-type]
     (time,) = (row for row in result.rows if row.number.key == "run_s")
     assert (time.is_sure, time.verdict, time.is_same) == (False, SMALL, True)
-    larger = compared(side(draw, **quiet), side(draw, slower=0.015, **quiet))  # type: ignore[arg-type]
+    larger = compare_runs(side(draw, **quiet), side(draw, slower=0.015, **quiet))  # type: ignore[arg-type]
     assert verdicts(larger)["run_s"] == "worse"
 
 

@@ -38,7 +38,7 @@ KEYS = ("e.branches", "e.branches/ki", "e.cache-misses", "topdown_backend_ratio"
 
 
 @cache
-def recorded(seed: int = 1) -> list[Reading]:
+def readings_of_recording(seed: int = 1) -> list[Reading]:
     """A machine with two chosen events and issue slots, which its summary includes."""
     spec = f"sim:memory,cpus=2,seed={seed},slots=1"
     hello, messages = simulated.messages(spec, 60, events=EVENTS)
@@ -58,7 +58,7 @@ def recorded(seed: int = 1) -> list[Reading]:
 
 
 def test_events_are_printed_and_compared() -> None:
-    a, b = recorded(), recorded(seed=2)
+    a, b = readings_of_recording(), readings_of_recording(seed=2)
     (result,) = compare([("", a, b)])
     rows = {row.number.key: row for row in result.rows}
     assert {*KEYS} <= rows.keys()
@@ -70,7 +70,7 @@ def test_events_are_printed_and_compared() -> None:
 
 
 def test_events_and_slots_are_read_back_from_json() -> None:
-    (a,) = recorded()
+    (a,) = readings_of_recording()
     again = reading({"type": "run", "numbers": numbers_json(a.numbers), "machine": {}})
     assert {key: again.numbers[key] for key in KEYS} == pytest.approx(
         {key: a.numbers[key] for key in KEYS}, rel=1e-5
@@ -96,7 +96,7 @@ def test_foreign_lines_with_any_names_are_harmless() -> None:
 
 
 def test_an_event_that_one_side_lacks_is_named_once() -> None:
-    a = recorded()
+    a = readings_of_recording()
     less = {key: n for key, n in a[0].numbers.items() if not key.startswith("e.branches")}
     b = [dataclasses.replace(a[0], numbers=less)]
     (left,) = (text for text in open_questions(compare([("", a, b)])) if "only A" in text)
@@ -135,7 +135,7 @@ def runs(*found: dict[str, Any], warmups: int = 0) -> Runs:
     return Runs([Repeat(one, warmup=at < warmups) for at, one in enumerate(found)])
 
 
-def lost(lost_s: float) -> list[dict[str, Any]]:
+def loss_records(lost_s: float) -> list[dict[str, Any]]:
     return [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": 0.1, "lost_s": lost_s}]
 
 
@@ -143,7 +143,7 @@ def lost(lost_s: float) -> list[dict[str, Any]]:
     ({"job": {"disk_s": 1.0}}, "waited 1.00 s more for the disk"),
     ({"job": {"waited_s": 1.2}}, "waited 1.10 s more for a CPU"),
     ({"run": {"user_s": 31.0}}, "worked 1.00 s longer"),
-    ({"causes": lost(0.9)}, "lost 0.90 s more to turbo-drop power-pl1"),
+    ({"causes": loss_records(0.9)}, "lost 0.90 s more to turbo-drop power-pl1"),
 ])  # fmt: skip
 def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -> None:
     result = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
@@ -172,7 +172,7 @@ def test_reasons_of_short_runs_have_enough_digits() -> None:
 
 def test_small_or_common_losses_explain_nothing() -> None:
     small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
-    common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
+    common = runs(*(line(time, causes=loss_records(3.0)) for time in TIMES))
     assert [outlier.why for result in (small, common) for outlier in result.outliers] == ["", ""]
 
 
@@ -187,7 +187,7 @@ def test_a_faster_run_has_no_reason_and_waits_are_named_once() -> None:
 def test_the_lost_time_of_a_run_includes_its_waits() -> None:
     """The table of runs once showed 0.0 % above a line that named 40 % lost in the queue."""
     waits = {"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.4, "lost_s": 1.3}
-    run = line(10.0, causes=[waits, *lost(0.9)])
+    run = line(10.0, causes=[waits, *loss_records(0.9)])
     run["machine"]["lost_ratio"] = {"mean": 0.1}
     assert numbers(run)["lost_ratio"] == pytest.approx(0.5)
     assert numbers(run | {"causes": []})["lost_ratio"] == pytest.approx(0.1)

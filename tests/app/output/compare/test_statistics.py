@@ -24,7 +24,7 @@ def test_quantiles_equal_those_of_the_table(df: float, share: float, t: float) -
     assert statistics.t_quantile(share, df) == pytest.approx(t, abs=0.0006)
 
 
-def compared(
+def difference_of(
     a: Sequence[float], b: Sequence[float], *, is_share: bool = False
 ) -> statistics.Difference | None:
     return statistics.difference(
@@ -49,7 +49,7 @@ def test_welch_equals_the_worked_example() -> None:
     a, b = [9.0, 10.0, 10.0, 11.0], [12.0, 14.0, 14.0, 14.0, 16.0]
     a = [0.10 + (x - 10) * math.sqrt(1.5) / 100 for x in a]
     b = [0.14 + (x - 14) * math.sqrt(2) / 100 for x in b]
-    comparison = compared(a, b, is_share=True)
+    comparison = difference_of(a, b, is_share=True)
     assert comparison is not None
     assert comparison.value == pytest.approx(0.04)
     half = 2.437 * 0.010247
@@ -68,16 +68,16 @@ def test_metrics_are_compared_by_their_logarithms() -> None:
 
 
 def test_a_single_value_is_assumed_to_vary_like_the_others() -> None:
-    comparison = compared([0.10, 0.11, 0.12], [0.15], is_share=True)
+    comparison = difference_of([0.10, 0.11, 0.12], [0.15], is_share=True)
     assert comparison is not None
     low, high = comparison.interval(0.95)
     assert (high - low) / 2 == pytest.approx(4.303 * 0.01 * math.sqrt(4 / 3), abs=2e-5)
-    assert compared([10.0], [15.0]) is None
+    assert difference_of([10.0], [15.0]) is None
 
 
 def test_constant_values_may_vary_within_their_ticks() -> None:
     """An error of 1 / sqrt(12) each, with 2 degrees of freedom."""
-    same = compared([2.0, 2.0], [2.0, 2.0])
+    same = difference_of([2.0, 2.0], [2.0, 2.0])
     assert same is not None
     assert (same.p, same.interval(0.95)) == (1.0, (0.0, 0.0))
     values = [0.02, 0.02, 0.03, 0.03]
@@ -127,7 +127,7 @@ def test_outliers_equal_those_of_the_printed_table() -> None:
         assert (value - estimate.mean) / estimate.sd == pytest.approx(limit, abs=0.003)
 
 
-def covered(trials: int, count: int) -> float:
+def coverage(trials: int, count: int) -> float:
     """Share of intervals of normal values that contain the true mean."""
     draw = random.Random(count)
     t = statistics.t_quantile(0.975, count - 1)
@@ -138,14 +138,14 @@ def covered(trials: int, count: int) -> float:
     return sum(abs(result.mean - 100) <= t * result.error for result in results) / trials
 
 
-def difference_rate(trials: int, moved: float) -> float:
+def difference_rate(trials: int, mean_shift: float) -> float:
     """Share of pairs of five and eight values of unequal spread that are reported as different."""
     draw = random.Random(7)
     result = 0
     for _ in range(trials):
         a = [draw.gauss(100, 1) for _ in range(5)]
-        b = [draw.gauss(100 + moved, 3) for _ in range(8)]
-        comparison = compared(a, b)
+        b = [draw.gauss(100 + mean_shift, 3) for _ in range(8)]
+        comparison = difference_of(a, b)
         assert comparison is not None
         result += comparison.p < 0.05
     return result / trials
@@ -153,7 +153,7 @@ def difference_rate(trials: int, moved: float) -> float:
 
 @pytest.mark.parametrize("count", [3, 10])
 def test_the_interval_contains_the_mean_as_often_as_claimed(count: int) -> None:
-    assert 0.93 <= covered(4000, count) <= 0.97
+    assert 0.93 <= coverage(4000, count) <= 0.97
 
 
 @pytest.mark.parametrize("length", [0, 5, 15, 30, 60])

@@ -71,7 +71,7 @@ def test_integers_and_exact_numbers_are_formatted_exactly() -> None:
     ]  # fmt: skip
 
 
-class Forgetful(Delimited):
+class UncachedFormat(Delimited):
     """Formats each interval by itself, without a cache."""
 
     def interval(self, interval: object) -> None:
@@ -84,7 +84,7 @@ class Forgetful(Delimited):
 def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], list[str]]:
     """The lines of these intervals, with and without the cache."""
     outputs = io.BytesIO(), io.BytesIO()
-    classes: tuple[Any, Any] = Delimited, Forgetful
+    classes: tuple[Any, Any] = Delimited, UncachedFormat
     forms = [make(session, MEASURES, out) for make, out in zip(classes, outputs, strict=True)]
     for interval in intervals:
         for form in forms:

@@ -108,12 +108,12 @@ def test_empty_columns_keep_their_type(tmp_path: Path) -> None:
 KEYS = ("package_power_dram_w", "package_memory_read_bytes_per_s", "l3_memory_bytes_per_s")
 
 
-def played() -> tuple[Hello, Sequence[Frame | Note]]:
+def simulated_messages() -> tuple[Hello, Sequence[Frame | Note]]:
     return messages_lasting("sim:memory,cpus=8,packages=2", 12)
 
 
 def test_each_cpu_has_the_value_of_its_package() -> None:
-    hello, messages = played()
+    hello, messages = simulated_messages()
     session = Session(hello)
     for _ in session.play(messages):
         pass
@@ -126,7 +126,7 @@ def test_each_cpu_has_the_value_of_its_package() -> None:
 
 
 def test_exports_have_a_package_metric_once_a_package(tmp_path: Path) -> None:
-    hello, messages = played()
+    hello, messages = simulated_messages()
     results: list[Message] = [hello, *messages]
     path = record(tmp_path / "recording", results)
     printed = rows(export(path, metrics=KEYS))
@@ -139,7 +139,7 @@ def test_exports_have_a_package_metric_once_a_package(tmp_path: Path) -> None:
 
 
 def test_bytes_per_second_are_not_converted_to_seconds(tmp_path: Path) -> None:
-    hello, messages = played()
+    hello, messages = simulated_messages()
     path = record(tmp_path / "recording", [hello, *messages])
     keys = KEYS[1], "memory_read_bytes_per_s", "power_w"
     lines = export(path, "openmetrics", metrics=keys).decode().splitlines()

@@ -35,7 +35,7 @@ PROMETHEUS = (
 
 
 @asynccontextmanager
-async def served(
+async def running_server(
     render: Callable[[bool], bytes | None] = BODY.__getitem__,
 ) -> AsyncIterator[tuple[Server, int]]:
     """A server on a free port."""
@@ -117,7 +117,7 @@ def test_the_status_without_a_page_is_503() -> None:
 
 
 async def test_requests_may_arrive_in_any_pieces() -> None:
-    async with served() as (__, port):
+    async with running_server() as (__, port):
         whole = await response_to(port, GET)
         assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -130,7 +130,7 @@ async def test_requests_may_arrive_in_any_pieces() -> None:
 
 
 async def test_headers_of_10_megabytes_are_refused_and_not_buffered() -> None:
-    async with served() as (server, port):
+    async with running_server() as (server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         result = asyncio.ensure_future(reader.read(1 << 16))
         with pytest.raises(OSError):
@@ -145,7 +145,7 @@ async def test_headers_of_10_megabytes_are_refused_and_not_buffered() -> None:
 async def test_a_thousand_idle_connections_block_no_client() -> None:
     """The oldest connection is closed when the limit is reached."""
     most = 0
-    async with served() as (server, port):
+    async with running_server() as (server, port):
         idle = []
         for _ in range(1000):
             idle.append(socket.create_connection(("127.0.0.1", port)))
@@ -165,7 +165,7 @@ async def test_unread_responses_are_limited(
     """They occupy connections until they are dropped; other clients get status 503."""
     monkeypatch.setattr(serving, "MAX_CONNECTIONS", 4)
 
-    async with served(lambda _: b"x" * (8 << 20)) as (server, port):
+    async with running_server(lambda _: b"x" * (8 << 20)) as (server, port):
         slow = []
         for _ in range(serving.MAX_CONNECTIONS):
             one = socket.socket()
@@ -186,18 +186,18 @@ async def test_unread_responses_are_limited(
 async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "TIMEOUT_S", 0.3)
 
-    async with served(lambda _: b"x" * (8 << 20)) as (server, port):
+    async with running_server(lambda _: b"x" * (8 << 20)) as (server, port):
         asking = await asyncio.open_connection("127.0.0.1", port)
         asking[1].write(b"GET /metrics HT")
         taking = socket.create_connection(("127.0.0.1", port))
         taking.sendall(GET)
         seen = set(server.open)
 
-        def both() -> bool:
+        def both_are_open() -> bool:
             seen.update(server.open)  # the first may be dropped before the second exists
             return len(seen) == 2
 
-        await until_true(both, "both are there")
+        await until_true(both_are_open, "both are there")
         await until_true(lambda: not server.open, "both are dropped")
         assert await asking[0].read() == b""
         asking[1].close()
@@ -246,7 +246,7 @@ def certificates(here: Path) -> None:
 
 
 @contextlib.contextmanager
-def proxied(here: Path, target: str) -> Iterator[int]:
+def nginx_port(directory: Path, target: str) -> Iterator[int]:
     """The port of nginx, configured as on the page except for paths and ports."""
     page = (ROOT / "app/perftop/docs/exporter.md").read_text(encoding="utf-8")
     (server,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
@@ -257,27 +257,31 @@ def proxied(here: Path, target: str) -> Iterator[int]:
     for name, instead in ours.items():
         assert name in server
         server = server.replace(name, instead)
-    server = re.sub(r"(host|ca)\.(pem|key)", rf"{here}/\g<0>", server)
-    (here / "nginx.conf").write_text(NGINX.format(here=here, server=server))
+    server = re.sub(r"(host|ca)\.(pem|key)", rf"{directory}/\g<0>", server)
+    (directory / "nginx.conf").write_text(NGINX.format(here=directory, server=server))
     nginx = str(shutil.which("nginx"))
-    with started_exporter([nginx, "-p", str(here), "-c", str(here / "nginx.conf")]) as process:
+    with started_exporter(
+        [nginx, "-p", str(directory), "-c", str(directory / "nginx.conf")]
+    ) as process:
 
-        def listens() -> bool:
+        def nginx_listens() -> bool:
             assert process.poll() is None, process.stderr and process.stderr.read()
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 return True
             return False
 
-        wait_for(listens, "nginx")
+        wait_for(nginx_listens, "nginx")
         yield port
 
 
-def asked_behind_nginx(
-    port: int, here: Path, *, known: bool, path: str = "/metrics"
+def response_behind_nginx(
+    port: int, certificate_directory: Path, *, has_certificate: bool, path: str = "/metrics"
 ) -> tuple[int, bytes]:
-    context = ssl.create_default_context(cafile=str(here / "ca.pem"))
-    if known:
-        context.load_cert_chain(here / "reader.pem", here / "reader.key")
+    context = ssl.create_default_context(cafile=str(certificate_directory / "ca.pem"))
+    if has_certificate:
+        context.load_cert_chain(
+            certificate_directory / "reader.pem", certificate_directory / "reader.key"
+        )
     connection = HTTPSConnection("localhost", port, context=context, timeout=MAX_WAIT_S)
     with contextlib.closing(connection):
         connection.request("GET", path)
@@ -293,10 +297,10 @@ def test_only_clients_with_a_certificate_can_read(tmp_path: Path) -> None:
     source = "--source", "sim:smt-mix,cpus=4", "--sample", "200ms"
     with (
         exporter(*source, "--listen", "127.0.0.1:0") as running,
-        proxied(tmp_path, running.where.partition("/")[0]) as port,
+        nginx_port(tmp_path, running.where.partition("/")[0]) as port,
     ):
-        status, body = asked_behind_nginx(port, tmp_path, known=True)
+        status, body = response_behind_nginx(port, tmp_path, has_certificate=True)
         assert status == 200
         assert len(series(body, openmetrics=False)) >= running.series
-        assert asked_behind_nginx(port, tmp_path, known=False)[0] == 400
-        assert asked_behind_nginx(port, tmp_path, known=True, path="/")[0] == 404
+        assert response_behind_nginx(port, tmp_path, has_certificate=False)[0] == 400
+        assert response_behind_nginx(port, tmp_path, has_certificate=True, path="/")[0] == 404

@@ -202,7 +202,7 @@ def test_the_dashboard_is_complete() -> None:
 def units(tmp_path: Path) -> Path:
     """A directory with both printed units. The service runs an existing program."""
     for name in ("unit", "socket", "recorder"):
-        text = printed(name)
+        text = printed_file(name)
         path = tmp_path / SHIPPED[name]
         start = re.compile(r"^ExecStart=\S+/perftop (exporter|record .*)$", re.MULTILINE)
         assert start.search(text) or name == "socket"
@@ -210,7 +210,7 @@ def units(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def printed(name: str) -> str:
+def printed_file(name: str) -> str:
     """A file as printed by the command."""
     words = ("record", "--print-unit") if name == "recorder" else ("exporter", f"--print-{name}")
     result = runs_here(*words)
@@ -251,5 +251,5 @@ def test_the_service_has_only_the_capabilities_of_perf() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_files_are_printed_unchanged(name: str) -> None:
-    report, ours = printed(name), shipped_text(name).split("@PERFTOP@")
+    report, ours = printed_file(name), shipped_text(name).split("@PERFTOP@")
     assert all(part in report for part in ours)

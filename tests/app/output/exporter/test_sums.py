@@ -31,7 +31,9 @@ STATES = ("neither", "lp0", "lp1", "both")
 
 
 @cache
-def played(spec: str, seconds: float, sample_ns: int = SAMPLES_NS[0]) -> tuple[Session, Page]:
+def session_and_page(
+    spec: str, seconds: float, sample_ns: int = SAMPLES_NS[0]
+) -> tuple[Session, Page]:
     return fed_page(messages(spec, seconds, sample_ns))
 
 
@@ -49,15 +51,15 @@ def series_sum(result: Series, name: str, *labels: str) -> float:
 def test_states_match_the_schedule_and_add_up_to_the_time_of_the_cores(
     spec: str, sample_ns: int
 ) -> None:
-    session, page = played(spec, SECONDS, sample_ns)
+    session, page = session_and_page(spec, SECONDS, sample_ns)
     screen = shown_series(page)
     true: dict[tuple[int, str], float] = defaultdict(float)
     for line in windows(spec, SECONDS, "core"):
         for state in STATES:
             true[line["package"], state] += line["smt"][state] * (line["end"] - line["start"])
     for (package, state), seconds in true.items():
-        printed = screen["perftop_smt_seconds_total", str(package), state]
-        assert printed == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
+        printed_states = screen["perftop_smt_seconds_total", str(package), state]
+        assert printed_states == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
     cores = len(session.hello.cores)
     assert series_sum(screen, "perftop_smt_seconds_total") == pytest.approx(
         SECONDS * cores, rel=2e-3
@@ -67,7 +69,7 @@ def test_states_match_the_schedule_and_add_up_to_the_time_of_the_cores(
 
 @pytest.mark.parametrize("spec", ["halts,cpus=8", "neighbour,cpus=8", "smt-mix,cpus=16"])
 def test_modes_and_counts_match_the_schedule(spec: str) -> None:
-    session, page = played(spec, SECONDS)
+    session, page = session_and_page(spec, SECONDS)
     screen = shown_series(page)
     cpus = windows(spec, SECONDS, "cpu")
     whole_s = len(session.hello.topology) * SECONDS
@@ -112,7 +114,7 @@ EPISODES = [
 )
 def test_seconds_of_episodes_match_the_script(spec: str, kind: str, sample_ns: int) -> None:
     seconds = 33 if spec.startswith("license") else 37  # no episode runs at either time
-    _, page = played(spec, seconds + LATE_S, sample_ns)
+    _, page = session_and_page(spec, seconds + LATE_S, sample_ns)
     result, sample_s = shown_series(page), sample_ns / 1e9
     true: dict[str, list[float]] = defaultdict(list)
     for line in scripted(spec, seconds, kind):
@@ -125,13 +127,13 @@ def test_seconds_of_episodes_match_the_script(spec: str, kind: str, sample_ns: i
         assert result["perftop_episodes_total", cause, kind, "0"] == len(lengths)
         if kind == "turbo-drop":
             assert result["perftop_below_ceiling_seconds_total", cause, "0"] == near
-    printed = {labels[0] for labels, value in series_named(result, "perftop_episodes_total")
+    printed_states = {labels[0] for labels, value in series_named(result, "perftop_episodes_total")
             if labels[1] == kind and value}  # fmt: skip
-    assert printed == {*true}
+    assert printed_states == {*true}
 
 
 def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
-    _, page = played("turbo-drop,cpus=16", 37 + LATE_S)
+    _, page = session_and_page("turbo-drop,cpus=16", 37 + LATE_S)
     drops = scripted("turbo-drop,cpus=16", 37, "turbo-drop")
     cycles = sum(d["depth"] * (d["end"] - d["start"]) * len(d["cpus"]) for d in drops)
     result = shown_series(page)["perftop_below_ceiling_cycles_total", "power-pl1", "0"]
@@ -166,9 +168,11 @@ def test_counters_never_decrease(spec: str) -> None:
 
 def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     """The cycles of CPU 2 jump once: counts of that sample are left out, but its time is added."""
-    hello, printed = awkward.messages()
+    hello, printed_states = awkward.messages()
     sane = [
-        message for message in printed if not isinstance(message, wire.Frame) or message.seq < 30
+        message
+        for message in printed_states
+        if not isinstance(message, wire.Frame) or message.seq < 30
     ]
     calm = [m for m in sane if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT]
     (_, page), (_, other) = fed_page([hello, *sane], "cpu"), fed_page([hello, *calm], "cpu")
@@ -207,7 +211,7 @@ POLL = made.counter("poll_s", "s", bits=64, scale=1e-6)
 STEP = int(made.TSC_HZ / 10)
 
 
-def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
+def polling_messages(samples: int, jump_at: int = -1) -> list[wire.Message]:
     """A CPU that runs for 60 of 100 ms and polls for 20 of them; its reference counter may jump."""
     hello = made.hello([made.REF, IDLE, POLL], threads=1)
     results: list[wire.Message] = [hello]
@@ -219,37 +223,37 @@ def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
 
 
 def test_polling_is_not_work_although_reference_cycles_advance() -> None:
-    screen = shown_series(fed_page(halves(10))[1])
-    printed = {
+    screen = shown_series(fed_page(polling_messages(10))[1])
+    printed_states = {
         labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
     }
-    assert printed == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
+    assert printed_states == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
-    screen = shown_series(fed_page(halves(10, jump_at=5))[1])
-    printed = {
+    screen = shown_series(fed_page(polling_messages(10, jump_at=5))[1])
+    printed_states = {
         labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
     }
     assert screen["perftop_suspect_samples_total", "jumped"] == 1
-    assert printed == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
+    assert printed_states == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
 
 
 def test_overlapping_episodes_count_once_and_takeovers_have_one_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two groups of cores are below their ceiling for the same cause at overlapping times."""
-    given = halves(100)
+    given = polling_messages(100)
     assert isinstance(given[0], wire.Hello)
     ms = 1_000_000
-    printed = [
+    printed_states = [
         Episode("turbo-drop", [0], 500 * ms, 1500 * ms, cause="thermal"),
         Episode("turbo-drop", [0], 1000 * ms, 2000 * ms, cause="thermal"),
         Episode("suspect", [0], 500 * ms, 700 * ms, cause="cycles, instructions"),
     ]
 
     def episodes(_: Session, since_ns: int, until_ns: int) -> list[Episode]:
-        return [e for e in printed if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
+        return [e for e in printed_states if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
 
     monkeypatch.setattr(Session, "episodes", episodes)
     screen = shown_series(fed_page(given)[1])
@@ -275,7 +279,7 @@ def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
     return results
 
 
-def printed(page: Page) -> dict[str, float]:
+def printed_states(page: Page) -> dict[str, float]:
     series = series_named(shown_series(page), "perftop_smt_seconds_total")
     return {labels[-1]: value for labels, value in series if labels[0] == "0" and value}
 
@@ -289,7 +293,7 @@ def printed(page: Page) -> dict[str, float]:
 ])  # fmt: skip
 def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
     _, page = fed_page(stream(flags), "core")
-    answer = printed(page)
+    answer = printed_states(page)
     assert answer.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
     assert answer["neither"] == answer["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
     assert sum(answer.values()) == pytest.approx(2.0)
@@ -303,7 +307,7 @@ def test_an_offline_core_adds_no_time() -> None:
         assert isinstance(frame, wire.Frame)
         data = {"cpu": 0, "online": online}
         given.insert(place, wire.Note("hotplug", frame.time_ns - 1, data=data))
-    answer = printed(fed_page(given, "core")[1])
+    answer = printed_states(fed_page(given, "core")[1])
     assert sum(answer.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
 
 

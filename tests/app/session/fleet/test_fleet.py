@@ -128,7 +128,7 @@ def test_names_are_sorted_by_their_numbers() -> None:
 START = 1_700_000_000.0
 
 
-def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
+def row_after_samples(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
     """A machine's row after this number of samples; frame n arrives `late_s` after n samples."""
     row = Row("n1")
     arrivals = iter([START] + [START + seq * made.SAMPLE_NS / 1e9 + late_s
@@ -141,7 +141,7 @@ def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
 
 
 def test_metrics_equal_those_of_the_cpus() -> None:
-    row = fed(Machine(does={cpu: CpuLoad(util=0.75, hz=2.4e9) for cpu in range(8)}))
+    row = row_after_samples(Machine(does={cpu: CpuLoad(util=0.75, hz=2.4e9) for cpu in range(8)}))
     result = row.numbers
     assert result["busy"] == pytest.approx(0.75, abs=0.01)
     assert result["clock_hz"] == pytest.approx(2.4e9, rel=0.01)
@@ -157,11 +157,11 @@ def test_half_of_the_work_below_its_ceiling_is_reported_as_half() -> None:
     slow = {cpu for core in machine.hello.cores[:2] for cpu in core}
     for cpu in range(8):
         does[cpu].hz = 2.4e9 if cpu in slow else 3.2e9
-    assert fed(machine).numbers["below"] == pytest.approx(0.5)
+    assert row_after_samples(machine).numbers["below"] == pytest.approx(0.5)
 
 
 def test_metrics_that_a_guest_lacks_have_a_reason() -> None:
-    row = fed(guest())
+    row = row_after_samples(guest())
     assert isnan(row.numbers["clock_hz"])
     assert isnan(row.numbers["both"])
     assert "hypervisor" in row.clock_missing_text
@@ -170,14 +170,16 @@ def test_metrics_that_a_guest_lacks_have_a_reason() -> None:
 def test_episodes_have_arrival_times() -> None:
     """The least delayed frame gives the offset between the two clocks."""
     machine = Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)})
-    row = fed(machine, 40, late_s=2.0)
+    row = row_after_samples(machine, 40, late_s=2.0)
     (event,) = [event for event in row.running if event.kind == "turbo-drop"]
     assert START + 2 <= event.start <= START + 2 + 4
     assert row.cause == event.group
 
 
 def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
-    row = fed(Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)}), 40)
+    row = row_after_samples(
+        Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)}), 40
+    )
     heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)
     assert not row.answers
