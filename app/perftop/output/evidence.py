@@ -231,7 +231,7 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
         is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
         if setting.work[0] in {"clock", "lock"} and session.hints.kernel_span_s:
-            continue  # samples found what it costs
+            continue  # the cost is known from samples of the kernel
         if value and (not setting.values or value in setting.values) and is_slow:
             text, share = setting.text.format(value), nan
             price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)

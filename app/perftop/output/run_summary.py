@@ -27,8 +27,8 @@ from perftop.session.task_times import UNKNOWN_CPU, JobFootprint, JobTime
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, why_no_states, why_unknown
 
 # --- The state of a machine: hardware and settings in which two measurements can differ from the
-# start. Keys and values are those of the JSON output; the tables in this module translate them into
-# text.
+# start. Keys and values of the states are those of the JSON output; the tables in this module
+# translate them into text.
 
 MAX_SHOWN_LENGTH, MAX_VALUE_LENGTH = 60, 200
 """Maximum characters of a value on display, and of a value in the state."""

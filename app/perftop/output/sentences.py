@@ -2,8 +2,8 @@
 line, the lists of episodes, `why`, `stat`, `summary`, `diff` and the exporter use them.
 
 A sentence states who loses how much to what. Its phrases are declared with the kinds of episodes in
-`model/kinds.py`; this module fills in their fields. It uses the first phrase that fits and whose
-fields are all known. If no phrase fits, it falls back to a few words.
+`model/kinds.py`; this module fills in their fields. It uses the first phrase that fits the length
+and whose fields are all known. If no phrase fits, it falls back to a few words.
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ def ending_lines(
         counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
         lines.append(f"{kind}: {sum(causes.values())} ({counts})")
     lines += [f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst()]
-    has_own_time = "own_cpu_s" in line  # else only the CPU time of the probe is known
+    # on another machine, only the CPU time of the probe is known
+    has_own_time = "own_cpu_s" in line
     name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])
     share_text = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
     cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share_text})"
@@ -230,11 +231,11 @@ MAX_NAME, MAX_COMMAND = 24, 100
 ALONE_CPUS = 1.05
 """A command that kept at most this many CPUs busy on average is reported as a single task."""
 MIN_STATE_S = 0.1
-"""Minimum time in s for which threads were stopped or slept that is reported."""
+"""Minimum time in s for which threads were stopped or slept for that time to be reported."""
 MIN_WAIT_SHARE = 0.01
 """Minimum waiting time that is reported, as a share of the elapsed time."""
 MIN_ALONE_SHARE = 0.1
-"""Minimum share of the elapsed time with a single busy CPU that is reported."""
+"""Minimum share of the elapsed time with a single busy CPU for that share to be reported."""
 MIN_SEEN_SHARE = 0.9
 """Minimum share of the command's running time that task records must cover. With less, its known
 wait is only a lower bound."""

@@ -44,7 +44,8 @@ MIN_DEMAND_CPUS = 0.1
 """Minimum demand of a group of tasks, in CPUs, for the share of its own time that it lost to be
 reported."""
 MIN_ROOM, MIN_IDLE = 0.5, 0.1
-"""Minimum idle shares of a CPU at which it could have run one more task, and part of one."""
+"""Minimum idle shares of a CPU: with MIN_ROOM, it could have run one more task; with MIN_IDLE, it
+could have run one for part of the time."""
 MIN_EXPLAINED_SHARE = 0.5
 """Minimum running time of others, as a share of the waiting time, that explains it: then they are
 its cause, even if members of the group competed, too. Processes that ended between two scans are
@@ -99,7 +100,7 @@ class _Waiters:
     pids: set[int]
     members: Mapping[Any, TaskTimes]
     waiting: dict[Any, TaskTimes]
-    """The members that waited."""
+    """The members of the group that waited."""
     total: TaskTimes
     cpus: list[int]
     """The CPUs on which the waiting members ran most."""
@@ -110,14 +111,15 @@ class _Reason:
     """The resource for which the group waited."""
 
     culprit: str
-    """In a few words, for use inside a sentence."""
+    """The resource in a few words, for use inside a sentence."""
     waited_for: list[str]
-    """The tasks that it waited for, as text; empty if they are unknown."""
+    """The tasks that the group waited for, as text; empty if they are unknown."""
     evidence: list[str]
     neighbours: list[tuple[int, str]]
-    """PID and name of the tasks that ran on its CPUs, the largest share first."""
+    """PID and name of the tasks that ran on the CPUs of the group, the largest share first."""
     preposition: str
-    """`for`, or `behind` other tasks."""
+    """The preposition before the culprit in a sentence: `for`, or `behind` if the culprit is other
+    tasks."""
     hint: str
     confidence: Confidence
 
@@ -270,7 +272,8 @@ def _find_reason(
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
-    if not for_whom and sum(ran_s.values()) >= least_s:  # each ran too little to be named
+    # each of these tasks ran too little to be named
+    if not for_whom and sum(ran_s.values()) >= least_s:
         culprit, for_whom = "many other tasks", [f"{len(ran_s)} other tasks"]
     busiest_task = max(ran_s, key=lambda who: ran_s[who], default=None)
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
@@ -345,7 +348,7 @@ class Storm:
     """Processes that were too short-lived for any scan to see them run."""
 
     pid: int
-    """Their parent."""
+    """PID of the parent of these processes."""
     parent: str
     child_names: str
     run_s: float
@@ -417,7 +420,7 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
 
 
 def _with_wait(task: TaskTimes, wait_s: float) -> TaskTimes:
-    """Returns the times of a task that waited for less time."""
+    """Returns the times of a task with a shorter waiting time."""
     rest_s = task.wanted_s - task.wait_s + wait_s
     part = rest_s / task.wanted_s if task.wanted_s > 0 else 0.0
     by_cpu = {cpu: seconds * part for cpu, seconds in task.by_cpu.items()}

@@ -1,6 +1,6 @@
 """The report of `perftop why`: the causes that cost most, the tasks that other tasks waited for,
-causes that were ruled out, and causes that cannot be measured here. This module only reports; the
-detectors are elsewhere."""
+causes that were ruled out, and causes that cannot be measured here. This module only reports
+losses; the detectors in `detect/` find them."""
 
 from __future__ import annotations
 
@@ -227,7 +227,8 @@ _EPISODE_NAMES = {
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
 SLEEP = ("why it slept", "locks, network and timers are not told apart", None)
 L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
-"""Losses that no counter shows; reported if everything else was measured."""
+"""The entry for losses of a share of the L3, listed as not measured unless an event that counts
+misses was chosen."""
 
 
 def _job_text(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:

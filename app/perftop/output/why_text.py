@@ -270,7 +270,7 @@ def _working_sentence(session: Session, report: Report) -> str:
         parts.append(f"both threads of a core {whole_percent(both)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
     if report.job is not None:
-        state = "The machine"  # other tasks than the job may be busy, too
+        state = "The machine"  # CPUs may also be busy with tasks other than the job
     text = f"{state}: {', '.join(parts)}."
     return text if len(text) <= WIDTH else text.replace(" of a core", "")
 

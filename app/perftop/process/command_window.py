@@ -32,7 +32,8 @@ MIN_WAIT_FRAMES = 20
 load several reads in a row may be interrupted; a CPU that fails more often must not delay all
 others."""
 MIN_WAIT_NS = 1_000_000_000
-"""Minimum time in ns to wait in addition: under load a CPU may miss many short samples."""
+"""Minimum time in ns to wait for a read of each CPU, besides MIN_WAIT_FRAMES: under load a CPU may
+miss many short samples."""
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """Signals that only we get, and pass on to the command. The terminal sends the other signals
 directly to both."""
@@ -77,7 +78,8 @@ class CommandStart:
         """Whether the command must no longer be started."""
         self._silent = self._unopened = windows
         self._any = False
-        """Whether a window is open."""
+        """Whether any window is open, so that the command may start once the others are open or
+        given up."""
         self.running: asyncio.Task[Run] | None = None
 
     @property
@@ -124,7 +126,8 @@ class CommandWindow:
         """Whether the machine's clock can be related to ours only through the order of messages."""
         self._has_answer = self._has_opened = self._after_echo = False
         self._frames = 0
-        """Number of frames in this phase, which is before the start or after the end."""
+        """Number of frames since the present phase of the measurement began: before the command's
+        start, or after its end."""
         self.is_closed = False
         self.missed_cpus: list[int] = []
         """CPUs without a sample before the start or after the end: they were offline or could not
@@ -152,7 +155,7 @@ class CommandWindow:
         selected = self._cpus if hello.selected is None else hello.selected
         self._is_selected: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
-        alone = len(hello.cores)  # a CPU of no known core has no sibling
+        alone = len(hello.cores)  # a CPU whose core is unknown is treated as a core by itself
         self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])
         self._block = next(block.name for block in hello.blocks if block.scope == "cpu")
         self._first_ns: Floats = np.full(len(self._cpus), np.nan)
@@ -289,7 +292,7 @@ def is_this_machine(hello: wire.Hello) -> bool:
 
 
 class MarkNotes:
-    """Makes notes of the marks that a command sets."""
+    """Turns the marks that a command sets into notes for the stream."""
 
     def __init__(self, window: CommandWindow) -> None:
         self._window = window
@@ -308,7 +311,7 @@ class MarkNotes:
 
 
 class RunNotes:
-    """Makes notes of the start and the end of a run, and of its marks."""
+    """Turns the start and the end of a run, and its marks, into notes for the stream."""
 
     def __init__(self, job: Job, window: CommandWindow) -> None:
         self._job, self._window = job, window

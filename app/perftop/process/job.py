@@ -111,7 +111,7 @@ class Job:
         try:
             with _end_signals_blocked():
                 self.pid = os.fork()
-                if self.pid == 0:  # a signal ends it as it ends the command
+                if self.pid == 0:  # a signal ends the waiting fork as it would end the command
                     for number in END_SIGNALS:
                         if callable(signal.getsignal(number)):
                             signal.signal(number, signal.SIG_DFL)
@@ -123,7 +123,7 @@ class Job:
         if self.pid == 0:
             os.close(self._gate)  # else the child would never see the gate close
             if apart:
-                with contextlib.suppress(OSError):  # there may be no stderr
+                with contextlib.suppress(OSError):  # stderr may be closed
                     os.dup2(2, 1)
             os.environ.update(self.marks.environment())
             _wait_and_run(self.argv, gate, reports, terminal)
@@ -147,7 +147,7 @@ class Job:
         if len(started) == _START_MESSAGE.size:
             self.start_ns, *self._before = _START_MESSAGE.unpack(started)
         else:
-            self._error = started  # it failed before that, or was killed
+            self._error = started  # the fork failed before it sent the message, or was killed
         watcher = threading.Thread(target=self._watch, daemon=True)
         with contextlib.suppress(RuntimeError):  # no more threads: `ended` notices the end
             watcher.start()
@@ -277,12 +277,14 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
         for number in _IGNORED:
             signal.signal(number, signal.SIG_DFL)
         programs = [argv[0]]
-        if "/" not in argv[0]:  # by the rules of execvp; several, as some may not be executable
+        # the paths that execvp would try; there are several, because some may not be executable
+        if "/" not in argv[0]:
             folders = os.get_exec_path() if argv[0] else []
             paths = [os.path.join(folder, argv[0]) for folder in folders]  # noqa: PTH118
             programs = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
         if os.read(gate, 1):
-            used = 0.0, 0.0, 0, 0, 0  # if refused, the few ms of the fork count for the command
+            # if the reset is refused, the few ms of the fork count as time of the command
+            used = 0.0, 0.0, 0, 0, 0
             with contextlib.suppress(OSError):
                 used = _usage_numbers(resource.getrusage(resource.RUSAGE_SELF))
             os.write(reports, _START_MESSAGE.pack(raw_ns(), *used))
@@ -371,7 +373,7 @@ class MarkSocket:
                 return
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES, socket.CMSG_SPACE(64))
-            except OSError:  # no message is waiting
+            except OSError:  # no message is waiting any more
                 return
             credentials = socket.SOL_SOCKET, socket.SCM_CREDENTIALS
             users = [

@@ -33,7 +33,7 @@ INTERRUPT, QUIT = b"\x03", b"\x1c"
 """Keys that a terminal turns into signals for its foreground processes."""
 MAX_LINES = 2000
 MAX_BYTES = 1 << 20
-"""Limits of the kept output, in lines and in bytes."""
+"""Maximum number of lines and of bytes of output that are kept."""
 LINE_BYTES = 1 << 16
 """Maximum number of bytes kept of one line; the rest is dropped."""
 MAX_REWRITES = 8

@@ -142,7 +142,7 @@ class Probe:
         self._reader = threading.Thread(target=self._read, args=(stderr,), daemon=True)
         try:
             self._reader.start()
-        except RuntimeError:  # no more threads
+        except RuntimeError:  # no thread can be started
             assert self.process.stdin is not None
             self.process.stdin.close()
             self.process.wait()
@@ -217,7 +217,8 @@ class Probe:
             if self._programs:
                 text = f"the probe (pid {process.pid}) is still giving registers back"
                 return Failed(f"{text}; to check later: perftop doctor")
-            with suppress(PermissionError):  # it runs as root; its closed stdin ends it
+            # the probe runs as root and cannot be signalled; it ends because its stdin was closed
+            with suppress(PermissionError):
                 process.kill()
                 process.wait()
         code = process.returncode
@@ -233,7 +234,8 @@ class Probe:
         code = self.process.returncode
         signal_number = 0
         if code is not None and code != INTERRUPTED_STATUS:
-            signal_number = -code if code < 0 else max(0, code - 128)  # sudo: 128 + n
+            # sudo reports a signal n as 128 + n
+            signal_number = -code if code < 0 else max(0, code - 128)
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         if (failed := ssh_failure(self._argv, code, lines)) is not None:
             if self._programs and isinstance(failed, BrokenLink):
@@ -351,7 +353,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
 
     with running_probe(argv) as probe:
         assert isinstance(probe, Probe)
-        with probe.stdout:  # when it is closed, a probe that is writing does not wait for us
+        with probe.stdout:  # closed, so that a probe that is writing does not wait for a reader
             output = probe.read_to_end()
         with suppress(ValueError, RecursionError):
             answer = json.loads(output)

@@ -108,7 +108,8 @@ class Link:
         self.down = ""
         """Text on why the link is broken now; '': it is not broken."""
         self.down_since_s = self.next_s = nan
-        """Times, by `clock`, when the link broke and when the next attempt starts."""
+        """Times, by `clock`, at which the link broke and at which the next attempt to connect
+        starts."""
         self.until_s = inf
         """Time, by `clock`, after which a broken link is not tried again."""
         self.echoed: Echo | None = None
@@ -181,8 +182,8 @@ class Link:
 
 
 class StreamJoiner:
-    """Makes messages of later connections fit the first hello. All messages of all connections must
-    be passed to it."""
+    """Changes the messages of later connections so that they fit the first hello. All messages of
+    all connections must be passed to it."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         self.hello = hello

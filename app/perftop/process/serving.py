@@ -107,7 +107,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
                 raise Untrusted("another user replaced its directory; use a directory of your own")
 
             def remove() -> None:
-                with contextlib.suppress(OSError):  # it may have been replaced
+                with contextlib.suppress(OSError):  # the socket may have been replaced
                     now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
                     if os.path.samestat(ours, now):
                         os.unlink(name, dir_fd=directory_fd)
@@ -169,7 +169,8 @@ def may_read(peer: socket.socket, group: int | None) -> bool:
 
 
 def _groups(peer: socket.socket) -> list[int]:
-    with contextlib.suppress(OSError):  # over 1024 groups, or an older kernel
+    # the peer is in over 1024 groups, or the kernel is too old for this query
+    with contextlib.suppress(OSError):
         packed = peer.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
         return list(struct.unpack(f"{len(packed) // 4}I", packed))
     return []
@@ -202,7 +203,7 @@ class Readers:
         are too many readers."""
         if len(self) >= MAX_READERS:
             return False
-        peer.shutdown(socket.SHUT_RD)  # ignore anything that it sends
+        peer.shutdown(socket.SHUT_RD)  # anything that the reader sends is ignored
         outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encode_once)
         self._outboxes[peer] = outbox
         if self._hello is not None:

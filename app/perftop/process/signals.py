@@ -89,7 +89,9 @@ def run_loop(
     async def run() -> T:
         try:
             return await work(*arguments, **options)
-        finally:  # a loop closes its sockets first: a signal that would wake it is then an error
+        # a closing loop closes its sockets first, so a signal that then wakes the loop causes an
+        # error
+        finally:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGURG)
 
     check_loop()
@@ -232,7 +234,7 @@ def write_text(out: TextIO, text: str) -> None:
     is all later text."""
     try:
         fd = out.fileno()
-    except (OSError, ValueError):  # not a real file
+    except (OSError, ValueError):  # the stream has no descriptor
         fd = -1
     if fd < 0 or stat.S_ISREG(os.fstat(fd).st_mode):
         out.write(text)

@@ -63,7 +63,7 @@ class _SilenceTimer:
         self.end(limit_s)
 
     def end(self, limit_s: float) -> None:
-        """Called at a sample. `limit_s`: longest silence after it."""
+        """Restarts the timer, at each sample. `limit_s`: longest silence after that sample."""
         self.limit_s, self._halves = limit_s, 0
         self.check_s = asyncio.get_running_loop().time() + limit_s / 2
         """Time, by the loop's clock, at which half of the limit has passed."""
@@ -201,8 +201,8 @@ class ProbeStream(_ClosingStream):
 def _decode(
     decoder: wire.Decoder, data: bytes, messages: list[wire.Message], place: str | None
 ) -> Failed | None:
-    """Adds the messages that these bytes complete. Returns a failure if the stream cannot continue
-    after them."""
+    """Decodes these bytes and adds the messages that they complete. Returns a failure if the stream
+    cannot continue after them."""
     try:
         for message in decoder.feed(data):
             if isinstance(message, wire.Bye) and message.status:

@@ -29,7 +29,7 @@ ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "s
 _RISING_ORDERS = frozenset({"name", "clock_hz"})
 """Orders in which the lowest value is first."""
 _STATE_WORDS = ("silent", "suspect", "episode")
-"""Words in a filter for states of machines."""
+"""Words with which a filter selects machines by their state."""
 
 
 @dataclass(frozen=True)

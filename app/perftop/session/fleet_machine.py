@@ -217,9 +217,10 @@ class Past:
                 counts[cell] += 1
         means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
         count = len(self.times) - 1
-        spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0  # mean, in s
+        # mean distance of two points, in s
+        spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
-            means[-1] = means[-2] if cells > 1 else nan  # no data of this part yet
+            means[-1] = means[-2] if cells > 1 else nan  # this part of the history has no data yet
         # Parts without a point have the value of the last point before them.
         max_gap, gap, last_value = int(spacing / step * MAX_GAP), 0, nan
         for i, value in enumerate(means):
@@ -240,10 +241,11 @@ class Machine:
     why: str = "connecting"
     """Text for the user on why there are no numbers."""
     silent_since: float = nan
-    """Time of the machine's last numbers, or of the first attempt to reach it."""
+    """Unix time of the machine's last numbers or, if it never sent any, of the first attempt to
+    reach it."""
     retry_at: float = nan
     updated: float = nan
-    """Time at which the newest numbers arrived."""
+    """Unix time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
     past: Past = field(default_factory=Past)
     model: str = ""

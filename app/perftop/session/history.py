@@ -41,7 +41,7 @@ MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of frames, and of their bytes, that wait to be packed together: packing many costs
 little more than packing one."""
 TASK_FRAME_BYTES = 130
-"""Bytes that an entry of `Chunk.task_frames` takes."""
+"""Memory in bytes that an entry of `Chunk.task_frames` takes."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 """Bytes of the objects of a frame, and of each of its blocks, in addition to their content."""
 
@@ -285,7 +285,8 @@ MAX_BYTES = 100_000_000
 CHUNK_SAMPLES = 50
 """Samples in a chunk. To read a sample, all samples before it in its chunk must be unpacked."""
 MIN_CHUNKS = 8
-"""A chunk takes at most this fraction (1/n) of the budget, so that little is dropped at once."""
+"""Minimum number of chunks in a full history: a chunk takes at most the budget divided by this
+number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
 """Maximum bytes that are packed together, and the fraction (1/n) of the budget that they may be."""
 MAX_TASKS_AGE_NS = 2_000_000_000
@@ -307,13 +308,13 @@ class History:
         self._now_ns = -1
         self._rows = [*range(len(hello.topology))]
         self._metrics: list[str] = []
-        """Metrics of this stream, in the order of the trail."""
+        """Metrics of this stream whose history is kept, in the order of the trail."""
         self._registry = STATIC_METRICS
         self._counters: dict[str, CounterRows] = {}
         """Counters of the whole machine by the name of their number, then counters of packages and
         L3s by key, in the order of the trail."""
         self._first: dict[str, int] = {}
-        """The first row of each of these counters in the trail."""
+        """Index in the trail of the first row of each counter in `_counters`."""
         self._stamp_hz = 1.0
 
     # --- filling
@@ -612,7 +613,8 @@ class History:
         end_ns = int(end_times[-1])
         chunk = bisect_left(self._chunks, end_ns - span_ns, key=lambda c: c.end_ns)
         moments = self._chunks[chunk].moments()
-        starts_ns = moments[moments < end_ns][::-1]  # if two are equally close, the later one
+        # if two samples are equally close, the later one is chosen
+        starts_ns = moments[moments < end_ns][::-1]
         if not len(starts_ns):
             return None
         return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns

@@ -262,24 +262,25 @@ end of a batch. The arrays of the whole batch stay in memory as long as one of i
 
 
 class Distribution:
-    """The distribution over samples of each metric of each CPU and each state of each core. After
-    `finish`, the minimum, percentiles and the maximum of each are known."""
+    """How each metric of each CPU, and each state of each core, is distributed over the samples of
+    a run. After `finish`, the minimum, percentiles and the maximum of each are known."""
 
     def __init__(
         self, shown_rows: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
     ) -> None:
-        """`least_rows` must be at least 2."""
+        """`max_bytes`: maximum size of the kept samples. `least_rows`: number of samples that are
+        kept however large they are; at least 2."""
         self._shown_rows = np.array(shown_rows, int)
         self._max_bytes, self._least_rows = max_bytes, least_rows
         self._kept_samples = np.empty((0, 0), np.float32)
-        """Room for samples, one in each row; `_count` rows are used. A row takes memory only when
-        it is written."""
+        """Table of the kept samples, one in each row; `_count` rows are used. A row takes memory
+        only when it is written."""
         self._count = 0
         self._stride = 1
         self._seen_count = 0
         self._min, self._max = np.zeros((2, 0))
         self._series: dict[str, Floats] = {}
-        """min, p5 and max of all columns, as computed by `finish`."""
+        """Minimum, fifth percentile and maximum of all columns, by name; computed by `finish`."""
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
@@ -290,7 +291,7 @@ class Distribution:
         self._waiting_samples = StackedSamples()
         self._registry = STATIC_METRICS
         self._cores: Cores
-        """The cores of the waiting samples."""
+        """The list of cores to which the waiting samples belong."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -316,7 +317,7 @@ class Distribution:
         )
         states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), values.all.shape[-1]
-        has_all = len(self._shown_rows) == self._cpus  # then no CPU has to be copied
+        has_all = len(self._shown_rows) == self._cpus  # in this case no CPU has to be copied
         totals = values.group(slice(None) if has_all else self._shown_rows)
         flat = values.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([totals, *flat], axis=1)

@@ -174,21 +174,23 @@ class LossSums(NamedTuple):
 
 
 class Losses:
-    """The loss sums of a stream. They only grow, apart from the noise of involuntary halts."""
+    """Sums of the time that a stream has lost so far, by cause. They only grow, apart from the
+    noise of involuntary halts."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         """`cpus`: CPU numbers by position."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
-        """Settled sums by cause, without the time that tasks waited."""
+        """Seconds lost by cause, from settled samples, without the time that tasks waited for a
+        CPU."""
         no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
         self._open = [_Samples(*no_times, *parts)]
-        """Samples that are not settled yet."""
+        """Samples whose losses are not attributed to causes yet."""
         self._open_count = 0
         self._unsplit: list[_Samples] = []
-        """Later samples for which the job's running time is not known yet."""
+        """Samples after those in `_open`, for which the job's running time is not known yet."""
         self._run_s = np.zeros(len(cpus))
         """Seconds that the job ran since the first sample in `_unsplit`."""
 
@@ -295,7 +297,8 @@ class Losses:
     def _causes(
         self, wanted_s: Floats, parts_s: Floats, times: Ints, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
-        """Yields causes with the lost seconds of each CPU; a cause may be yielded several times."""
+        """Yields pairs of a cause and the seconds that each CPU lost to it in these samples; a
+        cause may be yielded several times."""
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
         for part, kinds in _NAMING_KINDS.items():
@@ -370,7 +373,7 @@ class Totals(TimesSpan):
         )  # fmt: skip
 
 
-# --- reasons without a size
+# --- likely reasons of losses, whose cost is not counted
 
 MAX_NAMES, MAX_NAME_LENGTH = 64, 64
 MAX_WORKS = 1024
@@ -394,9 +397,9 @@ class RecordHints:
         self.managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
         self.kernel_s: dict[KernelWork, float] = {}
-        """Sampled time of processes in functions of the kernel ..."""
+        """Time, in s, for which samples found processes in each function of the kernel."""
         self.kernel_span_s = 0.0
-        """... and the time in which samples were taken."""
+        """Time, in s, over which the samples in `kernel_s` were taken."""
 
     def split_lockers(self) -> set[int]:
         """Returns the threads that took a split lock."""

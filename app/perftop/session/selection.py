@@ -203,8 +203,8 @@ def _place_test(name: str, ranges: Ranges, session: Session, _: Interval | None)
 
 
 class _Unit(NamedTuple):
-    powers: dict[str, int]  # of ten, by the suffix of the number, in lower case
-    step: float  # the last digit on the screen
+    powers: dict[str, int]  # powers of ten, by the suffix of the number in lower case
+    step: float  # the last digit that the screen shows
     show: Callable[[float], str]
     example: str
 
@@ -348,7 +348,8 @@ def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
     """
     sample_ns = session.hello.sample_ns
     samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
-    full_ns = episode.start_ns + samples * sample_ns + sample_ns // 2  # samples arrive a bit late
+    # samples are taken slightly late
+    full_ns = episode.start_ns + samples * sample_ns + sample_ns // 2
     return full_ns if episode.end_ns is None else min(full_ns, episode.end_ns)
 
 
@@ -406,7 +407,8 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
             start = int(whole_s) * 10**9 + round(second * 1e9)
             if start <= last_ns:
                 break
-        end = start + _NS["s" if match[3] else "m"] - 1  # 12:03 is a whole minute
+        # a time without seconds, such as 12:03, means the whole minute
+        end = start + _NS["s" if match[3] else "m"] - 1
     else:
         raise ValueError(f"invalid time (try {MOMENT_HINT})")
     if end < first_ns or start > last_ns:

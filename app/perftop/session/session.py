@@ -221,7 +221,7 @@ class Session:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
-            last = first + 1  # only the threads of the newest record are known
+            last = first + 1  # for older records, the threads are not known any more
         elif self.accounts and last > first + 1:
             last = first + self._losses.free_samples(
                 batch.since_ns[first:last], batch.time_ns[first:last]
@@ -383,8 +383,8 @@ class Session:
         return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, resting_cpus)
 
     def reset_sums(self) -> None:
-        """Starts all sums of the run again with the next sample. Calibrations, episodes and marks
-        are kept."""
+        """Resets all sums of the run, which start again with the next sample. Calibrations,
+        episodes and marks are kept."""
         self._start_sums(self.run_times.job.root)
         self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 

@@ -71,28 +71,30 @@ class TaskTimes:
     run_s: float = 0.0
     wait_s: float = 0.0
     by_cpu: dict[int, float] = field(default_factory=dict)
-    """Seconds of `wanted_s`, by CPU."""
+    """Seconds that the task ran or waited (`wanted_s`), by CPU."""
     elapsed_s: float = 0.0
-    """Seconds over which its state was read; 0: it is not known."""
+    """Seconds over which the state of the task was read; 0: its state is not known."""
     active_s: float = 0.0
-    """Seconds of `elapsed_s` in which it ran or waited for a CPU."""
+    """Seconds of `elapsed_s` in which the task ran or waited for a CPU."""
     by_state: dict[str, float] = field(default_factory=dict)
     """Seconds of `elapsed_s` by the state of the task at the end of each reading."""
     switches: int = 0
-    """Number of times that it gave up or lost its CPU; 0 where unknown."""
+    """Number of times that the task gave up or lost its CPU; 0 where unknown."""
     longest_s: float = 0.0
-    """Lower bound of its longest single wait in s: the largest mean wait of all readings."""
+    """Lower bound, in s, of the longest single wait of the task: the largest mean wait of all
+    readings."""
     without_waits_s: float = 0.0
-    """Seconds of `run_s` in records that do not have its waits."""
+    """Seconds of `run_s` that are from records without the waits of the task."""
 
     @property
     def wanted_s(self) -> float:
-        """Seconds that it ran or waited, in records that have its waits."""
+        """Seconds that the task ran or waited for a CPU, in records that have its waits."""
         return self.run_s - self.without_waits_s + self.wait_s
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
         """Returns the times after those of `earlier`."""
-        if earlier is None or earlier.wanted_s > self.wanted_s:  # forgotten meanwhile
+        # the earlier times were forgotten meanwhile
+        if earlier is None or earlier.wanted_s > self.wanted_s:
             return self
         by_cpu = {
             cpu: wanted_s - earlier.by_cpu.get(cpu, 0.0) for cpu, wanted_s in self.by_cpu.items()
@@ -114,19 +116,19 @@ class TaskTimes:
 
     @property
     def stopped_s(self) -> float:
-        """Seconds that it was stopped: by a signal, by a debugger, or with its group."""
+        """Seconds that the task was stopped: by a signal, by a debugger, or with its cgroup."""
         return min(self.rest_s, sum(self.by_state.get(state, 0.0) for state in STOP_REASONS))
 
     @property
     def stop_loss_s(self) -> float:
-        """Seconds that it would have run or waited while it was stopped, if it had been as active
-        as at other times: a thread that only sleeps loses nothing."""
+        """Seconds that the task would have run or waited while it was stopped, if it had been as
+        active as at other times: a thread that only sleeps loses nothing."""
         other_s = self.elapsed_s - self.stopped_s
         return self.stopped_s * (min(1.0, self.active_s / other_s) if other_s > 0 else 1.0)
 
     @property
     def blocked_s(self) -> float:
-        """Seconds that it waited where it cannot be woken up, mostly for a disk."""
+        """Seconds that the task slept uninterruptibly, mostly waiting for a disk."""
         return min(self.rest_s - self.stopped_s, self.by_state.get("D", 0.0))
 
     def with_record(
@@ -138,7 +140,7 @@ class TaskTimes:
             unknown_s = self.without_waits_s + run_s
             return replace(self, run_s=self.run_s + run_s, without_waits_s=unknown_s)
         longest_s = self.longest_s
-        if switches is not None:  # it waited at most once before each time that it ran
+        if switches is not None:  # the task waited at most once before each time that it ran
             longest_s = max(longest_s, wait_s / (switches + 1))
         by_cpu = {**self.by_cpu, cpu: self.by_cpu.get(cpu, 0.0) + run_s + wait_s}
         return TaskTimes(
@@ -175,17 +177,17 @@ class JobTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """Tasks that a quota kept from running."""
+    """Tasks that a CPU quota kept from running."""
 
     quota: Quota
     keys: list[Any]
-    """Their keys in the times of tasks."""
+    """Keys of these tasks in the times of tasks."""
     wait_s: float
-    """Seconds that they waited because of the quota."""
+    """Seconds that these tasks waited because of the quota."""
     share: float
-    """`wait_s` as a share of all their waiting."""
+    """`wait_s` as a share of all the time that these tasks waited."""
     wanted_s: float
-    """Seconds that they ran or waited."""
+    """Seconds that these tasks ran or waited."""
 
 
 class JobFootprint:

@@ -56,8 +56,8 @@ def columns_by_key(session: Session) -> dict[str, Number]:
 
 
 def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
-    """Values by position of the CPU: a number of the CPU, of its core, package or L3, or by how
-    much a counter advanced per second; NaN where unknown."""
+    """Returns values by position of the CPU: a number of the CPU, of its core, package or L3, or by
+    how much a counter advanced per second; NaN where unknown."""
     if key in session.evaluator.metrics:
         return interval.values[key]
     if key in STATES:
@@ -105,14 +105,14 @@ def machine_value(session: Session, interval: Interval, key: str) -> float:
 
 
 def displayed_values(column: Number, session: Session, interval: Interval) -> Floats:
-    """Values as in `cpu_values`, but NaN for numbers per running time of CPUs at rest."""
+    """Returns values as `cpu_values` does, but NaN for numbers per running time of CPUs at rest."""
     values = cpu_values(session, interval, column.key)
     return np.where(interval.resting, nan, values) if column.while_running else values
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
-    """Values of cores by position of their CPUs; NaN where unknown, and for all CPUs if the list of
-    cores has changed since."""
+    """Returns values of cores by position of their CPUs; NaN where unknown, and for all CPUs if the
+    list of cores has changed since."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.core_by_cpu), nan)
@@ -182,7 +182,7 @@ class CpuColumns:
         return (*self._counted_columns, *task)
 
     def values(self, key: str, interval: Interval) -> Floats:
-        """Values by position of the CPU; NaN where unknown or not shown."""
+        """Returns values by position of the CPU; NaN where unknown or not shown."""
         column = self.by_key.get(key)
         if column is None:
             return cpu_values(self._session, interval, key)
@@ -299,7 +299,8 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     ]
     for name, counter in (COUNTER_BY_NAME | SUM_COUNTERS).items():
         if counter not in columns and name not in missing_by_key:
-            kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
+            # the same reason as in hello
+            kind = "power" if name == "energy_j" else name.partition("_")[0]
             reason = missing_by_key.get(counter) or missing_by_key.get(kind)
             reasons.append(_as_missing(name, reason, UNCOUNTED_REASON))
     has_limits = session.reader.turbo.cpus
@@ -317,7 +318,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
 def _metrics(
     session: Session, missing_by_key: Mapping[str, wire.Missing]
 ) -> Iterator[wire.Missing]:
-    """Yields the reasons for metrics that no CPU has or only some CPUs have."""
+    """Yields the reasons why metrics are missing on all CPUs or on some CPUs."""
     for key, variants in session.evaluator.chosen.items():
         if key in missing_by_key:
             continue
@@ -347,7 +348,7 @@ def _as_missing(
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
-    """Texts on why counters of a CPU are suspect; `needs`: only these counters."""
+    """Returns texts on why counters of a CPU are suspect. `needs`: the counters to report."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBT_TEXTS[Doubt.BACKWARDS]]

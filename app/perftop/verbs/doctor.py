@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Outcome(NamedTuple):
-    """A rule, and whether the machine meets it."""
+    """The outcome of a rule: whether the machine meets it."""
 
     rule: str
     state: Literal["holds", "broken", "unknown"]

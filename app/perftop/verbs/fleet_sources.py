@@ -219,7 +219,7 @@ whole span."""
 TICK_S = 0.5
 """Seconds between two steps of the playback."""
 MAX_TRACKS_AT_ONCE = 64
-"""Maximum number of messages processed together."""
+"""Maximum number of messages of a recording that are processed together."""
 
 
 class RecordingsSource:

@@ -117,8 +117,8 @@ class MeasuredWork(Follower):
 
 
 async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
-    """Runs one piece of work, as `run_works` does. Returns the status. Raises Failed, with the
-    command's status unless that is 0."""
+    """Runs one consumer of a stream, as `run_works` does for several. Returns the status. Raises
+    Failed, with the command's status unless that is 0."""
     status, (failed,) = await run_works([(work, argv)], max_s)
     if failed is not None:
         raise Failed(str(failed), _command_status(work) or failed.status)
@@ -151,8 +151,8 @@ async def run_works(
             for task in tasks:
                 task.cancel()
 
-    numbers = HANDLED_SIGNALS if bracket else END_SIGNALS  # probes must be ended, too
-    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # then SIGHUP stays ignored
+    numbers = HANDLED_SIGNALS if bracket else END_SIGNALS  # the probes must also be ended
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, SIGHUP stays ignored
     on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], stop)
     try:
         running_works = [_run_one(work, argv, max_s, tasks, caught_signals) for work, argv in works]
@@ -163,7 +163,7 @@ async def run_works(
     for result in results:
         failure = None if result is None else expected_failure(result)
         if isinstance(result, BaseException) and (failure is None or isinstance(result, OSError)):
-            raise result  # a system error of a write: `destination` knows the name of the output
+            raise result  # an error of a write: `destination` knows the name of the output
         failed.append(failure)
     caught_status = 128 + caught_signals[0] if caught_signals else 0
     return _command_status(works[0][0]) or caught_status, failed

@@ -306,7 +306,7 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     kind = f"{cores[0].type} " if cores[0].type else ""
     ids = [core.core for core in cores]
     known_ids = [n for n in ids if n is not None]
-    has_same_ids = len(cores) > 1 and len(set(ids)) == 1  # one core in each package
+    has_same_ids = len(cores) > 1 and len(set(ids)) == 1  # each package has a single core
     plural = "s" if len(cores) > 1 and not has_same_ids else ""
     label = kind + count_noun(len(cores), "core")
     if known_ids:

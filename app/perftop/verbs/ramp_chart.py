@@ -64,7 +64,8 @@ def chart(
     steady_hz = ramp.steady_hz if ramp.steady_hz is not None else math.nan
     low, high = axis_span(np.append(hz, steady_hz))
     graph = clock_graph(hz, steady_hz, low, high, height, ascii_=not unicode)
-    moments = {column(at_s): name for name, at_s in climb.moments}  # one a column: the last
+    # each column shows one mark: the last
+    moments = {column(at_s): name for name, at_s in climb.moments}
     numbers = axis_marks(low, high, height, height // 2)
     lines = []
     for i, line in enumerate(rows_of(charts.with_rules(graph.columns(), moments))):

@@ -52,7 +52,7 @@ class Condition(NamedTuple):
     key: str
     sign: str
     limit: float
-    """In the unit of the limit."""
+    """The limit itself, in its own unit."""
     unit: str
 
 
@@ -300,7 +300,7 @@ def run_export(args: argparse.Namespace) -> int:
                     raise
         except BrokenPipeError:
             raise
-        except (KeyboardInterrupt, SystemExit):  # a signal
+        except (KeyboardInterrupt, SystemExit):  # interrupted by a signal
             if output and file_status and stat.S_ISREG(file_status.st_mode):
                 files.remove(output, file_status)
             raise

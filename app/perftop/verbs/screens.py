@@ -316,7 +316,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await feeding  # raises the exception that ended it
+            await feeding  # raises the exception that ended the source
     return 128 + caught_signals[0] if caught_signals else 0
 
 

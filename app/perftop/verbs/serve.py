@@ -144,8 +144,8 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
 
 
 async def _wait_for_no_readers(readers: Readers) -> None:
-    """Waits until there has been no reader for IDLE_S. A reader that comes later, while the probe
-    ends, is one of the next stream."""
+    """Waits until there has been no reader for IDLE_S. A reader that connects later, while the
+    probe ends, gets the next stream."""
     import asyncio
 
     while True:

@@ -345,7 +345,8 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         printed_lines = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
             return repeats, hello, status
-        was_ended = status - 128 in HANDLED_SIGNALS  # by a signal, so no other run follows
+        # this run was ended by a signal, so no other run follows
+        was_ended = status - 128 in HANDLED_SIGNALS
         if was_ended and repeats:
             print_error(f"run {index + 1} was ended by signal {status - 128} and is not counted")
             return repeats, hello, status

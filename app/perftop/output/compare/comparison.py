@@ -177,7 +177,7 @@ def compare(
         ]
         explained = {row.number.key for row in rows if row.is_sure and row.cause is not None}
         state_a, state_b = state_of(a), state_of(b)
-        # A state that only one side knows is not compared.
+        # A state that is known of only one side is not compared.
         both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
         differing = [
@@ -198,7 +198,8 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
         asked = key not in ON_REQUEST_KEYS if keys is None else key in keys
         pair = _pair(number_of(key), a, b) if asked else None
         if pair is None or (pair.number.unit != "ratio" and pair.a == 0):
-            continue  # one side lacks the number, or no percentage of zero exists
+            # one side lacks the number, or its value in A is 0, of which there is no percentage
+            continue
         if keys is None and not (
             _is_shown_nonzero(pair.number, pair.a) or _is_shown_nonzero(pair.number, pair.b)
         ):
@@ -208,7 +209,8 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
 
 
 def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
-    """Returns both values of a number and their difference; None if a side lacks it."""
+    """Returns the values of a number on both sides and their difference; None if one side lacks the
+    number."""
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses:
         course_a, course_b = a[0].courses[key], b[0].courses[key]
@@ -374,8 +376,9 @@ def _possible(phase: Comparison, row: Row) -> str:
 
 
 def _cause_text(phase: Comparison, row: Row) -> str:
-    """Returns the state that explains a difference, else the cause of the episodes that explain it.
-    Returns '' without an explanation, or if several changed states could explain the difference."""
+    """Returns the state of the machine that explains a difference, or else the cause of the
+    episodes that explain it. Returns '' without an explanation, or if several changed states could
+    explain the difference."""
     cause = row.cause
     if cause is None and row.number.key in TIME_KEYS:
         cause = next((other.cause for other in phase.rows if other.cause is not None), None)
@@ -445,8 +448,8 @@ def _power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
 
 
 def next_step(compared: Sequence[Comparison]) -> str:
-    """Returns what would decide whether the first number whose noise is known differs, beginning
-    with the run time; '' if that is decided, or if no number of runs would."""
+    """Returns advice on how to decide whether a number differs: the first number whose noise is
+    known, beginning with the run time; '' if that is decided, or if no number of runs would."""
     pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
     pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     if not pairs or pairs[0][1].is_sure or pairs[0][1].is_same:

@@ -296,7 +296,7 @@ def _reading_of_line(line: Line) -> Reading | None:
 
 MAX_LEFT_OUT = 0.0005
 """Maximum share lost to neighbours, quotas, interrupts and stalls that the course of `lost_ratio`
-may leave out: what an episode cost is known for the whole run only."""
+may leave out: the cost of an episode is known only for the whole run."""
 
 
 class RunCourse:

@@ -51,7 +51,8 @@ HEADINGS = {
 NAMES = [Column("", "run", 6, is_left=True, gap=0), Column("", "status", 6)]
 CELL_WIDTH, MAX_NAME, WIDTH = 8, 24, 80
 SHOWN_CHANGES = (0.05, 0.02, 0.01)
-"""Relative changes of the time for which the necessary number of runs is shown."""
+"""Relative changes of the run time for which the text shows how many runs are needed to detect
+them."""
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,8 @@ def ranked_difference(
         a, b = [math.log(value) for value in a], [math.log(value) for value in b]
     moves = sorted((of_b - of_a) / scale for of_a in a for of_b in b)
     tail = _rank_tail(len(a), len(b))
-    opposite = min(bisect_right(moves, 0), len(moves) - bisect_left(moves, 0))  # ties count as both
+    # a tie counts in both directions
+    opposite = min(bisect_right(moves, 0), len(moves) - bisect_left(moves, 0))
 
     def interval(level: float) -> tuple[float, float]:
         ends = bisect_right(tail, (1 - level) / 2)

@@ -38,8 +38,8 @@ COLUMNS = [
 """Name, values of A and B, difference, runs, interval and verdict."""
 NOTE = "±: 95 % for all rows together, {}. same: within ±{:.0f} %"
 MAX_RATIO = 10.0
-"""Minimum change, relative to A, that is printed as a multiple, and minimum half of an interval
-that has no number."""
+"""Change relative to A from which a multiple is printed in place of a percentage, and half of an
+interval from which only `>999` is printed."""
 STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}

@@ -308,15 +308,15 @@ def with_events(
     return (*measures, *_named_fields(events, names))
 
 
-# --- columns as cells: rows of bytes, which are written without their NUL bytes
-#
-# Digits come from tables, four at a time.
+# --- Columns as cells. A column of cells is an array of bytes with a row for each cell, padded with
+# NUL bytes, which are dropped when the row is written. Digits are looked up in tables that hold the
+# text of every number of four digits.
 
 MAX_FORMATTED = 1 << 12
 """Maximum count of numbers that are formatted at once: more do not fit into the caches of a CPU."""
 _MAX_SAFE_DISTANCE = 0.4999
-"""Distance in units from the nearest whole number, above which rounding may go wrong: nearly half a
-unit."""
+"""Distance of a scaled number from the nearest whole number above which it is too close to a half
+to be rounded safely here; such a number is formatted by itself."""
 _MIN_EXPONENT, _MAX_EXPONENT = -16, 11
 """Powers of ten of the first digit of numbers whose product with a power of ten is precise
 enough."""

@@ -106,7 +106,7 @@ class RecordedCommand:
         self._end_note: wire.Note | None = None
 
     def take(self, message: wire.Message) -> None:
-        """Process a message that the session has applied."""
+        """Processes a message that the session has applied."""
         if isinstance(message, wire.Frame):
             self._footprint.take(self._session.neighbours.watched_job, message.time_ns)
             if (

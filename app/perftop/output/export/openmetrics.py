@@ -117,7 +117,8 @@ class OpenMetrics(ExportFormat):
             scope: _is_first_of_owner(self._owners(scope)) for scope in ("core", "package", "l3")
         }
         for i, field in enumerate(self._fields):
-            if field.scope in first:  # written only in the row of its first CPU
+            # the value of a core, package or L3 is written only in the row of its first CPU
+            if field.scope in first:
                 values[i, ~first[field.scope]] = np.nan
             elif field.kind == "count":
                 self._counts[i] += np.nan_to_num(values[i])

@@ -132,7 +132,7 @@ class Family(NamedTuple):
     heading: Heading
     lines: str
     series: int
-    """Number of lines, which is the number of series."""
+    """Number of series, each of which is one line."""
 
 
 def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:

@@ -38,9 +38,9 @@ SUMMED_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_byt
 
 
 class Sums:
-    """Sums by CPU and by package. Some are added together or not at all, so that a ratio of two of
-    them covers the same time: the modes of a CPU's time, and its cycles, instructions and reference
-    cycles."""
+    """Sums by CPU and by package. Two groups of sums are each added completely or not at all, so
+    that the ratio of two sums of a group covers the same time: the modes of a CPU's time, and its
+    cycles, instructions and reference cycles."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
