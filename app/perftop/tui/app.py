@@ -162,7 +162,8 @@ class PerfTopApp(App[None]):
         if isinstance(event, events.InputEvent) and (self._exit or not self.screen_stack):
             return
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
-            self.source.notice_read()  # a notice covered by another screen has not been read yet
+            # a notice that is covered by another screen has not been read yet
+            self.source.notice_read()
         if isinstance(event, events.Key) and not event.is_forwarded:
             self._key_targets[event] = self.focused
         await super().on_event(event)
@@ -261,7 +262,7 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show. `on_start` is called when no signal can end perftop any more without the app, which
     restores the terminal."""
-    check_loop()  # before a first picture on the terminal is left to the app
+    check_loop()  # fails before the app takes over from a first picture on the terminal
     app.keep_theme()
     hold_signals()
     on_start()
@@ -508,7 +509,8 @@ class _EndEvent(threading.Event):
         """An eventfd that is readable while the event is set; it wakes up a sleeping thread."""
         weakref.finalize(self, os.close, self._wake)
         self._all = select.poll()
-        """The poll object of the reading thread; two threads must not use one poll object."""
+        """The poll object that only the reading thread uses, because two threads must not use one
+        poll object."""
         self._all.register(fd, select.POLLIN)
         self._all.register(self._wake, select.POLLIN)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # these modules import numpy
     from perftop.session.session import Session
 
 PANE_UPDATE_S = 0.1
-"""Seconds between two updates of the output pane; nobody reads faster."""
+"""Seconds between two updates of the output pane; nobody can read output that changes faster."""
 END_NOTICE_NS = 10_000_000_000
 """Time in ns for which the notice that the command has ended is shown."""
 MAX_UNSEEN = 1 << 16
@@ -72,7 +72,7 @@ class Around(LiveSource):
         self._printout = Printout()
         self._unseen_output = b""
         self._rest: Callable[[float], None] = lambda _: None
-        """Sets the maximum seconds between two reads of the stream."""
+        """Function that sets the maximum seconds between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
         """Timer of the next update of the output pane; None if there is no new output."""
         argv = tty.job.argv
@@ -151,8 +151,9 @@ class Around(LiveSource):
 
     @property
     def _patient(self) -> bool:
-        """Whether samples may be read late. They may while the command runs and once its whole run
-        was measured; at the start and the end of the run, samples are needed at once."""
+        """Whether samples may be read late, which saves CPU time. They may while the command runs
+        and once its whole run was measured; at the start and the end of the run, samples are needed
+        at once."""
         measurement = self.measurement
         return measurement is not None and (measurement.running or bool(measurement.summary))
 

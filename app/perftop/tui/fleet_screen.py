@@ -39,8 +39,8 @@ _VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
 """Ids of these keys by view, where they differ from the view's name."""
 _HINTS = "open", "why", "next_episode", "filter", "sort_next", "metric", "pause"
 MIN_HINTS = 1
-"""Ids of further keys in the last line, the most important first; the first MIN_HINTS are always
-shown."""
+"""Ids of the keys in the last line besides those of views, the most important first, and the number
+of them that are always shown."""
 _LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
 
 Opener = Callable[[Sequence[str]], Awaitable[None]]
@@ -103,9 +103,10 @@ class FleetPage(PageWidget, can_focus=True):
         """Whether the user has selected a machine; until then the worst machine that answers is
         selected."""
         self._basis: object = None
-        """The choice and the machines when the rows were ordered last."""
+        """The choice and the machines from which the rows were ordered last."""
         self._moved, self._places = 0.0, dict[str, int]()
-        """Unix time at which that was, and the place of each machine, by name."""
+        """Unix time at which the rows were ordered last, and the place of each machine in that
+        order, by name."""
         self._has_drawn = False
         """Whether any machine has been drawn so far."""
         self.key_pieces: list[Piece] = []
@@ -242,7 +243,8 @@ class FleetScreen(DirectScreen):
         self.page.update()
 
     async def action_filter(self) -> None:
-        from perftop.tui.frame.bottom import Prompt  # late: Textual's input is slow to import
+        # imported late, because Textual's input is slow to import
+        from perftop.tui.frame.bottom import Prompt
 
         state, previous = self.page.state, self.page.state.choice.filter
 

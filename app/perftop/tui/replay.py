@@ -69,7 +69,8 @@ class ReplaySource(StreamSource):
         """The section for which earlier samples were read last, and the raw ns from which they
         were read."""
         self._mark_count = 0
-        """Number of marks that the user has set; marks are not written to the file."""
+        """Number of marks that the user has set in this replay, which are not written to the file.
+        """
         self._remarks = [] if recording.checked else [UNCHECKED_NOTICE]
         """Remarks about the recording that have not been reported yet."""
         self._remarks += [STILL_WRITTEN_NOTICE] if recording.is_growing else []
@@ -300,7 +301,7 @@ class ReplaySource(StreamSource):
             self.cost = Cost(lambda: 0.0)
             self.cost.share(passage.session)
             self.status = replace(self.status, own_cpu_share=passage.cost)
-        passage.session.take_interval()  # so the next interval begins where reading continues
+        passage.session.take_interval()  # the next interval then begins where reading continues
         self._show(time_ns)
 
     def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the section has read it

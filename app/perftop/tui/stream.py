@@ -103,7 +103,7 @@ class StreamSource(Source, Follower, Controls):
             self.status = replace(self.status, own_cpu_share=self.cost.share(self.session))
         if self.clock() - self._watched_s >= MIN_WATCH_S:
             self.check()
-        self._watch_later(1.5)  # longer than a batch of samples up to 1 s
+        self._watch_later(1.5)  # this limit is longer than a batch of samples of up to 1 s
         self._show_news(has_news=has_news)
         return is_over
 
@@ -257,7 +257,7 @@ class StreamSource(Source, Follower, Controls):
         self.status = replace(self.status, interval_ns=span_ns)
         self.interval_ns = span_ns
         self.pace()
-        if self.paused and self.interval is not None:  # the numbers are of the new interval
+        if self.paused and self.interval is not None:  # the numbers now cover the new interval
             self.show_moment(self.interval.time_ns)
         self.show()
 

@@ -400,10 +400,10 @@ class Delimited(ExportFormat):
         self._waiting: list[tuple[list[Column], Sequence[str]]] = []
         """The columns of the intervals that are not written yet, and the changed reasons."""
         self._contents: list[list[bytes | Sequence[str | None]]] = [[] for _ in fields]
-        """The columns of the intervals written last, numbers as bytes, ..."""
+        """The contents of each column in the intervals written last; numbers are bytes."""
         self._cells = [np.zeros((1, 1, 0), np.uint8)] * len(fields)
-        """... and their cells, (intervals, rows, bytes). A column with the same value in all rows,
-        or in all intervals, has a single one."""
+        """The cells of each column in the intervals written last, (intervals, rows, bytes). A
+        column with the same value in all rows, or in all intervals, has a single one."""
         self._places = [(0, -1)] * len(fields)
         """Start and end of the cells of each column in a line, without the comma."""
         self._lines = np.zeros((0, self._rows, 0), np.uint8)

@@ -152,7 +152,8 @@ def verdict(state: FleetState) -> Verdict:
 
 
 def _lost_and_busy(machines: Sequence[Machine]) -> tuple[float, float]:
-    """Returns the sums of the lost and the busy shares of machines whose losses are known."""
+    """Returns the sum of the lost shares and the sum of the busy shares, over the machines whose
+    losses are known."""
     numbers = [(m.numbers["lost"], m.numbers["busy"]) for m in machines]
     known = [(lost, busy) for lost, busy in numbers if isfinite(lost) and isfinite(busy)]
     return sum(lost * busy for lost, busy in known), sum(busy for _, busy in known)
@@ -207,7 +208,7 @@ def _silence(state: FleetState) -> list[str]:
 
 def totals(state: FleetState) -> Line:
     gap = 3 if state.width >= 120 else 2
-    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows it
+    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows this number
     return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, gap))
 
 

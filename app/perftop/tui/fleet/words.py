@@ -35,7 +35,7 @@ _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 MAX_ALIKE = 5
 """Maximum number of machines with the same sentence that have a row each."""
 Row = tuple[Machine, ...]
-"""A machine, or several machines alike."""
+"""A row of the table: one machine, or several machines with the same sentence."""
 
 
 @dataclass(slots=True)

@@ -45,7 +45,8 @@ _GROUPS: tuple[tuple[Entry, ...], ...] = (
      ("reverse",), ("units",)),
     (("mark",), ("record",), ("theme",)),
 )  # fmt: skip
-"""Groups of keys, in display order: to move, for time, to find, to keep."""
+"""Groups of keys, in display order: keys that move the cursor or open views, keys for time, keys
+that select and sort, and keys that record or change settings."""
 _LIVE_ORDER = ("pause", "next_episode", "sort", "filter", "wider", "mark", "record", "jump",
                "order", "longer", "theme")  # fmt: skip
 _REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
@@ -57,9 +58,10 @@ _ROW_KEYS = frozenset({"sort", "order", "filter"})
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
 """Labels of pairs of keys, by the id of the second key of the pair."""
 MAX_FIRST_HINTS, MAX_FIRST_COMMON = 1, 4
-"""Order of importance: the first hints of the view, at least MAX_FIRST_HINTS, then the first
-MAX_FIRST_COMMON entries that all views have, then the other entries of the view. In a recording,
-the entries that all views have come first, because they control playback."""
+"""Numbers of entries that are most important. The order of importance is: the first hints of the
+view, at least MAX_FIRST_HINTS, then the first MAX_FIRST_COMMON entries that all views have, then
+the other entries of the view. In a recording, the entries that all views have come first, because
+they control playback."""
 GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
@@ -160,7 +162,7 @@ def key_pieces(
         shown: set[Entry] = set()
         line = _join([view_pieces, ends], GAP)
         if _size(line) > width - 2:
-            line = ends  # not even the views fit
+            line = ends  # even the views alone do not fit
             continue
         for entry in entries:
             wanted = {*shown, entry}
@@ -202,7 +204,7 @@ class MissingLine(PageWidget):
     _session: Session | None = None
     _runs: Sequence[Run] = ()
     _text_line = 0
-    """Index of the line of the widget that has the text; the other lines are blank."""
+    """Index of the widget's line with the text; the widget's other lines are blank."""
 
     def __init__(self, choice: Choice, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id, ascii_=choice.ascii)

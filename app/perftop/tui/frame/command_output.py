@@ -169,7 +169,7 @@ def _cells(text: str) -> list[Cell]:
         if kind == "pen":
             colours.decode_line(piece)
             pen = colours.style
-            style = Style(  # without blinking, hidden text and links
+            style = Style(  # blinking and hidden text and links are dropped
                 color=pen.color, bgcolor=pen.bgcolor, bold=pen.bold, dim=pen.dim,
                 italic=pen.italic, underline=pen.underline, reverse=pen.reverse, strike=pen.strike,
             )  # fmt: skip

@@ -124,7 +124,8 @@ COST_STEP_NS = 1_000_000_000
 class Cost:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        """Returns the CPU seconds that this process has used, including those in the kernel."""
+        """Function that returns the CPU seconds that this process has used, including those in the
+        kernel."""
         self._readings: deque[tuple[int, float]] = deque()
         """Times in raw ns, with the CPU seconds used up to each."""
         self._share = float("nan")
@@ -241,7 +242,8 @@ def _cost_pieces(session: Session, interval: Interval | None, status: Status) ->
     """Returns parts on the cost of monitoring, the skew, and the late and dropped samples. "late"
     counts the sample times at which no CPU was read. Both counts start with the probe."""
     own = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
-    whose = "own" if status.replay is None else "probe"  # recordings lack the cost of the app
+    # recordings do not have the cost of the app
+    whose = "own" if status.replay is None else "probe"
     label = f"{whose} ".rjust(len(whose) + 5 - len(own))
     pieces: list[Piece] = [(3, [(label, "dim"), (own, "text"), (" %", "dim")])]
     if interval is not None and session.hello.virtualisation is None:

@@ -39,10 +39,10 @@ NEAR_POWER_LIMIT = 0.97
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar with text beside it; a shorter bar shows too little."""
 MIN_CPUS_HIT = 0.5
-"""Minimum share of the CPUs on which episodes must run for a number of the machine to be red."""
+"""Share of the CPUs on which episodes must run for the number that they make worse to be red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
-"""Cells between numbers: if all numbers fit, and if they do not."""
+"""Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""
 WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 """Resources for which tasks wait, by the kernel's name of the pressure."""
 
@@ -119,7 +119,8 @@ def number_line(
         runs.append(number(known["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
-        runs.append((" GHz" if sign else " GHz  ", "dim"))  # keeps the width with and without sign
+        # the width is the same with and without the sign
+        runs.append((" GHz" if sign else " GHz  ", "dim"))
         pieces.append((1, runs))
     if "net_hz" in known:
         net = number(known["net_hz"] / 1e9, 2, 0)

@@ -412,7 +412,8 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
-        from perftop.tui.frame.overlays import sort_menu  # late: Textual's list is slow to import
+        # imported late, because Textual's list is slow to import
+        from perftop.tui.frame.overlays import sort_menu
 
         def apply_choice(key: str | None) -> None:
             if key is not None:
@@ -457,7 +458,8 @@ class Monitor(DirectScreen):
     # --- the prompt: a time, a name, a filter
 
     async def _shown_prompt(self) -> Prompt:
-        from perftop.tui.frame.bottom import Prompt  # late: Textual's input is slow to import
+        # imported late, because Textual's input is slow to import
+        from perftop.tui.frame.bottom import Prompt
 
         if self._prompt is None:
             focus_view = lambda: self.view.focus()  # noqa: E731, PLW0108 - the visible view

@@ -246,7 +246,7 @@ class Commands(Provider):
 
     def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {a.binding.id: a for a in bound if a.enabled}  # by first key of an action
+        active = {a.binding.id: a for a in bound if a.enabled}  # by the first key of each action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
                 means = escape(f"{key.tooltip}  {caption(active_binding.binding.key)}")

@@ -78,12 +78,12 @@ class Top(PageWidget):
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._loss: tuple[object, Line] | None = None
-        """The second row of the verdict, after the values from which it was made."""
+        """The values from which the row below the verdict was made, followed by that row."""
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._status = Status(0)
         self._history: tuple[Session, machine.TileHistory] | None = None
-        """The last session whose tiles had a history, and that history."""
+        """The session whose tiles were drawn last with a history, and that history."""
         self._plan: Sequence[PartName] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:

@@ -237,8 +237,8 @@ class ChartDrawer:
         return np.where(is_known, (np.nan_to_num(first) + np.nan_to_num(last)) / 2, np.nan)
 
     def _busiest(self) -> Mapping[str, Floats]:
-        """Returns, by metric, the value of the busier CPU in each column, (units, columns). If both
-        CPUs are equally busy, it is the value of the first."""
+        """Returns, for each metric, the value of the busier CPU of each unit in each column,
+        (units, columns). If both CPUs are equally busy, it is the value of the first."""
         keys, values = self.past.metrics, self.past.of_cpus
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_rows`

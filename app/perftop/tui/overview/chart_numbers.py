@@ -193,7 +193,7 @@ class Moment:
         return shares
 
     def _doubtful_shares(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
-        if not self._any_doubt:  # the usual case
+        if not self._any_doubt:  # usually no number is suspect
             return frozenset()
         keys = {name: _SHARE_KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
@@ -239,7 +239,8 @@ SCALE_WIDTH = 7
 DIM_SHARE = 0.05
 """Shares below this are drawn dim."""
 MIN_QUEUE, LONG_QUEUE = 0.05, 0.5
-"""Minimum mean numbers of waiting tasks at which a title names them, and at which they are red."""
+"""Minimum mean number of waiting tasks for a title to show that number, and for the number to be
+red."""
 QUEUE_LETTER = "w"
 """Sign of waiting tasks without colour."""
 SELECTION_BAR = "▌"

@@ -297,7 +297,7 @@ class Charts:
             begin = min(begin, cells - size)
             style = "key" if name == "A" else "dim"
             line = overlaid(line, first + begin, [(bracket, style)], whole_words=True)
-            if end_ns == choice.cursor_ns:  # the time stands beside the bracket
+            if end_ns == choice.cursor_ns:  # the time is written beside the bracket
                 is_right = begin + size + 1 + len(text) <= cells
                 at = first + begin + (size + 1 if is_right else -len(text) - 1)
         at = max(first, min(first + cells - len(text), at))
@@ -492,15 +492,16 @@ MIN_WIDTH_FOR_RATES = 112
 _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
 """Minimum heights in lines: for gaps between charts, and for a separate line of times."""
 _MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 3))
-"""(charts, rows): the maximum rows of a chart and its lane if there are at most this many charts,
-before growth with the height of the screen."""
+"""Pairs (charts, rows): with at most `charts` charts, a chart and its lane have at most `rows`
+rows, unless the screen is so high that charts grow."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 """Maximum rows of a chart, like _MAX_ROWS, on a screen with fewer lines than
 _MIN_HEIGHT_FOR_TIMES."""
 _LANE_ROWS = (10, 4), (4, 2), (2, 1)
-"""(rows, lane rows): of at least `rows` lines, the lane of tasks takes `lane rows`."""
+"""Pairs (rows, lane rows): in a chart of at least `rows` rows, the lane of tasks takes `lane rows`.
+"""
 _QUEUE_ROWS = (10, 2), (4, 1), (2, 0)
-"""(rows, queue rows): of at least `rows` lines, waiting tasks take `queue rows`."""
+"""Pairs (rows, queue rows): in a chart of at least `rows` rows, waiting tasks take `queue rows`."""
 _GROWTH_HEIGHT = 42
 """Number of lines beyond which charts grow with the screen."""
 _GROWTH_SHARE = 0.75

@@ -76,7 +76,8 @@ class CorePage(ChartedView):
     _numbers: Sequence[Number]
     _past: ColumnHistory
     _tops: dict[str, float]
-    """Upper ends of the scales of histories at the last refresh, by key."""
+    """Upper ends of the scales of the numbers' histories at the last refresh, by key of the number.
+    """
     _histories: tuple[object, dict[str, list[Run]]]
     """The inputs from which the histories of the numbers were drawn, and the histories by key."""
     _tasks_and_events: tuple[object, list[PanelLine]]
@@ -146,8 +147,8 @@ class CorePage(ChartedView):
     def _draw_tasks_and_events(
         self, session: Session, interval: Interval, choice: Choice, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns the table of tasks. Where there is room, what happened on the core is below it,
-        with notes on the core's numbers."""
+        """Returns the table of tasks. Where there is room, the episodes on the core are below the
+        table, with notes on the core's numbers."""
         assert self.shown_charts is not None
         lanes = self.shown_charts.lanes
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
@@ -195,7 +196,7 @@ class CorePage(ChartedView):
             if has_histories:
                 line += strips.get(key, [(" " * (history_width + SCALE_WIDTH + 1), "text")])
             if origin_width >= MIN_HISTORY_WIDTH:
-                is_metric = key in session.evaluator.chosen  # else it is a counter
+                is_metric = key in session.evaluator.chosen  # any other key is that of a counter
                 origin = session.evaluator.origin(key) if is_metric else ""
                 line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
             lines.append(line)

@@ -95,7 +95,7 @@ def _folded_arrangement(
         (place.package for place in places.places if cpu in place.cpus), packages[0]
     )
     folded = [package for package in packages if package != open_package or fold == "always"]
-    for package in tuple(folded) if fold == "needed" else ():  # unfold what fits
+    for package in tuple(folded) if fold == "needed" else ():  # unfold the packages that still fit
         fewer = [other for other in folded if other != package]
         if len(_place_lines(places, fewer)) <= room:
             folded = fewer
@@ -184,7 +184,7 @@ class Overview(ChartedView, Cursor):
             return self._charts.lines[y], "calm"
         line = self._arrangement.lines[y]
         if line.kind == "row":
-            if line.row not in self._row_lines:  # the row was scrolled into view
+            if line.row not in self._row_lines:  # the row has just been scrolled into view
                 self._row_lines = {**self._row_lines, **row_lines(self._grid, [line.row])}
             selected = self.places.places[line.row].cpus[0] == self.choice.cpu
             row = self._row_lines[line.row]

@@ -190,7 +190,7 @@ def _draw_number(
         if rows and (rows[0], key) in episode.lost:
             styles[at] = "alarm"
         elif styles[at] == "warn" and key in episode.shared:
-            styles[at] = "text"  # the package's line shows it for all cores
+            styles[at] = "text"  # the package's line shows this number for all cores
     cells = column.numbers(values, styles)
     doubts, running = s.doubted(key), number is not None and number.while_running
     for at, thread in enumerate(threads):

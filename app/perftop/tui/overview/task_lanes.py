@@ -46,19 +46,19 @@ class LaneTask:
 
     comm: str
     pid: int | None
-    """None for several tasks together, and for time of unknown tasks."""
+    """PID of the task; None for several tasks together, and for time of unknown tasks."""
     part: int
-    """Its part of a lane: the position of its colour."""
+    """Index of the task's part of a lane, which has its colour."""
     run_s: float
     wait_s: float
     longest_wait_s: float
-    """Lower bound of its longest wait in s: the largest mean wait in a record."""
+    """Lower bound, in s, of the longest wait of the task: the largest mean wait in a record."""
     ran: Floats
-    """Share of the time for which it ran."""
+    """Share of the time for which the task ran."""
     waited: Floats
-    """Share of the time for which it waited for a CPU."""
+    """Share of the time for which the task waited for a CPU."""
     last_ns: int
-    """Raw time of the last record in which it ran."""
+    """Raw time of the last record in which the task ran."""
 
 
 class TaskLanes:
@@ -77,7 +77,8 @@ class TaskLanes:
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
         without a record."""
         self._waiting: Floats = np.zeros((len(units), 1))
-        """Mean number of waiting tasks, by unit and record, with the same dummy."""
+        """Mean number of waiting tasks, by unit and record. The last record is a dummy of zeros, as
+        in `_by_record`."""
         self._read_ns = 0, 0
         """Raw times of the start and the end of the span whose records were read."""
         self._grouping: Grouping = "task"
@@ -89,7 +90,8 @@ class TaskLanes:
         """By unit and column: the factor that fits the tasks to the busy time, and the seconds of
         CPU time within the range."""
         self._drawn: dict[tuple[object, ...], list[list[Run]]] = {}
-        """Lines drawn since the last read, by what they show, unit, rows and look."""
+        """Cache of the lines drawn since the last read, by kind of line, unit, number of rows and
+        look."""
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
         self.basis: object = None

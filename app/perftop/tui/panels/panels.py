@@ -91,8 +91,8 @@ def what_happened(
     session: Session, interval: Interval, choice: Choice, size: int, height: int,
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
-    """Returns the panel of episodes. `cpus`: only episodes on these CPUs are shown; None: all
-    episodes and the verdict."""
+    """Returns the panel "what happened", which lists episodes. `cpus`: only episodes on these CPUs
+    are shown; None: all episodes and the verdict."""
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
@@ -462,7 +462,9 @@ class PanelRow:
         if callable(kind):
             return kind(session, interval, choice, size, self.height)
         draw = PANELS[kind]
-        if kind == "selected":  # its numbers are shown elsewhere on the screen as well
+        # the numbers of this panel are also shown elsewhere on the screen, so it is drawn at each
+        # refresh
+        if kind == "selected":
             return draw(session, interval, choice, size, self.height)
         now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_PERIOD_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]

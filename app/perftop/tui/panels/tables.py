@@ -44,13 +44,13 @@ MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs for which each CPU has a column."""
 MIN_WIDTH_FOR_OWNERS = 88
 MIN_BOLD_WAIT = 0.2
-"""Minimum share of time waiting that is bold."""
+"""Minimum share of the time for which a task waited at which that share is drawn bold."""
 NO_OWNER = "no unit or container"
 """Name of the owner of tasks of the root control group, and of those whose group is unknown."""
 DIM_SHARE = 0.05
-"""Tasks with a smaller share of a CPU are dim."""
+"""Minimum share of a CPU at which a task is drawn normally; tasks with a smaller share are dim."""
 INDENT = 2
-"""Cells before the names in a panel, for the marker of a line."""
+"""Number of cells before the names in a panel, reserved for the marker of a line."""
 _BAR = Column("bar", "", 18, is_left=True, gap=4, rank=3, max_width=38)
 _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits", "dim"),
                       (" ─", "faint"), (" sleeps", "dim")]  # fmt: skip
@@ -85,7 +85,7 @@ def who_runs(
         return [(panel_title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     shown = task_columns(session, interval, ranked, width, low=is_low)
-    if is_low:  # headings are in the title's line, except those of names
+    if is_low:  # the title's line has the headings, except that of the names
         numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
         after = headings(numbers)
         after.append((" " * max(0, width - total_width(shown)), "dim"))
@@ -356,7 +356,7 @@ class Loser(NamedTuple):
     cpu: int
     """Number of the CPU that loses."""
     share: float
-    """NaN if unknown."""
+    """The share of time, clock or IPC that the CPU loses; NaN if unknown."""
     is_running: bool
 
     @property

@@ -368,7 +368,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     @property
     def top(self) -> int:
         """Index of the first visible scrolling line."""
-        return round(self.scroll_y)  # equals scroll_offset.y, which costs twice as much
+        return round(self.scroll_y)  # `scroll_offset.y` is equal to this, but costs twice as much
 
     @property
     def built(self) -> int:
@@ -436,7 +436,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             *[(("line", top + y), line) for y, line in enumerate(lines)],
             *[(("foot", y), line) for y, line in enumerate(self.feet)],
         ]
-        line_width = self.width  # Textual computes it at each access
+        line_width = self.width  # Textual computes the size at each access
         for y, side in enumerate(self.side[: len(visible_lines)]):
             key, (runs, mood) = visible_lines[y]
             gap = " " * (line_width - width(runs)), "text"

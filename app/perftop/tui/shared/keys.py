@@ -226,7 +226,8 @@ def caption(key: str) -> str:
 def _sign(name: str) -> str:
     """Returns the ASCII character with this Unicode name, such as ; for `semicolon`; if there is
     none, the name itself."""
-    if len(name) == 1:  # a letter; a lookup would load a megabyte of Unicode names
+    # the name is a letter; looking letters up would load a megabyte of Unicode names
+    if len(name) == 1:
         return name
     try:
         sign = unicodedata.lookup(name.replace("_", " ").upper())

@@ -225,7 +225,7 @@ class ReadyStrip(Strip):
         end = self.cell_length if end is None else min(end, self.cell_length)
         if start or end == self.cell_length or end < self.wide:
             return super().crop(start, end)
-        return ReadyStrip(self.runs, self.wide, self.ink, end)  # cuts off blanks only
+        return ReadyStrip(self.runs, self.wide, self.ink, end)  # this only cuts off blanks
 
 
 # --- writing past Textual's queue of updates

@@ -131,8 +131,8 @@ class VisibleRows:
         return highest
 
     def doubted(self, key: str) -> list[list[bool]] | None:
-        """Returns, by CPU, whether a counter of this metric is suspect; None if no counter of any
-        CPU is suspect."""
+        """Returns, by CPU, whether a counter of this metric is suspect; None if none is suspect on
+        any CPU."""
         session, interval = self._sheet.reader.session, self._sheet.interval
         if key not in NUMBERS or not interval.doubts.any():
             return None
@@ -337,7 +337,7 @@ def arranged_rows(
         return [*(named[::-1] if choice.reverse else named), *unnamed_rows]
     elif choice.order != "topology":
         values = _values(places, choice.order, session, interval)
-        fill = inf if choice.reverse else -inf  # sorted last in both directions
+        fill = inf if choice.reverse else -inf  # rows without a value come last in both directions
         rows.sort(key=lambda row: fill if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if choice.reverse else rows
 

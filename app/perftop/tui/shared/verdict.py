@@ -41,7 +41,7 @@ MAX_READ = 40_000
 WARN, ALARM = 0.01, 0.05
 """Minimum shares of the victims' time that are lost for the line to be orange, and to be red."""
 RECENT_NS = 3_000_000_000
-"""A cause that has cost nothing for this long, in ns, has ended."""
+"""Time in ns without any loss to a cause after which the cause counts as ended."""
 LAST_SHOWN_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
@@ -69,7 +69,7 @@ class Verdict:
     """Share of their time that the victims lose, at least ALARM while an episode runs; 0 if nothing
     is lost or known."""
     cost: float = 0.0
-    """CPUs that the cause costs."""
+    """Loss to the cause, as a number of CPUs."""
     cause: tuple[str, str] = "", ""
     acted_ns: int = 0
     """Time for which the cause was active, in ns."""
@@ -121,7 +121,7 @@ class _Verdicts:
 
     def __init__(self) -> None:
         self._states: deque[Totals] = deque()
-        """Totals since the session's start, one for each of the last ten seconds."""
+        """Totals since the session's start, as they were at each of the last ten seconds."""
         self._verdict: Verdict | None = None
         self._is_past = False
         """Whether the verdict is on a past moment."""
@@ -136,7 +136,8 @@ class _Verdicts:
         self._last: tuple[str, int] = "", -LAST_SHOWN_NS
         """Text of the last verdict with a loss, and the raw time at which it was last true."""
         self._sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
-        """Raw time, seconds wanted and seconds lost since the start, once a second."""
+        """Once a second: the raw time, and the seconds that tasks wanted and lost from the start of
+        the session to that time."""
 
     def at(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)

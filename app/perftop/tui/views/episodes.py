@@ -356,7 +356,7 @@ class Episodes(PaneledView, Cursor):
         return cpus[0] if cpus else None
 
     def _place(self) -> int:
-        """Returns the index of the selected episode."""
+        """Returns the index of the selected episode in the list."""
         return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
 
     def _cursor_line(self) -> int:
@@ -378,7 +378,8 @@ class Episodes(PaneledView, Cursor):
         self._choose(self._place() + by)
 
     def on_click(self, event: events.Click) -> None:
-        if event.chain == 2 and self._is_from_click:  # the first click was on another view
+        # the first click of the two was on another view
+        if event.chain == 2 and self._is_from_click:
             self.post_message(self.Opened())
             return
         self._is_from_click = False

@@ -59,7 +59,7 @@ class Flow:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Identity of the flow, which stays the same while its seconds change."""
+        """Key that identifies the flow, which stays the same while its seconds change."""
         pids = {pair[:2] for pair in self.pairs}
         return self.taker, self.loser, self.cause, *(pids if len(pids) == 1 else ())
 

@@ -86,7 +86,7 @@ def packages(session: Session, places: Places) -> tuple[list[Package], list[int 
         die = next((die for die in dies if die is not None), None)
         rows_of.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
     cache_groups = [_groups(caches) for caches in rows_of.values()]
-    if all(len(group.rows) == 1 for group in chain(*cache_groups)):  # no cores share an L3
+    if all(len(group.rows) == 1 for group in chain(*cache_groups)):  # no two cores share an L3
         cache_groups = [[Group("", tuple(row for group in groups for row in group.rows))]
                  for groups in cache_groups]  # fmt: skip
     return cache_groups, list(rows_of)

@@ -183,7 +183,7 @@ class Heat:
         return runs
 
     def _ways(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
-        """Returns explanations of a cell, the longest first."""
+        """Returns texts that explain a cell, the longest first."""
         places = self.places
         if not places.pairs:
             return [[("a cell is a CPU", "dim")], []]
@@ -262,13 +262,13 @@ class HeatMap(PaneledView):
     _worst_asked = False
     """Whether the user asked for the worst core, but no core loses anything."""
     _ids: Sequence[int | None] = ()
-    """The drawn packages."""
+    """Numbers of the packages that the map draws."""
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
     _folded: frozenset[int | None] = frozenset()
     """The packages with no room for more than their heading."""
     _row: dict[int, int]
-    """Rows, by position of the core in the session's lists."""
+    """Index of each core's row among the places, by position of the core in the session's lists."""
     _losers: Sequence[Loser] = ()
     _before: dict[int, Run]
     """Signs to the left of cells, by row; `_after`: those to the right."""
@@ -325,7 +325,7 @@ class HeatMap(PaneledView):
         )
         places = self.places.places
         if not self._folded.isdisjoint(places[loser.row].package for loser in self._losers):
-            self.make_layout()  # a core in a folded package loses something now
+            self.make_layout()  # a core in a folded package now loses time, clock or IPC
         self._cpu_cells = heat.cpu_cells(
             self._plan.cell, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
         )

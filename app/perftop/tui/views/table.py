@@ -79,7 +79,8 @@ class Page:
     def scroll(self, columns: list[Column], first: int, width: int) -> None:
         """Chooses the columns in sight, starting at index `first`, or at an earlier index if all
         columns from there on fit."""
-        room = width - SIGN_CELLS - 1 - total_width(self.names)  # 1 for the arrow at the end
+        # 1 cell is for the arrow at the end
+        room = width - SIGN_CELLS - 1 - total_width(self.names)
         last = max(0, len(columns) - 1)
         while last > 0 and total_width(columns[last - 1 :]) <= room:
             last -= 1

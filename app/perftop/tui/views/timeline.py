@@ -372,7 +372,7 @@ class Timeline(PaneledView, Cursor):
         for cell, start in time_axis.start_marks(self._axis, episodes).items():
             lane_runs = overlaid(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(slot)]
-        for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running one
+        for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running episode
             visible = self._axis.cells_of(episode)
             if visible is not None and visible[0].stop == self._axis.cells:
                 sign, style = time_axis.episode_mark(episode, self._axis.now_ns)
