@@ -21,7 +21,7 @@ SPAN_S, QUIET_S = 10.0, 0.03
 PERIOD_NS = 100_000_000
 
 
-def played(cpus: int, report: int) -> None:
+def run_app(cpus: int, report: int) -> None:
     """Runs the app in this process on a simulated machine, and reports the arrival time of each
     frame."""
     from perfprobe import wire
@@ -91,7 +91,7 @@ def first(source: str, mark: bytes) -> tuple[float, float]:
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        played(int(sys.argv[1]), int(sys.argv[2]))
+        run_app(int(sys.argv[1]), int(sys.argv[2]))
         sys.exit()
     for cpus in (64, 256, 1024):
         found = sorted(latencies(cpus))

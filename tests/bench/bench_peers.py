@@ -29,7 +29,7 @@ Kinds = dict[str, dict[str, list[str]]]
 
 
 @contextmanager
-def crowd(count: int) -> Iterator[int]:
+def idle_processes(count: int) -> Iterator[int]:
     """Runs `count` idle processes during the block. Yields the number of all processes."""
     started = [subprocess.Popen(["sleep", "1h"]) for _ in range(count)]
     try:
@@ -41,7 +41,7 @@ def crowd(count: int) -> Iterator[int]:
             process.wait()
 
 
-def kinds() -> Kinds:
+def command_lines() -> Kinds:
     """Returns command lines by description, without programs that are not installed."""
     results: Kinds = {"default": {"perftop": [*PERFTOP, "--source", "os"]}}
     for name in ("htop", "btop", "top", "s-tui", "glances"):
@@ -89,7 +89,7 @@ def cost(argv: list[str], span_s: float = SPAN_S) -> tuple[float, float]:
 
 
 def table() -> None:
-    for kind, argvs in kinds().items():
+    for kind, argvs in command_lines().items():
         costs = {name: cost(argv) for name, argv in argvs.items()}
         own = sum(costs["perftop"])
         print(f"\nCPU seconds a minute, {kind}")
@@ -99,6 +99,6 @@ def table() -> None:
 
 
 if __name__ == "__main__":
-    with crowd(int(sys.argv[1]) if sys.argv[1:] else 0) as processes:
+    with idle_processes(int(sys.argv[1]) if sys.argv[1:] else 0) as processes:
         print(f"beside {processes} processes")
         table()

@@ -20,7 +20,7 @@ import bench_peers
 import bench_refresh
 import bench_sampling
 import terminal
-from bench_peers import ORDINARY, PERFTOP, crowd
+from bench_peers import ORDINARY, PERFTOP, idle_processes
 
 from perfprobe.cpu import topology
 from perfprobe.machine import source
@@ -34,10 +34,10 @@ def costs() -> Iterator[Line]:
     """Measures the total cost on this machine and, if htop is installed, that of htop. htop reads
     every process, so both are measured with the present processes and with those of a typical
     server."""
-    kinds = bench_peers.kinds()
+    kinds = bench_peers.command_lines()
     yield "the default", sum(bench_peers.cost(kinds["default"]["perftop"])), 0.6, "s/min"
     for more in (0, ORDINARY):
-        with crowd(more) as processes:
+        with idle_processes(more) as processes:
             for kind in ("1 Hz", "10 Hz"):
                 argvs = kinds[kind]
                 if "htop" in argvs:
@@ -46,7 +46,7 @@ def costs() -> Iterator[Line]:
     yield "stat, 1 s of 100 ms", sum(bench_peers.cost(kinds["no screen"]["perftop"])), 0.3, "s/min"
 
 
-def many() -> Iterator[Line]:
+def large_machines() -> Iterator[Line]:
     """Measures the app on larger, simulated machines."""
     ten = ["--source", "sim:smt-mix,cpus=256", "-i", "100ms", "--sample", "100ms"]
     yield "the app alone, 256 CPUs, 10 Hz", bench_peers.cost([*PERFTOP, *ten])[0], 3.0, "s/min"
@@ -84,7 +84,7 @@ def load() -> Iterator[None]:
             one.wait()
 
 
-def drawing() -> Iterator[Line]:
+def refresh_costs() -> Iterator[Line]:
     for cpus, most in ((2, 2.0), (1024, 4.0)):
         us, _ = bench_refresh.refresh_us(cpus, "overview", (160, 50))
         yield f"a refresh, {cpus} CPUs", us / 1000, most, "ms"
@@ -95,7 +95,7 @@ def latency() -> Iterator[Line]:
     yield "frame to terminal, 1024 CPUs, p95", items[int(0.95 * len(items))], 25.0, "ms"
 
 
-def starting() -> Iterator[Line]:
+def start_delays() -> Iterator[Line]:
     firsts = [bench_latency.first("auto", b"busy") for _ in range(RUNS)]
     paints, numbers = zip(*firsts, strict=True)
     yield "first paint", statistics.median(paints), 150.0, "ms"
@@ -129,7 +129,7 @@ def memory() -> Iterator[Line]:
 if __name__ == "__main__":
     os.environ |= {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
     missed = 0
-    for part in (costs, many, drawing, latency, starting, memory):
+    for part in (costs, large_machines, refresh_costs, latency, start_delays, memory):
         for name, value, most, unit in part():
             missed += value > most
             verdict = "reached" if value <= most else "NOT reached"

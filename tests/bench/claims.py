@@ -42,11 +42,11 @@ CORRELATED = (
 pairs that were called different at that commit, of those whose noise was known."""
 
 
-def any_sure(result: Iterable[list[Row]]) -> float:
+def share_with_a_difference(result: Iterable[list[Row]]) -> float:
     return rate(any(row.is_sure for row in rows) for rows in result)
 
 
-def holding(result: Iterable[list[Row]], change: float) -> float:
+def share_of_right_intervals(result: Iterable[list[Row]], change: float) -> float:
     """Share of the first rows whose interval contains the true change."""
     intervals = [rows[0].interval for rows in result]
     return rate(low <= change <= high for low, high in filter(None, intervals))
@@ -64,7 +64,7 @@ def sessions(trials: int, files: int) -> float:
                 readings += side(["run_s"], lambda: draw.gauss(mean, 1), 5, file)  # noqa: B023
             sides.append(readings)
         result.append(compare([("", sides[0], sides[1])])[0].rows)
-    return any_sure(result)
+    return share_with_a_difference(result)
 
 
 def contradictions(trials: int) -> float:
@@ -83,22 +83,24 @@ def claims(trials: int) -> Iterator[Claim]:
     before = iter((0.032, 0.020, 0.044, 0.015, 0.051, 0.006))
     for runs in (3, 6, 12):
         for name, same in (("normal", normal(100, 3)), ("rarely slow", rarely_slow(100, 0.03))):
-            wrong = any_sure(tables(trials, runs, same, same, MANY[:5]))
+            wrong = share_with_a_difference(tables(trials, runs, same, same, MANY[:5]))
             what = f"{runs} equal runs a side, {name}, called different"
             yield what, next(before), wrong, 0, 0.05
-    wrong = any_sure(tables(trials, 3, ticks, ticks, MANY))
+    wrong = share_with_a_difference(tables(trials, 3, ticks, ticks, MANY))
     yield "equal times in ticks called different", 0.285, wrong, 0, 0.05
     yield "equal files of five runs called different", 0.459, sessions(trials, 3), 0, 0.05
     for ratio, old in ((1.1, 0.952), (1.86, 0.908), (3.0, 0.886)):
         result = tables(trials, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
-        held = holding(result, ratio - 1)
+        held = share_of_right_intervals(result, ratio - 1)
         yield f"the interval holds a ratio of {ratio:g}", old, held, 0.95, 0.96
     for runs, old in ((5, 0.517), (10, 0.518)):
         moved = statistics.smallest_difference(3.0, runs, 1)
-        found = any_sure(tables(trials, runs, normal(100, 3), normal(100 + moved, 3)))
+        found = share_with_a_difference(
+            tables(trials, runs, normal(100, 3), normal(100 + moved, 3))
+        )
         yield f"the least difference of {runs} runs is found", old, found, 0.78, 0.86
     for runs, old in ((10, 0.136), (20, 0.119)):
-        found = any_sure(tables(trials, runs, rarely_slow(100), rarely_slow(102)))
+        found = share_with_a_difference(tables(trials, runs, rarely_slow(100), rarely_slow(102)))
         yield f"2 % among rare slow runs are found by {runs} runs", old, found, 0.85, 1.0
     for runs, old in ((5, 0.258), (10, 0.195), (20, 0.195)):
         draw = random.Random(runs)

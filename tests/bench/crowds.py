@@ -89,7 +89,7 @@ def hosts() -> tuple[bool, str]:
     return results == good and result.returncode in {0, 1} and not controls, text
 
 
-class Count:
+class CountingListener:
     """The listener of one machine."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ async def works() -> AsyncIterator[Stream]:
 
 
 @asynccontextmanager
-async def hangs() -> AsyncIterator[Stream]:
+async def hanging_stream() -> AsyncIterator[Stream]:
     await asyncio.Event().wait()
     yield Feed(Machine(cores=1))
 
@@ -127,15 +127,15 @@ async def sends_garbage() -> AsyncIterator[Stream]:
     yield InvalidStream()
 
 
-def refuses() -> AbstractAsyncContextManager[Stream]:
+def refusing_stream() -> AbstractAsyncContextManager[Stream]:
     raise Failed("connection refused")
 
 
 async def machines() -> tuple[bool, str]:
     """Runs the loop of a fleet with machines that need no process."""
     streams.START_S = 0.2
-    counts = [Count() for _ in range(MACHINES)]
-    kinds = (works, hangs, sends_garbage, works, hangs, refuses)
+    counts = [CountingListener() for _ in range(MACHINES)]
+    kinds = (works, hanging_stream, sends_garbage, works, hanging_stream, refusing_stream)
     members = [Member(kinds[n % 6], count) for n, count in enumerate(counts)]
     since_s, spent_s = time.monotonic(), time.process_time()
     reading = asyncio.create_task(listen(members))

@@ -165,16 +165,16 @@ def stat(directory: Path, how: str) -> Result:
     path = directory / "out"
     duration = "1h" if how in FAILING else "20s"
     words = "stat", "--json", *FAST, "-o", str(path), "--duration", duration
-    return written(how, path, run(directory, how, *words))
+    return check_written_file(how, path, run(directory, how, *words))
 
 
 def export(directory: Path, how: str) -> Result:
     path = directory / "out"
     words = "export", str(SOURCES["large"]), "--format", "jsonl", "-o", str(path)
-    return written(how, path, run(directory, how, *words))
+    return check_written_file(how, path, run(directory, how, *words))
 
 
-def written(how: str, path: Path, process: tuple[int, str, list[str]]) -> Result:
+def check_written_file(how: str, path: Path, process: tuple[int, str, list[str]]) -> Result:
     status, _, message = process
     if how in FAILING:
         result = check_one_line(status, message, 1, FAILING[how])

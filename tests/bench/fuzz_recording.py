@@ -92,7 +92,7 @@ def _tree(message: wire.Message) -> Tree:
     return msgpack.unpackb(msgpack.unpackb(wire.encode(message)))
 
 
-def written(case: Case) -> bytes:
+def encoded_case(case: Case) -> bytes:
     out = [msgpack.packb(msgpack.packb(case[0]))]
     since = BLOCK_MESSAGES
     for tree in case[1:]:
@@ -112,7 +112,7 @@ def written(case: Case) -> bytes:
 # --- mutating recordings
 
 
-def broken(case: Case, others: list[Case], rng: random.Random) -> Case:
+def mutated_case(case: Case, others: list[Case], rng: random.Random) -> Case:
     result = copy.deepcopy(case)
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = 0 if rng.random() < 0.2 else rng.randrange(len(result))
@@ -173,7 +173,7 @@ def _bytes(data: bytearray, rng: random.Random) -> bytes:
 # --- reading recordings
 
 
-def exported(path: Path, form: str) -> None:
+def check_export(path: Path, form: str) -> None:
     out = path.with_name("out")
     converted(path, out, form, "--force")
     if form != "parquet":
@@ -182,7 +182,7 @@ def exported(path: Path, form: str) -> None:
         assert not any(word in text for word in (b"infinity", b",inf,", b" inf\n")), "infinite"
 
 
-def replayed(path: Path, share: float) -> None:
+def check_replay(path: Path, share: float) -> None:
     with Recording(path) as recording:
         first_ns, last_ns = frame_range(recording)
         passage = Playback(recording, int(first_ns + share * (last_ns - first_ns)))
@@ -198,7 +198,7 @@ def replayed(path: Path, share: float) -> None:
             history.field("util", session.shown, bin_edges(passage.ends_ns[1], SAMPLE_NS, 20))
 
 
-def answered(path: Path, *words: str) -> None:
+def check_answer(path: Path, *words: str) -> None:
     """Runs a verb that answers with text or JSON, without infinite numbers or control characters
     of the recording."""
     verb, *options = words
@@ -225,15 +225,15 @@ def ways(rng: random.Random) -> Callable[[Path], None]:
     share = rng.random()
     form = rng.choice((*recordings.FORMS, "replay", "replay", *ANSWERS, *ANSWERS))
     if form in ANSWERS:
-        return lambda path: answered(path, *ANSWERS[form])
-    return lambda path: replayed(path, share) if form == "replay" else exported(path, form)
+        return lambda path: check_answer(path, *ANSWERS[form])
+    return lambda path: check_replay(path, share) if form == "replay" else check_export(path, form)
 
 
 # --- tracing
 
 
 @contextlib.contextmanager
-def watched(found: Edges) -> Iterator[None]:
+def traced_edges(found: Edges) -> Iterator[None]:
     """Records pairs of consecutive lines of perftop's code, but only some calls of functions that
     are called frequently."""
     calls: Counter[CodeType] = Counter()
@@ -260,22 +260,22 @@ def watched(found: Edges) -> Iterator[None]:
         sys.settrace(None)
 
 
-def bounded() -> None:
+def limit_resources() -> None:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
 
-    def late(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise TimeoutError(f"more than {SECONDS} s")
 
-    signal.signal(signal.SIGVTALRM, late)
+    signal.signal(signal.SIGVTALRM, raise_timeout)
     warnings.simplefilter("error")
 
 
-def tried(path: Path, read: Callable[[Path], None], result: Edges) -> str | None:
+def fault_of(path: Path, read: Callable[[Path], None], result: Edges) -> str | None:
     """Returns the fault; None if the file was read, or refused with a message."""
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
-        with watched(result), contextlib.redirect_stderr(io.StringIO()):
+        with traced_edges(result), contextlib.redirect_stderr(io.StringIO()):
             read(path)
     except (Failed, wire.WireError):
         return None
@@ -290,19 +290,19 @@ def fuzz(seconds: float, seed: int, into: Path) -> int:
     """Returns the number of different faults; the files that caused them are kept."""
     rng, reached, faults = random.Random(seed), Edges(), dict[str, Path]()
     cases = [case(spec) for spec in SPECS]
-    (into / "whole").write_bytes(written(cases[0]))
+    (into / "whole").write_bytes(encoded_case(cases[0]))
     for spec in (c for c in cases for _ in range(2)):
-        (path := into / "case").write_bytes(written(spec))
+        (path := into / "case").write_bytes(encoded_case(spec))
         for form in recordings.FORMS:
-            tried(path, lambda path, form=form: exported(path, form), reached)  # type: ignore[misc]
-    bounded()
+            fault_of(path, lambda path, form=form: check_export(path, form), reached)  # type: ignore[misc]
+    limit_resources()
     end_s, told_s, n = time.monotonic() + seconds, 0.0, 0
     while time.monotonic() < end_s:
-        mutant = broken(rng.choice(cases), cases, rng)
-        data = written(mutant)
+        mutant = mutated_case(rng.choice(cases), cases, rng)
+        data = encoded_case(mutant)
         path.write_bytes(_bytes(bytearray(data), rng) if rng.random() < 0.1 else data)
         before, n = len(reached), n + 1
-        fault = tried(path, ways(rng), reached)
+        fault = fault_of(path, ways(rng), reached)
         if fault is not None and (where := fault[fault.rindex("  File") :]) not in faults:
             faults[where] = into / f"fault-{len(faults)}"
             faults[where].write_bytes(path.read_bytes())

@@ -293,7 +293,7 @@ CASES: dict[str, tuple[Callable[[int, Path], Work], int, int]] = {
 """Cases, the smallest of three sizes, and the size for --large."""
 
 
-def measured(name: str, size: int, answer: object) -> None:
+def measure_case(name: str, size: int, answer: object) -> None:
     case = CASES[name][0]
     with tempfile.TemporaryDirectory(prefix="growth-") as directory:
         os.environ["XDG_CACHE_HOME"] = directory
@@ -323,7 +323,7 @@ def main(words: list[str]) -> int:
         sizes = (large // 2, large) if is_large else (size, 2 * size, 4 * size)
         for count in sizes:
             answer = forks.SimpleQueue()
-            process = forks.Process(target=measured, args=(name, count, answer))
+            process = forks.Process(target=measure_case, args=(name, count, answer))
             process.start()
             process.join()
             if process.exitcode:

@@ -26,7 +26,7 @@ import failing_writes  # noqa: E402
 import no_room  # noqa: E402
 import refused  # noqa: E402
 import upset_times  # noqa: E402
-from hard_tools import Result, prepared  # noqa: E402
+from hard_tools import Result, write_sources  # noqa: E402
 
 PRIVATE_MOUNTS = "PERFTOP_BENCH_APART"
 AT_ONCE = 4
@@ -40,7 +40,7 @@ def enter_private_mounts() -> None:
         os.execvp(command[0], command)  # noqa: S606
 
 
-def tried(case: Callable[[Path], Result], directory: Path) -> Result:
+def result_of(case: Callable[[Path], Result], directory: Path) -> Result:
     try:
         return case(directory)
     except Exception as error:  # noqa: BLE001 - reported as the result
@@ -49,7 +49,7 @@ def tried(case: Callable[[Path], Result], directory: Path) -> Result:
 
 def main(words: list[str]) -> int:
     root = Path(tempfile.mkdtemp(prefix="hard-"))
-    prepared(root)
+    write_sources(root)
     chosen = [
         case
         for case in (
@@ -63,7 +63,7 @@ def main(words: list[str]) -> int:
     print(f"{'':2}{'trouble':32}{'verb':12}{'must happen':58}what happened")
     bad = 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = pool.map(lambda case: tried(case.act, root / case.name), chosen)
+        results = pool.map(lambda case: result_of(case.act, root / case.name), chosen)
         for case, result in zip(chosen, results, strict=True):
             mark = "-" if result.skipped else "✗" if result.fault else "✓"
             bad += bool(result.fault)

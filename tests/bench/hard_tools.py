@@ -52,7 +52,7 @@ class Case:
         object.__setattr__(self, "name", f"{self.trouble} {self.verb}".replace(" ", "-"))
 
 
-def prepared(root: Path) -> None:
+def write_sources(root: Path) -> None:
     """Writes the recordings that cases read, a small and a large one."""
     for name, cpus, seconds in (("small", 2, 20), ("large", 16, 200)):
         SOURCES[name] = write_recording(

@@ -48,7 +48,7 @@ def read(path: Path, since: int, until: int) -> tuple[int, str]:
         return right, recording.damage or "no damage"
 
 
-def flipped(path: Path, offset: int) -> None:
+def flip_byte(path: Path, offset: int) -> None:
     with path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
@@ -81,7 +81,7 @@ def main(words: list[str]) -> int:
         print(f"  {count} frames, {end} bytes", flush=True)
         show("whole", lambda: read(path, 0, count), count, "no damage")
         show("its last part", lambda: read(path, last, count), 100, "no damage")
-        flipped(path, end - end // count * 50)
+        flip_byte(path, end - end // count * 50)
         show("damage in it", lambda: read(path, last, count), 60, "damaged")
         os.truncate(path, end - 100)
         show("without its end", lambda: read(path, last, count), 60, "1 more place")

@@ -162,7 +162,7 @@ def follow_run(run: Run, hours: float, rate: float, drain: Callable[[], int]) ->
             return f"silent for {MOST_SILENT_S:g} s"
 
 
-def simulated(scenario: str, hours: float, cpus: int) -> bool:
+def run_on_simulated_machine(scenario: str, hours: float, cpus: int) -> bool:
     spec = f"sim:{scenario},cpus={cpus},speed=max"
     rate, source = bytes_a_second(spec), ["--source", spec]
     argv = [*PERFTOP, "stat", "--json", "-i", "10s", *source]
@@ -187,7 +187,7 @@ def simulated(scenario: str, hours: float, cpus: int) -> bool:
 # --- on this machine
 
 
-def here(seconds: int) -> bool:
+def run_on_this_machine(seconds: int) -> bool:
     path = Path(tempfile.mkdtemp(prefix="long-")) / "recording"
     sample = ["--sample", "10ms"]
     stat = [*PERFTOP, "stat", "--json", "-i", "1s", "-n", str(seconds), *sample]
@@ -198,7 +198,7 @@ def here(seconds: int) -> bool:
                      for argv, to in ((stat, out), (record, subprocess.DEVNULL))]  # fmt: skip
     runs = [Run(name, p.pid) for name, p in zip(("stat", "record"), processes, strict=True)]
     try:
-        looked_at(runs, seconds)
+        sample_runs(runs, seconds)
     except BaseException:
         for process in processes:
             process.terminate()
@@ -214,7 +214,7 @@ def here(seconds: int) -> bool:
     return all(good)
 
 
-def looked_at(runs: list[Run], seconds: int) -> None:
+def sample_runs(runs: list[Run], seconds: int) -> None:
     start_s = time.monotonic()
     for turn in range(1, SAMPLES):
         time.sleep(max(0.0, start_s + seconds * turn / SAMPLES - time.monotonic()))
@@ -233,9 +233,9 @@ def read_back_faults(path: Path) -> str:
 def main(what: str, numbers: list[float]) -> int:
     print(RULE)
     if what == "here":
-        return 0 if here(int((numbers or [3600])[0])) else 1
+        return 0 if run_on_this_machine(int((numbers or [3600])[0])) else 1
     hours, cpus = numbers + [8.0, 64.0][len(numbers) :]
-    good = [simulated(scenario, hours, int(cpus)) for scenario in (CALM, EVENTFUL)]
+    good = [run_on_simulated_machine(scenario, hours, int(cpus)) for scenario in (CALM, EVENTFUL)]
     return 0 if all(good) else 1
 
 

@@ -106,7 +106,7 @@ def replay(room: Room) -> Result:
     )
 
 
-def full(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
+def with_full_disk(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
     def on_full_disk(directory: Path) -> Result:
         directory.mkdir()
         if os.geteuid() != 0:
@@ -122,7 +122,7 @@ def full(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
     return on_full_disk
 
 
-def limited(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
+def with_file_size_limit(act: Callable[[Room], Result]) -> Callable[[Path], Result]:
     def with_limit(directory: Path) -> Result:
         directory.mkdir()
         return act(Room(directory, "File too large", ("prlimit", f"--fsize={FILE_BYTES}")))
@@ -189,7 +189,7 @@ def live_removed(directory: Path) -> Result:
         return quit_screen(result, screen)
 
 
-def absent(*verb: str) -> Callable[[Path], Result]:
+def into_missing_directory(*verb: str) -> Callable[[Path], Result]:
     def into_nothing(directory: Path) -> Result:
         words = [word.replace("SMALL", str(SOURCES["small"])) for word in verb]
         status, _, message = run_command(*argv(*words, "-o", str(directory / "none" / "file")))
@@ -198,7 +198,7 @@ def absent(*verb: str) -> Callable[[Path], Result]:
     return into_nothing
 
 
-def nowhere(*verb: str) -> Callable[[Path], Result]:
+def in_removed_directory(*verb: str) -> Callable[[Path], Result]:
     """Starts a command in a directory that was removed."""
 
     def from_nowhere(directory: Path) -> Result:
@@ -222,7 +222,7 @@ REMOVED = "removed while it writes"
 NO_DIRECTORY = "working directory gone"
 CASES = [
     *(Case(trouble, verb, must, to(act))
-      for trouble, to in (("full disk", full), ("file size limit", limited))
+      for trouble, to in (("full disk", with_full_disk), ("file size limit", with_file_size_limit))
       for verb, must, act in (
           ("record", NO_ROOM, record),
           ("record CMD", "the command's status, one line of it", record_around),
@@ -230,7 +230,7 @@ CASES = [
           ("export -o", NO_ROOM, export),
           ("live, R", f"reported on the screen; {CONTINUES}", live),
           ("replay", CONTINUES, replay))),
-    *(Case("no such directory", verb, "status 1, one line", absent(*words))
+    *(Case("no such directory", verb, "status 1, one line", into_missing_directory(*words))
       for verb, words in (("record", ("record",)), ("stat -o", ("stat", "-n", "1")),
                           ("export -o", ("export", "SMALL")))),
     Case(REMOVED, "record", "status 1, one line", record_removed),
@@ -238,7 +238,7 @@ CASES = [
     Case(REMOVED, "export -o", "status 1, one line", export_removed),
     Case(REMOVED, "replay", CONTINUES, replay_removed),
     Case(REMOVED, "live, R", f"reported on the screen; {CONTINUES}", live_removed),
-    *(Case(NO_DIRECTORY, words[0], "as anywhere", nowhere(*words))
+    *(Case(NO_DIRECTORY, words[0], "as anywhere", in_removed_directory(*words))
       for words in (("stat", "-n", "1", "-i", "100ms"), ("export", "SMALL"), ("replay", "SMALL"),
                     ("live",), ("topology",))),
 ]  # fmt: skip

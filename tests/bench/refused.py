@@ -45,7 +45,7 @@ VERBS = {
 """Arguments of each verb, and whether it runs a command."""
 
 
-def tried(trouble: str, verb: str) -> Callable[[Path], Result]:
+def refused_case(trouble: str, verb: str) -> Callable[[Path], Result]:
     def act(directory: Path) -> Result:
         directory.mkdir()
         directory.chmod(0o1777)  # not a directory in which others could replace a recording
@@ -96,13 +96,13 @@ def _on_terminal(command: list[str]) -> tuple[int | None, str, int]:
     data, end_s, asked_s = b"", time.monotonic() + LIMIT_S, 0.0
     status = None
     while status is None and time.monotonic() < end_s:
-        data += terminal.drained(fd, 0.1)
+        data += terminal.drained_bytes(fd, 0.1)
         if len(data) > 4000 and time.monotonic() > asked_s + 2:
             asked_s = time.monotonic()
             os.write(fd, b"q")
         ended, code = os.waitpid(pid, os.WNOHANG)
         status = os.waitstatus_to_exitcode(code) if ended else None
-    data += terminal.drained(fd, 0.05)
+    data += terminal.drained_bytes(fd, 0.05)
     left = end_session(pid)
     if status is None:
         os.waitpid(pid, 0)
@@ -149,7 +149,7 @@ def _judged(status: int | None, text: str, left: int, *, ran: bool | None) -> Re
 
 
 CASES = [
-    Case(trouble, verb, "one true line, a documented status", tried(trouble, verb))
+    Case(trouble, verb, "one true line, a documented status", refused_case(trouble, verb))
     for trouble in (
         *LIMITS,
         *(f"{call}={error}" for call in refusing.CALLS for error in refusing.ERRORS),

@@ -100,7 +100,7 @@ def burst(pid: int, chance: random.Random) -> list[str]:
     return sent
 
 
-def tried(number: int, seed: int) -> tuple[str, str]:
+def result_of_burst(number: int, seed: int) -> tuple[str, str]:
     """Returns the verb and what went wrong: '' if nothing did, 'early' for a signal before
     perftop's first instruction."""
     chance = random.Random(f"{seed} {number}")
@@ -140,10 +140,10 @@ def _on_terminal(command: list[str], chance: random.Random) -> str:
     sending.start()
     end_s = time.monotonic() + LIMIT_S
     while process.poll() is None and time.monotonic() < end_s:
-        data += terminal.drained(main, 0.05)
+        data += terminal.drained_bytes(main, 0.05)
     sending.join()
     status = process.poll()
-    data += terminal.drained(main, 0.05)
+    data += terminal.drained_bytes(main, 0.05)
     left = _left(process.pid)
     process.wait()
     after = termios.tcgetattr(other)
@@ -183,7 +183,7 @@ def main(words: list[str]) -> int:
     bursts, seed = (int(words[0]) if words else 1000), (int(words[1]) if words[1:] else 1)
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for verb, problem in pool.map(lambda n: tried(n, seed), range(bursts)):
+        for verb, problem in pool.map(lambda n: result_of_burst(n, seed), range(bursts)):
             kind = problem if problem in {"", "early"} else "wrong"
             counts[verb][kind or "right"] += 1
             if kind == "wrong":

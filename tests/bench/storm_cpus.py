@@ -58,7 +58,7 @@ def storm(rng: random.Random, cpus: list[int], pauses_s: Sequence[float], switch
 
 
 @contextlib.contextmanager
-def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
+def running_recording(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
     """Waits until the recording has started."""
     command = argv("record", "-o", str(path), *SAMPLE, *source)
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -71,31 +71,33 @@ def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
                 process.terminate()
 
 
-def settled(path: Path) -> None:
+def wait_until_online(path: Path) -> None:
     """Waits until the recording has seen that all CPUs are online, or until the time is up;
-    `judged` checks the recording later."""
+    `judge_recording` checks the recording later."""
     end_s = time.monotonic() + MOST_S
     while story(path)[0].off and time.monotonic() < end_s:
         time.sleep(0.2)
 
 
-def judged(
+def judge_recording(
     path: Path, what: str, wrong: list[str], total: Counter[str], *, all_on: bool = True
 ) -> None:
     """Reads the recording and prints its line; `wrong` has the faults that were found before."""
-    recorded, damage = story(path)
-    wrong += [f"CPUs {recorded.off} did not come back"] if recorded.off and all_on else []
-    total += recorded.seen
-    wrong += [damage] * bool(damage) + list(faults(recorded.faults))
+    recording_story, damage = story(path)
+    wrong += (
+        [f"CPUs {recording_story.off} did not come back"] if recording_story.off and all_on else []
+    )
+    total += recording_story.seen
+    wrong += [damage] * bool(damage) + list(faults(recording_story.faults))
     total["FAILED"] += bool(wrong)
-    print(f"{what}: {', '.join(f'{n} {word}' for word, n in recorded.seen.items() if n)}: "
+    print(f"{what}: {', '.join(f'{n} {word}' for word, n in recording_story.seen.items() if n)}: "
           f"{'; '.join(wrong) or 'all reported'}", flush=True)  # fmt: skip
 
 
 # --- on a fake kernel
 
 
-def fake(
+def record_fake_storms(
     kernel: FakeKernel, path: Path, storms: int, rng: random.Random, *, mid: bool
 ) -> list[str]:
     """Makes a recording, which ends during a storm if `mid`. Returns what went wrong."""
@@ -108,10 +110,10 @@ def fake(
         online[cpu] = state
 
     source = ("--source", "msr", "--sysroot", str(kernel.root))
-    with recorded(path, *source) as process:
+    with running_recording(path, *source) as process:
         for _ in range(storms):
             storm(rng, list(range(1, 2 * CORES)), PAUSES_S, switch)
-        settled(path)
+        wait_until_online(path)
         if mid:
             for cpu in rng.sample(range(1, 2 * CORES), 3):
                 switch(cpu, state=False)
@@ -129,13 +131,15 @@ def fake(
     return wrong + ["a journal is left"] * bool(entries_left(kernel.root))
 
 
-def fakes(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
+def run_on_fake_kernel(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
     total = Counter[str]()
     with swept_directory(directory / "root"), FakeKernel(directory / "root", cores=CORES) as kernel:
         for number in range(-(-storms // EACH)):
             count, path = min(EACH, storms - number * EACH), directory / f"recording-{number}"
-            wrong = fake(kernel, path, count, rng, mid=number % 2 == 1)
-            judged(path, f"fake kernel, {count} storms", wrong, total, all_on=number % 2 == 0)
+            wrong = record_fake_storms(kernel, path, count, rng, mid=number % 2 == 1)
+            judge_recording(
+                path, f"fake kernel, {count} storms", wrong, total, all_on=number % 2 == 0
+            )
     return total
 
 
@@ -143,7 +147,7 @@ def fakes(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
 
 
 @contextlib.contextmanager
-def kept_on() -> Iterator[None]:
+def restored_cpu() -> Iterator[None]:
     """Brings CPU 1 online at the end of the block. A second process waits for the end of this one
     and does so if it is killed."""
     waiting, result = os.pipe()
@@ -163,7 +167,7 @@ def kept_on() -> Iterator[None]:
         os.wait()
 
 
-def here(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
+def run_on_this_machine(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
     total, path = Counter[str](), directory / "recording"
     since_s, longest_s = 0.0, 0.0
 
@@ -173,17 +177,17 @@ def here(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
         longest_s = max(longest_s, time.monotonic() - since_s) if state else longest_s
         since_s = time.monotonic()
 
-    with recorded(path) as process, kept_on():
+    with running_recording(path) as process, restored_cpu():
         for _ in range(storms):
             storm(rng, [1], PAUSES_S[:-1], switch)
             time.sleep(PAUSES_S[1])
-        settled(path)
+        wait_until_online(path)
         process.send_signal(signal.SIGINT)
         message = process.communicate()[1].decode()
     wrong = [f"status {process.returncode}: {message}"] if process.returncode else []
     if longest_s > LONGEST_OFF_S:
         print(f"the machine was busy: CPU 1 was off for {longest_s:.2f} s")
-    judged(path, f"this machine, {storms} storms", wrong, total)
+    judge_recording(path, f"this machine, {storms} storms", wrong, total)
     return total
 
 
@@ -197,7 +201,7 @@ def main(what: str, numbers: list[int]) -> int:
         return 0
     directory = Path(tempfile.mkdtemp(prefix="storms-"))
     rng = random.Random(seed)
-    total = (here if what == "here" else fakes)(storms, rng, directory)
+    total = (run_on_this_machine if what == "here" else run_on_fake_kernel)(storms, rng, directory)
     print(f"all {storms} storms: {dict(total)}")
     return 1 if total["FAILED"] else 0
 

@@ -44,10 +44,10 @@ def stop(pid: int, fd: int) -> None:
 
 def drain(fd: int, seconds: float) -> int:
     """Reads the program's output for `seconds`. Returns the number of bytes."""
-    return len(drained(fd, seconds))
+    return len(drained_bytes(fd, seconds))
 
 
-def drained(fd: int, seconds: float) -> bytes:
+def drained_bytes(fd: int, seconds: float) -> bytes:
     end, result = time.monotonic() + seconds, []
     while (left := end - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:
@@ -109,7 +109,7 @@ class Screen:
 
     def drain(self, seconds: float) -> int:
         """Reads the program's output for `seconds`. Returns the number of bytes."""
-        data = drained(self.fd, seconds)
+        data = drained_bytes(self.fd, seconds)
         self.raw += data
         return len(data)
 

@@ -50,7 +50,7 @@ for name in "time", "clock_gettime":
 # --- stopped processes
 
 
-def stopped(pid: int) -> None:
+def stop_for_a_while(pid: int) -> None:
     time.sleep(1.0)
     os.kill(pid, signal.SIGSTOP)
     time.sleep(STOPPED_S)
@@ -58,7 +58,7 @@ def stopped(pid: int) -> None:
     time.sleep(2.0)
 
 
-def whom(pid: int, who: str) -> int:
+def process_to_stop(pid: int, who: str) -> int:
     return pid if who == "app" else terminal.family(pid)[1]
 
 
@@ -68,7 +68,7 @@ def record_stopped(who: str) -> Callable[[Path], Result]:
         path = directory / "r"
         with start_command(*argv("record", "-o", str(path), "--sample", "20ms")) as process:
             wait_until(lambda: has_content(path))
-            stopped(whom(process.pid, who))
+            stop_for_a_while(process_to_stop(process.pid, who))
             process.send_signal(signal.SIGINT)
             message = process.communicate(timeout=60)[1].decode().splitlines()
         return check_recording(
@@ -85,7 +85,7 @@ def stat_stopped(who: str) -> Callable[[Path], Result]:
         command = argv("stat", "--json", "-i", "500ms", "--sample", "20ms")
         with path.open("wb") as out, start_command(*command, stdout=out) as process:
             wait_until(lambda: has_content(path))
-            stopped(whom(process.pid, who))
+            stop_for_a_while(process_to_stop(process.pid, who))
             process.send_signal(signal.SIGINT)
             text = process.communicate(timeout=60)[1].decode()
         result = Result(f"status {process.returncode}").check(process.returncode == 130, text)
@@ -98,7 +98,7 @@ def live_stopped(who: str) -> Callable[[Path], Result]:
     def act(_: Path) -> Result:
         with Screen(argv()) as screen:
             screen.draws(MIN_SCREEN_BYTES)
-            stopped(whom(screen.pid, who))
+            stop_for_a_while(process_to_stop(screen.pid, who))
             screen.drain(1.0)
             drawn = screen.drain(3.0)
             result = Result(f"{drawn} bytes in 3 s after it").check(drawn, "it draws no more")
@@ -110,7 +110,7 @@ def live_stopped(who: str) -> Callable[[Path], Result]:
 def replay_stopped(_: Path) -> Result:
     screen = Screen(argv("replay", str(SOURCES["small"])))
     screen.draws(MIN_SCREEN_BYTES)
-    stopped(screen.pid)
+    stop_for_a_while(screen.pid)
     return watch_screen(screen)
 
 
@@ -125,7 +125,7 @@ def export_stopped(directory: Path) -> Result:
         start_command(*form, stdin=probe.stdout, stdout=out) as process,
     ):
         wait_until(lambda: has_content(path))
-        stopped(probe.pid)
+        stop_for_a_while(probe.pid)
         probe.terminate()
         text = process.communicate(timeout=60)[1].decode()
     result = Result(f"status {process.returncode}").check(process.returncode in {0, 4}, text)
@@ -155,7 +155,7 @@ def moved_environment(directory: Path) -> dict[str, str]:
     return {**os.environ, **more}
 
 
-def wander(move: Callable[[int], None]) -> None:
+def move_clock(move: Callable[[int], None]) -> None:
     for seconds in (-HOUR_S, HOUR_S, 0):
         time.sleep(1.0)
         move(seconds)
@@ -168,7 +168,7 @@ def record_moved(directory: Path) -> Result:
         command = argv("record", "-o", str(path), "--sample", "20ms")
         with start_command(*command, env=moved_environment(directory)) as process:
             wait_until(lambda: has_content(path))
-            wander(move)
+            move_clock(move)
             process.send_signal(signal.SIGINT)
             message = process.communicate(timeout=60)[1].decode().splitlines()
     result = check_recording(check_one_line(process.returncode, message, 0, "recorded"), path)
@@ -183,7 +183,7 @@ def stat_moved(directory: Path) -> Result:
         command = argv("stat", "--json", "-i", "500ms")
         with start_command(*command, env=moved_environment(directory), stdout=out) as process:
             wait_until(lambda: has_content(path))
-            wander(move)
+            move_clock(move)
             process.send_signal(signal.SIGINT)
             text = process.communicate(timeout=60)[1].decode()
     result = Result(f"status {process.returncode}").check(process.returncode == 130, text)
@@ -198,7 +198,7 @@ def screen_moved(*verb: str) -> Callable[[Path], Result]:
             words = [word.replace("SMALL", str(SOURCES["small"])) for word in verb]
             screen = Screen(["env", *shift, *argv(*words)])
             screen.draws(MIN_SCREEN_BYTES)
-            wander(move)
+            move_clock(move)
             return watch_screen(screen)
 
     return act

@@ -40,7 +40,7 @@ NOT_OLDEST = tuple(
 """Percentiles of the oldest numpy differ in the last of seven digits."""
 
 
-def oldest(python: str) -> list[str]:
+def oldest_constraints(python: str) -> list[str]:
     """Each dependency at the lowest version that pyproject.toml allows, as pip's constraints."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
@@ -61,7 +61,7 @@ def run(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
 
 
-def tried(python: str, which: str, pytest: list[str], place: Path) -> tuple[str, str]:
+def suite_result(python: str, which: str, pytest: list[str], place: Path) -> tuple[str, str]:
     """Returns the result, as a sign and a text."""
     program = shutil.which(f"python{python}")
     if program is None or run(ROOT, program, "-V").returncode:
@@ -70,7 +70,9 @@ def tried(python: str, which: str, pytest: list[str], place: Path) -> tuple[str,
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
     subprocess.run(["tar", "-x"], cwd=place, input=archive.stdout, check=True)
     subprocess.run([program, "-m", "venv", ".venv"], cwd=place, check=True)
-    (place / "constraints").write_text("\n".join(oldest(python) if which == "oldest" else []))
+    (place / "constraints").write_text(
+        "\n".join(oldest_constraints(python) if which == "oldest" else [])
+    )
     install = ".venv/bin/pip", "install", "-q", "--only-binary=:all:", "-c", "constraints"
     result = run(place, *install, "-e", ".", *tools())
     if result.returncode:
@@ -98,7 +100,7 @@ def main(words: list[str]) -> int:
     bad = 0
     for python, which in pairs:
         with tempfile.TemporaryDirectory(prefix="versions-") as directory:
-            sign, text = tried(python, which, pytest, Path(directory) / which)
+            sign, text = suite_result(python, which, pytest, Path(directory) / which)
         bad += sign == "✗" or (strict and sign == "-")
         print(f"{sign} Python {python}, {which}: {text}", flush=True)
     return 1 if bad else 0

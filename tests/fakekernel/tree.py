@@ -43,7 +43,7 @@ def plug(root: Dir, machine: Machine, processor: Processor) -> None:
     root.put(f"{at}/cpuid", Cpuid(processor))
 
 
-def listed(cpus: list[int]) -> str:
+def cpu_list_text(cpus: list[int]) -> str:
     """A list of CPUs in the kernel's format: 0-3,8."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
@@ -69,10 +69,10 @@ def _cpu(root: Dir, machine: Machine, processor: Processor) -> None:
         root.text(f"{at}/online", lambda: f"{int(processor.online)}\n")
 
     def siblings() -> str:
-        return listed(_online(machine, place.package, place.core))
+        return cpu_list_text(_online(machine, place.package, place.core))
 
     def package() -> str:
-        return listed(_online(machine, place.package))
+        return cpu_list_text(_online(machine, place.package))
 
     topology: dict[str, str | Callable[[], str]] = {
         "physical_package_id": f"{place.package}\n",
@@ -139,7 +139,7 @@ def _counted(count: Steps, now: Callable[[], int], unit: int) -> str:
 
 
 def _listed_online(machine: Machine, package: int) -> str:
-    return listed(_online(machine, package))
+    return cpu_list_text(_online(machine, package))
 
 
 def _package_wide(root: Dir, machine: Machine) -> None:
@@ -151,11 +151,13 @@ def _package_wide(root: Dir, machine: Machine) -> None:
 
 
 def _machine_wide(root: Dir, machine: Machine) -> None:
-    everyone = listed([p.cpu for p in machine.cpus])
+    everyone = cpu_list_text([p.cpu for p in machine.cpus])
     root.text(f"{CPU}/possible", everyone)
     root.text(f"{CPU}/present", everyone)
-    root.text(f"{CPU}/online", lambda: listed(_online(machine)))
-    root.text(f"{CPU}/offline", lambda: listed([p.cpu for p in machine.cpus if not p.online]))
+    root.text(f"{CPU}/online", lambda: cpu_list_text(_online(machine)))
+    root.text(
+        f"{CPU}/offline", lambda: cpu_list_text([p.cpu for p in machine.cpus if not p.online])
+    )
     root.text(f"{CPU}/smt/active", lambda: f"{int(_smt(machine))}\n")
     root.text(f"{CPU}/smt/control", "on\n" if machine.threads > 1 else "notsupported\n")
     root.text(f"{CPU}/cpuidle/current_driver", "intel_idle\n")

@@ -298,7 +298,7 @@ def _run_screen(draw: Any, *arguments: Any) -> str:
     return text
 
 
-def steady(text: str) -> str:
+def without_varying_parts(text: str) -> str:
     """The text without parts that differ between runs."""
     for pattern, instead in _VARYING:
         text = pattern.sub(instead, text)
@@ -360,7 +360,10 @@ def main() -> int:
     differ: list[str] = []
     with environment() as directory:
         for group in options.groups:
-            outputs = {name: steady(make_text()) for name, make_text in cases(directory, group)}
+            outputs = {
+                name: without_varying_parts(make_text())
+                for name, make_text in cases(directory, group)
+            }
             if whole:
                 (whole / group).mkdir(parents=True, exist_ok=True)
                 for name, text in outputs.items():

@@ -64,7 +64,9 @@ while True:
 
 
 @contextlib.contextmanager
-def running(name: str, program: str, *, cpus: set[int], group: Path | None = None) -> Iterator[int]:
+def running_program(
+    name: str, program: str, *, cpus: set[int], group: Path | None = None
+) -> Iterator[int]:
     """Runs a Python program under this name on these CPUs. Yields its PID."""
     path = write_program(name, program)
 
@@ -116,19 +118,22 @@ def watch(path: Path, job: str, seconds: int) -> None:
 def quota(path: Path) -> None:
     with (
         control_group("nightly.service", "cpu", "shares") as group,
-        running("nightly", LOOP, cpus={0, 1}, group=group),
+        running_program("nightly", LOOP, cpus={0, 1}, group=group),
     ):
         watch(path, "nightly", 10)
 
 
 def queue(path: Path) -> None:
     """`backup` starts on the CPU to which `lmp` is pinned, and ends."""
-    with running("lmp", LOOP, cpus={1}), later(4, lambda: running("backup", LOOP, cpus={1}), 5):
+    with (
+        running_program("lmp", LOOP, cpus={1}),
+        run_later(4, lambda: running_program("backup", LOOP, cpus={1}), 5),
+    ):
         watch(path, "lmp", 13)
 
 
 @contextlib.contextmanager
-def later(
+def run_later(
     start_s: float, program: Callable[[], contextlib.AbstractContextManager[int]], run_s: float
 ) -> Iterator[None]:
     """Runs a program from `start_s` on for `run_s` in a child process, without waiting for it."""
@@ -147,7 +152,7 @@ def later(
 def softirq(path: Path) -> None:
     """The packets sent by `flood` are received on its own CPU."""
     enable_loopback()
-    with later(3, lambda: running("flood", FLOOD, cpus={1}), 6):
+    with run_later(3, lambda: running_program("flood", FLOOD, cpus={1}), 6):
         record(path, "--duration", "12s")
 
 
@@ -169,7 +174,7 @@ def reclaim(path: Path) -> None:
         try:
             with (
                 control_group("index.service", "memory") as group,
-                running("index", TOUCH, cpus={0, 1}, group=group),
+                running_program("index", TOUCH, cpus={0, 1}, group=group),
             ):
                 watch(path, "index", 10)
         finally:
@@ -181,7 +186,7 @@ def good_run(path: Path) -> None:
 
 
 def bad_run(path: Path) -> None:
-    with later(1, lambda: running("backup", LOOP, cpus={0, 1}), 9):
+    with run_later(1, lambda: running_program("backup", LOOP, cpus={0, 1}), 9):
         good_run(path)
 
 

@@ -23,7 +23,7 @@ ATOMIC = {
 EXIT, CALL, GOTO, MAP = 0x95, 0x85, 0x05, 0x18
 
 
-def signed(value: int, bits: int) -> int:
+def sign_extended(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
@@ -39,7 +39,7 @@ def listing(words: Sequence[int], labels: Mapping[int, str]) -> list[str]:
     for number in numbers:
         word = words[number]
         code, dst, src = word & 0xFF, word >> 8 & 0xF, word >> 12 & 0xF
-        offset, constant = signed(word >> 16 & 0xFFFF, 16), signed(word >> 32, 32)
+        offset, constant = sign_extended(word >> 16 & 0xFFFF, 16), sign_extended(word >> 32, 32)
         kind, operation = code & 0x07, code & 0xF0
         operand = f"r{src}" if code & 0x08 else str(constant)
         if code == EXIT:

@@ -55,7 +55,9 @@ def scripted(spec: str) -> dict[str, Any]:
     )
 
 
-def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], list[wire.Message]]:
+def messages_in_halves(
+    spec: str, half_s: float, end_s: float
+) -> tuple[list[wire.Message], list[wire.Message]]:
     """Messages of the machine up to one time, and from then to another."""
     hello, result = messages_lasting(spec, end_s)
     half_ns = hello.raw_ns + half_s * 1e9
@@ -69,9 +71,9 @@ def lines_during_and_after(spec: str) -> tuple[LinesBySize, LinesBySize]:
     are of one app whose terminal is resized."""
     episode = scripted(spec)
     begin, end = episode["start"], episode["end"]
-    half, rest = played(spec, (begin + end) / 2 + 0.5, end + 3)
+    half, rest = messages_in_halves(spec, (begin + end) / 2 + 0.5, end + 3)
 
-    async def looks(app: FedApp) -> LinesBySize:
+    async def lines_by_size(app: FedApp) -> LinesBySize:
         results = {}
         for size in SIZES:
             app.terminal.resize(size)
@@ -79,15 +81,15 @@ def lines_during_and_after(spec: str) -> tuple[LinesBySize, LinesBySize]:
             results[size] = app.composed()
         return results
 
-    async def look() -> tuple[LinesBySize, LinesBySize]:
+    async def lines_while_and_after() -> tuple[LinesBySize, LinesBySize]:
         async with shown_app(half) as app:
-            running = await looks(app)
+            running = await lines_by_size(app)
             app.source.take(rest)
             app.post_message(events.Key("5", None))
             await until_true(lambda: getattr(app.screen, "view").id == "episodes", "the view")  # noqa: B009
-            return running, await looks(app)
+            return running, await lines_by_size(app)
 
-    return asyncio.run(look())
+    return asyncio.run(lines_while_and_after())
 
 
 def missing_facts(line: str, episode: dict[str, Any]) -> list[str]:

@@ -197,13 +197,13 @@ async def test_a_dead_probe_leaves_the_last_values_on_the_screen() -> None:
 
 def test_a_missing_source_ends_the_app_with_its_status() -> None:
     @asynccontextmanager
-    async def refused() -> AsyncIterator[Any]:
+    async def refuse() -> AsyncIterator[Any]:
         for failed in [Failed("no such source", 3)]:
             raise failed
         yield
 
     async def go() -> PerfTopApp:
-        app = PerfTopApp(LiveSource(refused, INTERVAL_NS))
+        app = PerfTopApp(LiveSource(refuse, INTERVAL_NS))
         async with app.run_test():
             await until_true(lambda: not app.is_running, "the app has ended")
         return app
@@ -217,15 +217,15 @@ async def test_an_offline_cpu_is_shown_as_off() -> None:
     async with running_app(Machine()) as run:
         run.feed.offline(7)
         await run.intervals(2)
-        lines = below(run, "core 3")
+        lines = text_of_core(run, "core 3")
         assert ["lp1", "off"] in lines
         assert ["lp0", "off"] not in lines
         run.feed.offline(3)
         await run.intervals(2)
-        assert below(run, "core 3")[1] == ["off"]
+        assert text_of_core(run, "core 3")[1] == ["off"]
 
 
-def below(run: Run, name: str) -> list[list[str]]:
+def text_of_core(run: Run, name: str) -> list[list[str]]:
     """The text before the charts of a core, by line."""
     text = [line[1:15] for line in run.text()]
     at = next(y for y, line in enumerate(text) if name in line)

@@ -60,11 +60,11 @@ class CommandRun(Run):
     async def finish_command(self) -> None:
         """Sends samples until the command has ended and is measured."""
 
-        def over() -> bool:
+        def is_measured() -> bool:
             self.feed.frames(1)
             return self.source.measurement is not None and bool(self.source.measurement.summary)
 
-        await until_true(over, "the command is measured")
+        await until_true(is_measured, "the command is measured")
 
 
 @asynccontextmanager
@@ -164,14 +164,14 @@ async def test_the_message_about_the_end_remains_for_some_intervals(
     drawn: list[str] = []
     show_state = Monitor.show_state
 
-    def noted(screen: Monitor, state: State) -> None:
+    def show_and_record(screen: Monitor, state: State) -> None:
         drawn.append(state.status.notice)
         show_state(screen, state)
 
     async with around("exit 3") as run:
         await run.finish_command()
         await run.wait_for_header("sh ended with status 3")
-        monkeypatch.setattr(Monitor, "show_state", noted)
+        monkeypatch.setattr(Monitor, "show_state", show_and_record)
         for _ in range(3):
             await run.intervals(1)
             run.source.check()

@@ -37,7 +37,7 @@ from perftop.tui.stream import LiveSource
 SAMPLES = 30
 
 
-def same(app: FedApp) -> State:
+def same_values(app: FedApp) -> State:
     """A message with a new interval of the same values."""
     assert app.source.interval is not None
     return State(
@@ -45,7 +45,7 @@ def same(app: FedApp) -> State:
     )
 
 
-def differs(app: FedApp) -> str:
+def differing_line(app: FedApp) -> str:
     """A terminal line that differs from Textual's own drawing; '' if none does."""
     columns, lines = app.terminal.size
     meant, terminal = Cells(), app.terminal.drawn
@@ -106,7 +106,7 @@ async def test_unchanged_lines_are_neither_rebuilt_nor_written() -> None:
         assert isinstance(screen, Monitor)
         await until_quiet()
         before = app.terminal.written, screen.view.built
-        screen.show_state(same(app))
+        screen.show_state(same_values(app))
         await until_quiet()
         assert (app.terminal.written, screen.view.built) == before
 
@@ -145,7 +145,7 @@ async def test_overwritten_lines_are_redrawn_after_a_key() -> None:
         assert app.terminal.lines()[-1].startswith("some words of the kernel")
         app.post_message(events.Key("ctrl+l", None))
         await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
-        assert differs(app) == ""
+        assert differing_line(app) == ""
 
 
 async def test_a_message_above_a_view_remains_during_refreshes() -> None:
@@ -191,7 +191,7 @@ async def test_moving_charts_look_as_if_redrawn() -> None:
             await until_quiet()
             app.source.take(feed[message : message + 5])
             await until_quiet()
-            await until_true(lambda: not differs(app), "the same screen")
+            await until_true(lambda: not differing_line(app), "the same screen")
 
 
 async def test_a_terminal_that_was_briefly_smaller_is_redrawn() -> None:
@@ -200,7 +200,7 @@ async def test_a_terminal_that_was_briefly_smaller_is_redrawn() -> None:
         await until_quiet()
         app.terminal.drawn = Cells()
         app.terminal.resize(app.terminal.size)
-        await until_true(lambda: not differs(app), "the same screen")
+        await until_true(lambda: not differing_line(app), "the same screen")
 
 
 async def test_only_changed_rows_are_written() -> None:
@@ -227,7 +227,7 @@ async def test_moving_rows_look_as_if_redrawn() -> None:
                 await until_quiet()
             app.source.take([message])
             await until_quiet()
-            assert not differs(app)
+            assert not differing_line(app)
 
 
 async def test_moving_charts_write_few_bytes() -> None:
@@ -256,7 +256,7 @@ async def test_moving_charts_write_few_bytes() -> None:
 BATCHES = 12
 
 
-class Counted(PaintedApp):
+class CountingApp(PaintedApp):
     """The app on the read end of a pipe. It counts sleeps of its event loop, and writes."""
 
     def __init__(self, reader: int) -> None:
@@ -280,14 +280,14 @@ class Counted(PaintedApp):
         loop: Any = asyncio.get_running_loop()
         select = loop._selector.select
 
-        def counted(timeout: float | None = None) -> Any:
+        def counting_select(timeout: float | None = None) -> Any:
             self.slept += timeout is None or timeout > 0
             return select(timeout)
 
-        loop._selector.select = counted
+        loop._selector.select = counting_select
 
 
-def feed(app: Counted, writer: int, batches: list[bytes]) -> None:
+def feed(app: CountingApp, writer: int, batches: list[bytes]) -> None:
     """Writes each batch after the previous one was drawn and the app sleeps again."""
     for batch in batches:
         app.drew.clear()
@@ -301,7 +301,7 @@ def feed(app: Counted, writer: int, batches: list[bytes]) -> None:
 async def test_a_batch_causes_one_wakeup_and_one_write() -> None:
     reader, writer = os.pipe()
     texts = [wire.encode(message) for message in messages(2, 20 + BATCHES)]
-    app = Counted(reader)
+    app = CountingApp(reader)
     run = asyncio.ensure_future(app.run_async(size=(160, 50)))
     os.write(writer, b"".join(texts[:20]))
     await until_true(lambda: app._up and app.live.interval is not None, "the first numbers")

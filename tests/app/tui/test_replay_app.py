@@ -185,7 +185,7 @@ async def test_a_new_mark_can_be_visited_and_the_file_does_not_change(path: Path
 
 
 @pytest.fixture(scope="module")
-def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recording_with_offline_cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """100 s without CPU 3 from 20.05 s to 90.05 s, longer than the part read before a jump."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     messages: list[TimedMessage] = []
@@ -199,8 +199,10 @@ def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("start", ["0", "J"])
-async def test_an_episode_is_listed_completely_from_any_position(away: Path, start: str) -> None:
-    async with viewing(away) as viewer:
+async def test_an_episode_is_listed_completely_from_any_position(
+    recording_with_offline_cpu: Path, start: str
+) -> None:
+    async with viewing(recording_with_offline_cpu) as viewer:
         await viewer.press("space", start, *(("+", *"80s", "enter") if start == "J" else ()))
         await viewer.comes_to(80.1 if start == "J" else 0.1)
         await until_true(lambda: not viewer.source.indexing, "all episodes of the file")

@@ -92,7 +92,7 @@ def test_the_output_queue_for_a_slow_terminal_is_short(monkeypatch: pytest.Monke
     terminal: Any = Terminal.__new__(Terminal)
     terminal.start_application_mode()
     terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
-    with piped() as (output, _, reads):
+    with piped_output() as (output, _, reads):
         terminal._file = output
         terminal.write("." * FILLS + "a refresh")
         terminal.write("another")
@@ -109,7 +109,7 @@ def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.Monkey
     terminal._writer_thread = WriterThread(sys.stdout)  # not started, so no text is written
     terminal._writer_thread._queue.maxsize = 2
     terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
-    with piped() as (output, *_):
+    with piped_output() as (output, *_):
         terminal._file = output
         terminal.hurry()
         time.sleep(0.2)
@@ -121,7 +121,7 @@ def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.Monkey
 
 
 @contextmanager
-def piped() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
+def piped_output() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
     """The output on a pipe instead of a terminal, its write end, and a function that reads from
     it."""
     reader, writer = os.pipe()
@@ -132,7 +132,7 @@ def piped() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
 
 
 def test_output_that_the_terminal_accepts_is_written_immediately() -> None:
-    with piped() as (output, writer, reads):
+    with piped_output() as (output, writer, reads):
         assert output.write_now("é") == b""
         assert reads(2) == "é".encode()
         rest = output.write_now("." * FILLS + "end")
@@ -148,7 +148,7 @@ def test_output_that_the_terminal_accepts_is_written_immediately() -> None:
 
 
 def test_what_a_slow_terminal_has_not_accepted_is_discarded_at_the_end() -> None:
-    with piped() as (output, _, reads):
+    with piped_output() as (output, _, reads):
         rest = output.write_now("." * FILLS + "\x1b[38;2;1")
         queued = output.write_now("another picture")
         assert output.is_writing()
@@ -172,7 +172,7 @@ def test_a_terminal_that_cannot_be_reopened_uses_the_writer_thread(
         raise PermissionError
 
     monkeypatch.setattr(os, "open", refuse)
-    with piped() as (output, *_):
+    with piped_output() as (output, *_):
         assert output.write_now("a refresh") == b"a refresh"
 
 

@@ -280,10 +280,10 @@ def test_a_signal_while_the_event_loop_starts_causes_no_traceback() -> None:
     data, status = b"", None
     end_s = time.monotonic() + MAX_END_S
     while status is None and time.monotonic() < end_s:
-        data += terminal.drained(fd, 0.1)
+        data += terminal.drained_bytes(fd, 0.1)
         ended, code = os.waitpid(pid, os.WNOHANG)
         status = os.waitstatus_to_exitcode(code) if ended else None
-    data += terminal.drained(fd, 0.1)
+    data += terminal.drained_bytes(fd, 0.1)
     os.close(fd)
     assert status == 128 + signal.SIGTERM
     assert b"Traceback" not in data

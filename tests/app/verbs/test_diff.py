@@ -35,7 +35,7 @@ def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
     return path
 
 
-def compared(*arguments: object) -> int:
+def diff_status(*arguments: object) -> int:
     return cli.main(["diff", *map(str, arguments)])
 
 
@@ -46,7 +46,7 @@ def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_two_files_of_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = runs(tmp_path / "a", *A), runs(tmp_path / "b", *B)
-    assert compared(*files, "--json") == 0
+    assert diff_status(*files, "--json") == 0
     row = rows(capsys)["run_s"]
     assert (row["a"], row["b"], row["verdict"]) == (41.0, 47.0, "worse")
     assert row["test"] == "means"
@@ -54,7 +54,7 @@ def test_two_files_of_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFi
     error = 0.1 / math.sqrt(3) * math.hypot(1 / 41, 1 / 47)  # of the logarithm of B / A
     low = 41 * math.expm1(math.log(47 / 41) - t * error)
     assert row["low"] == pytest.approx(low, rel=1e-3)
-    assert compared(*files) == 0
+    assert diff_status(*files) == 0
     assert "14.6 % longer" in capsys.readouterr().out.splitlines()[0]
 
 
@@ -79,7 +79,7 @@ def test_a_condition_decides_the_exit_status(
 ) -> None:
     files = runs(tmp_path / "a", *A), runs(tmp_path / "b", *B)
     options = [word for text in conditions for word in ("--fail-if", text)]
-    assert compared(*files, *options) == status
+    assert diff_status(*files, *options) == status
     err = capsys.readouterr().err
     assert err.startswith(f"perftop: {message}" if message else "")
     assert err.count("\n") == (1 if message else 0)
@@ -89,7 +89,7 @@ def test_a_condition_on_single_runs_is_undecided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = runs(tmp_path / "a", 41.0), runs(tmp_path / "b", 41.0)
-    assert compared(*files, "--fail-if", "run_s > 3 %") == 1
+    assert diff_status(*files, "--fail-if", "run_s > 3 %") == 1
     assert capsys.readouterr().err == (
         "perftop: 'run_s > 3 %' cannot be decided: one run a side "
         "(measure several runs: stat -r 5)\n"
@@ -101,7 +101,7 @@ def test_a_condition_may_ask_for_less_than_a_certain_difference(
 ) -> None:
     a, b = [41.00, 41.01, 41.02, 41.01], [41.24, 41.25, 41.26, 41.25]
     files = runs(tmp_path / "a", *a), runs(tmp_path / "b", *b)
-    assert compared(*files, "--fail-if", "run_s > 0.3 %") == 1
+    assert diff_status(*files, "--fail-if", "run_s > 0.3 %") == 1
     assert "run_s differs by +0.6 %" in capsys.readouterr().err
 
 
@@ -109,7 +109,7 @@ def test_a_difference_within_the_noise_fulfils_no_condition(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = runs(tmp_path / "a", 30.0, 41.0, 52.0), runs(tmp_path / "b", 33.0, 47.0, 56.0)
-    assert compared(*files, "--fail-if", "run_s > 3 %") == 0
+    assert diff_status(*files, "--fail-if", "run_s > 3 %") == 0
     assert capsys.readouterr().err == ""
 
 
@@ -120,7 +120,7 @@ def test_groups_of_files_are_the_runs_of_one_side(
         name: [write_lines(tmp_path / f"{name}{at}", line(time)) for at, time in enumerate(times)]
         for name, times in (("a", A), ("b", B))
     }
-    assert compared("--a", *sides["a"], "--b", *sides["b"], "--json") == 0
+    assert diff_status("--a", *sides["a"], "--b", *sides["b"], "--json") == 0
     assert rows(capsys)["run_s"]["verdict"] == "worse"
 
 
@@ -129,7 +129,7 @@ def test_warmups_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
     warm = json.loads(first.read_text().splitlines()[1]) | {"warmup": True}
     warm["numbers"]["run_s"] = 999.0
     first.write_text(f"{json.dumps(warm)}\n{first.read_text()}")
-    assert compared(first, runs(tmp_path / "b", *B), "--json") == 0
+    assert diff_status(first, runs(tmp_path / "b", *B), "--json") == 0
     assert rows(capsys)["run_s"]["a"] == 41.0
 
 
@@ -137,12 +137,12 @@ def test_failed_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixt
     """Four runs that failed immediately took 98.9 % less time."""
     good = runs(tmp_path / "a", *A)
     failed = runs(tmp_path / "b", 0.4, 0.5, 0.4, 0.5, status=1)
-    assert compared(good, failed) == USAGE
+    assert diff_status(good, failed) == USAGE
     assert "B failed in all 4 runs (exit status 1)" in capsys.readouterr().err
-    assert compared(good, runs(tmp_path / "d", 0.4, status=1)) == USAGE
+    assert diff_status(good, runs(tmp_path / "d", 0.4, status=1)) == USAGE
     assert "B failed in its only run (exit status 1)" in capsys.readouterr().err
     failed.write_text(failed.read_text() + runs(tmp_path / "c", *B).read_text())
-    assert compared(good, failed, "--json") == 0
+    assert diff_status(good, failed, "--json") == 0
     words = capsys.readouterr()
     assert "4 of 7 runs of B failed and are not counted" in words.err
     (phase,) = json.loads(words.out)["phases"]
@@ -151,10 +151,10 @@ def test_failed_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_metrics_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = runs(tmp_path / "a", *A), runs(tmp_path / "b", *B)
-    assert compared(*files, "--metrics", "cpu_s", "--json") == 0
+    assert diff_status(*files, "--metrics", "cpu_s", "--json") == 0
     assert [*rows(capsys)] == ["cpu_s"]
-    assert compared(*files, "--metrics", "speed") == USAGE
-    assert compared(*files, "--metrics", "e.nowhere") == USAGE
+    assert diff_status(*files, "--metrics", "speed") == USAGE
+    assert diff_status(*files, "--metrics", "e.nowhere") == USAGE
     assert "share none of e.nowhere" in capsys.readouterr().err
 
 
@@ -163,7 +163,7 @@ def test_a_cut_file_is_compared_up_to_the_cut(
 ) -> None:
     cut = runs(tmp_path / "b", *B)
     cut.write_bytes(cut.read_bytes()[:-40])
-    assert compared(runs(tmp_path / "a", *A), cut, "--json") == DAMAGED
+    assert diff_status(runs(tmp_path / "a", *A), cut, "--json") == DAMAGED
     words = capsys.readouterr()
     assert json.loads(words.out)["type"] == "diff"
     assert len(words.err.splitlines()) == 1
@@ -196,7 +196,7 @@ def test_incomparable_files_are_reported_with_one_message(
     other = tmp_path / "other"
     if content is not None:
         other.write_bytes(content)
-    assert compared(runs(tmp_path / "a", *A), other) == status
+    assert diff_status(runs(tmp_path / "a", *A), other) == status
     words = capsys.readouterr()
     assert words.out == ""
     assert len(words.err.splitlines()) == 1
@@ -222,7 +222,7 @@ def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixtur
     b = exported.marked_recording(
         tmp_path / "b", DROP, 75, {0.95: "load", 3.0: "solve", 7.45: "end"}
     )
-    assert compared(a, b, "--by", "mark", "--json") == 0
+    assert diff_status(a, b, "--by", "mark", "--json") == 0
     result = phases(capsys)
     assert [*result] == ["load", "solve"]
     clock = result["solve"]["busy_hz"]
@@ -238,7 +238,7 @@ def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
     """A mark each second; those of B are during the drop."""
     a = exported.marked_recording(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
     b = exported.marked_recording(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
-    assert compared(a, b, "--by", "mark", "--json") == 0
+    assert diff_status(a, b, "--by", "mark", "--json") == 0
     (phase,) = json.loads(capsys.readouterr().out)["phases"]
     assert (phase["runs_a"], phase["runs_b"]) == (5, 4)
     row = phase["numbers"]["busy_hz"]
@@ -252,7 +252,7 @@ def test_an_unsteady_metric_is_not_reported_as_equal(
     """One drop at the end of 12 s lowers the clock, but proves nothing about the next 12 s."""
     a = exported.record(tmp_path / "a", exported.messages(DROP, 7))
     b = exported.record(tmp_path / "b", exported.messages(DROP, 11))
-    assert compared(a, b, "--json") == 0
+    assert diff_status(a, b, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     row = printed["phases"][0]["numbers"]["busy_hz"]
     assert (row["verdict"], row["low"]) == ("unsteady", None)
@@ -261,7 +261,7 @@ def test_an_unsteady_metric_is_not_reported_as_equal(
 
 def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
     a, b = (exported.marked_recording(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
-    assert compared(a, b, "--by", "mark") == USAGE
+    assert diff_status(a, b, "--by", "mark") == USAGE
 
 
 def test_a_recording_cut_before_its_samples_is_reported(
@@ -269,10 +269,10 @@ def test_a_recording_cut_before_its_samples_is_reported(
 ) -> None:
     whole = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
     bare = exported.record(tmp_path / "bare", exported.messages(DROP, 6)[:2])
-    assert compared(whole, bare) == USAGE
+    assert diff_status(whole, bare) == USAGE
     assert capsys.readouterr().err.endswith("bare has no two samples; nothing was compared\n")
     bare.write_bytes(bare.read_bytes()[:-10])
-    assert compared(whole, bare) == DAMAGED
+    assert diff_status(whole, bare) == DAMAGED
     assert "bare has no two samples: cut at byte" in capsys.readouterr().err
 
 
@@ -285,7 +285,7 @@ def test_different_kinds_of_files_are_compared_by_their_common_metrics(
     assert cli.main(["summary", str(path), "--json"]) == 0
     summary = tmp_path / "summary.json"
     summary.write_text(capsys.readouterr().out)
-    assert compared(path, summary, "--json") == 0
+    assert diff_status(path, summary, "--json") == 0
     (numbers,) = phases(capsys).values()
     assert {"busy_hz", "ipc", "util", "both", "power_w"} <= numbers.keys()
     below = numbers.pop("below_ceiling")
@@ -305,11 +305,11 @@ def test_a_recording_in_a_pipe_is_refused_but_json_is_not(
         reader, writer = os.pipe()
         os.write(writer, content)
         os.close(writer)
-        assert compared(f"/dev/fd/{reader}", file) == status
+        assert diff_status(f"/dev/fd/{reader}", file) == status
         os.close(reader)
 
 
-def noisy(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
+def noisy_recordings(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
     spec = "sim:jitter,cpus=2,packages=1,seed={}"
     return [
         exported.record(tmp_path / f"{seed}", exported.messages(spec.format(seed), seconds))
@@ -321,7 +321,7 @@ def reported_different(files: list[Path], capsys: pytest.CaptureFixture[str]) ->
     """The metrics reported as different, over all pairs of recordings."""
     results = []
     for a, b in itertools.combinations(files, 2):
-        assert compared(a, b, "--json") == 0
+        assert diff_status(a, b, "--json") == 0
         (numbers,) = phases(capsys).values()
         results += [key for key, row in numbers.items() if row["chance"] and row["chance"] < 0.05]
     return results
@@ -330,7 +330,7 @@ def reported_different(files: list[Path], capsys: pytest.CaptureFixture[str]) ->
 def test_recordings_of_one_noisy_load_do_not_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reported_different(noisy(tmp_path, 12, range(1, 4)), capsys) == []
+    assert reported_different(noisy_recordings(tmp_path, 12, range(1, 4)), capsys) == []
 
 
 def test_what_neighbours_took_is_lost_time(
@@ -341,11 +341,11 @@ def test_what_neighbours_took_is_lost_time(
         exported.record(tmp_path / name, exported.messages(f"sim:{name},cpus=8", 20))
         for name in ("steady", "neighbour")
     ]
-    assert compared(*files) == 0
+    assert diff_status(*files) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("In these two runs, B's clock is 5.4 % higher.")
     assert "lost       to a sibling: 0.0 % in A, 10.3 % in B" in printed
-    assert compared(*files, "--json") == 0
+    assert diff_status(*files, "--json") == 0
     (numbers,) = phases(capsys).values()
     assert numbers["lost_ratio"]["difference"] == pytest.approx(0.103, abs=0.001)
     assert numbers["lost_ratio"]["verdict"] == "1 run"
@@ -365,7 +365,7 @@ def test_a_command_in_a_recording_has_a_run_time(
         )
         end = wire.Note("run-end", last.time_ns, data=data)
         paths.append(exported.record(tmp_path / name, [messages[0], start, *messages[1:], end]))
-    assert compared(*paths, "--json") == 0
+    assert diff_status(*paths, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     row = printed["phases"][0]["numbers"]["run_s"]
     assert (row["difference"], row["low"], row["verdict"]) == (1.0, None, "1 run")

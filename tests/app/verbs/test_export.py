@@ -26,14 +26,14 @@ HELLO = hello(FOUND)
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def recording_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return record(tmp_path_factory.mktemp("export") / "recording", FOUND).read_bytes()
 
 
 @pytest.fixture
-def path(tmp_path: Path, recorded: bytes) -> Path:
+def path(tmp_path: Path, recording_bytes: bytes) -> Path:
     path = tmp_path / "recording"
-    path.write_bytes(recorded)
+    path.write_bytes(recording_bytes)
     return path
 
 
@@ -61,9 +61,9 @@ def test_cpus_can_be_selected_by_type(tmp_path: Path) -> None:
     "text", ["8", "pkg9", "core0-1", "util>3", "", "0,,1", "type:", "-1", "!0", "5-3"]
 )
 def test_missing_and_invalid_cpus_are_refused(path: Path, text: str) -> None:
-    with pytest.raises(Failed, match="--cpus") as refused:
+    with pytest.raises(Failed, match="--cpus") as failure:
         export(path, cpus=text)
-    assert refused.value.status == 2
+    assert failure.value.status == 2
     assert not path.with_name("exported").exists()
 
 
@@ -88,9 +88,9 @@ def test_metrics_can_be_selected_by_key_or_column(path: Path) -> None:
         *states, "cycles_count", "lost_frames_total", "late_frames_total", "suspect_counters",
         "host", "suspect", "why",
     ]  # fmt: skip
-    with pytest.raises(Failed, match=r"'busy'.*busy_hz") as refused:
+    with pytest.raises(Failed, match=r"'busy'.*busy_hz") as failure:
         export(path, metrics=["busy"])
-    assert refused.value.status == 2
+    assert failure.value.status == 2
 
 
 @pytest.mark.parametrize(("every_ns", "lengths"), [(None, {1.0}), (200_000_000, {0.2}),
@@ -125,9 +125,9 @@ def test_the_length_of_intervals_is_a_multiple_of_samples(path: Path, every_ns: 
 def test_an_existing_output_is_not_replaced_without_force(path: Path) -> None:
     out = path.with_name("mine.csv")
     out.write_text("precious")
-    with pytest.raises(Failed, match="--force") as refused:
+    with pytest.raises(Failed, match="--force") as failure:
         export_file(path, out)
-    assert refused.value.status == 1  # the same as of record
+    assert failure.value.status == 1  # the same as of record
     assert out.read_text() == "precious"
     assert export_file(path, out, "csv", "--force") == 0
     assert out.read_text().startswith("time_unix_s")
@@ -154,26 +154,26 @@ def test_an_unreadable_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Failed, match=r"cannot read /proc/self/mem: Input/output error"):
         export_file(Path("/proc/self/mem"), path.with_name("out"))
 
-    def refused(self: Path) -> bool:  # root would be permitted
+    def refuse(self: Path) -> bool:  # root would be permitted
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "is_file", refused)
+    monkeypatch.setattr(Path, "is_file", refuse)
     with pytest.raises(Failed, match=r"cannot read .*: Permission denied"):
         export_file(path, path.with_name("out"))
     assert not path.with_name("out").exists()
 
 
 def test_an_unwritable_directory_is_reported(path: Path) -> None:
-    with pytest.raises(Failed, match=r"cannot write .*: No such file or directory") as refused:
+    with pytest.raises(Failed, match=r"cannot write .*: No such file or directory") as failure:
         export_file(path, path.parent / "no" / "such.csv")
-    assert refused.value.status == 1
+    assert failure.value.status == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_full_disk_is_reported_with_the_file_name(path: Path, form: str) -> None:
-    with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as refused:
+    with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as failure:
         export_file(path, Path("/dev/full"), form, "--force")
-    assert refused.value.status == 1
+    assert failure.value.status == 1
 
 
 def test_a_full_temporary_directory_is_reported(
@@ -298,9 +298,9 @@ def test_a_missing_pyarrow_is_reported_with_its_install_command(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(Failed, match=r"pip install pyarrow") as refused:
+    with pytest.raises(Failed, match=r"pip install pyarrow") as failure:
         export(path, "parquet")
-    assert refused.value.status == 3
+    assert failure.value.status == 3
 
 
 @pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(143)])

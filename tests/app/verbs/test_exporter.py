@@ -38,11 +38,11 @@ def test_an_exporter_can_be_scraped_and_ends_with_status_0(number: signal.Signal
         assert running.get("/")[0] == 200
         before = series(body, openmetrics=False)["perftop_smt_seconds_total", "0", "lp0"]
 
-        def grown() -> bool:
+        def has_grown() -> bool:
             now = series(running.get()[2], openmetrics=False)
             return now["perftop_smt_seconds_total", "0", "lp0"] > before
 
-        wait_for(grown, "counters that grow")
+        wait_for(has_grown, "counters that grow")
         probes = children(running.process.pid)
         assert probes
         assert running.end(number) == (0, b"")
@@ -89,7 +89,7 @@ def test_a_silent_probe_is_not_reported_as_an_idle_machine(
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield messages("steady,cpus=4", 2)
 
-    async def heard() -> tuple[bytes | None, bytes | None]:
+    async def pages_before_and_after_silence() -> tuple[bytes | None, bytes | None]:
         one = serve.Exporter()
         await one.consume(stream())
         before = one.page(openmetrics=True)
@@ -97,7 +97,7 @@ def test_a_silent_probe_is_not_reported_as_an_idle_machine(
         monkeypatch.setattr(serve, "STALE_SAMPLES", -1)
         return before, one.page(openmetrics=True)
 
-    before, after = asyncio.run(heard())
+    before, after = asyncio.run(pages_before_and_after_silence())
     assert before is not None
     assert after is None
 

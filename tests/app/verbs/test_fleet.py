@@ -68,7 +68,7 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
     assert answers["busy"] == pytest.approx(1.0, abs=0.05)
 
 
-class Quiet:
+class SilentSource:
     """A source with one machine, which had an episode."""
 
     every_s, is_over, now = 0.01, False, 10.0
@@ -84,12 +84,12 @@ class Quiet:
 
 
 def test_an_episode_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asyncio.run(screens._print_lines(Quiet(), 3)) == 0  # type: ignore[arg-type]
+    assert asyncio.run(screens._print_lines(SilentSource(), 3)) == 0  # type: ignore[arg-type]
     kinds = [json.loads(line)["type"] for line in capsys.readouterr().out.splitlines()]
     assert kinds == ["machine", "episode", "machine", "machine"]
 
 
-def failed(machine: Machine) -> bool:
+def has_failed(machine: Machine) -> bool:
     return machine.why not in {"connecting", ""}
 
 
@@ -107,7 +107,7 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     machines = source.fleet.machines
     await until_true(lambda: machines["good"].answers, "the good one answers")
     for name in ("liar", "gone", "cut"):
-        await until_true(partial(failed, machines[name]), f"{name} says why")
+        await until_true(partial(has_failed, machines[name]), f"{name} says why")
     assert machines["hung"].why == "connecting"
     assert "resolve" in machines["gone"].why
     monkeypatch.setattr(launch, "GRACE_S", 0.1)  # of the hung host
@@ -143,7 +143,7 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
 START = 1_700_000_000
 
 
-def written(directory: Path, name: str, util: float, begins_s: int, seconds: int) -> None:
+def write_recording(directory: Path, name: str, util: float, begins_s: int, seconds: int) -> None:
     """A recording of ten samples a second that starts `begins_s` after START."""
     machine = FakeMachine(cores=2, does={cpu: CpuLoad(util=util) for cpu in range(4)})
     hello = dataclasses.replace(machine.hello, wall_ns=(START + begins_s) * 10**9, raw_ns=0)
@@ -156,13 +156,13 @@ def written(directory: Path, name: str, util: float, begins_s: int, seconds: int
 
 @pytest.fixture
 def night(tmp_path: Path) -> Path:
-    written(tmp_path, "n1", 0.75, 0, 40)
-    written(tmp_path, "n2", 0.25, 20, 40)
+    write_recording(tmp_path, "n1", 0.75, 0, 40)
+    write_recording(tmp_path, "n2", 0.25, 20, 40)
     return tmp_path
 
 
 @asynccontextmanager
-async def played(night: Path) -> AsyncIterator[RecordingsSource]:
+async def playing_source(night: Path) -> AsyncIterator[RecordingsSource]:
     source = RecordingsSource(night, playing=False)
     task = asyncio.create_task(source.run())
     try:
@@ -182,7 +182,7 @@ async def time_after(source: RecordingsSource, by: int) -> float:
 
 
 async def test_times_are_reached_forwards_and_backwards(night: Path) -> None:
-    async with played(night) as source:
+    async with playing_source(night) as source:
         machines = source.fleet.machines
         assert machines["n1"].answers
         assert "begins at" in machines["n2"].why
@@ -204,7 +204,7 @@ async def test_a_file_name_that_starts_with_a_dash_is_not_opened_as_an_option(
 ) -> None:
     (night / "n1.perftop").rename(night / "--config=n1.perftop")
     monkeypatch.chdir(night)
-    async with played(Path()) as source:
+    async with playing_source(Path()) as source:
         arguments = source.fleet.machines["--config=n1"].open_arguments
     assert arguments == ("replay", str(night / "--config=n1.perftop"))
 
@@ -217,7 +217,7 @@ def test_lines_report_whether_a_machine_responds(night: Path) -> None:
 
 async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
     (night / "n0.perftop").touch()
-    async with played(night) as source:
+    async with playing_source(night) as source:
         await time_after(source, 30)  # reads the recordings from there on
         answers = {name: one.answers for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
@@ -225,7 +225,7 @@ async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
 
 
 async def test_recordings_are_played_to_their_end(night: Path) -> None:
-    async with played(night) as source:
+    async with playing_source(night) as source:
         assert not source.is_over
         source.travel(1000)
         await until_true(lambda: source.is_over, "the end")

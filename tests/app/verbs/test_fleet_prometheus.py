@@ -39,7 +39,7 @@ Answer = Callable[[str, dict[str, str]], Any]
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[str]:
+def server_address(answer: Answer) -> Iterator[str]:
     """A server on loopback; `answer` gets the last part of the path and the fields. Bytes are sent
     unchanged, a str is an error, rows are a result."""
 
@@ -52,7 +52,7 @@ def serving(answer: Answer) -> Iterator[str]:
             if isinstance(result, str):
                 status, body = 422, json.dumps({"status": "error", "error": result}).encode()
             elif not isinstance(result, bytes):
-                body = encoded(result)
+                body = response_body(result)
             self.send_response(status)
             self.end_headers()
             self.wfile.write(body)
@@ -70,7 +70,7 @@ def serving(answer: Answer) -> Iterator[str]:
             thread.join()
 
 
-def encoded(rows: list[Row]) -> bytes:
+def response_body(rows: list[Row]) -> bytes:
     result = [
         {"metric": labels, "values": [[at, str(v)] for at, v in points]} for labels, points in rows
     ]
@@ -121,7 +121,7 @@ def test_machines_have_their_values_and_missing_ones_are_listed() -> None:
     def answer(path: str, fields: dict[str, str]) -> Any:
         return fleet_of(server_now, path, fields, hot=server_now - 300)
 
-    with serving(answer) as url:
+    with server_address(answer) as url:
         source = PrometheusSource(url, clock=lambda: NOW)
         run_until(source, lambda: source.fleet.machines)
     k1, k2, k3 = (source.fleet.machines[f"k{i}:9917"] for i in (1, 2, 3))
@@ -146,7 +146,7 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
             times.append(float(fields["time"]))
         return fleet_of(float(fields.get("time", NOW + 100)), path, fields)
 
-    with serving(answer) as url:
+    with server_address(answer) as url:
         source = PrometheusSource(url, clock=lambda: NOW)
         source.travel(-4)
         run_until(source, lambda: times and source.fleet.machines)
@@ -160,7 +160,7 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
 def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
     printed = r"refuses: parse error\?\[2J: no match"
     words = "parse error\x1b[2J: no match[]"
-    with serving(lambda *_: words) as url, pytest.raises(Failed, match=printed):
+    with server_address(lambda *_: words) as url, pytest.raises(Failed, match=printed):
         run_until(PrometheusSource(url), lambda: False)
 
 
@@ -175,7 +175,7 @@ def test_invalid_or_large_responses_are_refused(
     body: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1_000_000)
-    with serving(lambda *_: body) as url, pytest.raises(Failed, match=text):
+    with server_address(lambda *_: body) as url, pytest.raises(Failed, match=text):
         Server(url).query("up")
 
 
@@ -184,7 +184,7 @@ def test_malformed_series_are_ignored() -> None:
             {"metric": {}, "values": 3}, {"metric": []},
             {"metric": {}, "value": [10**400, "2"]}]  # fmt: skip
     body = json.dumps({"data": {"result": rows}}).encode()
-    with serving(lambda *_: body) as url:
+    with server_address(lambda *_: body) as url:
         result = Server(url).query("up")
     assert [tuple(one) for one in result] == [({"a": "1"}, [(1.0, 2.0)]), ({}, []), ({}, [])]
 
@@ -225,7 +225,7 @@ def test_a_real_server_accepts_series_rules_and_queries_of_a_fleet(tmp_path: Pat
         fleet = PrometheusSource(real.root, '{job="perftop"}', 1.0)
         machines = fleet.fleet.machines
 
-        def whole() -> bool:
+        def is_complete() -> bool:
             numbers = [m.numbers for m in machines_now()]
             return bool(numbers) and numbers[0]["clock_hz"] > 1e9 and numbers[0]["both"] > 0.9
 
@@ -233,7 +233,7 @@ def test_a_real_server_accepts_series_rules_and_queries_of_a_fleet(tmp_path: Pat
             return list(fleet.fleet.machines.values())
 
         assert not machines
-        run_until(fleet, whole)
+        run_until(fleet, is_complete)
     (machine,) = machines_now()
     assert machine.numbers["busy"] == pytest.approx(1.0, abs=0.05)
     assert machine.numbers["lost"] < 0.05
@@ -268,7 +268,7 @@ def test_any_response_of_a_server_is_displayed_or_refused(
     monkeypatch.chdir(tmp_path)
     output = 0
     for seed in range(25):
-        with serving(random_answer(random.Random(seed))) as url:
+        with server_address(random_answer(random.Random(seed))) as url:
             result = runs_here("fleet", "--prometheus", url, "--json", "-n", "1")
         assert result.returncode in {0, 1}, result.stderr
         assert "internal error" not in result.stderr

@@ -136,14 +136,14 @@ def test_this_machine_can_be_measured() -> None:
 HALTS = [(1e-3, 20e-6), (0.1, 4e-3), (0.3, 400e-6)]
 
 
-def made(**changes: Any) -> dict[str, Any]:
+def ramp_answer(**changes: Any) -> dict[str, Any]:
     return answer(*[run(CLOCK, HALTS, preempted=[1])] * 5, **changes)
 
 
 def chart_lines(
     width: int, height: int = 8, *, unicode: bool = True, colour: bool = False
 ) -> list[str]:
-    words = made()
+    words = ramp_answer()
     result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
     lines = ramp_chart.chart(
@@ -198,7 +198,7 @@ def test_rounding_up_carries_over() -> None:
 
 
 def test_the_result_is_one_sentence() -> None:
-    words = made()
+    words = ramp_answer()
     text = ramp.sentence(words, ramp_runs.ramp_of_runs(words))
     assert text.startswith("Warm up CPU 3 for 4.")
     assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
@@ -253,7 +253,7 @@ def test_runs_without_a_result_have_a_reason() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_facts_fit_their_width(width: int) -> None:
-    words = made(virtualisation="KVM")
+    words = ramp_answer(virtualisation="KVM")
     lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -264,14 +264,14 @@ def test_facts_fit_their_width(width: int) -> None:
 
 @pytest.mark.parametrize("invariant", [True, False, None])
 def test_a_tsc_of_variable_rate_is_reported(invariant: bool | None) -> None:
-    words = made()
+    words = ramp_answer()
     words["tsc"] = words["tsc"] | {"invariant": invariant}
     text = "\n".join(ramp.facts(words, ramp_runs.ramp_of_runs(words), 100))
     assert ("not known to be invariant" in text) is not bool(invariant)
 
 
 def test_no_clock_is_printed_if_the_cycles_of_a_step_are_unknown() -> None:
-    words = made(step_cycles=None, uarch="unknown (X)")
+    words = ramp_answer(step_cycles=None, uarch="unknown (X)")
     result = ramp_runs.ramp_of_runs(words)
     assert result.steady_hz == pytest.approx(1e9, rel=1e-3)
     text = ramp.sentence(words, result) + " ".join(ramp.facts(words, result, 200))
@@ -339,7 +339,7 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> 
 
 
 def test_a_table_lists_all_cpus() -> None:
-    words = [made(cpu=cpu) for cpu in (2, 10)]
+    words = [ramp_answer(cpu=cpu) for cpu in (2, 10)]
     lines = ramp.table([(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"})
     assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
     assert lines[2].endswith("it is off")

@@ -24,12 +24,12 @@ PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125
           {"isa": "avx512", "seconds": 0.125}]  # fmt: skip
 
 
-def printed(result: dict[str, Any], **changes: Any) -> Climb:
+def evaluated(result: dict[str, Any], **changes: Any) -> Climb:
     return ramp_runs.climb(answer(result, **changes), result)
 
 
 def test_a_stepwise_ramp_has_its_times_and_clocks() -> None:
-    result = printed(run(STEPS))
+    result = evaluated(run(STEPS))
     assert result.levels[0].hz == pytest.approx(3.0e9, rel=1e-3)
     assert result.levels[0].error_hz < 3e6
     for at in (result.t90_s, result.t99_s, result.steady_s):
@@ -42,7 +42,7 @@ def test_a_smooth_ramp_reaches_each_share_at_the_right_time() -> None:
     """3 GHz minus 60 % that decays with 5 ms: a tenth is left after 5 ms ln 6."""
     clock = [(t, 3e9 * (1 - 0.6 * math.exp(-(t - 2e-5) / 5e-3)))
              for t in np.arange(4e-5, 0.06, 4e-5).tolist()]  # fmt: skip
-    result = printed(run([*clock, (1.0, 3e9)]))
+    result = evaluated(run([*clock, (1.0, 3e9)]))
     assert result.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
     assert result.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
     assert result.steady_s == result.t99_s  # it was within 2 % earlier
@@ -52,12 +52,12 @@ HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]
 
 
 def test_halts_have_position_and_length_and_affect_nothing_else() -> None:
-    result = printed(run(STEPS, HALTS))
+    result = evaluated(run(STEPS, HALTS))
     assert [gap.kind for gap in result.gaps] == ["short", "short", "short", "long"]
     for gap, (at, length) in zip(result.gaps, HALTS, strict=True):
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
         assert at - FIRST_S <= gap.at_s <= at
-    plain = printed(run(STEPS))
+    plain = evaluated(run(STEPS))
     assert result.levels[0].hz == pytest.approx(plain.levels[0].hz, rel=1e-4)
     for key in ("t90_s", "t99_s", "steady_s"):
         assert getattr(result, key) == pytest.approx(getattr(plain, key), rel=0.03)
@@ -65,7 +65,7 @@ def test_halts_have_position_and_length_and_affect_nothing_else() -> None:
 
 def test_preemption_is_not_a_low_clock() -> None:
     halts = [(t, 4e-3) for t in np.arange(0.01, 0.5, 0.02).tolist()]
-    result = printed(run(AT_3_GHZ, halts, preempted=range(len(halts))))
+    result = evaluated(run(AT_3_GHZ, halts, preempted=range(len(halts))))
     assert {gap.kind for gap in result.gaps} == {"preempted"}
     assert len(result.gaps) == len(halts)
     assert result.levels[0].hz == pytest.approx(3e9, rel=1e-3)
@@ -76,23 +76,23 @@ def test_preemption_is_not_a_low_clock() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_results_are_stable_under_noise(seed: int) -> None:
-    result = printed(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
+    result = evaluated(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
     assert result.levels[0].hz == pytest.approx(3e9, rel=5e-3)
     assert result.steady_s == pytest.approx(4e-3, rel=0.05)
     assert [gap.length_s for gap in result.gaps] == pytest.approx([8.5e-6, 20e-6], abs=4.2e-6)
 
 
 def test_the_cost_of_time_stamps_is_subtracted() -> None:
-    result = printed(run(AT_3_GHZ, stamp=400))
+    result = evaluated(run(AT_3_GHZ, stamp=400))
     assert result.levels[0].hz == pytest.approx(3e9, rel=2e-3)
     assert result.lost == pytest.approx(0, abs=1e-3)
-    gaps = printed(run(AT_3_GHZ, HALTS, stamp=400)).gaps
+    gaps = evaluated(run(AT_3_GHZ, HALTS, stamp=400)).gaps
     assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
 
 
 def test_a_late_drop_does_not_prolong_the_ramp() -> None:
     clock = [(4e-3, 2e9), (0.1, 3e9), (0.13, 2.5e9), (0.18, 3e9), (0.2, 2.5e9), (1.0, 3e9)]
-    result = printed(run(clock))
+    result = evaluated(run(clock))
     assert result.steady_s == pytest.approx(4e-3, rel=0.03)
     assert result.bursts_s == pytest.approx([0.03, 0.02], rel=0.05)
 
@@ -100,19 +100,19 @@ def test_a_late_drop_does_not_prolong_the_ramp() -> None:
 @pytest.mark.parametrize(("at_s", "length_s"), [(1e-3, 0.2e-3), (8.3e-3, 1e-3), (15e-3, 4e-3)])
 def test_a_low_clock_after_the_ramp_is_not_part_of_it(at_s: float, length_s: float) -> None:
     """A warm-up of 0.1 ms, and a temporarily low clock later."""
-    result = printed(run([(1e-4, 1.2e9), (at_s, 3e9), (at_s + length_s, 2.5e9), (1.0, 3e9)]))
+    result = evaluated(run([(1e-4, 1.2e9), (at_s, 3e9), (at_s + length_s, 2.5e9), (1.0, 3e9)]))
     assert result.steady_s == pytest.approx(1e-4, abs=15e-6)
     assert result.bursts_s == pytest.approx([length_s], rel=0.2)
 
 
 def test_a_brief_steady_clock_is_part_of_the_ramp() -> None:
-    result = printed(run([(1e-3, 3e9), (8e-3, 3.6e9), (1.0, 3e9)]))
+    result = evaluated(run([(1e-3, 3e9), (8e-3, 3.6e9), (1.0, 3e9)]))
     assert result.steady_s == pytest.approx(8e-3, rel=0.03)
     assert result.bursts_s == []
 
 
 def test_a_clock_that_falls_to_its_steady_value_has_a_ramp() -> None:
-    result = printed(run([(10e-3, 3.6e9), (1.0, 3e9)]))
+    result = evaluated(run([(10e-3, 3.6e9), (1.0, 3e9)]))
     assert result.t99_s is not None
     assert result.t99_s < FIRST_S
     assert result.steady_s == pytest.approx(10e-3, rel=0.03)
@@ -126,27 +126,27 @@ def test_a_clock_that_falls_to_its_steady_value_has_a_ramp() -> None:
 ])  # fmt: skip
 def test_a_clock_may_never_be_steady(clock: chains.Clock) -> None:
     """A clock that oscillates, rises to the end, or settles too late."""
-    assert printed(run(clock)).steady_s is None
+    assert evaluated(run(clock)).steady_s is None
 
 
 def test_a_short_run_has_no_result() -> None:
-    result = printed(run(AT_3_GHZ, load_s=50e-6))
+    result = evaluated(run(AT_3_GHZ, load_s=50e-6))
     assert (result.steady_s, result.levels) == (None, [])
 
 
 def test_disturbances_of_a_run_are_quantified() -> None:
     built = run(AT_3_GHZ, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
-    result = printed(built, siblings=[7])
+    result = evaluated(built, siblings=[7])
     assert result.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
-    assert printed(built).disturbed.keys() == {"idle", "steal_s"}
-    assert printed(run(AT_3_GHZ, idle_s=None, steal_s=None)).disturbed == {"idle": None}
+    assert evaluated(built).disturbed.keys() == {"idle", "steal_s"}
+    assert evaluated(run(AT_3_GHZ, idle_s=None, steal_s=None)).disturbed == {"idle": None}
 
 
 def test_siblings_may_idle_for_the_whole_run() -> None:
     """Half a second of sleep and half of load; one of three siblings was busy all the time."""
-    result = printed(run(AT_3_GHZ, siblings_idle_s=2.0), siblings=[5, 6, 7])
+    result = evaluated(run(AT_3_GHZ, siblings_idle_s=2.0), siblings=[5, 6, 7])
     assert result.disturbed == {"sibling": pytest.approx(1 / 3)}
-    assert printed(run(AT_3_GHZ, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
+    assert evaluated(run(AT_3_GHZ, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
 
 
 # --- with a counter of cycles
@@ -154,8 +154,8 @@ def test_siblings_may_idle_for_the_whole_run() -> None:
 
 @pytest.mark.parametrize("stamp", [0, 200])
 def test_a_correct_counter_agrees_with_the_chain(stamp: int) -> None:
-    result = printed(run(STEPS, HALTS, counter=1.0, stamp=stamp))
-    by_chain = printed(run(STEPS, HALTS, stamp=stamp))
+    result = evaluated(run(STEPS, HALTS, counter=1.0, stamp=stamp))
+    by_chain = evaluated(run(STEPS, HALTS, stamp=stamp))
     assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
     assert result.levels[0].chain_hz == by_chain.levels[0].hz == by_chain.levels[0].chain_hz
     assert result.steady_s == pytest.approx(by_chain.steady_s, rel=0.05)
@@ -168,11 +168,11 @@ def test_the_counter_is_used_and_checked_by_the_chain(cycles_per_step: float) ->
     """If a step takes other than the assumed cycles, the chain's clock has the same relative error,
     without affecting lost time or halts."""
     factor = cycles_per_step / chains.STEP_CYCLES
-    result = printed(run(STEPS, HALTS, counter=factor))
+    result = evaluated(run(STEPS, HALTS, counter=factor))
     assert result.levels[0].hz == pytest.approx(3e9 * factor, rel=1e-4)
     assert result.levels[0].chain_hz == pytest.approx(3e9, rel=1e-3)
     assert result.steady_s == pytest.approx(4e-3, rel=0.03)
-    assert result.lost == pytest.approx(printed(run(STEPS, HALTS)).lost, abs=1e-3)
+    assert result.lost == pytest.approx(evaluated(run(STEPS, HALTS)).lost, abs=1e-3)
     assert result.disturbed == {}
     for gap, (_, length) in zip(result.gaps, HALTS, strict=True):
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
@@ -188,20 +188,20 @@ def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
 
 def test_halts_have_no_cycles_but_interrupts_do() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 20e-6), (0.2, 400e-6), (0.3, 4e-3)]
-    result = printed(run(AT_3_GHZ, halts, counter=1.0, running=[1, 3], preempted=[3]))
+    result = evaluated(run(AT_3_GHZ, halts, counter=1.0, running=[1, 3], preempted=[3]))
     assert [gap.halted for gap in result.gaps] == [True, False, True, False]
     assert [gap.kind for gap in result.gaps] == ["short", "short", "long", "preempted"]
     assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
     assert (result.levels[0].low_hz, result.levels[0].high_hz) == pytest.approx(
         (3e9, 3e9), rel=1e-4
     )
-    assert {gap.halted for gap in printed(run(AT_3_GHZ, halts)).gaps} == {None}
+    assert {gap.halted for gap in evaluated(run(AT_3_GHZ, halts)).gaps} == {None}
 
 
 def test_halts_in_the_first_chunks_are_not_a_low_clock() -> None:
     halts = [(t, 30e-6) for t in (60e-6, 200e-6, 300e-6)]
     built = run(AT_3_GHZ, halts, counter=1.0)
-    result = printed(built)
+    result = evaluated(built)
     assert result.t99_s is not None
     assert result.t99_s < 100e-6
     (part,) = ramp_runs.traces(answer(built), built)
@@ -243,18 +243,18 @@ def test_levels_and_the_cost_of_switching_are_measured() -> None:
 # --- several runs
 
 
-def climbing(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
+def two_step_run(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
     return run([(until_s, 2e9), (1.0, hz)], **more)
 
 
 def test_the_error_covers_differences_between_runs() -> None:
-    ramp = ramp_runs.ramp_of_runs(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
+    ramp = ramp_runs.ramp_of_runs(answer(*(two_step_run(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
     assert ramp.steady_hz == pytest.approx(3e9, rel=1e-3)
     assert ramp.error_hz == pytest.approx(3e7, rel=0.05)
 
 
 def test_the_spread_of_times_is_reported() -> None:
-    ramp = ramp_runs.ramp_of_runs(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
+    ramp = ramp_runs.ramp_of_runs(answer(*(two_step_run(t) for t in (1e-3, 2e-3, 4e-3))))
     assert ramp.steady_s is not None
     seen = (ramp.steady_s.low, ramp.steady_s.middle, ramp.steady_s.high)
     assert seen == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
@@ -263,7 +263,7 @@ def test_the_spread_of_times_is_reported() -> None:
 
 
 def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
-    good, bad = [climbing(1e-3)] * 3, [climbing(50e-3, idle_s=0.0)] * 2
+    good, bad = [two_step_run(1e-3)] * 3, [two_step_run(50e-3, idle_s=0.0)] * 2
     ramp = ramp_runs.ramp_of_runs(answer(bad[0], *good, bad[1]))
     assert (ramp.used, ramp.is_clean) == ([1, 2, 3], True)
     assert ramp.steady_s is not None
@@ -280,7 +280,7 @@ def test_the_stated_confidence_is_not_too_high(
     """Times are lognormal; a share `bad` of all runs is disturbed or does not settle. The next run
     should settle within the time of the slowest valid run."""
     random, trials = np.random.default_rng(runs), 400
-    whole = printed(run(AT_3_GHZ, load_s=0.01))
+    whole = evaluated(run(AT_3_GHZ, load_s=0.01))
     result = answer(*[run(AT_3_GHZ, load_s=0.01)] * runs)
 
     def drawn(*_: object) -> Climb:

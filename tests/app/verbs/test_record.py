@@ -43,11 +43,11 @@ def notes(path: Path, *, ended: bool = True) -> dict[str, wire.Note]:
 
 
 def wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
-    def there() -> bool:
+    def mark_exists() -> bool:
         assert process.poll() is None, process.stderr and process.stderr.read()
         return path.exists()
 
-    wait_for(there, f"{path.name} is there")
+    wait_for(mark_exists, f"{path.name} is there")
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def test_the_summary_equals_that_of_stat(tmp_path: Path) -> None:
     assert first.startswith("perftop: recorded ")
     assert first.endswith(f" in {tmp_path / 'a'}")
 
-    def fixed(lines: list[str]) -> list[str]:
+    def comparable_lines(lines: list[str]) -> list[str]:
         """Without digits, plurals and disk faults, and without the sentence that depends on whether
         a short command was sampled."""
         words = [line for line in lines if not line.startswith("sh took ")]
@@ -185,7 +185,7 @@ def test_the_summary_equals_that_of_stat(tmp_path: Path) -> None:
         words = [re.sub(r"(sample|fault|switch)(?:s|es)\b", r"\1", line) for line in words]
         return ["".join(c for c in line if not (c.isdigit() or c in " .")) for line in words]
 
-    assert fixed(lines) == fixed(printed.stderr.splitlines())
+    assert comparable_lines(lines) == comparable_lines(printed.stderr.splitlines())
     assert any(line.startswith("exit status 3") for line in lines)
     assert [line.split()[:2] for line in lines if line.split()[1:2] == ["min"]] == [
         [name, "min"] for name in ("0", "1", "2", "3", "0,2", "1,3")

@@ -34,12 +34,12 @@ def frame(seq: int) -> wire.Frame:
     return made.frame(HELLO, seq, {"ref": [seq, seq]})
 
 
-def large(seq: int) -> wire.Frame:
+def large_frame(seq: int) -> wire.Frame:
     result = frame(seq)
     return wire.Frame(seq, result.time_ns, result.blocks, records={"x": b"x" * 200_000})
 
 
-def received(peer: socket.socket) -> list[wire.Message]:
+def received_messages(peer: socket.socket) -> list[wire.Message]:
     """All messages currently in the socket."""
     decoder = wire.Decoder()
     results: list[wire.Message] = []
@@ -51,7 +51,7 @@ def received(peer: socket.socket) -> list[wire.Message]:
 
 
 @contextlib.contextmanager
-def pair(readers: Readers) -> Iterator[socket.socket]:
+def connected_reader(readers: Readers) -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
     assert readers.admit(ours)
     with theirs:
@@ -59,7 +59,7 @@ def pair(readers: Readers) -> Iterator[socket.socket]:
 
 
 @contextlib.asynccontextmanager
-async def played() -> AsyncIterator[Readers]:
+async def reader_results() -> AsyncIterator[Readers]:
     readers = Readers()
     try:
         yield readers
@@ -68,13 +68,13 @@ async def played() -> AsyncIterator[Readers]:
 
 
 async def test_a_late_reader_first_gets_hello_and_persistent_notes() -> None:
-    async with played() as readers:
+    async with reader_results() as readers:
         taken = wire.Note("taken", 5, data={"cpus": [1], "counters": ["ref"]})
         for message in (HELLO, taken, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
             readers.take(message)
-        with pair(readers) as late:
+        with connected_reader(readers) as late:
             readers.take(frame(4))
-            hello, note, first = received(late)
+            hello, note, first = received_messages(late)
         assert isinstance(hello, wire.Hello)
         past_ns = frame(3).time_ns - HELLO.raw_ns
         assert hello.raw_ns == frame(3).time_ns > 5, "it looks back no further"
@@ -91,13 +91,13 @@ async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> Non
         {"cpu": 0, "online": False}, {"cpu": 1, "online": False}, {"cpu": [], "online": False},
         {"cpu": 0, "online": True, "row": row},
     ]  # fmt: skip
-    async with played() as readers:
+    async with reader_results() as readers:
         readers.take(HELLO)
         for data in changes:
             readers.take(wire.Note("hotplug", 5, data=data))
         readers.take(frame(3))
-        with pair(readers) as late:
-            (hello,) = received(late)
+        with connected_reader(readers) as late:
+            (hello,) = received_messages(late)
     assert isinstance(hello, wire.Hello)
     assert [(row.cpu, row.online) for row in hello.topology] == [(0, True), (1, False)]
     assert (hello.topology[0].core, hello.topology[0].l3) == (7, 3)
@@ -106,25 +106,25 @@ async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> Non
 async def test_hello_is_unchanged_after_a_suspend() -> None:
     """Frames contain the suspended time since that hello."""
 
-    async with played() as readers:
+    async with reader_results() as readers:
         slept = wire.Frame(1, 10**9, frame(1).blocks, records={"asleep_ns": 5 * 10**9})
         for message in (HELLO, slept):
             readers.take(message)
-        with pair(readers) as late:
-            (hello,) = received(late)
+        with connected_reader(readers) as late:
+            (hello,) = received_messages(late)
         assert isinstance(hello, wire.Hello)
         assert (hello.raw_ns, hello.wall_ns) == (HELLO.raw_ns, HELLO.wall_ns)
 
 
 async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
-    async with played() as readers:
+    async with reader_results() as readers:
         readers.take(HELLO)
         results: list[wire.Message] = []
-        with pair(readers) as slow, pair(readers) as quick:
+        with connected_reader(readers) as slow, connected_reader(readers) as quick:
             decoder = wire.Decoder()
             quick.setblocking(False)
             for seq in range(100):
-                readers.take(large(seq))
+                readers.take(large_frame(seq))
                 for _ in range(20):
                     await asyncio.sleep(0)
                     with contextlib.suppress(BlockingIOError):
@@ -148,32 +148,32 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
 
 
 async def test_a_leaving_reader_is_removed_and_the_last_one_is_noticed() -> None:
-    async with played() as readers:
+    async with reader_results() as readers:
         readers.take(HELLO)
-        with pair(readers):
+        with connected_reader(readers):
             assert readers.has_readers.is_set()
         readers.take(frame(0))
         assert (len(readers), readers.has_none.is_set()) == (0, True)
 
 
 async def test_the_number_of_readers_is_limited() -> None:
-    async with played() as readers:
+    async with reader_results() as readers:
         with contextlib.ExitStack() as stack:
             for _ in range(MAX_READERS):
-                stack.enter_context(pair(readers))
+                stack.enter_context(connected_reader(readers))
             ours, theirs = socket.socketpair()
             with ours, theirs:
                 assert not readers.admit(ours)
 
 
 async def test_input_from_a_reader_is_ignored() -> None:
-    async with played() as readers:
+    async with reader_results() as readers:
         readers.take(HELLO)
-        with pair(readers) as hostile:
+        with connected_reader(readers) as hostile:
             with pytest.raises(BrokenPipeError):
                 hostile.send(b"batch 5\n")
             readers.take(frame(0))
-            assert len(received(hostile)) == 2
+            assert len(received_messages(hostile)) == 2
 
 
 def listens(path: Path) -> bool:

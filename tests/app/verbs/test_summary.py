@@ -42,13 +42,13 @@ def run(file: Path, *more: str) -> int:
     return status
 
 
-def printed(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> list[str]:
+def printed_summary(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> list[str]:
     assert run(file, *more) == 0
     return capsys.readouterr().out.splitlines()
 
 
 def phases(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> dict[str, dict[str, Any]]:
-    lines = printed(capsys, file, "--json", *more)
+    lines = printed_summary(capsys, file, "--json", *more)
     return {line["label"]: line for line in map(json.loads, lines)}
 
 
@@ -85,7 +85,7 @@ def test_marks_before_the_part_do_not_begin_phases(
 def test_text_fits_and_starts_with_the_result(
     recording: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
-    lines = printed(capsys, recording, *more)
+    lines = printed_summary(capsys, recording, *more)
     assert "power limit PL1" in lines[0]
     assert max(map(len, lines[1:])) <= 80
     assert any(line.startswith("clock") for line in lines)
@@ -99,7 +99,7 @@ def test_all_of_many_phases_have_a_row(tmp_path: Path, capsys: pytest.CaptureFix
             timed.append(wire.Note("mark", message.time_ns, data={"label": f"step {i}"}))
         timed.append(message)
     path = exported.record(tmp_path / "run.perftop", [hello, *timed])
-    lines = printed(capsys, path, *BY_MARK)
+    lines = printed_summary(capsys, path, *BY_MARK)
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
@@ -109,7 +109,7 @@ def test_a_phase_that_begins_during_an_episode_names_its_culprit(
     """The episode lasts from 8 to 18 s; headings and long names do not touch others."""
     marks = {1.0: "one", 6.0: "two", 12.0: "a-phase-with-a-long-name", 16.0: "four"}
     path = exported.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
-    lines = printed(capsys, path, *BY_MARK)
+    lines = printed_summary(capsys, path, *BY_MARK)
     assert all(len(line) <= 80 for line in lines[:3])
     assert "a-phase-with-a… lost 15.4 % of its time to stream" in " ".join(lines[:3])
     assert any(line.startswith("a-phase-with-a… ◐ 15.4 %  stream took 31 %") for line in lines)
@@ -230,12 +230,14 @@ def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path)
     how = [str(path) if word == "FILE" else word for word in how]
     result = run_perftop("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
     assert result.returncode == 3, result.stderr
-    own, printed = (result.stderr, result.stdout) if "-" in how else (result.stdout, result.stderr)
+    own, printed_summary = (
+        (result.stderr, result.stdout) if "-" in how else (result.stdout, result.stderr)
+    )
     if path.exists():
-        assert printed == ""
-        printed = path.read_text()
+        assert printed_summary == ""
+        printed_summary = path.read_text()
     assert own == "mine\n"
     if how:
-        assert json.loads(printed)["run"]["status"] == 3
+        assert json.loads(printed_summary)["run"]["status"] == 3
     else:
-        assert "seen" in printed
+        assert "seen" in printed_summary

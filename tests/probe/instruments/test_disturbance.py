@@ -25,7 +25,7 @@ def machine(root: Path, user: int, idle: int, steal: int) -> None:
     )
 
 
-def moved(root: Path, before: disturbance.CpuCounts) -> dict[str, float | None]:
+def counts_after(root: Path, before: disturbance.CpuCounts) -> dict[str, float | None]:
     return disturbance.changes_during(0, [2], before, disturbance.read_counts(0, root))
 
 
@@ -33,7 +33,7 @@ def test_differences_between_two_reads(tmp_path: Path) -> None:
     machine(tmp_path, 10, 100, 3)
     first = disturbance.read_counts(0, tmp_path)
     machine(tmp_path, 30, 150, 4)
-    result = moved(tmp_path, first)
+    result = counts_after(tmp_path, first)
     assert result.keys() == {"idle_s", "steal_s", "interrupts", "siblings_idle_s", "switches"}
     assert {key: result[key] for key in ("idle_s", "steal_s", "interrupts")} == {
         "idle_s": 0.5, "steal_s": 0.01, "interrupts": 20,
@@ -51,15 +51,15 @@ def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
     first = disturbance.read_counts(0, tmp_path)
     assert first.idle_s == pytest.approx(12345.679)
     slept(12345678911, 100)
-    assert moved(tmp_path, first)["idle_s"] == pytest.approx(11e-6)
+    assert counts_after(tmp_path, first)["idle_s"] == pytest.approx(11e-6)
 
 
 def test_missing_counts_are_none(tmp_path: Path) -> None:
     untold = disturbance.read_counts(0, tmp_path)
-    result = moved(tmp_path, untold)
+    result = counts_after(tmp_path, untold)
     assert [result[key] for key in result if key != "switches"] == [None] * 4
     machine(tmp_path, 1, 2, 3)
-    assert moved(tmp_path, untold)["idle_s"] is None
+    assert counts_after(tmp_path, untold)["idle_s"] is None
     now = disturbance.read_counts(2, tmp_path)
     assert disturbance.changes_during(2, [0], now, now)["siblings_idle_s"] == 0
     assert disturbance.changes_during(2, [0, 1], now, now)["siblings_idle_s"] is None

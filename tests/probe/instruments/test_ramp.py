@@ -288,7 +288,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 WORK = ramp.Workload(1_000_000, [("scalar", 0.02)])
 
 
-def measured(
+def measured_runs(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, **how: int
 ) -> tuple[list[dict[str, Any]], access.Trouble | None]:
     for name in ("gone_at", "back_at", "slow"):
@@ -303,7 +303,7 @@ def measured(
 
 
 def test_each_chunk_has_its_cycles(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, trouble = measured(library, monkeypatch)
+    runs, trouble = measured_runs(library, monkeypatch)
     assert trouble is None
     assert len(runs) == ramp.RUNS
     for run in runs:
@@ -329,7 +329,7 @@ def test_an_unfit_counter_leaves_runs_without_cycles(
 ) -> None:
     """The counter fails before the first run or during the runs, or costs too much: then no run has
     cycles."""
-    runs, trouble = measured(library, monkeypatch, **how)
+    runs, trouble = measured_runs(library, monkeypatch, **how)
     assert trouble is not None
     assert trouble.why.startswith(why)
     assert len(runs) == ramp.RUNS
@@ -363,7 +363,7 @@ def test_cycles_in_all_rings_of_that_cpu(
     assert (cpu, leader, host_only) == (3, perf_events.LEADER, False)
 
 
-def refused(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
+def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
     with pytest.raises(perf_events.RefusedError) as raised:
         ramp.open_cycles(0, kernel, root)
     assert all(group.closed for group in kernel.groups)
@@ -371,16 +371,16 @@ def refused(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
 
 
 def test_the_reason_for_a_missing_counter(tmp_path: Path) -> None:
-    assert "no core PMU" in refused(Direct(), tmp_path).why
+    assert "no core PMU" in refusal_of_counter(Direct(), tmp_path).why
     fakeperf.pmu(tmp_path, "cpu", 4)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     trees.put(tmp_path, "proc/self/status", "CapEff:\t0000000000000000\n")
-    held = refused(Direct(refuse=lambda *_: errno.EACCES), tmp_path)
+    held = refusal_of_counter(Direct(refuse=lambda *_: errno.EACCES), tmp_path)
     assert held.why == "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is 2"
-    assert "does not count" in refused(Direct(moved={"cycles": 0}), tmp_path).why
-    assert "only 0 counters free" in refused(Direct(1, taken=1), tmp_path).why
-    assert "RDPMC may not read it" in refused(fakeperf.Kernel(), tmp_path).why
+    assert "does not count" in refusal_of_counter(Direct(moved={"cycles": 0}), tmp_path).why
+    assert "only 0 counters free" in refusal_of_counter(Direct(1, taken=1), tmp_path).why
+    assert "RDPMC may not read it" in refusal_of_counter(fakeperf.Kernel(), tmp_path).why
     trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu/rdpmc", "0\n")
-    forbidden = refused(fakeperf.Kernel(), tmp_path)
+    forbidden = refusal_of_counter(fakeperf.Kernel(), tmp_path)
     assert forbidden.why == "the kernel forbids RDPMC"
     assert forbidden.fix == f"echo 1 | sudo tee {tmp_path}/{fakeperf.DEVICES}/cpu/rdpmc"

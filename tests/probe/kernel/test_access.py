@@ -19,7 +19,7 @@ from perfprobe.cpu import identity
 from perfprobe.kernel import access
 
 
-def held(process: int | str = "self") -> Iterator[dict[str, str]]:
+def capabilities_of_threads(process: int | str = "self") -> Iterator[dict[str, str]]:
     """Returns the capability status of each thread of the process."""
     for path in Path(f"/proc/{process}/task").glob("*/status"):
         yield dict(line.split(":\t", 1) for line in path.read_text().splitlines() if ":\t" in line)
@@ -37,13 +37,13 @@ def run(code: str, *through: str) -> str:
     return result.stdout
 
 
-def working(process: subprocess.Popen[bytes]) -> None:
+def wait_for_frame(process: subprocess.Popen[bytes]) -> None:
     """Waits for a frame: capabilities are dropped between the hello and the first frame."""
     read_some(process)
     read_some(process)
 
 
-def only(status: dict[str, str], *kept: int) -> bool:
+def has_only_capabilities(status: dict[str, str], *kept: int) -> bool:
     sets = [int(status[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb")]
     mask = sum(1 << each for each in kept)
     return status["NoNewPrivs"] == "1" and not any(each & ~mask for each in sets)
@@ -57,11 +57,11 @@ def test_capabilities_of_a_running_probe(source: str) -> None:
         "os": {access.CAP_BPF, access.CAP_SYS_ADMIN},
     }.get(source, {access.CAP_BPF, access.CAP_SYS_ADMIN}) | {access.CAP_SYS_PTRACE}
     with started_process("stream", "--source", source, program="perfprobe") as process:
-        working(process)
-        threads = list(held(process.pid))
-        assert all(only(status, *kept) for status in threads)
+        wait_for_frame(process)
+        threads = list(capabilities_of_threads(process.pid))
+        assert all(has_only_capabilities(status, *kept) for status in threads)
         lanes = [status for status in threads if status["Name"].startswith("perfprobe/")]
-        assert all(only(status) for status in lanes)
+        assert all(has_only_capabilities(status) for status in lanes)
         assert bool(lanes) == (source != "sim:idle")
 
 
@@ -71,9 +71,12 @@ def test_registers_are_reopened_and_restored_with_one_capability(tmp_path: Path)
     with swept_directory(root), FakeKernel(root) as fake:
         command = ("stream", "--source", "msr", "--sysroot", str(root), "--sample", "0.05")
         with started_process(*command, program="perfprobe") as process:
-            working(process)
+            wait_for_frame(process)
             kept = access.needed_capabilities(root, "msr")
-            assert all(only(status, *kept) for status in held(process.pid))
+            assert all(
+                has_only_capabilities(status, *kept)
+                for status in capabilities_of_threads(process.pid)
+            )
             before = fake.changed()
             for online in (False, True):
                 fake.ask("online", cpu=3, online=online)

@@ -72,7 +72,7 @@ def _affinity() -> Iterator[None]:
 
 
 @pytest.fixture
-def two() -> tuple[int, int]:
+def two_cpus() -> tuple[int, int]:
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("needs two CPUs")
@@ -102,17 +102,17 @@ def total(s: States) -> int:
     return s.neither + s.lp0 + s.lp1 + s.both + s.unknown
 
 
-def minus(b: States, a: States) -> list[int]:
+def difference(b: States, a: States) -> list[int]:
     return [b.neither - a.neither, b.lp0 - a.lp0, b.lp1 - a.lp1, b.both - a.both]
 
 
-def covered(spans: Spans, start: int, end: int) -> Spans:
+def covered_ns(spans: Spans, start: int, end: int) -> Spans:
     return [(max(a, start), min(b, end)) for a, b in spans if b > start and a < end]
 
 
 def expected(first: Spans, second: Spans, start: int, end: int) -> list[float]:
     """Returns the shares of neither, lp0, lp1 and both, by the tasks' own clocks."""
-    first, second = covered(first, start, end), covered(second, start, end)
+    first, second = covered_ns(first, start, end), covered_ns(second, start, end)
     on0, on1 = (sum(b - a for a, b in spans) for spans in (first, second))
     both = sum(max(0, min(b, d) - max(a, c)) for a, b in first for c, d in second)
     length = end - start
@@ -157,7 +157,8 @@ class Load:
         self.apart = (self.start - first_ns + self.end - last_ns) / self.length
         """Share of the time in which the traces were read one after the other."""
         self.shares = [
-            [part / self.length for part in minus(y, x)] for y, x in zip(after, before, strict=True)
+            [part / self.length for part in difference(y, x)]
+            for y, x in zip(after, before, strict=True)
         ]
         self.expected = expected(spans[0], spans[1], self.start, self.end)
         _, lp0, lp1, both = self.expected
@@ -165,10 +166,10 @@ class Load:
         self.foreign = sum(max(0.0, 1 - i / self.length - o) for i, o in zip(idle, on, strict=True))
 
 
-def test_a_known_load_has_its_four_states(two: tuple[int, int]) -> None:
-    load = Load(two)
+def test_a_known_load_has_its_four_states(two_cpus: tuple[int, int]) -> None:
+    load = Load(two_cpus)
     if load.foreign >= QUIET:
-        load = Load(two)
+        load = Load(two_cpus)
     check_siblings(load)
     neither, lp0, lp1, both = load.shares[0]
     want, points = load.expected, POINTS + load.apart
@@ -190,8 +191,8 @@ def check_siblings(load: Load) -> None:
     assert single[2:] == [0, 0]
 
 
-def test_the_four_states_and_the_unknown_add_up_to_all_time(two: tuple[int, int]) -> None:
-    a, b = two
+def test_the_four_states_and_the_unknown_add_up_to_all_time(two_cpus: tuple[int, int]) -> None:
+    a, b = two_cpus
     before = time.monotonic_ns()
     with IdleTrace({a: (7, 0), b: (7, 1)}) as trace:
         opened = time.monotonic_ns()
@@ -209,21 +210,21 @@ def clamped_ns(trace: IdleTrace, cpu: int) -> int:
 
 
 @up_to_three_attempts
-def test_times_of_a_core_and_its_cpus_agree(two: tuple[int, int]) -> None:
+def test_times_of_a_core_and_its_cpus_agree(two_cpus: tuple[int, int]) -> None:
     """The sum of a CPU is counted separately from its core's; the core is read between two reads of
     the CPU."""
-    a, b = two
+    a, b = two_cpus
     with IdleTrace({a: (0, 0), b: (0, 1)}) as trace:
-        for cpu in two:
+        for cpu in two_cpus:
             wait_idle(trace, cpu)
-        base, base_busy = trace.states(0), [trace.busy(cpu) or 0 for cpu in two]
+        base, base_busy = trace.states(0), [trace.busy(cpu) or 0 for cpu in two_cpus]
         slack = 100_000  # the base is not read atomically
         for _ in paced(100, 0.005):
-            low = [trace.busy(cpu) for cpu in two]
+            low = [trace.busy(cpu) for cpu in two_cpus]
             states = trace.states(0)
-            high = [trace.busy(cpu) for cpu in two]
-            _, lp0, lp1, both = minus(states, base)
-            margin = slack + sum(clamped_ns(trace, cpu) for cpu in two)
+            high = [trace.busy(cpu) for cpu in two_cpus]
+            _, lp0, lp1, both = difference(states, base)
+            margin = slack + sum(clamped_ns(trace, cpu) for cpu in two_cpus)
             for lp, least, most, at in zip((lp0, lp1), low, high, base_busy, strict=True):
                 assert least is not None
                 assert most is not None
@@ -272,8 +273,8 @@ def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
         assert idle == pytest.approx(ticks_ns, abs=slack)
 
 
-def test_an_always_busy_cpu_is_settled(two: tuple[int, int]) -> None:
-    cpu, other = two
+def test_an_always_busy_cpu_is_settled(two_cpus: tuple[int, int]) -> None:
+    cpu, other = two_cpus
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:

@@ -74,19 +74,19 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
     clock = [0]
     tasks = Tasks(Path("/"), [0], watch, now_ns=lambda: clock[0], spent_ns=lambda: 0)
 
-    def scanned() -> set[str]:
+    def scan_reported() -> set[str]:
         clock[0] += 2 * S
         tasks.work()
         return set(watch.take(clock[0])["watched"]["threads"])
 
     daemon = ""
     try:
-        assert scanned() == {str(root.pid)}
+        assert scan_reported() == {str(root.pid)}
         root.stdin.write("go\n")
         root.stdin.flush()
         (daemon,) = {root.stdout.readline().strip() for _ in range(2)} - {"ended"}
         # Its parent has ended between two scans, so its origin is unknown.
-        assert scanned() <= {str(root.pid), daemon}
+        assert scan_reported() <= {str(root.pid), daemon}
     finally:
         root.kill()
         if daemon:  # the daemon keeps the pipe open

@@ -94,11 +94,11 @@ def frames(source: Machine, session: Session, n: int) -> None:
     drive(source, session, lambda: session.frames >= goal, f"{n} frames", whole)
 
 
-def later(session: Session, than_ns: int) -> bool:
+def frame_later_than(session: Session, than_ns: int) -> bool:
     return session.now_ns >= than_ns
 
 
-def same(result: Callable[[], list[float]], want: list[float]) -> bool:
+def has_values(result: Callable[[], list[float]], want: list[float]) -> bool:
     return result() == want
 
 
@@ -143,10 +143,10 @@ def test_utilisation_is_the_time_that_is_not_idle(machine: TreeMachine) -> None:
 
     for step in range(1, 11):
         until_ns = session.now_ns + 10**8
-        drive(source, session, partial(later, session, until_ns), "0.1 s")
+        drive(source, session, partial(frame_later_than, session, until_ns), "0.1 s")
         machine.idle(0, 5 + 10_000 * step, 10**9 + 20_000 * step, 10**12)
         want = [round(0.01 * step, 6), round(0.02 * step, 6)]
-        drive(source, session, partial(same, polled_and_idle_s, want), "both are read")
+        drive(source, session, partial(has_values, polled_and_idle_s, want), "both are read")
     interval = session.take_interval()
     source.close()
     elapsed = interval.elapsed_s

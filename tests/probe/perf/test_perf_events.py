@@ -141,13 +141,13 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
     kernel = fakeperf.Kernel()
     plain, trials = kernel.trial, list[int]()
 
-    def taken_away(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:
+    def lower_first_count(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:
         trial = plain(group, cpu, own_ns)
         trials.append(own_ns)
         share = 0.1 if len(trials) < MAX_TRIALS else 0.5
         return replace(trial, counts=[int(share * TICKS), *trial.counts[1:]])
 
-    kernel.trial = taken_away  # type: ignore[method-assign]
+    kernel.trial = lower_first_count  # type: ignore[method-assign]
     assert run(kernel).missing == {}
     assert len(trials) == MAX_TRIALS
 

@@ -33,7 +33,7 @@ many = cache(partial(fleets.racks, 20, 20))
 
 
 @asynccontextmanager
-async def opened(
+async def opened_screen(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
     ascii_: bool = False,
 ) -> AsyncIterator[tuple[FleetSource, Pilot[None]]]:  # fmt: skip
@@ -55,7 +55,7 @@ async def screen_lines(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
     ascii_: bool = False,
 ) -> list[str]:  # fmt: skip
-    async with opened(fleet, size, keys, ascii_=ascii_) as (source, _):
+    async with opened_screen(fleet, size, keys, ascii_=ascii_) as (source, _):
         return page_lines(source)
 
 
@@ -93,7 +93,7 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
 async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[int, int]) -> None:
     """No line is wider than the screen, and no view is empty."""
 
-    async with opened(fleet(), size) as (source, pilot):
+    async with opened_screen(fleet(), size) as (source, pilot):
         for view in ("1", "2", "3"):
             await pilot.press(view)
             await pilot.pause()
@@ -114,7 +114,7 @@ async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
 
 
 async def test_the_selected_row_is_always_visible() -> None:
-    async with opened(middle(), (120, 30)) as (source, pilot):
+    async with opened_screen(middle(), (120, 30)) as (source, pilot):
         await pilot.press("t", "pagedown", "pagedown", "pagedown")
         chosen = source.page.state.selected_name
         assert chosen == source.page.state.machines[60].name
@@ -122,7 +122,7 @@ async def test_the_selected_row_is_always_visible() -> None:
 
 
 async def test_a_filter_can_be_typed_and_cancelled() -> None:
-    async with opened(fleets.small()) as (source, pilot):
+    async with opened_screen(fleets.small()) as (source, pilot):
         await pilot.press("slash", *"ci")
         assert [m.name for m in source.page.state.machines] == ["ci-1", "ci-2"]
         await pilot.press("enter", "down")
@@ -132,7 +132,7 @@ async def test_a_filter_can_be_typed_and_cancelled() -> None:
 
 
 async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
-    async with opened(fleets.small()) as (source, pilot):
+    async with opened_screen(fleets.small()) as (source, pilot):
         await pilot.press("s")
         assert source.page.state.choice.order == "name"
         titles = source.page.text()[line(source.page.text(), "name")]
@@ -144,7 +144,7 @@ async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
 
 
 async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -> None:
-    async with opened(middle(), (160, 50), ["1"]) as (source, pilot):
+    async with opened_screen(middle(), (160, 50), ["1"]) as (source, pilot):
         state = source.page.state
         limited = [m.name for m in state.machines if m.cause[1] == "power-pl1"]
         assert len(limited) == 16
@@ -191,7 +191,7 @@ async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> 
 
 
 async def test_a_filter_also_holds_below_the_rows() -> None:
-    async with opened(fleets.small()) as (source, pilot):
+    async with opened_screen(fleets.small()) as (source, pilot):
         await pilot.press("slash", *"ci", "enter")
         lines = page_lines(source)
         first = line(lines, "episodes of 2 machines")
@@ -225,7 +225,7 @@ def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None
 
 
 async def test_rows_move_at_most_every_ten_seconds() -> None:
-    async with opened(fleets.small()) as (source, pilot):
+    async with opened_screen(fleets.small()) as (source, pilot):
         state = source.page.state
         names = [machine.name for machine in state.machines]
         values = [m.numbers["lost"] for m in state.machines if m.answers]
@@ -242,7 +242,7 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
 
 
 async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
-    async with opened(many(), (160, 50), ["2"]) as (source, pilot):
+    async with opened_screen(many(), (160, 50), ["2"]) as (source, pilot):
         source.page.state.selected_name = "k07n03"
         await pilot.press("right", "down", "left", "left")
         assert source.page.state.selected_name == "k06n04"
@@ -258,7 +258,7 @@ async def test_more_machines_than_rows_are_first_shown_as_a_heat_map() -> None:
 
 
 async def test_n_goes_to_the_next_machine_with_an_episode() -> None:
-    async with opened(fleets.small()) as (source, pilot):
+    async with opened_screen(fleets.small()) as (source, pilot):
         source.page.state.selected_name = "node07"
         await pilot.press("n")
         machine = source.page.state.selected
@@ -267,10 +267,10 @@ async def test_n_goes_to_the_next_machine_with_an_episode() -> None:
 
 
 async def test_enter_opens_the_selected_machine() -> None:
-    opened: list[Sequence[str]] = []
+    started_commands: list[Sequence[str]] = []
 
     async def opener(arguments: Sequence[str]) -> None:
-        opened.append(arguments)
+        started_commands.append(arguments)
 
     source = FleetSource(fleets.Made(fleets.small(), "over ssh"), opener=opener)
     app = PerfTopApp(source)
@@ -281,17 +281,21 @@ async def test_enter_opens_the_selected_machine() -> None:
         name = source.page.state.selected_name
         await pilot.press("w")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
-        assert opened == [("live", "--host", name), ("why", "--host", name)]
+        assert started_commands == [("live", "--host", name), ("why", "--host", name)]
 
 
 async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> None:
-    bad = Machine("evil\x1b[2J\u202e")
-    bad.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
-    worse = fleets.machine("task", fleets.HOT)
-    worse.tasks = worse.model = worse.clock_missing_text = "\x1b[31mred\x9b"
-    worse.numbers = UNKNOWN_NUMBERS
+    hostile_machine = Machine("evil\x1b[2J\u202e")
+    hostile_machine.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
+    machine_with_hostile_task = fleets.machine("task", fleets.HOT)
+    machine_with_hostile_task.tasks = machine_with_hostile_task.model = (
+        machine_with_hostile_task.clock_missing_text
+    ) = "\x1b[31mred\x9b"
+    machine_with_hostile_task.numbers = UNKNOWN_NUMBERS
     for view in ("1", "2", "3"):
-        for text in await screen_lines(Fleet([bad, worse]), (160, 50), [view]):
+        for text in await screen_lines(
+            Fleet([hostile_machine, machine_with_hostile_task]), (160, 50), [view]
+        ):
             assert text.isprintable()
 
 

@@ -38,7 +38,7 @@ async def menu_result(
         yield run, results
 
 
-async def pressed(screen: Callable[[], Menu | Chooser], *keys: str) -> list[object]:
+async def results_after_keys(screen: Callable[[], Menu | Chooser], *keys: str) -> list[object]:
     async with menu_result(screen) as (run, result):
         await run.pilot.press(*keys)
         await until_true(lambda: len(run.app.screen_stack) == 1, "the list to close")
@@ -49,12 +49,12 @@ def picture(run: Run) -> str:
     return run.app.export_screenshot().replace("&#160;", " ")
 
 
-@pytest.mark.parametrize(("keys", "found"), [
+@pytest.mark.parametrize(("keys", "selected_item"), [
     (["enter"], "b"), (["j", "enter"], "c"), (["k", "enter"], "a"), (["down", "enter"], "c"),
     (["home", "enter"], "a"), (["escape"], None), (["j", "q"], None),
 ])  # fmt: skip
-async def test_a_menu_returns_the_selected_item(keys: list[str], found: str | None) -> None:
-    assert await pressed(lambda: Menu("fruit", OPTIONS, "b"), *keys) == [found]
+async def test_a_menu_returns_the_selected_item(keys: list[str], selected_item: str | None) -> None:
+    assert await results_after_keys(lambda: Menu("fruit", OPTIONS, "b"), *keys) == [selected_item]
 
 
 @pytest.mark.parametrize(("keys", "found"), [
@@ -63,7 +63,7 @@ async def test_a_menu_returns_the_selected_item(keys: list[str], found: str | No
     (["space", "q"], None),
 ])  # fmt: skip
 async def test_a_chooser_returns_the_marked_items(keys: list[str], found: set[str] | None) -> None:
-    assert await pressed(lambda: Chooser("fruit", OPTIONS, {"b"}), *keys) == [found]
+    assert await results_after_keys(lambda: Chooser("fruit", OPTIONS, {"b"}), *keys) == [found]
 
 
 async def test_a_click_selects_marks_or_closes() -> None:
@@ -185,7 +185,7 @@ def screen_lines(run: Run) -> list[str]:
     return [str(option.prompt).partition("\n")[0] for result in lists for option in result.options]
 
 
-async def listed(run: Run, query: str, first: str) -> list[str]:
+async def query_results(run: Run, query: str, first: str) -> list[str]:
     """Results of a query, once the first one appears."""
     await run.pilot.press("colon")
     await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
@@ -194,8 +194,8 @@ async def listed(run: Run, query: str, first: str) -> list[str]:
     return screen_lines(run)
 
 
-async def do(run: Run, query: str, name: str) -> None:
-    await listed(run, query, name)
+async def execute_command(run: Run, query: str, name: str) -> None:
+    await query_results(run, query, name)
     await run.pilot.press("enter")
     await until_true(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
     await run.pilot.pause()
@@ -204,22 +204,22 @@ async def do(run: Run, query: str, name: str) -> None:
 async def test_a_command_is_executed() -> None:
     async with running_app(Machine()) as run:
         monitor = run.monitor
-        await do(run, "mhz", "Clocks in MHz")
+        await execute_command(run, "mhz", "Clocks in MHz")
         await until_true(lambda: monitor.choice.units == "MHz", "clocks in MHz")
-        await do(run, "heat", "Heat")
+        await execute_command(run, "heat", "Heat")
         await until_true(lambda: monitor.view.id == "heat", "the heat map")
-        await do(run, "cpu 6", "Go to CPU 6")
+        await execute_command(run, "cpu 6", "Go to CPU 6")
         await until_true(lambda: monitor.choice.cpu == 2, "the core of CPU 6")
-        await do(run, "safe", "Theme perftop-safe")
+        await execute_command(run, "safe", "Theme perftop-safe")
         await until_true(lambda: run.app.theme == "perftop-safe", "another theme")
-        await do(run, "busy>80", "Filter busy>80")
+        await execute_command(run, "busy>80", "Filter busy>80")
         await run.pilot.press("enter")
         await until_true(lambda: monitor.choice.filter is not None, "a filter")
 
 
 async def test_quit_is_not_the_first_result_and_a_second_enter_is_harmless() -> None:
     async with running_app(Machine()) as run:
-        assert (await listed(run, "", "Pause"))[0] != "Quit"
+        assert (await query_results(run, "", "Pause"))[0] != "Quit"
         palette = run.app.screen
         assert isinstance(palette, Palette)
         palette.dismiss()
@@ -230,7 +230,7 @@ async def test_quit_is_not_the_first_result_and_a_second_enter_is_harmless() -> 
 
 async def test_a_search_that_starts_after_closing_finds_nothing() -> None:
     async with running_app(Machine()) as run:
-        await listed(run, "", "Pause")
+        await query_results(run, "", "Pause")
         palette = run.app.screen
         assert isinstance(palette, Palette)
         await palette.dismiss()
@@ -255,7 +255,7 @@ async def test_a_palette_may_be_closed_while_it_opens(monkeypatch: pytest.Monkey
 
 async def test_a_palette_without_room_has_no_pages() -> None:
     async with running_app(Machine()) as run:
-        await listed(run, "", "Pause")
+        await query_results(run, "", "Pause")
         await run.pilot.resize_terminal(1, 1)
         await run.pilot.press("pageup", "pagedown")
         assert isinstance(run.app.screen, Palette)

@@ -16,7 +16,7 @@ from perftop.tui.frame.bottom import Prompt
 # --- the input line
 
 
-class Small(App[None]):
+class PromptApp(App[None]):
     """An app with only a prompt."""
 
     def __init__(self, *, ascii_: bool = False) -> None:
@@ -45,7 +45,7 @@ class Small(App[None]):
 
 
 async def test_all_texts_are_previewed_and_only_valid_ones_accepted() -> None:
-    app = Small()
+    app = PromptApp()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("ab")
         assert prompt.asks("filter")
@@ -61,7 +61,7 @@ async def test_all_texts_are_previewed_and_only_valid_ones_accepted() -> None:
 
 async def test_keys_typed_before_a_prompt_closes_are_dropped() -> None:
     """Textual reports a text after its change: Esc may have been pressed by then."""
-    app = Small()
+    app = PromptApp()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("ab")
         await pilot.pause()
@@ -75,7 +75,7 @@ async def test_keys_typed_before_a_prompt_closes_are_dropped() -> None:
 
 
 async def test_a_long_hint_does_not_scroll_the_terminal() -> None:
-    app = Small()
+    app = PromptApp()
     async with app.run_test(size=(30, 6)) as pilot:
         prompt = app.ask(hint="0-15,32  pkg:1  util>80  postgres")
         await pilot.pause()
@@ -92,7 +92,7 @@ def underlined_text(prompt: Prompt) -> str:
 
 
 async def test_errors_of_a_prompt_are_underlined() -> None:
-    app = Small()
+    app = PromptApp()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("0-3 utl>8")
         await pilot.pause()
@@ -120,7 +120,7 @@ async def test_the_cursor_is_visible_in_all_themes(name: str) -> None:
 
 
 async def test_words_are_plain_if_shapes_cannot_be_drawn() -> None:
-    app = Small(ascii_=True)
+    app = PromptApp(ascii_=True)
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask(hint="a · b")
         await pilot.pause()
@@ -259,13 +259,13 @@ async def test_jumping_shows_the_given_time() -> None:
         assert run.source.status.paused is None
 
 
-@pytest.mark.parametrize("before", ["", "0-3"])
-async def test_a_filter_without_a_match_is_applied_only_when_accepted(before: str) -> None:
+@pytest.mark.parametrize("previous_filter", ["", "0-3"])
+async def test_a_filter_without_a_match_is_applied_only_when_accepted(previous_filter: str) -> None:
     async with running_app(Machine()) as run:
-        if before:
-            await run.pilot.press("slash", *before, "enter")
+        if previous_filter:
+            await run.pilot.press("slash", *previous_filter, "enter")
         count = len(rows(run))
-        await run.pilot.press("slash", *["backspace"] * len(before), *"busy>99")
+        await run.pilot.press("slash", *["backspace"] * len(previous_filter), *"busy>99")
         await run.intervals(2)
         await until_true(lambda: words(run) == "no CPU matches", "the prompt reports the filter")
         assert len(rows(run)) == count

@@ -31,12 +31,12 @@ def text(status: Status = STATUS, width: int = 160) -> str:
     return strips.text(header.header_line(*observe(Machine()), status, width))
 
 
-@pytest.mark.parametrize(("name", "short"), [
+@pytest.mark.parametrize(("name", "short_name"), [
     ("Intel(R) Xeon(R) W-2225 CPU @ 4.10GHz", "Xeon W-2225"), ("AMD EPYC 7763 64-Core Processor",
      "AMD EPYC 7763"), ("AMD EPYC", "AMD EPYC"), ("", ""),
 ])  # fmt: skip
-def test_a_model_name_is_shortened(name: str, short: str) -> None:
-    assert header.short_model(name) == short
+def test_a_model_name_is_shortened(name: str, short_name: str) -> None:
+    assert header.short_model(name) == short_name
 
 
 def test_a_guest_is_reported() -> None:
@@ -121,15 +121,15 @@ def test_a_warning_is_shown_while_it_is_recent_and_nothing_is_worse() -> None:
     m = Machine(ceiling_hz=3.0e9)
     session, interval = observe(m)
 
-    def shown() -> list[TextRun]:
+    def alert_runs() -> list[TextRun]:
         return alert_line(session, interval, Status(0), 80)[0]
 
-    assert shown() == []
+    assert alert_runs() == []
     at_ns = session.now_ns
     session.apply(Note("warning", at_ns, data={"text": "the clock\x1b was set"}))
-    assert shown() == [(" ! the clock? was set", "warn")]
+    assert alert_runs() == [(" ! the clock? was set", "warn")]
     session.now_ns = at_ns + top.WARNING_SHOWN_NS
-    assert shown() == []
+    assert alert_runs() == []
 
 
 def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
@@ -191,7 +191,7 @@ def test_the_machine_line_fits_and_drops_metrics() -> None:
 def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: str) -> None:
     session, interval = observe(Machine())
 
-    def red(cpus: list[int]) -> list[str]:
+    def red_metrics(cpus: list[int]) -> list[str]:
         runs = machine_line.number_line(
             session,
             interval,
@@ -200,8 +200,8 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
         )
         return [part.strip() for part, key in runs if key == "alarm" and part.strip()]
 
-    assert number in red(ALL)
-    assert red(ALL[:1]) == []
+    assert number in red_metrics(ALL)
+    assert red_metrics(ALL[:1]) == []
 
 
 def test_a_guest_has_no_smt_states() -> None:

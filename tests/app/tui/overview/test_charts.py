@@ -31,7 +31,7 @@ from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
 
-def shown(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
+def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
     session = Session(machine.hello, History(machine.hello))
     for seq, _ in enumerate(session.play([machine.frame(seq) for seq in range(samples)])):
         if seq % 5 == 4:
@@ -39,8 +39,8 @@ def shown(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
     return session, interval
 
 
-def charts(machine: Machine, width: int, height: int, **wishes: object) -> Charts | None:
-    session, interval = shown(machine)
+def charts(machine: Machine, width: int, height: int, **options: object) -> Charts | None:
+    session, interval = session_after_samples(machine)
     places = Places(session)
     result = Charts(session, places)
     if not result.fit(height, width):
@@ -56,7 +56,7 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
         cores=2, does={cpu: CpuLoad(0.5, alone=0.3) for cpu in range(4)},
         changes={"multipliers": [Multiplier("one_thread", 1.0, "made")]},
     )  # fmt: skip
-    session, interval = shown(machine)
+    session, interval = session_after_samples(machine)
     calibration = session.calibrations["one_thread"]
     calibration._is_settled = False
     places = Places(session)
@@ -120,7 +120,7 @@ def test_nine_to_sixteen_clocks_are_in_two_columns(
 
 
 def charts_of(plan: Plan) -> list[tuple[int, int, int]]:
-    session, _ = shown(Machine(cores=1), 10)
+    session, _ = session_after_samples(Machine(cores=1), 10)
     result = Charts(session, Places(session))
     result._plan = plan
     return result.chart_cells()
@@ -293,7 +293,7 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
 
 @pytest.mark.parametrize("seconds", [8, 40])
 def test_sums_are_of_the_same_seconds_at_every_width(seconds: int) -> None:
-    session, interval = shown(guest(), 10 * seconds)
+    session, interval = session_after_samples(guest(), 10 * seconds)
     sums_s = set()
     for width in (80, 120, 157, 160, 240):
         result = Charts(session, Places(session))

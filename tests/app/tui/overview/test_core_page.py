@@ -41,7 +41,9 @@ def line(lines: Sequence[str], text: str) -> str:
     return next(line for line in lines if text in line)
 
 
-async def opened(machine: Machine, size: tuple[int, int] = BIG, samples: int = 20) -> list[str]:
+async def opened_page(
+    machine: Machine, size: tuple[int, int] = BIG, samples: int = 20
+) -> list[str]:
     async with running_app(machine, size) as run:
         await run.intervals(samples)
         await run.pilot.press("enter")
@@ -162,10 +164,10 @@ async def test_only_episodes_of_the_core_are_listed_and_a_click_opens_one() -> N
 
 async def test_bounds_are_shown_as_a_range_and_suspect_counters_named() -> None:
     does = {cpu: CpuLoad(0.75) for cpu in range(4)}
-    lines = await opened(Machine(cores=2, split=False, does=does))
+    lines = await opened_page(Machine(cores=2, split=False, does=does))
     assert "50–75" in line(lines[::-1], " both ").split()
     assert any("SMT states by bounds" in text for text in lines)
-    lines = await opened(Machine(cores=1, broken={0}))
+    lines = await opened_page(Machine(cores=1, broken={0}))
     assert DOUBTED_SIGN in line(lines, "  busy ")
     assert any(f"{DOUBTED_SIGN} CPU 0: " in text for text in lines)
 

@@ -58,7 +58,9 @@ def keys(p: Grid, i: int, text: str) -> set[str]:
     return {key for part, key in row(p, i)[0] if text in part}
 
 
-def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any) -> Grid:
+def grid_with_episode(
+    of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any
+) -> Grid:
     """The rows of a machine with a running episode of this kind."""
     names = more.pop("names", [f"t{cpu}" for cpu in range(8)])
     session, interval = observe(of, records=tasks(names))
@@ -71,7 +73,7 @@ def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: An
 @pytest.mark.parametrize("kind", ["neighbour", "turbo-drop", "involuntary-halt"])
 def test_lines_made_together_equal_those_made_alone(kind: str) -> None:
     does = {0: CpuLoad(1.0), 1: CpuLoad(0.001), 6: CpuLoad(0.002), 7: CpuLoad(0.001)}
-    p = losing(Machine(cores=4, does=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
+    p = grid_with_episode(Machine(cores=4, does=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
     every = range(len(p.places.places))
     assert row_lines(p, every) == {i: row(p, i) for i in every}
     assert len({strips.text(row(p, i)[0]) for i in every}) == len(every)
@@ -123,7 +125,7 @@ def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) ->
     of = Machine(does={2: CpuLoad(0.9, 2.4e9, involuntary=0.02)})
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
-    p = losing(of, kind, [2], depth=depth, cause=cause)
+    p = grid_with_episode(of, kind, [2], depth=depth, cause=cause)
     number, red, lowered_chart = LOSS[kind]
     assert keys(p, 2, number) >= {red}
     assert keys(p, 2, lowered_chart) == {"alarm"}
@@ -134,18 +136,18 @@ def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) ->
 
 
 def test_a_victim_names_the_task_that_slows_it_down() -> None:
-    p = losing(Machine(), "neighbour", [2], depth=0.31, cause="sibling")
+    p = grid_with_episode(Machine(), "neighbour", [2], depth=0.31, cause="sibling")
     assert "t2 4002 ◂ t6 4006" in lines(p)[2]
     assert "t1 4001 · t5 4005" in lines(p)[1]
-    p = losing(Machine(), "steal", [2], depth=0.31)
+    p = grid_with_episode(Machine(), "steal", [2], depth=0.31)
     assert "t2 4002 ◂ hypervisor" in lines(p)[2]
-    alone = lines(losing(Machine(), "steal", [2], depth=0.31, names=[]))[2]
+    alone = lines(grid_with_episode(Machine(), "steal", [2], depth=0.31, names=[]))[2]
     assert "hypervisor" in alone
     assert "◂" not in alone, "no task is known"
 
 
 def test_victims_and_culprits_are_kept_before_metrics_in_narrow_rows() -> None:
-    p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
+    p = grid_with_episode(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
     text = strips.text(package_line(p, 76))
@@ -154,14 +156,14 @@ def test_victims_and_culprits_are_kept_before_metrics_in_narrow_rows() -> None:
 
 
 def test_only_the_cpu_that_loses_has_a_red_value() -> None:
-    p = losing(Machine(), "neighbour", [6], depth=0.31, cause="sibling")
+    p = grid_with_episode(Machine(), "neighbour", [6], depth=0.31, cause="sibling")
     ipc = [key for text, key in row(p, 2)[0] if text.strip() == "1.25"]
     assert ipc == ["text", "alarm"]
 
 
 def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     every = Machine(cores=4, does={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
-    p = losing(every, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
+    p = grid_with_episode(every, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
     assert keys(p, 2, "2.40") == {"text"}
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
@@ -200,14 +202,14 @@ def test_ranges_are_shown_without_a_split() -> None:
     assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
 
 
-@pytest.mark.parametrize(("key", "marked"), [
+@pytest.mark.parametrize(("key", "marked_titles"), [
     ("instructions", ["≁1.25"]), ("cycles", ["≁1.25", "≁3.00", "≁10.0", "≁1.50"]),
     ("one_thread", []),
 ])  # fmt: skip
-def test_only_values_of_suspect_counters_are_marked(key: str, marked: list[str]) -> None:
+def test_only_values_of_suspect_counters_are_marked(key: str, marked_titles: list[str]) -> None:
     session, interval = observe(Machine())
     p = of_session(session, with_doubt(interval, 1, key), 240)
-    assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked
+    assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked_titles
     assert DOUBTED_SIGN not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
@@ -287,12 +289,12 @@ def machine(packages: int = 3, cores: int = 10) -> Machine:
     return m
 
 
-def arranged(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> Arrangement:
+def arrangement(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> Arrangement:
     return arrange(Places(observe(machine())[0]), room, fold, cpu, None, bare=bare)
 
 
-def kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
-    plan = arranged(room, fold, cpu, bare=bare)
+def line_kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
+    plan = arrangement(room, fold, cpu, bare=bare)
     return [line.kind for line in (*plan.above, *plan.lines, *plan.below)]
 
 
@@ -303,30 +305,38 @@ def packages(run: Run) -> dict[str, int]:
     return {line[3:12]: y for y, line in lines if line[3:].startswith("package")}
 
 
-@pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2), (None, 0)])
-def test_only_the_package_with_the_cursor_is_open(cpu: int | None, opened: int) -> None:
-    result = kinds(14, "needed", cpu)
-    expected = ["folded"] * opened + ["package"] + ["row"] * 10 + ["folded"] * (2 - opened)
+@pytest.mark.parametrize(("cpu", "packages_above"), [(0, 0), (15, 1), (29, 2), (None, 0)])
+def test_only_the_package_with_the_cursor_is_open(cpu: int | None, packages_above: int) -> None:
+    result = line_kinds(14, "needed", cpu)
+    expected = (
+        ["folded"] * packages_above + ["package"] + ["row"] * 10 + ["folded"] * (2 - packages_above)
+    )
     assert result == expected
 
 
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2)])
 def test_the_lines_of_all_packages_remain_while_rows_scroll(cpu: int, opened: int) -> None:
-    plan = arranged(10, "needed", cpu)
+    plan = arrangement(10, "needed", cpu)
     assert [line.kind for line in plan.above] == ["folded"] * opened + ["package"]
     assert [line.kind for line in plan.lines] == ["row"] * 10
     assert [line.kind for line in plan.below] == ["folded"] * (2 - opened)
 
 
 def test_packages_remain_open_if_they_fit() -> None:
-    assert kinds(32, "needed", 29) == ["package", *["row"] * 10, "folded", "package", *["row"] * 10]
+    assert line_kinds(32, "needed", 29) == [
+        "package",
+        *["row"] * 10,
+        "folded",
+        "package",
+        *["row"] * 10,
+    ]
 
 
 def test_folding_can_be_never_or_always() -> None:
-    assert kinds(5, "never").count("row") == 30
-    assert kinds(12, "never") == [*["folded"] * 3, *["row"] * 30]
-    assert kinds(99, "always") == ["folded"] * 3
-    assert kinds(5, "needed", bare=True) == ["row"] * 30
+    assert line_kinds(5, "never").count("row") == 30
+    assert line_kinds(12, "never") == [*["folded"] * 3, *["row"] * 30]
+    assert line_kinds(99, "always") == ["folded"] * 3
+    assert line_kinds(5, "needed", bare=True) == ["row"] * 30
 
 
 async def test_the_cursor_opens_the_package_it_moves_to() -> None:

@@ -31,11 +31,11 @@ def clock_at(seconds: float) -> str:
 def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40
             ) -> tuple[Session, Interval]:  # fmt: skip
     """A guest, after 4 s by default."""
-    calm = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
-    of = observe(calm, samples, records=tasks(["cc1plus", "postgres"]))
-    of[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
-    of[0].ended.extend(ended)
-    return of
+    machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
+    result = observe(machine, samples, records=tasks(["cc1plus", "postgres"]))
+    result[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
+    result[0].ended.extend(ended)
+    return result
 
 
 def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
@@ -121,15 +121,15 @@ def test_omitted_evidence_is_marked() -> None:
     assert "…" not in tall
 
 
-@pytest.mark.parametrize(("shown", "room", "lines"), [
+@pytest.mark.parametrize(("evidence_text", "room", "lines"), [
     ("one · two · three", 9, ["one · two", "three"]),
     ("one two three", 8, ["one two", "three"]),
     ("a · abcdefghij · b", 4, ["a", "abcd", "efgh", "ij", "b"]),
     ("x abcdefghij y", 4, ["x ab", "cdef", "ghij", "y"]),
     ("", 4, []),
 ])  # fmt: skip
-def test_evidence_is_cut_between_its_parts(shown: str, room: int, lines: list[str]) -> None:
-    assert wrapped_lines(shown, room) == lines
+def test_evidence_is_cut_between_its_parts(evidence_text: str, room: int, lines: list[str]) -> None:
+    assert wrapped_lines(evidence_text, room) == lines
 
 
 def test_short_episodes_of_one_cause_share_a_line() -> None:

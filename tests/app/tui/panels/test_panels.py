@@ -19,7 +19,7 @@ NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", 
 """Names that are plain, wide, unsafe, long, narrow, and with zero-width marks."""
 
 
-def crowd(count: int) -> tuple[Session, Interval]:
+def session_with_tasks(count: int) -> tuple[Session, Interval]:
     """A session with `count` tasks and episodes, half of which have ended."""
     cores = max(1, -(-count // 2))
     machine = Machine(cores=cores, does={0: CpuLoad(1.0)})
@@ -36,7 +36,7 @@ def crowd(count: int) -> tuple[Session, Interval]:
 @pytest.mark.parametrize("kind", PANELS)
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
 def test_all_panels_have_their_exact_size(kind: Kind, count: int) -> None:
-    of = crowd(count)
+    of = session_with_tasks(count)
     for width in (*range(20, 130, 7), 160, 240, 300):
         for height in (1, 4, 5, 8, 12, 30):
             lines = PanelRow((kind,), (1,), width, height).lines(*of, Choice(cpu=0))
@@ -60,7 +60,7 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
     width: int, shares: tuple[int, ...], starts: list[int]
 ) -> None:
     row = PanelRow(("selected", "happened"), shares, width, 4)
-    first, *_ = row.lines(*crowd(1), Choice())
+    first, *_ = row.lines(*session_with_tasks(1), Choice())
     text = strips.text(first)
     assert text[0] == text[-1] == " "
     assert [text.index(word) for word in ("no", "wh")] == starts
@@ -73,7 +73,9 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
 SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
 
 
-def lost(*episodes: Episode, machine: Machine | None = None) -> tuple[Session, Interval]:
+def session_with_losses(
+    *episodes: Episode, machine: Machine | None = None
+) -> tuple[Session, Interval]:
     tasks = {"0": [4000, "lmp", 0.9], "2": [4002, "stream\x1b", 0.9], "3": [4003, "日本", 0.9]}
     busy = machine or Machine(cores=2, does={cpu: CpuLoad(1.0, ipc=1.5) for cpu in range(4)})
     of = observe(busy, 20, records={"tasks": tasks})
@@ -87,7 +89,9 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
 
 
 def test_a_core_that_loses_is_listed_with_its_loss_and_culprit() -> None:
-    result = text(lost(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4)
+    result = text(
+        session_with_losses(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4
+    )
     assert result[0].startswith("ten worst  lost %, 10 min ─────")
     assert result[1].split()[:3] == ["◐", "core", "0"]
     assert " 25 %" in result[1]
@@ -96,7 +100,7 @@ def test_a_core_that_loses_is_listed_with_its_loss_and_culprit() -> None:
 
 def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
     machine = Machine(cores=4, threads=1, does={c: CpuLoad(1.0, ipc=1.5) for c in range(4)})
-    of = lost(
+    of = session_with_losses(
         *(Episode("neighbour", [c], 0, None, (c + 1) / 10, "memory", SIBLING) for c in range(4)),
         machine=machine,
     )

@@ -51,7 +51,7 @@ def _plain(style: Style) -> Style:
     return Style(color=style.color, bgcolor=style.bgcolor, bold=bool(style.bold))
 
 
-def plain(strip: Strip) -> Strip:
+def ordinary_strip(strip: Strip) -> Strip:
     return Strip(list(strip), strip.cell_length)
 
 
@@ -60,7 +60,7 @@ def test_the_terminal_shows_the_same_as_with_ordinary_strips(
     runs: list[TextRun], ink: Ink, size: int
 ) -> None:
     ready = ready_strip(runs, ink, size, ascii_=False)
-    assert cells(ready.render(CONSOLE)) == cells(plain(ready).render(CONSOLE))
+    assert cells(ready.render(CONSOLE)) == cells(ordinary_strip(ready).render(CONSOLE))
     assert ready.cell_length == size == len(ready.text)
 
 
@@ -68,7 +68,7 @@ def test_the_terminal_shows_the_same_as_with_ordinary_strips(
 def test_strips_are_cut_like_ordinary_ones(runs: list[TextRun], cuts: list[int]) -> None:
     ready = ready_strip(runs, INK, 40, ascii_=False)
     items = sorted(cuts)
-    for mine, other in zip(ready.divide(items), plain(ready).divide(items), strict=True):
+    for mine, other in zip(ready.divide(items), ordinary_strip(ready).divide(items), strict=True):
         assert mine.text == other.text
         assert mine.cell_length == other.cell_length
         assert cells(mine.render(CONSOLE)) == cells(other.render(CONSOLE))
@@ -79,8 +79,11 @@ def test_strips_are_cropped_like_ordinary_ones(
     runs: list[TextRun], start: int, length: int
 ) -> None:
     ready, end = ready_strip(runs, INK, 40, ascii_=False), min(40, start + length)
-    assert ready.crop(start, end).text == plain(ready).crop(start, end).text
-    assert ready.crop_extend(start, 44, None).text == plain(ready).crop_extend(start, 44, None).text
+    assert ready.crop(start, end).text == ordinary_strip(ready).crop(start, end).text
+    assert (
+        ready.crop_extend(start, 44, None).text
+        == ordinary_strip(ready).crop_extend(start, 44, None).text
+    )
 
 
 @given(RUNS, st.integers(0, 7), st.integers(0, 7), st.sampled_from(["text", "badge", "dim"]))

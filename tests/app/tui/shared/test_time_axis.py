@@ -28,7 +28,7 @@ WALL_S = 1_700_000_040
 """Unix time of raw 0: 22:14:00."""
 
 
-def unix(raw_ns: int) -> float:
+def unix_time(raw_ns: int) -> float:
     return WALL_S + raw_ns / 1e9
 
 
@@ -104,10 +104,10 @@ def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
 def test_ticks_are_at_round_clock_times() -> None:
     # Cells of 1 s, starting at 22:14:04.
     axis = axis_at(64.0)
-    assert time_axis.ticks(axis, unix) == [
+    assert time_axis.ticks(axis, unix_time) == [
         (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
     ]  # fmt: skip
-    assert strips.text(time_axis.times_line(axis, time_axis.ticks(axis, unix))) == (
+    assert strips.text(time_axis.times_line(axis, time_axis.ticks(axis, unix_time))) == (
         "       22:14:15       22:14:30       22:14:45       22:15:00"
     )
 
@@ -116,7 +116,7 @@ def _ticks(a: time_axis.Axis) -> dict[int, int]:
     """Unix times by cell, as printed, on the day of raw 0."""
     results = {}
     day = time.gmtime(WALL_S)
-    for at, text in time_axis.ticks(a, unix):
+    for at, text in time_axis.ticks(a, unix_time):
         parts = [*map(int, text.split(":")), 0][:3]
         results[at] = calendar.timegm((day.tm_year, day.tm_mon, day.tm_mday, *parts))
     return results
@@ -142,7 +142,7 @@ def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
 @pytest.mark.parametrize("room", [30, 48, 130, 210])
 def test_there_are_always_ticks_whose_labels_do_not_touch(window_s: float, room: int) -> None:
     a = axis_at(1000.0, window_s, room)
-    ticks = time_axis.ticks(a, unix)
+    ticks = time_axis.ticks(a, unix_time)
     assert ticks
     for (left, text), (right, _) in pairwise(ticks):
         assert right - left >= len(text) + time_axis.MIN_TIME_GAP - 1
@@ -191,8 +191,8 @@ def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
 
 
 def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
-    mild, bad = drop(10, 20, "offline"), drop(10, 12)
-    for order in ((mild, bad), (bad, mild)):
+    offline, turbo_drop = drop(10, 20, "offline"), drop(10, 12)
+    for order in ((offline, turbo_drop), (turbo_drop, offline)):
         assert text(axis_at(), *order)[10:21] == "▼━━━━━━━━━─"
         keys = [key for _, key in time_axis.axis_rule(axis_at(), order)]
         assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both have ended
@@ -228,24 +228,24 @@ def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
         time_axis.tick_line(
             a,
             episodes,
-            time_axis.ticks(a, unix),
+            time_axis.ticks(a, unix_time),
             times_inside=inside,
-            since=unix(round(first_s * S)),
+            since=unix_time(round(first_s * S)),
         )
     )
 
 
-def ticked(text: str) -> str:
+def with_ticks(text: str) -> str:
     """A line of the axis of `axis_at()` with its ticks."""
-    cells = [cell for cell, _ in time_axis.ticks(axis_at(), unix) if text[cell] == "─"]
+    cells = [cell for cell, _ in time_axis.ticks(axis_at(), unix_time) if text[cell] == "─"]
     return "".join(time_axis.TICK_SIGN if at in cells else char for at, char in enumerate(text))
 
 
 def test_dropped_time_is_blank_and_labelled_with_the_start_of_the_history() -> None:
-    assert line(30.5) == ticked("history from 22:14:30 ".rjust(30) + "─" * 30)
-    assert line(15.5) == ticked("from 22:14:15 ".rjust(15) + "─" * 45)
-    assert line(5.5) == ticked(" " * 5 + "─" * 55)
-    assert line(-100) == ticked("─" * 60)
+    assert line(30.5) == with_ticks("history from 22:14:30 ".rjust(30) + "─" * 30)
+    assert line(15.5) == with_ticks("from 22:14:15 ".rjust(15) + "─" * 45)
+    assert line(5.5) == with_ticks(" " * 5 + "─" * 55)
+    assert line(-100) == with_ticks("─" * 60)
     assert line(60.5) == "history from 22:15:00 ".rjust(60)
 
 
@@ -279,7 +279,7 @@ def test_no_axis_is_drawn_before_the_history() -> None:
     assert a.known_columns == 9
     assert text(a) == " " * 31 + "─" * 9
     assert text(a, drop(89, 94)) == " " * 31 + "━━━" + "─" * 6
-    assert strips.text(time_axis.times_line(a, time_axis.ticks(a, unix))).strip() == ""
+    assert strips.text(time_axis.times_line(a, time_axis.ticks(a, unix_time))).strip() == ""
 
 
 def test_labels_without_room_at_an_end_are_omitted() -> None:

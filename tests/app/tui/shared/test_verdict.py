@@ -37,7 +37,7 @@ HOGS = {
 }
 
 
-def sharing() -> Iterator[wire.Message]:
+def messages_of_two_hogs() -> Iterator[wire.Message]:
     """Two tasks that share CPU 1 equally."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     yield machine.hello
@@ -45,7 +45,7 @@ def sharing() -> Iterator[wire.Message]:
         yield machine.frame(seq, records={} if seq % 10 else HOGS)
 
 
-def watched(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verdict]]]:
+def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verdict]]]:
     """A session, and its verdict after each second."""
     hello, *frames = messages
     assert isinstance(hello, wire.Hello)
@@ -73,14 +73,14 @@ def first_line(messages: list[wire.Message], until_ns: int) -> str:
 
 @pytest.mark.parametrize("spec", ["", "sim:guest,cpus=4", "sim:steady,cpus=4", "sim:idle,cpus=2"])
 def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
-    messages = exported.messages(spec, 14) if spec else [*sharing()]
-    _, verdicts = watched(messages)
+    messages = exported.messages(spec, 14) if spec else [*messages_of_two_hogs()]
+    _, verdicts = session_and_verdicts(messages)
     for until_ns, verdict in verdicts[4::3]:
         assert f"{verdict.text}." == first_line(messages, until_ns)
 
 
 def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
-    session, verdicts = watched([*sharing()])
+    session, verdicts = session_and_verdicts([*messages_of_two_hogs()])
     verdict = verdicts[-1][1]
     assert verdict.text == "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time"
     output, mood = alert_line(session, None, Status(0), 80, verdict=verdict)
@@ -92,7 +92,7 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
 def test_a_sentence_is_always_shown() -> None:
     """First "Watching", then the verdict; a past time has its own sentence."""
     messages = exported.messages("sim:steady,cpus=2", 14)
-    session, verdicts = watched(messages)
+    session, verdicts = session_and_verdicts(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
     assert verdicts[-1][1].text.startswith("Nothing is slowing this machine down (0.")
     assert verdicts[-1][1].sign == CALM_SIGN
@@ -108,7 +108,7 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     """The tasks stop after 14 s, and are named as the last cause for a minute."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     quiet: list[wire.Message] = [machine.frame(seq) for seq in range(800)]
-    _, verdicts = watched([*sharing(), *quiet[141:]])
+    _, verdicts = session_and_verdicts([*messages_of_two_hogs(), *quiet[141:]])
     levels = [verdict.level for _, verdict in verdicts]
     assert levels == [0, 0, *([2] * 14), *([0] * 64)]
     assert verdicts[18][1].pieces[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
@@ -131,7 +131,7 @@ def ended_job() -> Iterator[wire.Message]:
 def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     """It was once reported as 'ended before a sample, so nothing is known of it', ten seconds
     after."""
-    session, verdicts = watched([*ended_job()])
+    session, verdicts = session_and_verdicts([*ended_job()])
     texts = [verdict.text for _, verdict in verdicts]
     assert texts[5].startswith("make loses 50 % of its time to ")
     assert set(texts[10:]) == {texts[5].replace("loses", "lost")}
@@ -206,7 +206,7 @@ def test_sentences_are_cached_by_episodes_and_width() -> None:
 
 
 def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
-    hello, *frames = sharing()
+    hello, *frames = messages_of_two_hogs()
     assert isinstance(hello, wire.Hello)
     path = tmp_path / "a.perftop"
     with path.open("wb") as file:

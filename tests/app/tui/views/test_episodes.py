@@ -42,7 +42,7 @@ RAMP = Episode("ramp", [1, 5], S // 2, 8 * S // 10, 2.1e9)
 STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
 
-def calm(**more: Any) -> Machine:
+def machine_without_episodes(**more: Any) -> Machine:
     """The simulated session itself has no episodes."""
     return Machine(ceiling_hz=3.0e9, **more)
 
@@ -69,7 +69,7 @@ def body(run: Run) -> list[str]:
     return [line for line in lines(run)[2:] if line]
 
 
-def chosen(run: Run) -> str:
+def selected_line(run: Run) -> str:
     return next(line for line in lines(run) if line.startswith("▌"))
 
 
@@ -83,7 +83,7 @@ async def at_list(
     *episodes: Episode, machine: Machine | None = None, size: tuple[int, int] = (120, 30),
     **more: Any,
 ) -> AsyncIterator[Run]:  # fmt: skip
-    async with running_app(machine or calm(), size, **more) as run:
+    async with running_app(machine or machine_without_episodes(), size, **more) as run:
         await run.intervals(MOMENTS)
         draw_episodes(run, *episodes)
         await run.pilot.press("5")
@@ -109,7 +109,7 @@ async def test_a_running_episode_grows_and_remains_selected() -> None:
         draw_episodes(run, Episode("smi", [0], 4 * S, None, 12))
         await run.intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
-        assert "steal" in chosen(run)
+        assert "steal" in selected_line(run)
 
 
 @pytest.mark.parametrize("width", range(41, 301, 7))
@@ -117,7 +117,7 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
     columns = episode_columns(width)
     size = SIGN_CELLS + total_width(columns)
     assert width == size + 1
-    of, _ = observe(calm(), 5)
+    of, _ = observe(machine_without_episodes(), 5)
     for episode in (RAMP, DROP, HALT, STEAL):
         assert strips.width(episode_line(of, episode, columns, [], chosen=False)) == size
         result = details(of, episode, width, 6, [])

@@ -23,7 +23,9 @@ from perftop.tui.views.heat_layout import Group, Ring
 LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
 
 
-def shape(packages: int, caches: int, cores: int) -> tuple[list[heat_layout.Package], list[str]]:
+def packages_and_names(
+    packages: int, caches: int, cores: int
+) -> tuple[list[heat_layout.Package], list[str]]:
     """Packages of L3s of cores, and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     results = [
@@ -35,9 +37,9 @@ def shape(packages: int, caches: int, cores: int) -> tuple[list[heat_layout.Pack
     return results, [str(core % (caches * cores)) for core in range(packages * caches * cores)]
 
 
-def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
+def layout_of(of: tuple[int, int, int], threads: int, width: int, height: int, *,
             ascii_: bool = False) -> heat_layout.HeatLayout:  # fmt: skip
-    packages, names = shape(*of)
+    packages, names = packages_and_names(*of)
     ids: list[int | None] = list(range(len(packages)))
     return heat_layout.layout(packages, ids, names, threads, width, height, ascii_=ascii_)
 
@@ -57,7 +59,7 @@ def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
 def test_256_cpus_fit_24_lines_and_1024_fit_50(
     of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
 ) -> None:
-    plan = planned(of, threads, width, height, ascii_=ascii_)
+    plan = layout_of(of, threads, width, height, ascii_=ascii_)
     assert len(plan.lines) <= height
     assert len(plan.spots) == of[0] * of[1] * of[2]
 
@@ -69,7 +71,7 @@ def test_256_cpus_fit_24_lines_and_1024_fit_50(
 def test_all_cores_have_one_cell_and_no_cells_overlap(
     of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
 ) -> None:
-    plan = planned(of, threads, width, height, ascii_=ascii_)
+    plan = layout_of(of, threads, width, height, ascii_=ascii_)
     drawn: dict[int, list[int]] = {}
     for line in plan.lines:
         end = 0
@@ -86,15 +88,15 @@ def test_all_cores_have_one_cell_and_no_cells_overlap(
 
 
 def test_few_cores_have_large_cells() -> None:
-    sizes = [planned((1, 1, n), 2, 79, 16).cell for n in (8, 64, 128, 256, 512)]
+    sizes = [layout_of((1, 1, n), 2, 79, 16).cell for n in (8, 64, 128, 256, 512)]
     areas = [cell.wide * (cell.high + cell.blank_lines) for cell in sizes]
     assert areas == sorted(areas, reverse=True)
     assert (sizes[0].wide, sizes[0].high) == (4, 2)
 
 
 def test_cores_of_an_l3_are_adjacent_below_their_package() -> None:
-    packages, _ = shape(2, 4, 8)
-    plan = planned((2, 4, 8), 2, 119, 40)
+    packages, _ = packages_and_names(2, 4, 8)
+    plan = layout_of((2, 4, 8), 2, 119, 40)
     caches = {group.rows for groups in packages for group in groups}
     assert {part.cells for line in plan.lines for part in line if part.cells} == caches
     labels = [part.label.strip() for line in plan.lines for part in line if part.label]
@@ -120,7 +122,7 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
 def test_groups_are_side_by_side_if_there_is_room(width: int, beside: bool) -> None:
     """8 cells of 4 with marks, a gap at the end and a label of 5: 46 columns, twice, with 2
     between."""
-    plan = planned((1, 2, 8), 2, width, 16)
+    plan = layout_of((1, 2, 8), 2, width, 16)
     assert (plan.cell.wide, plan.cell.high) == (4, 2)
     first, second = plan.spots[0], plan.spots[8]
     assert (first[1] == second[1]) is beside
@@ -128,7 +130,7 @@ def test_groups_are_side_by_side_if_there_is_room(width: int, beside: bool) -> N
 
 
 def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
-    packages, names = shape(4, 1, 64)
+    packages, names = packages_and_names(4, 1, 64)
     ids: list[int | None] = [*range(4)]
     whole, folded = (
         heat_layout.layout(packages, ids, names, 2, 79, 10, ascii_=False, folded=fold)
@@ -141,7 +143,7 @@ def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
 
 
 def test_adjacent_rings_share_their_strokes() -> None:
-    plan = planned((1, 1, 16), 2, 39, 12)
+    plan = layout_of((1, 1, 16), 2, 39, 12)
     assert plan.cell.blank_lines == 1
     per = plan.spots[1][0] - plan.spots[0][0]
     below = next(

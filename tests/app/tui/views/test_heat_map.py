@@ -41,7 +41,7 @@ def map_lines(machine: Machine, *keys: str, size: tuple[int, int] = (120, 30), *
     return lines
 
 
-def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, CpuLoad]:
+def slow_loads(core: int = 2, hz: float = 2.48e9) -> dict[int, CpuLoad]:
     return {core: CpuLoad(0.9, hz), core + 8: CpuLoad(0.9, hz)}
 
 

@@ -27,18 +27,18 @@ def lines(run: Run) -> list[str]:
     return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
 
 
-async def sees(run: Run, what: str) -> None:
+async def wait_for_text(run: Run, what: str) -> None:
     await until_true(lambda: any(what in line for line in lines(run)), f"{what!r} in view 6", 10.0)
 
 
-def crowded(**more: Any) -> Machine:
+def machine_of_two_cores(**more: Any) -> Machine:
     """Two cores; two tasks share the first."""
     machine = Machine(cores=2, **more)
     machine.does = dict.fromkeys(range(4), REST) | {0: CpuLoad(1.0, ipc=2.0)}
     return machine
 
 
-async def meet(run: Run, **records: Any) -> None:
+async def play_neighbours(run: Run, **records: Any) -> None:
     """CPU 0 is busy alone for 3 s, then together with CPU 2 for 3 s."""
     for together in (False, True):
         tasks = {"0": LMP} | ({"2": STREAM} if together else {})
@@ -48,37 +48,37 @@ async def meet(run: Run, **records: Any) -> None:
 
 
 async def test_the_past_shows_the_losses_of_then() -> None:
-    async with running_app(crowded()) as run:
+    async with running_app(machine_of_two_cores()) as run:
         await run.pilot.press("6")
-        await meet(run)
-        await sees(run, "stream 4001")
+        await play_neighbours(run)
+        await wait_for_text(run, "stream 4001")
         await run.pilot.press("space", "shift+left", *["right"] * 5)
-        await sees(run, NO_LOSS_TEXT)
+        await wait_for_text(run, NO_LOSS_TEXT)
         await run.pilot.press("space")
-        await sees(run, "stream 4001")
+        await wait_for_text(run, "stream 4001")
 
 
 async def test_enter_opens_the_core_and_a_filter_hides_others() -> None:
-    async with running_app(crowded()) as run:
+    async with running_app(machine_of_two_cores()) as run:
         await run.pilot.press("6")
-        await meet(run)
-        await sees(run, "who takes")
+        await play_neighbours(run)
+        await wait_for_text(run, "who takes")
         await run.pilot.press("slash", *"1,3", "enter")
-        await sees(run, NO_LOSS_TEXT)
+        await wait_for_text(run, NO_LOSS_TEXT)
         await run.pilot.press("backslash")
-        await sees(run, "who takes")
+        await wait_for_text(run, "who takes")
         await run.pilot.press("home", "enter")
         assert run.app.screen_stack[0].view.id == "core"  # type: ignore[attr-defined]
         assert run.app.screen_stack[0].choice.cpu == 0  # type: ignore[attr-defined]
 
 
 async def test_each_task_has_its_own_loss() -> None:
-    async with running_app(crowded()) as run:
+    async with running_app(machine_of_two_cores()) as run:
         await run.pilot.press("6")
         run.feed.machine.does |= {0: CpuLoad(0.7, steal=0.3), 1: CpuLoad(0.9, steal=0.1)}
         tasks = {"0": [4000, "lmp", 0.7], "1": [4001, "stream", 0.9]}
         await run.intervals(20, records={"tasks": tasks})
-        await sees(run, "hypervisor")
+        await wait_for_text(run, "hypervisor")
         rows = [line for line in lines(run) if line[1:2] == "╳"]
         assert [row.split()[4:6] for row in rows] == [["lmp", "4000"], ["stream", "4001"]]
         shares = [float(row.split()[6]) for row in rows]
@@ -88,7 +88,7 @@ async def test_each_task_has_its_own_loss() -> None:
 # --- a watched job
 
 
-def watched(seq: int, cpus: tuple[int, ...], share: float) -> dict[str, Any]:
+def watched_record(seq: int, cpus: tuple[int, ...], share: float) -> dict[str, Any]:
     """Threads of a job that run for this share of the time and wait for the rest of it."""
     ns = seq * made.SAMPLE_NS
     run_ns = int(share * ns)
@@ -96,22 +96,25 @@ def watched(seq: int, cpus: tuple[int, ...], share: float) -> dict[str, Any]:
     return {"watched": {"threads": threads, "more": 0}}
 
 
-async def watch(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -> None:
+async def play_watched_job(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -> None:
     others = {"0": [STREAM, LMP]}
     last = run.seq() + intervals
     for _ in range(2 * intervals):
-        output = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
+        output = watched_record(run.feed.seq, cpus, share) | {
+            "tasks": {"0": STREAM},
+            "others": others,
+        }
         run.feed.frames(1, records=output)
     await until_true(lambda: run.seq() >= last, "the intervals")
     await run.pilot.pause()
 
 
 async def test_a_watched_job_is_shown_with_its_threads_and_culprits() -> None:
-    async with running_app(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
-        await watch(run, 20, (0, 1), 0.75)
-        await sees(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
-        await sees(run, "stream 4001 takes from lmp 4000")
+        await play_watched_job(run, 20, (0, 1), 0.75)
+        await wait_for_text(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
+        await wait_for_text(run, "stream 4001 takes from lmp 4000")
         result = lines(run)
         assert any("stream 4001" in line and "scheduler" in line for line in result)
         (thread,) = [line for line in result if "lmp 4101" in line]
@@ -119,44 +122,44 @@ async def test_a_watched_job_is_shown_with_its_threads_and_culprits() -> None:
 
 
 async def test_the_past_shows_the_job_of_then() -> None:
-    async with running_app(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
-        await watch(run, 15, (0, 1), 0.5)
-        await sees(run, "runs 1.00 CPUs   waits 50.0 %")
-        await watch(run, 20, (0, 1), 1.0)
-        await sees(run, "waits 0.0 %")
+        await play_watched_job(run, 15, (0, 1), 0.5)
+        await wait_for_text(run, "runs 1.00 CPUs   waits 50.0 %")
+        await play_watched_job(run, 20, (0, 1), 1.0)
+        await wait_for_text(run, "waits 0.0 %")
         await run.pilot.press("space", "shift+left", *["right"] * 10)
-        await sees(run, "runs 1.00 CPUs   waits 50.0 %")
+        await wait_for_text(run, "runs 1.00 CPUs   waits 50.0 %")
 
 
 async def test_a_job_without_threads_is_reported() -> None:
-    async with running_app(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await run.intervals(1)
-        await sees(run, "lmp  its threads are not known yet")
+        await wait_for_text(run, "lmp  its threads are not known yet")
         await run.intervals(2, records={"watched": {"threads": {}, "more": 0}})
-        await sees(run, "lmp  is not running")
+        await wait_for_text(run, "lmp  is not running")
 
 
 async def test_a_thread_on_an_unknown_cpu_is_counted() -> None:
-    async with running_app(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
-        await watch(run, 5, (0, 99), 1.0)
-        await sees(run, "lmp  2 threads   on CPU 0   runs 2.00 CPUs")
+        await play_watched_job(run, 5, (0, 99), 1.0)
+        await wait_for_text(run, "lmp  2 threads   on CPU 0   runs 2.00 CPUs")
 
 
 async def test_the_cursor_moves_over_losses_and_threads_and_keeps_its_item() -> None:
-    async with running_app(crowded(changes={"watch": "lmp"})) as run:
+    async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
-        await watch(run, 10, (0, 1), 0.75)
-        await sees(run, "scheduler")
+        await play_watched_job(run, 10, (0, 1), 0.75)
+        await wait_for_text(run, "scheduler")
         await run.pilot.press("home", "down", "down", "down")
         await until_true(
             lambda: any(line.startswith("▌     1  lmp 4101") for line in lines(run)), "it"
         )
         await run.pilot.press("down", "down")
         assert sum(line.startswith("▌") for line in lines(run)) == 1
-        await watch(run, 5, (0, 1), 1.0)
+        await play_watched_job(run, 5, (0, 1), 1.0)
         assert any(line.startswith("▌     1  lmp 4101") for line in lines(run))
 
 
@@ -167,10 +170,10 @@ async def test_a_guest_shows_which_causes_cannot_be_detected() -> None:
     async with running_app(guest()) as run:
         await run.pilot.press("6")
         await run.intervals(2)
-        await sees(run, "Watching")
+        await wait_for_text(run, "Watching")
         await run.intervals(20)
-        await sees(run, NO_LOSS_TEXT)
-        await sees(run, "siblings: no core has two threads here")
+        await wait_for_text(run, NO_LOSS_TEXT)
+        await wait_for_text(run, "siblings: no core has two threads here")
 
 
 @pytest.mark.parametrize(("machine", "why"), [
@@ -181,14 +184,14 @@ async def test_siblings_are_reported_as_unchecked_if_they_are(machine: Machine, 
     async with running_app(machine) as run:
         await run.pilot.press("6")
         await run.intervals(20)
-        await sees(run, f"siblings: {why}")
+        await wait_for_text(run, f"siblings: {why}")
 
 
 @pytest.mark.parametrize("ascii_", [False, True])
 async def test_all_lines_are_as_wide_as_the_screen(ascii_: bool) -> None:
-    async with running_app(crowded(changes={"watch": "lmp"}), ascii_=ascii_) as run:
+    async with running_app(machine_of_two_cores(changes={"watch": "lmp"}), ascii_=ascii_) as run:
         await run.pilot.press("6")
-        await watch(run, 8, (0, 1), 0.75)
+        await play_watched_job(run, 8, (0, 1), 0.75)
         view = run.app.screen_stack[0].query_one(Neighbours)
         for size in ((80, 24), (120, 30), (240, 70), (40, 10), (20, 5)):
             await run.pilot.resize_terminal(*size)
@@ -201,11 +204,11 @@ async def test_all_lines_are_as_wide_as_the_screen(ascii_: bool) -> None:
 
 
 async def test_a_job_that_is_watched_by_its_pid_has_the_name_of_the_verdict() -> None:
-    async with running_app(crowded(changes={"watch": "4000"}), (160, 50)) as run:
+    async with running_app(machine_of_two_cores(changes={"watch": "4000"}), (160, 50)) as run:
         await run.pilot.press("6")
         run.source.session.command = ["make", "-j2"]
-        await watch(run, 20, (0,), 0.5)
-        await sees(run, "make 4000  1 thread")
+        await play_watched_job(run, 20, (0,), 0.5)
+        await wait_for_text(run, "make 4000  1 thread")
         assert report_of(neighbours_of(run)).job == "make"
 
 
@@ -222,7 +225,7 @@ async def queue(run: Run) -> None:
     run.feed.machine.does |= {0: CpuLoad(1.0), 1: CpuLoad(1.0)}
     await run.pilot.press("6")
     await run.intervals(20, records=QUEUED)
-    await sees(run, "takes from")
+    await wait_for_text(run, "takes from")
 
 
 def neighbours_of(run: Run) -> Neighbours:
@@ -237,7 +240,7 @@ def report_of(view: Neighbours) -> Report:
 
 
 async def test_flows_have_the_times_of_why() -> None:
-    async with running_app(crowded(), (160, 50)) as run:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)
         report = report_of(view)
@@ -261,14 +264,14 @@ def test_other_takers_without_a_name_have_no_number() -> None:
 
 
 async def test_a_key_groups_and_ungroups_tasks_of_one_name() -> None:
-    async with running_app(crowded(), (160, 50)) as run:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
-        await sees(run, "stream ×2 takes from lmp ×2")
+        await wait_for_text(run, "stream ×2 takes from lmp ×2")
         await run.pilot.press("t")
-        await sees(run, "stream 4001 takes from lmp 4000")
-        await sees(run, "stream 4008")
+        await wait_for_text(run, "stream 4001 takes from lmp 4000")
+        await wait_for_text(run, "stream 4008")
         await run.pilot.press("t", "down")
-        await sees(run, "lmp ×2 takes from stream ×2")
+        await wait_for_text(run, "lmp ×2 takes from stream ×2")
 
 
 async def test_the_height_of_a_ribbon_follows_its_time() -> None:
@@ -288,23 +291,23 @@ async def test_the_height_of_a_ribbon_follows_its_time() -> None:
 
 
 async def test_the_copied_remedy_names_no_ended_process() -> None:
-    async with running_app(crowded(), (160, 50)) as run:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
         command = "chrt --idle --all-tasks --pid 0 4001"
-        await sees(run, command)
+        await wait_for_text(run, command)
         await run.pilot.press("y", "y")
         assert run.app.clipboard == command
         taker_ended = {key: [task for task in tasks if task[0] != 4001] for key, tasks
                        in QUEUES.items()}  # fmt: skip
         await run.intervals(5, records=QUEUED | {"others": taker_ended})
-        await sees(run, "chrt --idle --all-tasks --pid 0 4008")
+        await wait_for_text(run, "chrt --idle --all-tasks --pid 0 4008")
         await run.intervals(5, records={"tasks": {"0": LMP}, "others": {}})
         await until_true(lambda: not any("chrt" in line for line in lines(run)), "no command")
         assert any("stream ×2 takes from" in line for line in lines(run))
 
 
 async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> None:
-    async with running_app(crowded(), (160, 50)) as run:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
         view = neighbours_of(run)
         report = report_of(view)

@@ -106,7 +106,7 @@ async def test_a_hybrid_machine_has_a_column_of_types() -> None:
 # --- order
 
 
-def busy(cores: int = 4) -> Machine:
+def machine_with_falling_load(cores: int = 4) -> Machine:
     """The load decreases with the CPU number; the last CPU is idle."""
     last = 2 * cores - 1
     return Machine(
@@ -115,7 +115,7 @@ def busy(cores: int = 4) -> Machine:
 
 
 async def test_a_column_can_be_sorted_by_its_values() -> None:
-    async with at_table(busy()) as run:
+    async with at_table(machine_with_falling_load()) as run:
         await run.intervals(1)
         assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
         choice = view(run).choice
@@ -163,7 +163,7 @@ async def test_clicks_on_headings_sort_columns() -> None:
 # --- the cursor
 
 
-def selected(run: Run) -> list[int]:
+def selected_cpus(run: Run) -> list[int]:
     return [int(line[1:].split()[0]) for line in table_lines(run) if line.startswith("▌")]
 
 
@@ -172,27 +172,27 @@ async def test_the_cursor_selects_a_cpu_and_other_views_its_core() -> None:
         where = []
         for key in ("down", "j", "up", "end", "down", "home", "pagedown"):
             await run.pilot.press(key)
-            where.append((*selected(run), view(run).choice.cpu))
+            where.append((*selected_cpus(run), view(run).choice.cpu))
         assert where == [(4, 0), (1, 1), (4, 0), (7, 3), (7, 3), (0, 0), (7, 3)]
         await run.pilot.press("1", "up", "4")
-        assert selected(run) == [2]  # another core: its first CPU
+        assert selected_cpus(run) == [2]  # another core: its first CPU
         await run.pilot.click(Table, offset=(5, 6))
-        assert (selected(run), view(run).choice.cpu) == ([6], 2)
+        assert (selected_cpus(run), view(run).choice.cpu) == ([6], 2)
         await run.pilot.press("1", "4")
-        assert selected(run) == [6]
+        assert selected_cpus(run) == [6]
         await run.pilot.press("slash", "2", "enter")
-        assert (selected(run), view(run).choice.cpu) == ([2], 2)  # its sibling does not match
+        assert (selected_cpus(run), view(run).choice.cpu) == ([2], 2)  # its sibling does not match
 
 
 async def test_the_cpu_remains_selected_when_rows_move() -> None:
-    async with at_table(busy(32), (80, 24)) as run:
+    async with at_table(machine_with_falling_load(32), (80, 24)) as run:
         await run.pilot.press(*["down"] * 5)
-        (cpu,) = selected(run)
+        (cpu,) = selected_cpus(run)
         for _ in range(6):
             await run.pilot.press("greater_than_sign")
-            assert selected(run) == [cpu]
+            assert selected_cpus(run) == [cpu]
         await run.pilot.press("r", "o", "o")
-        assert selected(run) == [cpu]
+        assert selected_cpus(run) == [cpu]
 
 
 # --- choices

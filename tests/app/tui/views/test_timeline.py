@@ -202,13 +202,13 @@ async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> No
     request: list[tuple[int, int]] = []
     field = History.field
 
-    def counted(self: History, key: str, rows: Sequence[int], edges: Any) -> Any:
+    def counting_field(self: History, key: str, rows: Sequence[int], edges: Any) -> Any:
         request.append((len(rows), len(edges) - 1))
         return field(self, key, rows, edges)
 
     async with viewing(many_cores(128)) as view:
         await view.run.intervals(16)  # 5.3 s: the axis has room for 6
-        monkeypatch.setattr(History, "field", counted)
+        monkeypatch.setattr(History, "field", counting_field)
         await view.run.intervals(1)
         most = 2 * view.past.size.height
         assert len(request) == 1
@@ -286,7 +286,7 @@ async def test_rows_show_episodes_of_packages_without_headings() -> None:
 UTIL = COLUMNS_BY_KEY["util"]
 
 
-class Written:
+class PatternHistory:
     """A history with a different value in each sample, some of them unknown."""
 
     begin_ns: int | None = None
@@ -301,7 +301,7 @@ PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range
 
 
 def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.Lanes:
-    session: Any = SimpleNamespace(past=Written())
+    session: Any = SimpleNamespace(past=PatternHistory())
     at = time_axis.fit_axis(now_ns, window_s, room)
     return timeline.Lanes(session, UTIL, at, PLACES, ascii_=False)
 
