@@ -57,7 +57,8 @@ def _report_failure(text: str, status: int) -> int:
 
 
 def _discard_stdout() -> None:
-    """Redirects stdout to /dev/null: else the interpreter reports at exit that its flush failed."""
+    """Redirects stdout to /dev/null, so that the interpreter does not report at exit that its flush
+    failed."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 

@@ -38,7 +38,7 @@ REMEDIES = {
 
 
 def error_sentence(error: OSError) -> str:
-    """Describes a failed system call: the file, the reason and the remedy."""
+    """Returns a sentence on a failed system call: the file, the reason and the remedy."""
     why = error.strerror or (os.strerror(error.errno) if error.errno else "it failed")
     place = f"{error.filename}: " if isinstance(error.filename, str) else ""
     remedy = REMEDIES.get(error.errno or 0)

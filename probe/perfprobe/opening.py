@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def open_source(options: argparse.Namespace) -> Source:
-    """Opens the source that these options of `stream` name. Raises Usage for a bad option, and
+    """Opens the source that these options of `stream` name. Raises UsageError for a bad option, and
     Unavailable where the machine lacks the source."""
     name, sample_ns = options.source, round(options.sample * 1e9)
     below = options.sysroot != Path("/")

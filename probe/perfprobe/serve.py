@@ -80,8 +80,8 @@ def serve(
     on_hello: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
-    Ended. `hello` replaces the source's own hello. `on_hello` is called once, after the hello is
-    written and before the first sample."""
+    EndedError. `hello` replaces the source's own hello. `on_hello` is called once, after the hello
+    is written and before the first sample."""
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)
     outbox.flush()
@@ -120,8 +120,8 @@ def _wait_ms(due: float | None, *, blocked: bool, is_unpaced: bool) -> float:
 
 
 def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
-    """Returns the bytes that arrived on stdin. Raises Ended if the parent or the reader left, or if
-    a signal arrived."""
+    """Returns the bytes that arrived on stdin. Raises EndedError if the parent or the reader left,
+    or if a signal arrived."""
     if fd not in {stdin, stdout}:
         raise EndedError("a signal")
     if fd == stdout:

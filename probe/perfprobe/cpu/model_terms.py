@@ -76,7 +76,8 @@ class Thermal:
     core: int
     package: int | None
     tjmax: int | None
-    """The MSR that has TjMax in bits 23:16; bits 22:16 of the status are degrees below TjMax."""
+    """The MSR that has TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below
+    TjMax."""
     bits: tuple[tuple[int, str, str], ...]
     """Status bit, its name, and the feature of CPUID that announces it. The next higher bit is the
     sticky log of that status bit."""

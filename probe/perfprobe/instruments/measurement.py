@@ -139,8 +139,8 @@ def common_step(differences: Iterable[int]) -> float | None:
 
 
 def _fitting_step(distinct: list[int], parts: int) -> float | None:
-    """The step if the smallest difference is `parts` steps and all other differences fit, else
-    None."""
+    """Returns the step if the smallest difference is `parts` steps and all other differences fit;
+    otherwise None."""
     low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
     for difference in distinct[1:]:
         fewest = math.floor((difference - 1) / high) + 1
@@ -213,8 +213,8 @@ class RepeatedMean:
     differences between rounds; at least `epsilon` of the mean. None if there was only one round."""
     count: int
     settled: bool
-    """Whether the mean became stable. False if time or samples ran out before; then only `error`
-    shows how good the mean is."""
+    """Whether the mean became stable before time or samples ran out; if not, only `error` shows how
+    good the mean is."""
 
 
 def repeat_until_settled(

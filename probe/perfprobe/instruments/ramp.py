@@ -166,8 +166,8 @@ def _block_count(tsc_hz: float) -> int:
 
 
 def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
-    """The CPU's counter of cycles in all rings, running until it is closed. Raises Refused if RDPMC
-    cannot read it: read(2) takes a microsecond, and a piece takes only five."""
+    """The CPU's counter of cycles in all rings, running until it is closed. Raises RefusedError if
+    RDPMC cannot read it: read(2) takes a microsecond, and a piece takes only five."""
     pmu = perf_pmus.core_pmu_at(root, cpu)
     event = Event("cycles", HARDWARE, pmu.extended_type | CYCLES)
     opened = perf_events.open_group(

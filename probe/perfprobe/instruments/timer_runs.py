@@ -97,7 +97,7 @@ class Timer:
 
 
 def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
-    """Opens a method. Raises Refused if the method is not available here."""
+    """Opens a method. Raises RefusedError if the method is not available here."""
     fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
     note = None
     if method.needs:

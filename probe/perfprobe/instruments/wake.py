@@ -73,8 +73,8 @@ def entries(root: Path, cpu: int, known: Sequence[State]) -> list[int]:
 
 
 def measure(asked: int | None) -> dict[str, Any]:
-    """Returns the answer of `wake`. Raises Usage for a CPU that does not exist, and Unavailable for
-    one that cannot be measured."""
+    """Returns the answer of `wake`. Raises UsageError for a CPU that does not exist, and
+    Unavailable for one that cannot be measured."""
     start_s, root = time.monotonic(), Path("/")
     rows, allowed = topology.read(), sorted(os.sched_getaffinity(0))
     row = affinity.measurable_cpu(allowed[-1] if asked is None else asked, rows, allowed)

@@ -174,7 +174,7 @@ _MESSAGES = {
 
 
 class KernelLog:
-    """The messages since this object was made; none where the log may not be read."""
+    """The kernel's messages since this object was created; none where the log may not be read."""
 
     def __init__(self, root: Path) -> None:
         self._fd = -1

@@ -263,14 +263,14 @@ class _Thread:
     def __init__(self, path: str, pid: int) -> None:
         self.pid = pid
         self.disk_ns: int | None = None
-        """How long it had waited for a disk at the last read."""
+        """Time in ns for which the thread had waited for a disk at the last read."""
         self.state = ""
-        """Its state at the last read, as proc(5) names it; "F": its group is frozen."""
+        """The thread's state at the last read, as proc(5) names it; "F": its group is frozen."""
         self._cgroup = f"{path}/cgroup"
         self._switched: tuple[int | None, int | None] | None = None
-        """Its switches at the last read."""
+        """The thread's context switches at the last read."""
         self._frozen, self._frozen_ns = False, -FROZEN_NS
-        """Whether its group was frozen, and when that was read."""
+        """Whether the thread's group was frozen, and the time in ns at which that was read."""
         self._files = {"stat": files.open_file(f"{path}/stat")}
         for name in THREAD_FILES[1:]:
             with suppress(OSError):

@@ -37,7 +37,7 @@ class MemoryStalls:
         self._stalled_us: int | None = None
         self._counts: dict[str, int] = {}
         self._groups: dict[str, list[int | None]] = {}
-        """By group, its counts as last read."""
+        """By group, the counts of its last read."""
 
     def record(self, watched: Iterable[int], pids: Iterable[int] = ()) -> dict[str, Any]:
         """Returns the record of the time since the last call; empty if nothing rose. The groups of

@@ -26,19 +26,22 @@ from perfprobe.cpu import files
 from perfprobe.errors import check_result
 
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of a CPU's time in the kernel's code, interrupts apart, for it to be sampled."""
+"""A CPU is sampled if it spends at least this share of its time in the kernel, without
+interrupts."""
 MAX_CPUS = 16
-"""Maximum number of CPUs that are sampled at once; those with most time in the kernel are."""
+"""Maximum number of CPUs that are sampled at once: those that spend most time in the kernel."""
 MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
-"""Time between two samples of a CPU: at least 4 ms, and a second has at most 1000 samples in all.
-The numbers are primes, so that no timer keeps pace with them."""
+"""Minimum time in ns between two samples of a CPU, and the time that each sampled CPU adds to it:
+all CPUs together have at most 1000 samples a second. The numbers are primes, so that samples do not
+stay in step with a timer."""
 MAX_FUNCTIONS = 16
-"""Maximum number of functions, by process, that are recorded: those of a kind, then those in which
-most time was spent."""
+"""Maximum number of pairs of function and process in a record: first functions with a kind, then
+those with most time."""
 MAX_NAME = 64
 RING_BYTES = 8 * mmap.PAGESIZE
 HEAD_OFFSET, TAIL_OFFSET = 1024, 1032
-"""Offsets in the first page, in linux/perf_event.h: where the kernel writes and where we read."""
+"""Offsets in the first page of data_head, which the kernel advances, and of data_tail, which this
+process advances (linux/perf_event.h)."""
 SOFTWARE, CPU_CLOCK, SAMPLE_RECORD = 1, 0, 9
 KALLSYMS = "/proc/kallsyms"
 HELPERS = re.compile(
@@ -47,8 +50,8 @@ HELPERS = re.compile(
     r"(down|up)_(read|write)\w*|(__)?lockref_\w+|__raw_callee_save_\w+|finish_task_switch|"
     r"__cond_resched|(asm_|sysvec_)\w+"
 )
-"""Functions that serve any caller, and where interrupts are allowed again: the first function of a
-stack that is none of them is reported."""
+"""Functions that are called from everywhere, or that allow interrupts again. The innermost function
+of a stack that is none of these is reported."""
 KINDS = {
     "entry": re.compile(
         r"do_syscall_64|x64_sys_call|entry_SYSCALL\w+|syscall_(exit|enter|return)\w+"
@@ -63,18 +66,20 @@ KINDS = {
         r"entry_(untrain_ret|ibpb)|write_ibpb"
     ),
 }
-"""Functions by what the kernel does in them; time in all others has an empty kind. Entries of
-system calls have interrupts off, so their time appears in the first function after them."""
+"""Patterns of function names by the kind of the kernel's work; other functions have an empty kind.
+The entry of a system call runs with interrupts off, so its time appears in the first function after
+it."""
 
 Stack = list[int]
-"""Addresses of the kernel's functions, the innermost first."""
+"""Addresses in the kernel's functions, the innermost function first."""
 
 
 class Symbols:
-    """The kernel's functions, by address. Raises OSError where the kernel hides addresses."""
+    """The kernel's functions by address. The constructor raises OSError if the kernel hides
+    addresses."""
 
     def __init__(self, fd: int) -> None:
-        """`fd`: /proc/kallsyms, which is closed."""
+        """`fd` is an open /proc/kallsyms, which the constructor closes."""
         pairs: list[tuple[int, str]] = []
         with os.fdopen(fd, encoding="ascii", errors="replace") as lines:
             for line in lines:
@@ -88,13 +93,14 @@ class Symbols:
         self._names = [name for _, name in pairs]
 
     def name(self, address: int) -> str:
-        """Returns the function at an address, without what a compiler appends; '' if none is."""
+        """Returns the name of the function at an address, without suffixes that the compiler
+        appends; '' if there is no function."""
         at = bisect_right(self._addresses, address) - 1
         return self._names[at].partition(".")[0][:MAX_NAME] if at >= 0 else ""
 
     def describe(self, stack: Stack) -> tuple[str, str]:
-        """Returns what the kernel does, by KINDS, and the function: of a lock, the one that takes
-        it."""
+        """Returns the kind of the kernel's work (a key of KINDS, or '') and the function that does
+        it; for a lock, the function that takes the lock."""
         names = [self.name(address) for address in stack]
         function = next((name for name in names if not HELPERS.fullmatch(name)), names[0])
         # Reading HPET may wait for its lock.
@@ -104,7 +110,8 @@ class Symbols:
 
 
 class KernelSamples:
-    """The samples of one CPU. Raises OSError if they are not permitted."""
+    """The perf event that samples the kernel's stack on one CPU. The constructor raises OSError if
+    the kernel does not permit it."""
 
     def __init__(self, cpu: int, period_ns: int) -> None:
         event = {"type": SOFTWARE, "flags": lib.PP_EVENT_KERNEL, "config": CPU_CLOCK,
@@ -119,7 +126,7 @@ class KernelSamples:
             raise
 
     def take(self) -> bytes:
-        """Returns the records since the last call."""
+        """Returns the bytes of the records since the last call."""
         head, tail = struct.unpack_from("QQ", self._pages, HEAD_OFFSET)
         ring, start = self._pages[mmap.PAGESIZE :], tail % RING_BYTES
         struct.pack_into("Q", self._pages, TAIL_OFFSET, head)
@@ -131,8 +138,8 @@ class KernelSamples:
 
 
 def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
-    """Yields the process of each sample and its stack. The first address of a stack marks the part
-    of the kernel."""
+    """Yields the PID and the stack of each sample, without the stack's first entry, which is a
+    marker (PERF_CONTEXT_KERNEL)."""
     at = 0
     while at + 8 <= len(records):
         kind, _, size = struct.unpack_from("IHH", records, at)
@@ -147,22 +154,23 @@ class KernelProfile:
     def __init__(self) -> None:
         self._samples: dict[int, KernelSamples] = {}
         self._fd = -1
-        """/proc/kallsyms, which is opened while this process has all its capabilities."""
+        """The open /proc/kallsyms, because this process drops its capabilities before it reads the
+        file; -1: closed."""
         with suppress(OSError):
             self._fd = files.open_file(KALLSYMS)
         self._symbols: Symbols | None = None
         self._reader = Thread(target=self._read_symbols, daemon=True)
-        """Reads the functions, which takes 0.2 s, once a CPU has shown the symptom twice in a
-        row."""
+        """The thread that reads the names of functions, which takes 0.2 s. It starts when a CPU
+        shows the symptom in two calls in a row."""
         self._since_ns = 0
         self._had_symptom = False
-        """Whether a CPU showed the symptom at the last call."""
+        """Whether a CPU spent MIN_KERNEL_SHARE of its time in the kernel at the last call of
+        `record`."""
         self._is_refused = False
 
     def record(self, kernel_shares: Mapping[int, float], now_ns: int) -> dict[str, Any]:
-        """Returns the record of the time since the last call, and samples the CPUs with these
-        shares of their time in the kernel until the next one. The record is empty if no CPU was
-        sampled."""
+        """Returns the record of the time since the last call; empty if no CPU was sampled. Until
+        the next call, those CPUs are sampled whose share of time in the kernel is high enough."""
         counts = Counter[tuple[str, str, int]]()
         for samples in self._samples.values():
             for pid, stack in parse_samples(samples.take()):
@@ -189,7 +197,7 @@ class KernelProfile:
             self._symbols = Symbols(fd)
 
     def _sample(self, cpus: Sequence[int]) -> None:
-        """Samples these CPUs and no others."""
+        """Starts sampling these CPUs, and stops sampling all others."""
         for cpu in self._samples.keys() - {*cpus}:
             self._samples.pop(cpu).close()
         period_ns = max(MIN_PERIOD_NS, PERIOD_PER_CPU_NS * len(cpus))

@@ -18,7 +18,8 @@ SPAN_S = 0.04
 in a million."""
 TRIES = 9
 raw_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
-"""The raw clock. A partial, because the frame of a Python function would make brackets wider."""
+"""Returns ns of CLOCK_MONOTONIC_RAW. It is a partial, because the call of a Python function would
+make brackets wider."""
 
 
 _span_start: Bracket | None = None

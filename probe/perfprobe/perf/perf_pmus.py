@@ -150,7 +150,7 @@ def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
 
 
 def core_pmu_at(root: Path, cpu: int) -> Pmu:
-    """Returns the core PMU of a CPU. Raises Refused if there is none."""
+    """Returns the core PMU of a CPU. Raises RefusedError if there is none."""
     pmu = core_pmu_of(core_pmus(root), cpu)
     if pmu is None:
         raise RefusedError(access.no_pmu_trouble(root))

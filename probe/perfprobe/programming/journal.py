@@ -249,8 +249,8 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
 
 
 def _content(directory: int, name: str) -> bytes:
-    """The content of a plain file that only this user can write to. Raises Unusable for any other
-    file, and OSError for a file that cannot be read."""
+    """The content of a plain file that only this user can write to. Raises UnusableError for any
+    other file, and OSError for a file that cannot be read."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb") as file:
@@ -266,8 +266,8 @@ def _content(directory: int, name: str) -> bytes:
 
 
 def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEntry:
-    """The entry in a journal. Raises Unusable, or what Python raises for values of another shape,
-    on anything that this program would not write."""
+    """The entry in a journal. Raises UnusableError, or what Python raises for values of another
+    shape, on anything that this program would not write."""
     if about["format"] != FORMAT:
         raise UnusableError("another version of perftop wrote it")
     if about["boot_id"] != boot_id:

@@ -145,7 +145,7 @@ class FrameLog:
         return self._steps(column.counter, before, after)
 
     def latest(self, key: str, row: int) -> float | None:
-        """The last value of a gauge, in its unit."""
+        """Returns the last value of a gauge, in its unit."""
         column = self.columns[key]
         reads = self._reads(column, row)
         if not reads:

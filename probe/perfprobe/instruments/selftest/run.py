@@ -96,9 +96,9 @@ Test = tuple[list[Check], Callable[[], Outcomes]]
 def run(
     source: Source, stopped: Callable[[], bool] = lambda: False, *, every: str | None = None
 ) -> dict[str, Any]:
-    """Returns the answer of `selftest`. Raises Unavailable if no CPU can be used, and Stopped soon
-    after `stopped` returns true. `every`: the source that the user asked for; if given, the answer
-    has a verdict on each source and instrument."""
+    """Returns the answer of `selftest`. Raises Unavailable if no CPU can be used, and StopRequested
+    soon after `stopped` returns true. `every`: the source that the user asked for; if given, the
+    answer has a verdict on each source and instrument."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]

@@ -40,7 +40,8 @@ class Outcome:
     more: float = 0.0
     """Upper bound of what they may have added. Both bounds are known without the counter."""
     conclusive: bool = True
-    """Whether other tasks ran so little that the count is unlikely to be right by chance."""
+    """Whether other tasks ran for so little time that the count is unlikely to be right by
+    chance."""
 
     @property
     def error(self) -> float:
