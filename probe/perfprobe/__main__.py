@@ -20,11 +20,11 @@ FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # else a later file gets descriptor 0
+        os.open(os.devnull, os.O_RDONLY)  # otherwise the next opened file would become stdin
     if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
-        tsc_rate.start_span()  # the hello waits until it has counted long enough
+        tsc_rate.start_span()  # the hello waits for the end of this span
     options = _parser().parse_args(arguments)
     try:
         result: int | dict[str, Any] = options.verb(options)
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _report_failure(text: str, status: int) -> int:
-    line = " ".join(text.splitlines())  # the app reads one line
+    line = " ".join(text.splitlines())  # the app expects a message of one line
     print(f"perfprobe: {line}", file=sys.stderr)
     return status
 
@@ -142,11 +142,12 @@ def _stream(options: argparse.Namespace) -> int:
     if batch is not None and not 0.001 <= batch <= 3600:
         raise UsageError(f"--batch {batch}: from 0.001 to 3600 seconds")
     if simulated:
-        access.drop_capabilities(options.sysroot, options.source)  # before numpy starts threads
+        # numpy's threads would keep their capabilities
+        access.drop_capabilities(options.sysroot, options.source)
     with (
         serve.stop_signals() as stop,
         contextlib.closing(opening.open_source(options)) as source,
-        contextlib.suppress(EndedError),  # a reader that goes away is not an error
+        contextlib.suppress(EndedError),  # the end of the reader is not an error
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))
@@ -160,12 +161,12 @@ def _stream(options: argparse.Namespace) -> int:
         try:
             serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, on_hello=keep)
         finally:
-            os.set_blocking(serve.STDOUT, True)  # the parent may share the file
+            os.set_blocking(serve.STDOUT, True)  # the parent may have the same open file
     return 0
 
 
 def _print(answer: Any) -> None:
-    import json  # no stream needs it
+    import json  # imported here, because no stream needs it
 
     if sys.stdout is None:
         raise Unwritable("stdout is closed: there is nowhere to write to")

@@ -90,11 +90,12 @@ def serve(
     poller.register(stop, select.POLLIN)
     if _can_close(stdin):
         poller.register(stdin, select.POLLIN | select.POLLHUP)
-    poller.register(stdout, 0)  # POLLERR: the reader closed its end
+    poller.register(stdout, 0)  # poll reports POLLERR once the reader has closed its end
     orders = Orders()
     while True:
         due = source.due()
-        is_unpaced = due is None and not outbox  # a fast simulation, whose pace the reader sets
+        # a simulation without a clock runs as fast as its reader
+        is_unpaced = due is None and not outbox
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), is_unpaced=is_unpaced)):
             orders_read = orders.read(_handle(fd, event, stdin, stdout))
             if orders_read.batch_ns is not None:

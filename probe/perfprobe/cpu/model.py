@@ -219,7 +219,8 @@ def _ratio(uarch: Uarch, platform_info: int | None) -> int:
     return 0 if uarch.vendor != INTEL or platform_info is None else platform_info >> 8 & 0xFF
 
 
-NOMINAL_ERROR = 0.0024  # a Xeon 8160's TSC against wall time: spread spectrum on the crystal
+# the error that a Xeon 8160's TSC has against wall time, by spread spectrum on the crystal
+NOMINAL_ERROR = 0.0024
 BASE_ERROR = 0.013
 """Error of the base frequency as the TSC's rate. In InstLatx64's dumps of models with CPUID leaf
 15H, 46 of 169 are more than 0.4 % off: 0.9 % on Arrow Lake-HX, and up to 1.3 %."""

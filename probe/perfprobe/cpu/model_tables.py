@@ -30,7 +30,7 @@ from perfprobe.cpu.model_terms import (
 
 CYCLES = Event(0x3C, 0x00, fixed=1)
 INSTRUCTIONS = Event(0xC0, 0x00, fixed=0)
-REF = Event(0x00, 0x03, "tsc", fixed=2)  # Linux's pseudo code
+REF = Event(0x00, 0x03, "tsc", fixed=2)  # a pseudo code of Linux for fixed counter 2
 
 
 def ref_p(tick: Tick) -> Event:
@@ -58,7 +58,8 @@ DISTRIBUTED_EVENTS = {
 # From Golden Cove on, one event code has two rates: 0x3C/0x01 counts at the TSC's rate (REF_TSC_P,
 # which Linux may put on fixed counter 2), the other umasks still at the crystal's rate.
 GOLDEN_COVE_EVENTS = {**DISTRIBUTED_EVENTS, "ref_p": ref_p("tsc")}
-TSC_EVENTS = {**FIXED_EVENTS, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
+# events of cores without SMT: E cores, Lion Cove
+TSC_EVENTS = {**FIXED_EVENTS, "ref_p": ref_p("tsc")}
 
 # Later cores use these codes for other events, so no base row has them. Golden Cove's 0x28/02, 04
 # and 08 have no description anywhere, and on Skylake-SP 02 and 04 are part of level 0. Clients from
@@ -170,7 +171,8 @@ LIMITS_XEON = Limits(
 
 # turbostat, dump_turbo_ratio_limits
 TRL = Turbo("per-count", (0x1AD,))
-TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))  # Broadwell-EP: turbostat reads the first only
+# on Broadwell-EP, turbostat reads only the first of them
+TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))
 TRL_18 = Turbo("per-count", (0x1AD, 0x1AE, 0x1AF))
 TRL_E = Turbo("per-count", (0x650,))
 TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
@@ -315,7 +317,7 @@ _SIERRA = replace(
 _PHI = replace(
     _SANDY,
     smt=4,
-    methods=("any-thread",),  # the others are for two threads
+    methods=("any-thread",),  # the other methods are for cores of two threads
     events=ANY_THREAD_EVENTS,
     budget=Budget(2, 3, 40, 40),
     clocks=replace(CLOCKS, shift=10),
@@ -394,7 +396,7 @@ _INTEL_ROWS = (
     _row(_ICE, "Tiger Lake", 0x8C, 0x8D),
     _row(_ICE, "Rocket Lake", 0xA7, crystals_hz=(24e6,)),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Alder Lake", 0x97, 0x9A),
-    _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TRL),  # E cores only: not a hybrid
+    _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TRL),  # a model with E cores only is not a hybrid
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Bartlett Lake", 0xD7),
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
@@ -407,9 +409,11 @@ _INTEL_ROWS = (
         replace(row, family=18)
         for row in _hybrid(_FROM_EVENT_LISTS, _FROM_EVENT_LISTS_E, "Nova Lake", 0x01, 0x03)
     ),
-    _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),  # 24: a workstation part
+    # a workstation part has a crystal of 24 MHz
+    _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),
     _row(_SPR, "Emerald Rapids", 0xCF),
-    _row(_SPR, "Granite Rapids", 0xAD, 0xAE, limits=None),  # its limits are in TPMI
+    # the limit reasons of this model are in TPMI
+    _row(_SPR, "Granite Rapids", 0xAD, 0xAE, limits=None),
     _row(_SIERRA, "Sierra Forest", 0xAF),
     _row(_SIERRA, "Grand Ridge", 0xB6),
     _row(_SIERRA, "Clearwater Forest", 0xDD),
@@ -448,7 +452,8 @@ _ZEN1 = Uarch(
     events={"cycles": Event(0x76), "instructions": Event(0xC0)},
     budget=Budget(6, 0, 48, 0),
     bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301),
-    clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only, so no tool can reset them
+    # read-only registers, which no tool can reset
+    clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),
     rapl=Rapl(0xC0010299, package=0xC001029B),
 )
 _ZEN2 = replace(_ZEN1, events={**_ZEN1.events, "smi": Event(0x2B)})
@@ -459,7 +464,7 @@ _ZEN4 = replace(
     slots=6,
 )
 _ZEN5 = replace(_ZEN4, slots=8)
-_ZEN6 = replace(_ZEN4, slots=8)  # perf's amdzen6/pipeline.json
+_ZEN6 = replace(_ZEN4, slots=8)  # source: amdzen6/pipeline.json of perf
 
 _ALL_MODELS = range(0x100)
 

@@ -105,7 +105,7 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
 def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
     if listed := files.read_cpu_list(f"{base}/online"):
         return frozenset(listed)
-    running = _proc_stat(root)  # lists online CPUs only
+    running = _proc_stat(root)  # /proc/stat lists online CPUs only
     online = set()
     for cpu in present:
         state = files.read_number(f"{base}/cpu{cpu}/online")
@@ -125,7 +125,7 @@ def _proc_stat(root: Path) -> set[int]:
 def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> Cpu:
     directory = f"{base}/cpu{cpu}/topology"
     siblings: list[int] = []
-    for name in ("core_cpus_list", "thread_siblings_list"):  # newer name first
+    for name in ("core_cpus_list", "thread_siblings_list"):  # newer kernels have the first name
         listed = files.read_cpu_list(f"{directory}/{name}")
         if cpu in listed:
             siblings = [sibling for sibling in listed if sibling in known_cpus]
@@ -238,7 +238,7 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
 
 
 def _l3_of(base: str, cpu: int) -> str | None:
-    for index in (3, 2, 1, 0, 4):  # usually index3
+    for index in (3, 2, 1, 0, 4):  # the L3 is usually index3
         directory = f"{base}/cpu{cpu}/cache/index{index}"
         if files.read_number(f"{directory}/level") == 3:
             kind = files.read_word(f"{directory}/type")

@@ -75,7 +75,7 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
     for line in lines[1:]:
         fields = line.split()
         if len(fields) <= len(headings) + 1 or not fields[column].isdecimal():
-            continue  # ERR and MIS have one number for all CPUs and no name
+            continue  # the lines ERR and MIS have one number for all CPUs and no name
         rest = fields[len(headings) + 1 :]
         name = " ".join(rest) if fields[0][:-1].isalpha() else rest[-1]
         counts[name] = counts.get(name, 0) + int(fields[column])

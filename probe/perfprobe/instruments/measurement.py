@@ -145,7 +145,7 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
     for difference in distinct[1:]:
         fewest = math.floor((difference - 1) / high) + 1
         most = math.ceil((difference + 1) / low) - 1 if low > 0 else fewest + 1
-        if fewest == most:  # else the number of steps is ambiguous
+        if fewest == most:  # otherwise the number of steps would be ambiguous
             low = max(low, (difference - 1) / fewest)
             high = min(high, (difference + 1) / fewest)
         if fewest > most or low >= high:

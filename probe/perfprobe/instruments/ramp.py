@@ -77,7 +77,7 @@ def measure_runs(
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
-        while len(runs) < RUNS and os.getppid() == parent:  # else the parent ended
+        while len(runs) < RUNS and os.getppid() == parent:  # the command ends with its parent
             runs.append(_measure_run(work, tsc_hz, cpu, others, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
         trouble = COUNTER_TAKEN
@@ -211,7 +211,8 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
         raise Unavailable(topology.no_cpus_text(Path("/")))
     row = measured_cpu(asked, rows, os.sched_getaffinity(0))
     cpu = row.cpu
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the C to return
+    # Python's handler would wait until the C function returns
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with affinity.pinned_to(cpu):
             return _measure(row, affinity.siblings(row, rows), workload(isa, seconds))

@@ -240,7 +240,7 @@ def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS
                     try:
                         _measure(run)
                     except OSError as error:
-                        if error.errno == errno.EXDEV:  # the CPU went offline
+                        if error.errno == errno.EXDEV:  # the CPU went offline during the run
                             raise
                         run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
             return Measurement(

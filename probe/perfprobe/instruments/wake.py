@@ -122,7 +122,7 @@ def _measure_row(
     """Measures one kind of wake-up with `limit` as the deepest state; None: the system's own
     limit."""
     with _only_up_to(limit):
-        time.sleep(5 * PAUSE_S)  # CPUs notice the limit when they next go idle
+        time.sleep(5 * PAUSE_S)  # a CPU applies the limit when it next goes idle
         before = entries(root, cpu, known)
         waits = (
             _wake_by_timer() if kind == TIMER else _wake_by_cpu(waker if waker is not None else cpu)

@@ -17,8 +17,9 @@ from perfprobe.errors import check_result
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
-MAX_MOUNTS_BYTES = 1 << 20  # bytes read of mountinfo: some thousand mounts
-MAX_STATUS_BYTES = 1 << 14  # bytes read of /proc/self/status: many groups, and lists of many CPUs
+MAX_MOUNTS_BYTES = 1 << 20  # maximum size of mountinfo in bytes: some thousand mounts
+# maximum size of /proc/self/status in bytes, for a user in many groups and for lists of many CPUs
+MAX_STATUS_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def perf_trouble(root: Path) -> Trouble | None:
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
     if int(level) >= 3 and not may_read_counters(
         root, CAP_SYS_ADMIN
-    ):  # a patch of Debian and Ubuntu
+    ):  # a level that a patch of Debian and Ubuntu adds
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None
@@ -148,14 +149,14 @@ def drop_capabilities(root: Path, source: str) -> None:
     if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))
-    with contextlib.suppress(OSError):  # refused by a service's seccomp filter
+    with contextlib.suppress(OSError):  # a service's seccomp filter may refuse this
         check_result(lib.pp_rights_keep(keep))
 
 
 def needed_capabilities(root: Path, source: str) -> Iterator[int]:
     """Yields the capabilities to keep if this process has them."""
     if os.geteuid() != 0:
-        yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # for files that root owns
+        yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # needed to open files that root owns
     if hidepid_level(_REAL_ROOT):
         yield CAP_SYS_PTRACE
     if source in {"auto", "perf", "msr"} and any(root.glob("dev/cpu/*/msr")):

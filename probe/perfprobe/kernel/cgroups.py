@@ -42,7 +42,7 @@ class Hierarchy:
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
             mine = self.controller in controllers.split(",")
             mine = mine if self.version == 1 else not controllers
-            if not mine or ".." in path:  # ".." leads outside this process's namespace
+            if not mine or ".." in path:  # a path with ".." is outside this process's namespace
                 continue
             group = PurePosixPath(path)
             if group.is_relative_to(self.root):
@@ -112,7 +112,8 @@ def group_directories(root: Path, text: str) -> list[str]:
     all groups of the unit with this name; empty if there are none."""
     mounts = [
         mounted.directory
-        for name in ("", "name=systemd", "cpu", "memory", "cpuset")  # "" is version 2
+        # "" names the hierarchy of version 2
+        for name in ("", "name=systemd", "cpu", "memory", "cpuset")
         if (mounted := hierarchy(root, name)) is not None
     ]
     if text.startswith("/"):
@@ -268,6 +269,6 @@ def _allowed_cpus(directory: str, version: int) -> float | None:
         texts = [files.read_text(f"{directory}/{name}", MAX_FILE_BYTES) for name in names]
         words = [text.strip() for text in texts]
     if len(words) != 2 or not all(word.isdecimal() and len(word) < 16 for word in words):
-        return None  # "max", or -1, or no such file
+        return None  # the file has "max" or -1, or does not exist
     quota, period = map(int, words)
     return quota / period if period else None

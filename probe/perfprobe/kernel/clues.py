@@ -190,7 +190,7 @@ class KernelLog:
                 text = os.read(self._fd, MAX_MESSAGE_BYTES)
             except BlockingIOError:
                 break
-            except OSError:  # the next messages were overwritten, or one is too long
+            except OSError:  # some messages were overwritten, or the next message is too long
                 continue
             if not text:
                 break

@@ -25,7 +25,7 @@ from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned_to
 
-LOG_BYTES = 1 << 16  # for the verifier's log, which the kernel cuts to this length
+LOG_BYTES = 1 << 16  # bytes for the verifier's log, which the kernel cuts to this length
 MAX_NUMBERS = 4096
 """Exclusive upper bound of CPU and core numbers (PP_IDLE_MAX)."""
 ROOT = Path("/")
@@ -85,7 +85,8 @@ class IdleTrace:
         A CPU where it may not run stays unknown until its first transition.
         """
         for cpu in self._cpus if cpus is None else cpus:
-            with suppress(OSError), pinned_to(cpu):  # it may be offline, or not in our cpuset
+            # the CPU may be offline or outside this process's cpuset
+            with suppress(OSError), pinned_to(cpu):
                 check_result(lib.pp_idle_settle(self._open(), cpu))
 
     def offline(self, cpu: int) -> None:
@@ -138,7 +139,7 @@ def trace_trouble(error: OSError) -> Trouble:
     """Returns why there is no trace, and the remedy."""
     why = error.strerror or "idle transitions cannot be traced"
     if error.errno not in {errno.EPERM, errno.EACCES}:
-        return Trouble(why)  # this kernel cannot trace for any user
+        return Trouble(why)  # no user can trace on this kernel, so there is no remedy
     if not _is_permitted():
         return Trouble(why, access.root_remedy(ROOT, "CAP_BPF", "CAP_PERFMON"))
     if access.is_seccomp_filtered(ROOT):

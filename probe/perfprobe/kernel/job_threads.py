@@ -55,7 +55,7 @@ READ_INTERVAL_NS = 3_125_000
 0.6 % of a CPU. 32 threads are reported every 100 ms, and the largest number within a second."""
 FROZEN_NS = 1_000_000_000
 """Time in ns for which the answer to whether a group is frozen is kept."""
-MAX_NAME_BYTES = 15  # bytes: the kernel cuts names
+MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
 
 
@@ -160,7 +160,7 @@ class Watch:
             self._threads.pop(tid).close()
         for tid, pid in pid_by_tid.items():
             if tid not in self._threads:
-                with suppress(OSError):  # the thread has ended, or may not be read
+                with suppress(OSError):  # the thread may have ended, or may not be readable
                     self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
 
     # --- at the start ------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class _Thread:
         )
         switched = parse_switches(self._read("status", MAX_STATUS_BYTES))
         last, self._switched = self._switched, switched
-        # It waits uninterruptibly, or has slept since the last read.
+        # The thread waits uninterruptibly, or has slept since the last read.
         if self.state == "D" or (self.state == "S" and switched == last):
             now_ns = time.monotonic_ns()
             if now_ns - self._frozen_ns >= FROZEN_NS:

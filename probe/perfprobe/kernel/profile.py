@@ -103,7 +103,7 @@ class Symbols:
         it; for a lock, the function that takes the lock."""
         names = [self.name(address) for address in stack]
         function = next((name for name in names if not HELPERS.fullmatch(name)), names[0])
-        # Reading HPET may wait for its lock.
+        # A read of HPET may spin on a lock; it counts as a clock, not as a lock.
         sign = function if KINDS["clock"].fullmatch(function) else names[0]
         kind = next((kind for kind, form in KINDS.items() if form.fullmatch(sign)), "")
         return kind, function
@@ -202,7 +202,7 @@ class KernelProfile:
             self._samples.pop(cpu).close()
         period_ns = max(MIN_PERIOD_NS, PERIOD_PER_CPU_NS * len(cpus))
         for cpu in () if self._is_refused else {*cpus} - self._samples.keys():
-            with suppress(OSError):  # it may be offline, or sampling not permitted
+            with suppress(OSError):  # the CPU may be offline, or the kernel may not permit sampling
                 self._samples[cpu] = KernelSamples(cpu, period_ns)
         self._is_refused |= bool(cpus) and not self._samples
 

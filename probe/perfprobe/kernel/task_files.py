@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 from perfprobe.cpu import cpu_sets, files
 
-BATCH_ENTRIES = 64  # entries of a directory in one step, which takes less than 1 ms
+BATCH_ENTRIES = 64  # entries of a directory that are read in one step, which takes less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 MAX_STAT_BYTES = (
-    1024  # bytes of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
+    # bytes read of a stat file: the fields up to the CPU are 38 numbers and a name of at most 64
+    # bytes
+    1024
 )
 MAX_COMM = 64
 TASK_ENDED = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
@@ -122,7 +124,7 @@ class NewTaskCheck:
 # the task runs again, so the sum of a waiting task is too small.
 
 MAX_STATUS_BYTES = 1 << 15  # bytes: the masks of all CPUs and nodes precede the counts of switches
-NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
+NO_WAITS = b"0 0 0"  # the file's content if the kernel does not account for waiting
 
 
 class TaskChange(NamedTuple):
@@ -198,7 +200,7 @@ MAX_COMMAND = 200
 RESEND_NS = 60_000_000_000
 """Time in ns after which details are sent again: frames get lost, and threads and affinities
 change."""
-MAX_DETAILS = 32  # details in one record: each costs some 0.1 ms
+MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes some 0.1 ms
 
 ProcessId = tuple[int, int, str]
 """PID, start time and name of a process. The name changes when the process executes another

@@ -54,7 +54,7 @@ time."""
 PAUSE_FACTOR = 100
 """Minimum pause after a scan, as a multiple of the scan's CPU time: scans take at most 1 % of a
 CPU."""
-SLICE_NS = 2_000_000  # upper bound of the delay of a frame by a slice
+SLICE_NS = 2_000_000  # upper bound in ns of a slice of a scan, by which a frame may be delayed
 MIN_SHARE = 0.02
 """Minimum share of a reported task: user and system time are each rounded to ticks of 10 ms."""
 TASKS_PER_CPU = 3
@@ -293,7 +293,7 @@ class Tasks:
                 self._ready["kernel"] = kernel
             if messages := self._log.record():
                 self._ready["kernel_log"] = messages
-        elif seen:  # a first read, from which the first second is measured
+        elif seen:  # the first scan, from which shares of the next second are measured
             self._memory.record(self._watched_pids())
             stats = {pid: reading.stat for pid, reading in seen.items() if reading.stat is not None}
             managers = {pid: stat.comm for pid, stat in stats.items() if stat.comm in MANAGERS}
@@ -376,7 +376,8 @@ class Tasks:
         if not self._is_own_namespace:
             return None
         try:
-            return time.clock_gettime_ns(~int(pid) << 3 | 2)  # as clock_getcpuclockid(3) has it
+            # the ID of the CPU clock of a process, as clock_getcpuclockid(3) computes it
+            return time.clock_gettime_ns(~int(pid) << 3 | 2)
         except OSError:
             return None
 
@@ -405,7 +406,8 @@ class Tasks:
             elapsed_ns = reading.at_ns - last.at_ns
             ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
             if clock_ns is not None and last.clock_ns is not None:
-                ran_ns = max(0, clock_ns - last.clock_ns)  # ticks may be of earlier time
+                # ticks may include earlier time, so the CPU clock is used
+                ran_ns = max(0, clock_ns - last.clock_ns)
             if elapsed_ns > 0:
                 reading.share = min(ran_ns, elapsed_ns) / elapsed_ns
         return reading
@@ -435,7 +437,8 @@ class Tasks:
             readings = [
                 (f"{path}/task/{t}", at, before.get(t)) for t, at in reading.threads.items()
             ]
-        elif last and (last.stat is None or last.stat.threads != 1):  # the time of several threads
+        # the time includes that of several threads
+        elif last and (last.stat is None or last.stat.threads != 1):
             return
         for where, task, known in readings:
             is_in_queue = known is not None and known.may_wait

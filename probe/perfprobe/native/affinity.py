@@ -77,7 +77,7 @@ def executed_leaves(cpu: int) -> Leaves:
         try:
             with pinned_to(cpu):
                 lib.pp_cpuid(leaf, subleaf, out)
-        except OSError:  # outside our CPU set
+        except OSError:  # the CPU is outside this process's CPU set
             return None
         return out[0], out[1], out[2], out[3]
 

@@ -62,11 +62,11 @@ def lay_out(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[Place], int]
 
 # --- sampler --------------------------------------------------------------------------------------
 
-WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
+WAKE_NS = 1_000_000  # time in ns that lanes usually need from the deadline to the push
 RETRY_NS = 1_000_000
 """Shortest pause before late lanes are checked again. The pause grows with the time waited so far,
 so that one lane whose CPU is taken away does not keep the main thread busy."""
-PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that is shorter
+PATIENCE_NS = 100_000_000  # longest wait in ns for late lanes; at most half a period
 
 
 @dataclass(frozen=True, slots=True)

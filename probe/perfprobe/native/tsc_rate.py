@@ -44,7 +44,7 @@ def calibrate(span_s: float = SPAN_S) -> Rate:
 
 def rate_between(start: Bracket, end: Bracket) -> Rate:
     """The rate between two brackets."""
-    from perfprobe.wire import Rate  # imported here, so that `begin` does not wait for it
+    from perfprobe.wire import Rate  # imported here, so that `start_span` does not wait for it
 
     (raw0, tsc0, width0), (raw1, tsc1, width1) = start, end
     elapsed = raw1 - raw0

@@ -96,7 +96,8 @@ class Planner:
         extended = pmu.extended_type
         events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
         own = uarch.events.get("ref")
-        if own is not None and own.code:  # AMD's, which kernels before 6.10 do not map
+        # AMD's own code, which kernels before 6.10 do not use for this event
+        if own is not None and own.code:
             events.append(Event("ref", pmu.type, own.config))
         events += [
             Event("cycles", HARDWARE, extended | CYCLES),

@@ -26,7 +26,7 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned_to
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
-CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # PERF_COUNT_HW_
+CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # numbers of PERF_COUNT_HW_ events
 OWN_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
 """Keys of perftop's own counters of generic events, in both rings, by the number of the event."""
 LEADER = -1
@@ -478,7 +478,7 @@ def _not_counting(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
     stopped = {key for key, n in counts.items() if n <= 0}
-    if counts.keys() - MAY_STAND_STILL <= stopped:  # nothing counts here
+    if counts.keys() - MAY_STAND_STILL <= stopped:  # no counter of this CPU counts at all
         return dict.fromkeys(stopped, NOT_COUNTING)
     troubles = dict.fromkeys(stopped - MAY_STAND_STILL, NOT_COUNTING)
     ref = counts.get("ref", 0)
@@ -562,7 +562,7 @@ def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
             errors.append(error)
 
     threads: list[threading.Thread] = []
-    with suppress(RuntimeError):  # can't start new thread
+    with suppress(RuntimeError):  # no further thread can be started
         while len(threads) < min(MAX_THREADS, len(items)):
             thread = threading.Thread(target=work)
             thread.start()

@@ -48,7 +48,7 @@ _SKYLAKE = {
     "pcu_prochot_internal": 0x09,
     "pcu_vr": 0x42,
 }
-_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on the code is another event
+_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on, this code counts another event
 _ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
 # Its cores have no events for SIMD levels, and thermal_throttle covers heat too: licences first.
 _SAPPHIRE = {
@@ -170,7 +170,7 @@ def _part(
     refused = {name: refusal_of(kernel, event, die) for name, event in wanted.items()}
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
-    if kind.counters is not None:  # the kernel would rotate a larger number of events
+    if kind.counters is not None:  # with more events than counters, the kernel would rotate them
         why = f"its unit has {kind.counters} counters, and more informative events have them"
         names = list(events)
         missing += [Missing(events.pop(name).key, why) for name in names[kind.counters :]]

@@ -228,7 +228,7 @@ class HsmpTable:
         cpu = identity(root)
         has_table = cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
         if has_table and read_table is None:
-            with contextlib.suppress(OSError):  # Hsmp reports why
+            with contextlib.suppress(OSError):  # the class Hsmp reports the reason
                 self._fd = files.open_file(root / "dev/hsmp")
             has_table = self._fd is not None
         why = self._unusable() if has_table else None

@@ -98,7 +98,8 @@ class Powercap:
                 dram = next(dram_zones, None)
                 if MEMORY in wanted and dram is not None:
                     memory = self._zone(dram, {"energy_j"})
-                    zone.memory = memory if memory.files else None  # else it may not be read
+                    # a zone without files may not be readable
+                    zone.memory = memory if memory.files else None
         return zones
 
     def _zone(self, path: str, wanted: set[str]) -> Zone:
@@ -108,7 +109,8 @@ class Powercap:
     def _files(self, path: str, wanted: set[str]) -> dict[str, int]:
         opened: dict[str, int] = {}
         enabled = files.read_number(f"{path}/enabled") != 0
-        for number in range(3 if enabled else 0):  # AMD's zones have no limits
+        # zones of AMD, and disabled zones, have no limits
+        for number in range(3 if enabled else 0):
             key = LIMITS.get(files.read_word(f"{path}/constraint_{number}_name"), "")
             file = f"{path}/constraint_{number}_power_limit_uw"
             if key in wanted and files.read_number(file):

@@ -75,7 +75,7 @@ class ProcStat:
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):
             plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(FIELDS))]))
-            kind = lib.PP_STAT_LINE  # the first slot has read the text for all rows
+            kind = lib.PP_STAT_LINE  # later slots use the text that the first slot has read
         return plans
 
     def close(self) -> None:

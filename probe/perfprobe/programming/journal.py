@@ -24,7 +24,7 @@ from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Change, Changes
 
 FORMAT = 1
-MAX_JOURNAL_BYTES = 8 << 20  # bytes: 8192 CPUs of ten registers
+MAX_JOURNAL_BYTES = 8 << 20  # maximum size in bytes: 8192 CPUs with ten registers each
 SUFFIX = ".journal"
 _CONTROL_BITS = 49  # GLOBAL_CTRL: general counters, fixed ones from 32, metrics 48
 _SELECT_BITS = 48
@@ -174,7 +174,8 @@ class Journal:
         new = f".{self._name}.{os.getpid()}"
         directory = _enter_directory(self._directory)
         try:
-            with contextlib.suppress(FileNotFoundError):  # left by a killed process with this PID
+            # a killed process with this PID may have left the file
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=directory)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(new, flags, 0o600, dir_fd=directory)

@@ -192,7 +192,7 @@ class Programmer:
         try:
             keys, evidence = counter_plan.foreign_changes(device, self._plans[cpu])
         except MsrError:
-            return None  # it just went offline
+            return None  # the CPU has just gone offline
         text = f"CPU {cpu}: another program uses its counters: {evidence}" if evidence else ""
         return Check(keys, text)
 

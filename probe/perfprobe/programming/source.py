@@ -71,7 +71,7 @@ def close_parts(parts: Iterable[Part]) -> None:
             unrestored, part.programmer.unrestored = (
                 part.programmer.unrestored,
                 "",
-            )  # reported only once
+            )  # the error is reported only once
     if unrestored:
         raise NotRestored(unrestored)
 
@@ -167,7 +167,8 @@ def _plans_by_cpu(survey: Survey) -> dict[int, Plan]:
     """Returns the plan of each CPU. Adds keys that got no counter to the missing keys."""
     plans: dict[int, Plan] = {}
 
-    def hides_counters(kind: CpuKind) -> bool:  # every Intel model has some
+    # every Intel model has counters; a hypervisor may hide them
+    def hides_counters(kind: CpuKind) -> bool:
         perfmon = cpuid.perfmon(kind.leaves)
         return kind.uarch.vendor == INTEL and perfmon is not None and perfmon.version == 0
 

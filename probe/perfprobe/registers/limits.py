@@ -19,7 +19,7 @@ from perfprobe.registers.msr import Registers
 from perfprobe.registers.parts import CpuKind, MissingCounter, Reading, register_content
 from perfprobe.wire import Counter, Missing, Step
 
-MODULATION = 0x19A  # IA32_CLOCK_MODULATION
+MODULATION = 0x19A  # MSR IA32_CLOCK_MODULATION
 MISC_ENABLE, TURBO_DISABLED = 0x1A0, 38
 TDP_CONTROL, TDP_NOMINAL, TDP_RATIO = 0x64B, 0x648, 16
 """The level in use is in the lowest two bits of TDP_CONTROL. Level n > 0 has the register
@@ -35,7 +35,7 @@ HWP = {
 
 POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
 """Name and first bit of each power limit, by counter key."""
-LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
+LIMIT_BITS, LIMIT_ENABLE = 15, 15  # positions relative to a limit's first bit
 DEFAULT_TIME_EXPONENT = 10
 """Exponent of the unit of time, 2**-10 s, where the register has 0 (turbostat,
 rapl_probe_intel)."""

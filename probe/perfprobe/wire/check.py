@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, Union
 
 from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Packed, Rows
 
-MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
-MAX_COLUMNS = 512  # in one block
+MAX_MESSAGE = 16 << 20  # bytes of a message: a frame of 8192 CPUs with 200 columns
+MAX_COLUMNS = 512  # maximum number of columns in one block
 
 LATEST_NS = 1 << 62
 """Upper bound of any time in ns: sums and differences of a few still fit 64 bits."""

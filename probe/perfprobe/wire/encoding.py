@@ -49,7 +49,7 @@ def unpack(data: bytes, most: int) -> Any:
     more: an element takes at least one byte."""
     try:
         if len(data) <= most:
-            with contextlib.suppress(ValueError):  # damage, or a longer array
+            with contextlib.suppress(ValueError):  # the bytes may be damaged, or an array too long
                 return _unpack(data, min(MAX_UNCOUNTED_ARRAY, len(data)))
         _check_count(data, most)
         return _unpack(data, min(MAX_ELEMENTS, len(data)))
@@ -161,7 +161,7 @@ def encode(message: Message) -> bytes:
         }
     else:
         body = {"type": _NAMES[type(message)], **asdict(message)}
-        if isinstance(message, Packed):  # has a checksum of its own
+        if isinstance(message, Packed):  # a packed message has a checksum of its own
             whole = msgpack.packb(msgpack.packb(body))
             assert isinstance(whole, bytes)
             return whole

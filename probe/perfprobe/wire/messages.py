@@ -99,7 +99,7 @@ class Multiplier:
     counter: str
     factor: float
     why: str
-    type: str | None = None  # core type, where they differ
+    type: str | None = None  # the core type, on machines with several core types
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,8 @@ class Hello:
     tsc_hz: Rate | None = None
     base_hz: Rate | None = None
     multipliers: list[Multiplier] = field(default_factory=list)
-    smt_methods: list[str] = field(default_factory=list)  # possible ones, best first
+    # methods that this machine allows, best first
+    smt_methods: list[str] = field(default_factory=list)
     selected: list[int] | None = None  # CPUs the user asked for; null: all
     missing: list[Missing] = field(default_factory=list)
     turbo: list[Turbo] = field(default_factory=list)

@@ -38,11 +38,13 @@ class Outbox:
         self._encode = encode
         self.lost = 0
         self._limit = limit
-        self._queue: deque[tuple[bool, bytes]] = deque()  # (may be dropped, bytes)
+        # for each message: whether it may be dropped, and its bytes
+        self._queue: deque[tuple[bool, bytes]] = deque()
         self._bytes = 0
-        self._sent = 0  # bytes of the first message in the queue
+        self._sent = 0  # number of bytes of the queue's first message that were written
         os.set_blocking(fd, False)
-        with contextlib.suppress(OSError):  # not a pipe, or above this user's limit
+        # stdout may not be a pipe, or the size above this user's limit
+        with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def __bool__(self) -> bool:

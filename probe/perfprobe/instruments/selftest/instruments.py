@@ -251,7 +251,7 @@ def _judged_row(
     own = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
     tested = {check.counter for check in own}
     present = [key for key in instrument.keys if key in log.columns or key in tested]
-    if not present:  # with the reason that hello gives for the first of its keys
+    if not present:  # the reason is that of the first key for which hello has one
         reasons = {missing.what: missing for missing in reversed(log.hello.missing)}
         found = (reasons.get(key) for key in (*instrument.keys, *instrument.other_keys))
         missing = next(filter(None, found), Missing(name, instrument.needs))

@@ -120,7 +120,7 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
     with ThreadPoolExecutor(len(work)) as pool:
         try:
             futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
-        except RuntimeError:  # can't start new thread
+        except RuntimeError:  # no further thread can be started
             gate.abort()
             why = (
                 f"selftest needs {len(work)} threads, one for each CPU, and not all can be started"

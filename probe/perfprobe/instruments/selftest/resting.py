@@ -115,7 +115,7 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         expected = around.seconds(on.whole - on.first if asleep else on.first)
         measured = moved.amount
         if check is STAT_CHECK and (waited := around.movement("stat_iowait_s", row)):
-            measured += waited.amount  # idle time while a task waits for I/O
+            measured += waited.amount  # iowait is idle time, too
         less, more = (others, lost) if asleep else (lost, others)
         conclusive = around.times.conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)

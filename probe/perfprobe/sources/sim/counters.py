@@ -18,7 +18,7 @@ from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import Block, Counter, Missing
 
-STAT_NS = 10_000_000  # a tick of /proc/stat
+STAT_NS = 10_000_000  # length in ns of a tick of /proc/stat
 UPTIME_TICKS = 25_000_000
 Words = NDArray[np.uint64]
 

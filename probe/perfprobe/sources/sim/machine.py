@@ -113,7 +113,7 @@ def _speed(text: str) -> float | None:
 Ints = NDArray[np.int64]
 TSC_HZ = 2_100_000_000
 BASE_MHZ = {"P": 2100, "E": 1500}
-TICK_NS = 40  # the crystal: 25 MHz
+TICK_NS = 40  # ns in a tick of the crystal, which runs at 25 MHz
 TICK_TSC = 84  # TSC ticks in one tick of the crystal: CPUID 15H 168/2
 CORES_PER_L3 = 8
 PL1_MW = 150_000
@@ -193,7 +193,8 @@ class Machine:
         core = cpu % self.cores
         package = self.package(core)
         within = core % self.package_cores
-        caches = max(1, self.package_cores // CORES_PER_L3)  # a smaller rest joins the last
+        # a remainder of cores belongs to the last L3
+        caches = max(1, self.package_cores // CORES_PER_L3)
         kind = None if not self.hybrid else "P" if core < self.p_cores else "E"
         return Cpu(
             cpu=cpu,

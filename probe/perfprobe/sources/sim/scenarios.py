@@ -91,7 +91,7 @@ LOST, DROP_MHZ = 0.31, 620
 def demo(script: Script) -> None:
     """Two minutes of load that give each view something to show."""
     machine = script.machine
-    first = list(range(machine.cores))  # the first thread of each core
+    first = list(range(machine.cores))  # CPU numbers of the first thread of each core
     calm = script.stage(8)
     calm.run(first[::4], NGINX)
     calm.run(first[2::4], CRON)
@@ -342,7 +342,7 @@ def hotplug(script: Script) -> None:
     _share_node(calm, 0)
     last_cpu = machine.cpus - 1
     off = script.stage(8, like=calm)
-    off.online[last_cpu] = machine.cpus == 1  # Linux keeps its last CPU
+    off.online[last_cpu] = machine.cpus == 1  # Linux does not take its last CPU offline
     if machine.cpus > 1:
         script.episode("offline", None, [last_cpu], None)
     script.stage(10, like=calm)

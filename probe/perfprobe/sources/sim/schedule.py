@@ -156,10 +156,10 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
 
 UNIT_NS = CELL_NS // 1000
 WINDOW_CELLS = 20
-POLL_NS = 10_000  # the idle loop polls this long before it halts
+POLL_NS = 10_000  # ns for which the idle loop polls before it halts
 SMI_NS = 150_000
 SMI_AT_NS = 3_000_000
-CHUNK = 16_384  # maximum of cells times slots that are computed at once
+CHUNK = 16_384  # maximum number of cells times slots that are computed at once
 
 
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:

@@ -89,13 +89,14 @@ class Stage:
         cores = machine.cores
         self.drop_mhz = np.zeros(cores, np.int64)
         self.wobble_mhz = np.full(cores, 6, np.int64)
-        self.fixed_mhz = np.zeros(cores, np.int64)  # 0: as turbo allows
+        self.fixed_mhz = np.zeros(cores, np.int64)  # MHz by core; 0: the clock that turbo allows
         self.halt_period_ns = np.full(cores, CELL_NS, np.int64)
         self.halt_ns = np.zeros(cores, np.int64)
-        self.smi_every = 0  # cells; 0: never
-        self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)  # polls of 10 with the bit
+        self.smi_every = 0  # cells between two SMIs; 0: no SMIs
+        # for each bit, number of polls (of ten) that see it
+        self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self.at_limit = [False] * machine.packages
-        self.hot_c = [0] * machine.packages  # 0: the temperature follows the power
+        self.hot_c = [0] * machine.packages  # °C by package; 0: the temperature follows the power
         self.run(range(machine.cpus), IDLE)
 
     def run(self, cpus: Sequence[int], load: Load, *tasks: TaskShare) -> None:

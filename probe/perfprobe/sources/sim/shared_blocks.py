@@ -24,10 +24,10 @@ from perfprobe.wire import Block, Counter, Hello, Identity, Missing
 
 POLLS = 10  # polls of the limit reasons in a sample
 ENERGY_BITS = 32
-ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
+ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # the counter wraps after 6 J
 LINE_BYTES = 64  # bytes of a cache line, in which controllers count
 TRAFFIC_BITS = 48
-TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # 3 GB before it wraps
+TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # the counter wraps after 3 GB
 LINES_PER_WRITE = 4  # one line in this many is written, the others are read
 
 
@@ -88,7 +88,7 @@ class Packages:
         out[:, 4 + LIMIT_BITS] = hw.PL1_MW
         if self._machine.hybrid:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
-        moved = np.zeros(self._machine.packages, np.int64)  # bytes, by package
+        moved = np.zeros(self._machine.packages, np.int64)  # traffic in bytes by package
         np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
         lines, written = moved // LINE_BYTES, moved // (LINE_BYTES * LINES_PER_WRITE)
         dram_nj = 3 * time_ns + lines * (LINE_BYTES // 2)  # 3 W, and half a nJ for each byte

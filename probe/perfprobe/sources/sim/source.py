@@ -187,7 +187,8 @@ class Sim:
         return (self._start_ns + number * self._sample_ns / self._spec.speed) / 1e9
 
     def pace(self, batch_ns: int) -> None:
-        if self._spec.speed is not None:  # without a speed the reader sets the pace
+        # without a speed, the simulation runs as fast as the reader takes frames
+        if self._spec.speed is not None:
             self._batches.pace(batch_ns)
 
     def poll(self) -> list[Frame | Note]:

@@ -16,7 +16,7 @@ from perfprobe.sources.sim.script import TaskShare
 
 FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
-SLICE_NS = 3_000_000  # the kernel lets another task run after this long
+SLICE_NS = 3_000_000  # ns after which the kernel lets another task run
 MAX_TASKS_PER_CPU = 3
 """Maximum number of tasks that are reported for each CPU, as on a real machine."""
 USERS = ("ada", "grace", "edsger", "barbara")
