@@ -57,7 +57,7 @@ def as_nobody() -> Iterator[None]:
 
 @pytest.fixture
 def shared_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory like /tmp."""
+    """A directory in which all users may create files, like /tmp."""
     path = tmp_path / "shared"
     path.mkdir()
     path.chmod(0o1777)
@@ -160,8 +160,8 @@ def test_a_ring_is_only_written_into_a_private_directory(
 def test_a_ring_counts_and_removes_only_its_own_files(
     shared_directory: Path, home_directories: Path
 ) -> None:
-    """Not those added by others while the directory was writable for them, nor those with other
-    names."""
+    """It ignores files added by others while the directory was writable for them, and files with
+    other names."""
     kept = shared_directory / "box" / KEPT_DIRECTORY
     for name in ("20250101-000000-steal.perftop", "mine.perftop", "20250101-000001-steal.perftop"):
         (kept / name).mkdir(parents=True, mode=0o700)
@@ -194,7 +194,7 @@ def test_a_ring_counts_and_removes_only_its_own_files(
 def test_a_ring_continues_in_its_opened_directory(
     shared_directory: Path, home_directories: Path
 ) -> None:
-    """Its path changes meanwhile, below a directory of the other user."""
+    """The ring's path changes meanwhile, below a directory of the other user."""
     with as_nobody():
         os.mkdir("theirs")
     box = Ring(shared_directory / "theirs/box", HELLO, 30 * S, SMALL)

@@ -21,7 +21,7 @@ HOSTILE = {
 @pytest.mark.parametrize("sign", HOSTILE.values(), ids=HOSTILE)
 def test_control_and_deceptive_characters_are_replaced_or_escaped(sign: str) -> None:
     assert text.printable(f"a{sign}b") == "a?b"
-    output = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # line ends are kept
+    output = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # line ends are not replaced
     assert output.isascii()
     assert output.isprintable()
     assert json.loads(f'"{output}"') == f"a{sign}b"
@@ -52,7 +52,7 @@ def test_a_number_and_its_unit_are_on_one_line() -> None:
 
 def test_lines_break_between_words() -> None:
     hint = "to fix it: now apt install linux-tools-common"
-    lines = text.wrap_indented(hint, 10, 4)  # narrower than any terminal
+    lines = text.wrap_indented(hint, 10, 4)  # a width narrower than any terminal
     assert max(map(len, lines)) <= text.MIN_WIDTH
     assert [line.startswith("    ") for line in lines] == [False, True]
     assert " ".join(lines).split() == hint.split()
@@ -61,7 +61,7 @@ def test_lines_break_between_words() -> None:
 
 def test_bar_heights_follow_counts() -> None:
     assert text.bar_chart([0, 1, 40, 80], text.EIGHTHS) == " ▁▄█"
-    assert text.bar_chart([1, 10**9], text.EIGHTHS) == "▁█"  # a count above 0 is visible
+    assert text.bar_chart([1, 10**9], text.EIGHTHS) == "▁█"  # any count above 0 is drawn
     assert text.bar_chart([], text.EIGHTHS) == ""
     assert text.bar_chart([0, 0], text.EIGHTHS) == "  "
     assert text.bar_chart([8, 0, 1], " .:#") == "# ."

@@ -20,7 +20,7 @@ NAMES = [[0, 3], [1, 4], [2, 5]]
 
 
 class Walk(Stepped):
-    """Three positions: two in one group, one in another."""
+    """A detector of shares at three positions, two of which are in one group."""
 
     def __init__(self, *, after: int = 1, pause: int = 0) -> None:
         super().__init__()
@@ -58,7 +58,8 @@ def test_positions_of_a_group_that_begin_within_a_sample_are_one_episode() -> No
 
 @pytest.mark.parametrize("later_samples", [1, 2])
 def test_first_and_last_samples_do_not_count_for_the_depth(later_samples: int) -> None:
-    """They may be only partly inside the episode. A short episode has no other samples."""
+    """The first and the last sample may be only partly inside the episode. A short episode has no
+    other samples."""
     walk = Walk(after=later_samples).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
     assert walk.spans() == [(0, 6)]
     assert walk.ended[0].depth == pytest.approx(0.5)
@@ -77,7 +78,7 @@ def test_a_single_sample_does_not_begin_an_episode_that_requires_two() -> None:
     walk = Walk(after=2).go(0).go(ONE).go(0).go(ONE)
     assert walk.spans() == []
     assert not walk.spells.is_quiet
-    assert walk.go(ONE).spans() == [(3, None)]  # starts with the first sample
+    assert walk.go(ONE).spans() == [(3, None)]  # the episode starts with the first sample
     walk = Walk(after=2).go(ONE).go(0)
     assert walk.spells.is_quiet
 

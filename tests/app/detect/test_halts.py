@@ -89,7 +89,7 @@ def test_inexact_idle_time_hides_small_losses_only() -> None:
 
 
 def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
-    """It would be 10 % of a sample."""
+    """A stolen tick would be 10 % of a sample."""
     walk = paced().go(65, ns=10 * S)
     walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
     assert halt_first_cpu(walk).spans() == []
@@ -141,12 +141,13 @@ ALL = [0.98 * TSC] * 4
     ("unknown", "unknown", {"cpu": [MODULATION]}, {"modulation": [0b01110, 0, 0, 0]}),
     ("unknown", "unknown", {"package": [REASONS]}, {"limit_reasons": [0, 0.3, 1]}),
     ("unknown", "unknown", {"cpu": [MPERF]}, {"mperf": [TSC * 0.995, TSC, TSC, TSC]}),
-    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 100}),  # it would have stopped the others too
+    # a hypervisor would have stopped the other CPUs, too
+    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 100}),
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 0.2, "ref": ALL}),
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 10, "ref": [0.8 * TSC] * 4}),  # 20 ms each
     ("unknown", "unknown", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 5e6}),
     ("unknown", "unknown", {"package": PCU[:1]}, {"pcu_ticks": 1e9}),
-    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # the step size is unknown
+    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # the step of the counter is unknown
     ("unknown", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
 ])  # fmt: skip
 def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
@@ -177,7 +178,8 @@ def test_short_samples_are_evaluated_together() -> None:
     assert end == pytest.approx(10.0, abs=0.8)
     (episode,) = walk.ended
     assert episode.depth == pytest.approx(0.02, rel=0.2)
-    assert episode.evidence["error_of_reading_share"] == 20e-6 / 0.08  # once, not eight times
+    # the loss is counted once, not eight times
+    assert episode.evidence["error_of_reading_share"] == 20e-6 / 0.08
 
 
 def test_an_episode_ends_when_its_cpu_was_last_read() -> None:

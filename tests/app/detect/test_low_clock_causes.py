@@ -74,7 +74,7 @@ def drop_case(
     governor: str = "",
     **moved: Any,
 ) -> DropCase:
-    """Four samples of the first core."""
+    """Returns a drop of the first core over four samples."""
     result = reader(counter_keys=only)
     tally = Tally(result.counters, USED_COUNTERS)
     sums = sum(tally.sums(counted.delta(result.counters, moved), result.cores) for _ in range(4))
@@ -110,7 +110,7 @@ NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
     ("thermal", "measured", {"package_throttles": 1}),
     ("current", "measured", PCU_1 | {"pcu_current": 2e8}),
     ("thermal", "measured", PCU_1 | {"pcu_thermal": 2e8}),
-    ("thermal", "measured", PCU_1 | {"pcu_thermal": 1e8}),  # a tenth is enough
+    ("thermal", "measured", PCU_1 | {"pcu_thermal": 1e8}),  # a tenth of the polls is enough
     ("prochot", "measured", PCU_1 | {"pcu_prochot_external": 2e8}),
     ("vr", "measured", PCU_1 | {"pcu_vr": 2e8}),
     ("policy", "measured", PCU_1 | {"pcu_os": 2e8}),
@@ -354,7 +354,7 @@ WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max",
     ("governor", "ondemand", {"hsmp_limits": flags_seen_by_polls()}),
     ("unknown", "performance", NONE),
     ("unknown", "", NONE),
-    ("unknown", "schedutil", {}),  # limits were not read
+    ("unknown", "schedutil", {}),  # the limits were not read
     ("thermal", "schedutil", {"limit_reasons": flags_seen_by_polls(thermal=9)}),
 ])  # fmt: skip
 def test_a_governor_is_named_if_no_limit_was_seen(

@@ -137,10 +137,11 @@ def test_tasks_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("victim", "intruder", "events"), [
-    (MISSING, None, EVENTS),  # its own phase change
-    (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),  # its misses are constant
-    (dataclasses.replace(FRIENDLY, misses=4), INTRUDER, EVENTS),  # without a loss
-    (MISSING, INTRUDER, ""),  # misses are not counted
+    (MISSING, None, EVENTS),  # the loss is a phase change of the program
+    # the program's misses are constant
+    (dataclasses.replace(FRIENDLY, ipc=1300), INTRUDER, EVENTS),
+    (dataclasses.replace(FRIENDLY, misses=4), INTRUDER, EVENTS),  # the job loses nothing
+    (MISSING, INTRUDER, ""),  # the machine does not count misses
 ])  # fmt: skip
 def test_similar_patterns_are_not_l3_contention(
     monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str

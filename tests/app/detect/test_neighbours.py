@@ -121,7 +121,7 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
 
 
 def test_a_sibling_that_starts_within_a_sample_is_blamed() -> None:
-    """It changes the IPC in two steps of more than a tenth."""
+    """The start changes the IPC in two steps of more than a tenth."""
     play = Play()
     play.does(**ALONE)
     play.run(41, tasks={"0": LMP})
@@ -200,7 +200,7 @@ def test_an_unsteady_program_is_not_a_victim() -> None:
 
 
 def test_an_old_baseline_has_little_weight() -> None:
-    """A phase of half the IPC that ended 25 s ago."""
+    """A phase in which the IPC was halved ended 25 s ago."""
     play = Play()
     repeat_sibling_phases(play, 2)
     for ipc, samples in ((1.0, 50), (2.0, 250)):
@@ -271,7 +271,8 @@ def test_a_guest_names_its_hypervisor_and_counts_doubted_values() -> None:
 def thread_records(
     play: Play, share: float, wait: float | None, cpus: tuple[int, ...] = (0,)
 ) -> dict:  # type: ignore[type-arg]
-    """The job's next record: its threads run and wait for these shares."""
+    """Returns the job's next record, in which its threads run and wait for these shares of the
+    time."""
     ns = play.seq * SAMPLE_NS
     waited = None if wait is None else int(wait * ns)
     return {
@@ -372,7 +373,7 @@ def test_only_the_watched_job_is_checked() -> None:
 
 
 def at_full_clock(cores: int = 2) -> Play:
-    """A job that has run alone at its ceiling of 3.4 GHz."""
+    """Plays a job that has run alone at its ceiling of 3.4 GHz."""
     play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
     play.does(c0=CpuLoad(1.0, hz=3.4e9))
     play_watched_job(play, 41, 1.0, 0.0, tasks={"0": LMP})

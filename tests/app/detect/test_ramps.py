@@ -168,7 +168,7 @@ def test_a_core_that_is_no_longer_read_is_not_assumed_steady() -> None:
     assert walk.ended == []
     assert not walk.climbing()
     asleep = Walk().sleep().go(NAN, util=NAN, samples=50)
-    assert asleep.go(1.2).go(3.0, samples=20).ended == []  # it may have been awake
+    assert asleep.go(1.2).go(3.0, samples=20).ended == []  # the core may have been awake
 
 
 def test_a_late_sample_counts_as_one_long_sample() -> None:

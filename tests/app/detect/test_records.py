@@ -105,7 +105,7 @@ def test_interrupts_take_no_more_than_the_whole_cpu() -> None:
     ([0.9, 0.0, 0.04, [], []], []),
     ([0.05, 0.0, 0.6, [], []], []),  # no other task wants the CPU
     ([0.2, 0.0, 0.2, [], []], []),  # the CPU has idle time
-    ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # others wait for it
+    ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # other tasks wait for the CPU
     ([0.5, float("nan"), -1, [], []], []),
     ([0.5, "x", 0.4, [], []], []),
 ])  # fmt: skip
@@ -261,7 +261,8 @@ AT_LIMIT = {
 
 
 def episodes(*memory: object) -> tuple[Session, list[Episode]]:
-    """The episodes of a stream with such a record each second, while process 4000 runs on CPU 1."""
+    """Returns the episodes of a stream with this record of memory each second, while process 4000
+    runs on CPU 1."""
     stream = RecordStream()
     for record in memory:
         records = {"tasks": {"1": [4000, "web", 0.5]}}
@@ -297,9 +298,9 @@ def test_counts_of_the_kernel_name_the_cause(cause: str, counts: dict[str, int])
 
 
 @pytest.mark.parametrize("record", [
-    {"stalled_us": 300_000, "counts": {}},  # the reason is unknown
+    {"stalled_us": 300_000, "counts": {}},  # the reason for the stall is unknown
     {"stalled_us": 20_000, "counts": {"allocstall_normal": 40}},
-    {"stalled_us": 300_000, "counts": {"workingset_refault_file": 90_000}},  # a file is read
+    {"stalled_us": 300_000, "counts": {"workingset_refault_file": 90_000}},  # the task reads a file
     {"stalled_us": -5, "counts": {"allocstall_normal": 40}},
     {"stalled_us": 300_000, "counts": {"allocstall_normal": "x"}},
     {"stalled_us": 300_000, "counts": {}, "groups": {POD: [None, 900, 1, 1]}, "pids": 7},

@@ -26,7 +26,7 @@ def paced(ceiling_hz: float | None = HZ) -> Paced:
 
 
 def with_level_1(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any) -> Paced:
-    """The first core spends this share of its cycles at level 1."""
+    """Plays samples in which the first core spends this share of its cycles at level 1."""
     return walk.go(samples, license_1=[share * HZ, 0, 0, 0], **rates)
 
 
@@ -45,7 +45,8 @@ def test_a_level_from_scaled_counts_is_inferred(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_all_threads_report_the_counts_of_their_core() -> None:
-    """Even a halted thread does: its count is not added (Intel's metrics halve the sum)."""
+    """Even a halted thread reports the counts of its core. They are not added up (Intel's metrics
+    halve the sum)."""
     walk = paced().go(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((1, 0.5))
     assert (

@@ -94,10 +94,11 @@ class TicksWalk(Stepped):
 
 @pytest.mark.parametrize(("ticks", "spans"), [
     ([0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0], [(1, 5)]),
-    ([0, 2, 2], [(1, None)]),  # reported in its second sample, with the start of the first
+    # the episode is reported in its second sample, with the start of the first
+    ([0, 2, 2], [(1, None)]),
     ([0, 3], [(1, None)]),
     ([0, 1, 1, 1, 0], [(1, None)]),
-    ([0, 1, 0, 1, 0, 1, 0, 1], [(1, None)]),  # a twentieth
+    ([0, 1, 0, 1, 0, 1, 0, 1], [(1, None)]),  # the share is a twentieth
 ])  # fmt: skip
 def test_consecutive_ticks_are_one_episode(
     ticks: list[float], spans: list[tuple[int, int | None]]

@@ -71,7 +71,7 @@ def test_a_single_sample_is_not_an_episode() -> None:
     (CRITICAL, [0, 1], "thermal", [0, 1, 2, 3]),
     (CORE, [[0, 0, 0], [0.3, 0, 0]], "thermal", [1, 3]),
     (CORE, [[0, 0.3, 0], [0, 0, 0]], "prochot", [0, 2]),
-    (REASONS, [0, 0, 1], None, []),  # a power limit, reported by another detector
+    (REASONS, [0, 0, 1], None, []),  # another detector reports power limits
     (PACKAGE, [0, 0, 1], None, []),
 ])  # fmt: skip
 def test_status_bits_name_the_cause_and_the_cpus(
@@ -85,7 +85,7 @@ def test_status_bits_name_the_cause_and_the_cpus(
 
 @pytest.mark.parametrize(("register", "depth"), [
     (0b11110, 0.125), (0b11100, 0.25), (0b10010, 0.875), (0b01110, None), (0b10000, None),
-    (0b11111, 0.0625), (0b10001, 0.9375),  # in sixteenths, if CPUID reports them
+    (0b11111, 0.0625), (0b10001, 0.9375),  # the duty cycle is in sixteenths if CPUID reports that
 ])  # fmt: skip
 def test_the_register_gives_the_depth_of_modulation_without_other_data(
     register: int, depth: float | None
@@ -132,7 +132,8 @@ def test_a_drop_that_follows_replaces_the_throttle() -> None:
 
 
 def test_edges_of_a_drop_are_not_a_throttle() -> None:
-    """A fifth of a sample: too short for a low clock, long enough for the polls to see heat."""
+    """An edge takes a fifth of a sample: too short for a low clock, long enough for the polls to
+    see heat."""
     walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 0.2, 0], cycles=0.96 * HZ)
     walk.go(3, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
     walk.go(1, limit_reasons=[0, 0.2, 0], cycles=0.98 * HZ)
@@ -151,7 +152,8 @@ def test_simultaneous_causes_are_separate_episodes() -> None:
     results = {(e.kind, e.cause): (e.start_ns // S, (e.end_ns or 0) // S) for e in everything}
     assert results == {
         ("throttle", "thermal"): (4, 12),
-        ("involuntary-halt", "modulation"): (4, 0),  # the cause active for most of the time
+        # the cause that was active for most of the time
+        ("involuntary-halt", "modulation"): (4, 0),
         ("license", "level"): (8, 0),
     }
 

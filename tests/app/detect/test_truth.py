@@ -76,7 +76,8 @@ def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -
     assert episode.confidence == ("inferred" if inferred else "measured")
     if true["depth"] is not None:
         tolerance = DEPTH_TOLERANCE.get(true["kind"], 0.02)
-        if true["kind"] == "neighbour" and true["end"]:  # its first and last samples count
+        # the first and last samples of the episode count
+        if true["kind"] == "neighbour" and true["end"]:
             tolerance += sample_ns / SECOND / (true["end"] - true["start"])
         assert episode.depth == pytest.approx(true["depth"], rel=tolerance)
     assert (episode.end_ns is None) == (true["end"] is None)
@@ -183,7 +184,7 @@ def _has_scripted_values(ramp: Episode, true: dict[str, Any], sample_ns: int) ->
     assert ramp.depth is not None
     assert ramp.depth <= 1.01 * true["depth"]
     if sample_ns <= 20 * MS:
-        assert ramp.depth >= true["depth"] - 0.4e9  # one step of the script
+        assert ramp.depth >= true["depth"] - 0.4e9  # the episode is one step of the script
         assert ramp.confidence == "measured"
 
 
@@ -260,7 +261,7 @@ def test_shares_match_the_schedule(cpus: int) -> None:
 
 
 def test_tasks_wait_for_a_cpu_as_scripted() -> None:
-    """39 % of the time during the build, 56 % with steal."""
+    """A task waits 39 % of the time during the build, and 56 % while there is steal."""
     hello, *frames = messages("sim:guest", 34)
     session, result = Session(hello), {}
     for _ in session.play(frames):

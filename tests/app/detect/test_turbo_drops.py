@@ -115,7 +115,8 @@ def test_cores_that_drop_together_are_one_episode_without_the_other_cores() -> N
 
 
 def test_an_alternating_clock_is_one_episode() -> None:
-    """A power controller does this; the share of the time below the ceiling is reported."""
+    """A power controller alternates the clock; the share of the time below the ceiling is
+    reported."""
     walk = Walk().go(samples=3)
     for _ in range(20):
         walk.go(0.2, samples=2).go()

@@ -33,7 +33,7 @@ TRIED = {
     "perftop replay README.m": "README.md",
     "perftop stat -i ": "",
 }
-"""A typed line, and the word that it is completed to."""
+"""Typed lines, each with the word to which a shell completes it."""
 
 
 def test_all_names_can_be_completed() -> None:
@@ -91,4 +91,4 @@ function ask
 end
 """,
 }
-"""Prints what a shell completes a typed line to."""
+"""Shell code that prints the completions of a typed line."""

@@ -68,7 +68,7 @@ def test_the_parser_needs_no_libraries() -> None:
 
 
 def test_the_wheel_contains_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the directories below the prefix that man and shells search."""
+    """The wheel has them in the directories below the prefix that man and shells search."""
     pytest.importorskip("setuptools")
     monkeypatch.syspath_prepend(str(ROOT))
     module = importlib.import_module("app.build_manual")
@@ -82,8 +82,8 @@ def test_the_wheel_contains_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -
 def test_the_version_contains_the_built_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The build writes it to a file in the package; otherwise the commit of the source tree
-    counts."""
+    """The build writes the commit to a file in the package; without that file, the commit of the
+    source tree is used."""
     pytest.importorskip("setuptools")
     head = ["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
     commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout

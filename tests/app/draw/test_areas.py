@@ -24,13 +24,14 @@ LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 
 
 def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
-    """Cells by line, each as its character and style; columns are user, kernel, steal, heat."""
+    """Returns cells by line, each as its character and style; columns are user, kernel, steal,
+    heat."""
     whole = [(*column, OUTSIDE_EPISODES)[:4] for column in columns]
     return characters_with_styles(rows_of(charts.account(np.array(whole), rows, look)))
 
 
 def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
-    """As `account`; columns are both, open, lp0, lp1."""
+    """Returns cells like `account`; columns are both, open, lp0, lp1."""
     return characters_with_styles(rows_of(charts.states(np.array(columns), rows, look)))
 
 
@@ -39,7 +40,7 @@ def characters_with_styles(lines: Sequence[list[Run]]) -> list[list[str]]:
 
 
 def single_column(lines: list[list[str]]) -> list[str]:
-    """The lines of a chart of one column, from the top."""
+    """Returns the cells of a chart of one column, from the top."""
     return [line[0] for line in lines]
 
 
@@ -115,7 +116,8 @@ def test_without_colour_a_half_busy_core_is_one_area_without_stripes(look: Look)
 
 
 def test_a_core_is_drawn_outwards_from_the_middle() -> None:
-    """16 eighths a half. Both: 4; then 8 of the first thread upwards, 6 of the second downwards."""
+    """Each half has 16 eighths. Both threads take 4; then the first thread takes 8 upwards, and the
+    second 6 downwards."""
     assert single_column(states((0.25, 0.0, 0.5, 0.375))) == [
         "▄ lp0-9", "▄ both-3/lp0-3", "▄ lp1-3/both-3", "▆ ground/lp1-9",
     ]  # fmt: skip

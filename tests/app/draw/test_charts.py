@@ -24,7 +24,7 @@ def text(chart: charts.Chart) -> list[str]:
 
 
 def styles(chart: charts.Chart, line: int) -> list[str]:
-    """The style of each cell."""
+    """Returns the style of each cell."""
     return [key for part, key in chart.lines()[line] for _ in part]
 
 
@@ -68,7 +68,8 @@ def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
     ends = (0.02, 0.05, 0.1, 1.0)
     assert charts.axis_top(np.array([NAN]), ends, None) == 0.02
     assert charts.axis_top(np.array([0.03]), ends, 0.02) == 0.05
-    assert charts.axis_top(np.array([0.015]), ends, 0.05) == 0.05  # the next larger one is kept
+    # the scale stays at the next larger value
+    assert charts.axis_top(np.array([0.015]), ends, 0.05) == 0.05
     assert charts.axis_top(np.array([0.015]), ends, 0.1) == 0.02
     assert charts.axis_top(np.array([9.0]), ends, None) == 1.0
 
@@ -94,7 +95,7 @@ def rate(
 
 
 def test_a_clock_at_its_ceiling_has_no_gap() -> None:
-    """8 eighths a row, and three rows for 0 to 7."""
+    """Three rows of 8 eighths show 0 to 7."""
     for hz in np.linspace(0.1, 7.0, 500):
         lines = area([hz, hz], [hz, hz], [LOSING, LOSING])
         assert not any("gap" in key for line in lines for _, key in line), hz

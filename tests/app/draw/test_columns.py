@@ -33,7 +33,7 @@ ALL = [NAME, BUSY, BAR, IPC, EVENTS]
 
 
 @pytest.mark.parametrize(("width", "widths"), [
-    (10, {"name": 8, "busy": 8}),  # these two are never dropped
+    (10, {"name": 8, "busy": 8}),  # these two columns are never dropped
     (16, {"name": 8, "busy": 8}),
     (31, {"name": 20, "busy": 8}),  # columns of equal rank are kept or dropped together
     (32, {"name": 8, "busy": 8, "ipc": 6, "events": 10}),

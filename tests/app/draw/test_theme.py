@@ -23,7 +23,7 @@ from perftop.tui import config
 MIXED_THEMES = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
 DISTINGUISHABLE = [
     *itertools.combinations(("both", "lp0", "lp1", "alarm", "warn", "clock"), 2),
-    ("cyan", "lp0"), ("cyan", "warn"),  # adjacent in the bar of a CPU
+    ("cyan", "lp0"), ("cyan", "warn"),  # these keys are adjacent in the bar of a CPU
 ]  # fmt: skip
 LETTERS = {"black", "white", "ground"}
 """Keys that are used on heat cells only."""
@@ -190,7 +190,8 @@ def test_distances_equal_those_of_the_paper(
 ) -> None:
     """Pairs of Sharma, Wu and Dalal, "The CIEDE2000 Color-Difference Formula", 2005."""
     assert ciede2000(first_colour, second_colour) == pytest.approx(expected_distance, abs=1e-4)
-    assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3  # blue and violet of perftop-dark
+    # the blue and the violet of perftop-dark
+    assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3
 
 
 @pytest.mark.parametrize("name", MIXED_THEMES)

@@ -21,7 +21,7 @@ Shares = tuple[float, float, float]
 
 
 def observe(result: Calibration, low: Floats, high: Floats) -> None:
-    """Observes one sample, with bounds for each core."""
+    """Adds one sample to the calibration, with bounds for each core."""
     assert result.add_evidence(result.judge(low[None], high[None])[:, None]) == 1
 
 
@@ -50,7 +50,7 @@ MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7
 
 @pytest.mark.parametrize("counter", ["one_thread", "any_thread", "distributed"])
 @pytest.mark.parametrize(("true", "believed"), [
-    (84.0, [84.0, 1.0]),  # a server: 25 MHz crystal, CPUID says so
+    (84.0, [84.0, 1.0]),  # a server whose CPUID reports its crystal of 25 MHz
     (138.0, [132.0, 138.0, 1.0]),  # a workstation's 24 MHz under the server's model number
     (1.0, [88.0, 1.0]),  # Golden Cove: the code of a crystal event counts at the TSC rate
     (88.0, [1.0, 88.0]),

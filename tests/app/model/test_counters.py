@@ -79,7 +79,8 @@ def test_siblings_are_evaluated_together(flag: int) -> None:
         frame(greeting, 1, {"cycles": values[1]}, flags=[read, read, flag, read]),
         frame(greeting, 2, {"cycles": values[2]}),
     )
-    assert [ticks(gap, row) for row in range(4)] == [0, TICKS, 0, TICKS]  # 0 and 2 are siblings
+    # CPUs 0 and 2 are siblings
+    assert [ticks(gap, row) for row in range(4)] == [0, TICKS, 0, TICKS]
     assert [increment(whole, row) for row in range(4)] == [200, 100, 200, 100]
 
 
@@ -110,7 +111,7 @@ READ = wire.ROW_SAMPLED
 
 @pytest.mark.parametrize(("reads", "spans", "increments"), [
     ([(0, READ), (100, 0), (200, READ)], [0, 0, 2], [0, 0, 200]),
-    # Interrupted, or read on another CPU.
+    # The row was interrupted, or read on another CPU.
     ([(0, READ), (150, READ | wire.ROW_WIDE), (300, READ)], [0, 0, 2], [0, 0, 300]),
     ([(0, READ), (150, READ | wire.ROW_ELSEWHERE), (300, READ)], [0, 0, 2], [0, 0, 300]),
     # A CPU that was off starts again, even without a flag.
@@ -191,7 +192,7 @@ def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
 
 
 def test_kernel_times_may_step_back_by_a_tick() -> None:
-    """iowait does; the sum over a longer span must still be right."""
+    """iowait may step back; the sum over a longer span must still be right."""
     tick = counter("stat_iowait_s", "s", bits=64, scale=0.01)
     greeting = made.hello([tick], threads=1)
     series = [100, 99, 102]
@@ -213,7 +214,7 @@ def test_gauges_are_averaged_over_time() -> None:
         frame(greeting, 3, {"temperature_c": [-20_000]}),
     ):
         total.add(delta[None], np.zeros(0, int))
-    assert increment(total) / ticks(total) == 0.0  # 40 for one sample, -20 for two
+    assert increment(total) / ticks(total) == 0.0  # the level is 40 for one sample and -20 for two
 
 
 def test_a_single_head_row_applies_to_all_cpus() -> None:

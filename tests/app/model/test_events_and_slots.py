@@ -135,7 +135,7 @@ def test_an_impossible_rate_is_doubted(changed_value: str) -> None:
 
 @pytest.mark.parametrize("cpus", [2, 64, 1024])
 def test_some_metrics_of_a_group_equal_those_computed_with_all_others(cpus: int) -> None:
-    """They are equal to the last digit."""
+    """The metrics are equal to the last digit."""
     some = np.random.default_rng(cpus)
     top, bottom = some.random((2, len(METRICS), cpus))
     top[some.random(top.shape) < 0.1] = np.nan
@@ -218,7 +218,7 @@ def test_a_loss_of_slots_to_the_sibling_is_measured() -> None:
 # --- multiplexed counters of perf: scaled to the whole span, or unknown
 
 
-NS = 100_000_000  # of a sample
+NS = 100_000_000  # length of a sample in ns
 ENABLED, RUNNING = (
     wire.Counter(key, key, "s", "perf", scale=1e-9) for key in ("perf_enabled_s", "perf_running_s")
 )
@@ -253,9 +253,10 @@ def test_a_count_of_a_quarter_of_the_time_is_scaled_by_four() -> None:
         sample([7 + NS, 7 + NS], [5 + NS // 4, 7 + NS], [1000 + 5_000_000, 1000 + 5_000_000]),
     )
     moved = delta.tables["cpu"].increments
-    assert moved[:, 2].tolist() == [20_000_000, 5_000_000]  # ref: its origin is also perf
+    assert moved[:, 2].tolist() == [20_000_000, 5_000_000]  # `ref` is also an event of perf
     assert moved[:, 3].tolist() == [20_000_000, 5_000_000]
-    assert moved[:, 4].tolist() == [5_000_000, 5_000_000]  # the msr PMU is not multiplexed
+    # the kernel never rotates the msr PMU's group
+    assert moved[:, 4].tolist() == [5_000_000, 5_000_000]
     assert moved[:, :2].tolist() == pytest.approx(np.array([[0.1, 0.025], [0.1, 0.1]]))
     counted = counters.counted_share(delta)
     assert counted is not None

@@ -109,7 +109,7 @@ def test_only_metrics_of_a_falsified_counter_are_unknown(
 
 @pytest.mark.parametrize("key", ["ref", "one_thread"])
 def test_a_falsified_counter_makes_only_the_states_of_its_core_unknown(key: str) -> None:
-    result = samples({(4, key): (0.0, range(5, 8))})  # the second thread of core 1
+    result = samples({(4, key): (0.0, range(5, 8))})  # CPU 4 is the second thread of core 1
     for seq, (sample, true) in enumerate(zip(result, true_samples(), strict=True), 1):
         unknown = np.isnan(sample.split.states).any(axis=1)
         assert unknown.tolist() == [False, seq in range(5, 9), False], seq
@@ -239,7 +239,7 @@ def test_correct_counters_are_never_doubted(session_and_intervals: Played) -> No
         assert interval.suspect == {}
         assert np.isfinite(interval.split.states).all()
         assert interval.split.states.sum(axis=1) == pytest.approx(np.ones(48))
-    # By hand from the file: T = 2 133 681 942 ticks; R0 .00023, R1 .01694, ANY .01716.
+    # Computed by hand from the file: T = 2 133 681 942 ticks; R0 .00023, R1 .01694, ANY .01716.
     assert intervals[2].split.states[45] == pytest.approx([0.98284, 0.00022, 0.01692, 0], abs=1e-4)
 
 

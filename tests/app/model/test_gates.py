@@ -81,11 +81,11 @@ STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait"
 
 
 @pytest.mark.parametrize(("busy_ns", "idle_ticks", "suspect"), [
-    (0, 0, True),  # idle by transitions, busy by /proc/stat
+    (0, 0, True),  # the CPU is idle by its transitions, and busy by /proc/stat
     (100_000_000, 10, True),
     (0, 10, False),
     (100_000_000, 0, False),
-    (60_000_000, 8, False),  # short work between two ticks
+    (60_000_000, 8, False),  # the CPU works for a short time between two ticks
 ])  # fmt: skip
 def test_idle_transitions_are_compared_with_proc_stat(
     busy_ns: int, idle_ticks: int, *, suspect: bool
@@ -191,7 +191,7 @@ def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
 
 
 def test_the_factor_of_an_event_of_four_threads_is_learned() -> None:
-    """any_thread counts each 13 TSC ticks; the first candidate is wrong."""
+    """any_thread counts once in 13 TSC ticks; the first candidate is wrong."""
     counters = [TSC, made.REF, made.counter("any_thread", "1", bits=40)]
     candidates = [wire.Multiplier("any_thread", k, "made") for k in (1.0, 13.0)]
     greeting = made.hello(counters, threads=4, stamp="raw", multipliers=candidates)

@@ -38,7 +38,7 @@ class FullEvaluator(Evaluator):
 
 
 def values(span_s: float = 1.0, **shares: float) -> Values:
-    """One CPU, with these metrics; the clock in Hz."""
+    """Returns the values of one CPU with these metrics; the clock is in Hz."""
     top, bottom = np.full((2, len(METRICS), 1), np.nan)
     for key, share in shares.items():
         top[INDEX[key]], bottom[INDEX[key]] = share * span_s, span_s
@@ -49,7 +49,7 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 def wanted_and_lost_s(
     values_of_cpu: Values, ceiling_hz: float = HZ, *missing_metrics: str
 ) -> tuple[float, list[float]]:
-    """The wanted time in seconds, and its parts."""
+    """Returns the wanted time in seconds, and the lost parts of it."""
     report = lost_time(values_of_cpu, np.array([ceiling_hz]), FullEvaluator(*missing_metrics))
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
@@ -141,7 +141,8 @@ def test_losses_match_the_script(scenario: str, share: float) -> None:
 
 
 def test_a_span_is_the_sum_of_its_samples() -> None:
-    """It is neither a mean of shares nor computed from the ceiling of the whole span."""
+    """The loss of a span is neither a mean of shares nor computed from the ceiling of the whole
+    span."""
     session, _ = found_episodes(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
     whole = session.run_interval().values
     at = INDEX["lost_ratio"]

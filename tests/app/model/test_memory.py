@@ -32,7 +32,7 @@ SPEC = "sim:smt-mix,cpus=32,packages=2"
 
 
 def seconds(count: int) -> list[Interval]:
-    """Intervals of one second."""
+    """Returns `count` intervals of one second."""
     hello, messages = simulated.messages_lasting(SPEC, count)
     session, result = Session(hello), list[Interval]()
     for message in messages:
@@ -164,7 +164,7 @@ def test_l3_groups_are_sorted_by_traffic() -> None:
     assert seen.traffic([0, 1]) == []
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
     seen.take({"l3_groups": second}, 12 * S)
-    seen.take({}, 13 * S)  # frames without a read
+    seen.take({}, 13 * S)  # these frames have no read of the groups
     assert seen.traffic([0, 1]) == [
         GroupTraffic("batch", 4000),
         GroupTraffic(DEFAULT_GROUP, 100),

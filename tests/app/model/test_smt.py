@@ -25,7 +25,7 @@ shares = st.lists(st.integers(min_value=0, max_value=1000), min_size=4, max_size
 
 
 def schedule(parts: list[int], ticks: int) -> list[tuple[int, bool, bool]]:
-    """(length, lp0 active, lp1 active), in this order: neither, lp0, lp1, both."""
+    """Returns pieces (length, lp0 active, lp1 active) in this order: neither, lp0, lp1, both."""
     lengths = [ticks * part // sum(parts) for part in parts]
     return list(zip(lengths, [False, True, False, True], [False, False, True, True], strict=True))
 
@@ -172,10 +172,11 @@ def test_only_bounds_are_known_without_an_smt_event() -> None:
 
 
 def test_states_follow_from_any_thread_and_distributed_counters() -> None:
-    ref = [150_000_000, 100_000_000]  # of 200 M: .75 and .50, together .90
+    # the threads ran for .75 and .50 of 200 M ticks, the core for .90
+    ref = [150_000_000, 100_000_000]
     _, result = one_core(2, ref, any_thread=[180_000_000, 180_000_000])
     assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
-    shared = 70_000_000  # both: .35 of 200 M, half a tick each
+    shared = 70_000_000  # both threads ran for .35 of 200 M ticks, and count half a tick each
     dist = [ref[0] - shared // 2, ref[1] - shared // 2]
     _, result = one_core(2, ref, distributed=dist)
     assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
@@ -268,7 +269,7 @@ def test_a_core_that_is_not_in_hello_has_no_traced_states() -> None:
     """Its siblings came online later: no row of the stream belongs to it."""
     busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
     greeting = made.hello([busy], cores=2, core=TRACED)
-    first, late = greeting.cores  # CPUs 0 and 2, 1 and 3
+    first, late = greeting.cores  # CPUs 0 and 2 are siblings, and so are 1 and 3
     for cpu in late:
         greeting.topology[cpu] = wire.Cpu(cpu, False)
     greeting = dataclasses.replace(greeting, cores=[first])

@@ -216,7 +216,8 @@ def test_favoured_cores_may_exceed_their_table() -> None:
 
 
 def test_other_cores_beside_favoured_ones_have_their_own_maximum() -> None:
-    """One table for all: 5.3 GHz for one core, which only two of the four cores can reach."""
+    """All cores have one table, with 5.3 GHz for one active core, which only two of the four cores
+    can reach."""
     of = turbo(
         [turbo_table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
          cpufreq(25, cpus=[3])],

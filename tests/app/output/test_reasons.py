@@ -32,12 +32,12 @@ NOTHING = {
     "smt_low",
     "smt_high",
 }
-"""Null means none; bounds are null because the states are known."""
+"""Keys whose null means none; bounds are null because the states are known."""
 SHARED = {
     "turbo_ceiling_low_hz": "turbo_ceiling_hz", "turbo_ceiling_high_hz": "turbo_ceiling_hz",
     "smt_low": "smt", "smt_high": "smt",
 }  # fmt: skip
-"""Ranges, and the key that has their reason."""
+"""Keys of ranges, each with the key that has the reason."""
 OFF_S = 16
 """In the scenario `hotplug` a CPU is offline from 8 s to 14 s."""
 
@@ -72,7 +72,7 @@ def has_reason(line: Line, path: Path, for_good: dict[str, list[int] | None]) ->
     row = row if isinstance(row, dict) else {}
     keys = {SHARED.get(key, key) for key in path}
     if "smt" in path and row.get("smt_low") and None not in row["smt_low"].values():
-        return True  # bounds are the reason
+        return True  # the line has bounds instead of states
     results = {key for key, cpus in for_good.items() if cpus is None or _has(row, cpus)}
     if "counts" in path:
         results |= {text.partition(":")[0] for text in row["suspect"]}

@@ -87,7 +87,7 @@ def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
     for episode in (
         drop(1, 2, 3e8, "thermal"),
         drop(3, 4, 7e8, "power-pl1"),
-        drop(4, 4.1, 9e8, "thermal"),  # deeper, but too short to cost as much
+        drop(4, 4.1, 9e8, "thermal"),  # this episode is deeper, but too short to cost as much
         drop(5.5, None, 5e8, "thermal"),
         Episode("offline", [1], S, 2 * S, cause="hotplug"),
         Episode("steal", [1], S, 2 * S, 0.5, "hypervisor"),
@@ -103,7 +103,8 @@ def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
         session, tally, summary_line(session, tally.counts_by_cause, 0.5)
     )
     assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
-    (worst,) = [line for line in lines if line.startswith("worst")]  # a single episode has no count
+    # no count is printed for a single episode
+    (worst,) = [line for line in lines if line.startswith("worst")]
     assert worst.startswith("worst turbo-drop: Power limit PL1 kept CPU 0 at 2.80 of 3.50 GHz")
 
 

@@ -61,7 +61,7 @@ ALL_CASES = [
 
 
 def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
-    """The wait of the job's tasks over the whole run."""
+    """Returns the wait of the job's tasks over the whole run."""
     losses = LossSums(np.zeros(2), np.zeros(2), {})
     totals = Totals(session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0)
     return waiting_loss(session, job, totals, session.run_interval(), over=False)
@@ -95,7 +95,7 @@ def test_the_scripted_cause_is_first(
     ("scenario", "hint"), [("neighbour", "taskset -acp "), ("demo", "run stream[")]
 )
 def test_a_sibling_is_moved_only_if_another_core_has_room(scenario: str, hint: str) -> None:
-    """In the demo, all cores run the job."""
+    """In the scenario demo, all cores run the job."""
     _, result = session_and_report(scenario)
     assert result.findings[0].hint.startswith(hint)
 
@@ -169,7 +169,7 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
-    """Its name may be mistyped; a PID that existed at the start has ended."""
+    """The name of a job may be mistyped; a PID that existed at the start has ended."""
     session, result = session_and_report("steady", 3, "lmpp")
     first, *rest = printed_report(session, result)
     assert first.startswith("No process named lmpp was found")
@@ -315,7 +315,7 @@ def test_a_wait_names_the_tasks_that_caused_it(
     threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
     words: str, by: str | None,
 ) -> None:  # fmt: skip
-    """`by`: None if the tasks are unknown; then no task is blamed, including the job."""
+    """`by` is None if the tasks are unknown; then no task is blamed, not even the job."""
     result = waits(threads, tasks)
     assert result.text == words
     assert (result.confidence != "unknown") == (by is not None)
@@ -410,7 +410,8 @@ def test_the_longest_wait_is_reported_beside_the_sum() -> None:
     assert job.longest_s == pytest.approx(1.1)
     assert job.with_record(0, 0.0, 9.0, None).longest_s == pytest.approx(1.1)
     assert job.since(TaskTimes("job")).longest_s == pytest.approx(1.1)
-    assert job.with_record(0, 1.0, 0.0, 1).since(job).longest_s == 0.0  # it may have been earlier
+    # the wait may have been earlier
+    assert job.with_record(0, 1.0, 0.0, 1).since(job).longest_s == 0.0
     result = waits({(1, 1): job}, hog(1.3))
     assert result.evidence == ["it waited 1.30 of 3.1 s", "once for 1.1 s or longer"]
     assert "once" not in " ".join(waits(BLOCKED).evidence)

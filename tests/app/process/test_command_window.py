@@ -27,7 +27,7 @@ from perftop.process.link import MAX_UNANSWERED, Echo, Link
 SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE
 WIDE, ELSEWHERE = SAMPLED | wire.ROW_WIDE, SAMPLED | wire.ROW_ELSEWHERE
 GOOD = [SAMPLED] * 4
-TWO_CORES = made.hello(cores=2)  # CPUs 0 and 2, and 1 and 3
+TWO_CORES = made.hello(cores=2)  # CPUs 0 and 2 are siblings, and so are 1 and 3
 VALUES = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
 
 
@@ -181,7 +181,7 @@ async def test_signals_sent_only_to_perftop_are_forwarded() -> None:
 async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The terminal sends it to both; perftop must still wait for the last samples."""
+    """The terminal sends the signal to both; perftop must still wait for the last samples."""
 
     async with window_around(["sleep", "60"]) as (bracket, job):
         bracket.take(sample(GOOD))

@@ -175,7 +175,7 @@ def test_a_command_runs_without_readable_proc_files(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_command_does_not_inherit_an_ignored_sigpipe() -> None:
-    """Python ignores SIGPIPE; its child must not."""
+    """Python ignores SIGPIPE; a command that it starts must not."""
     result = run("sh", "-c", "yes | head -1 > /dev/null; kill -PIPE $$; exit 3")
     assert result.status == 128 + signal.SIGPIPE
 
@@ -184,7 +184,7 @@ def test_a_background_daemon_is_not_waited_for(tmp_path: Path) -> None:
     daemon = tmp_path / "pid"
     script = f"sleep 400 > /dev/null 2>&1 & echo $! > {daemon}; exit 4"
     assert run("sh", "-c", script).status == 4
-    os.kill(int(daemon.read_text()), signal.SIGKILL)  # fails if it has ended
+    os.kill(int(daemon.read_text()), signal.SIGKILL)  # this fails if the process has ended
 
 
 # --- the terminal of a command

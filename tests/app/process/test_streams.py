@@ -111,7 +111,7 @@ def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> Non
     result = tmp_path / "done"
     code = f"sys.stdin.read()\nopen({str(result)!r}, 'w').close()"
     assert len(asyncio.run(read(child(code), stop_after=1))) == 1
-    assert result.exists()  # it had time to restore its changes
+    assert result.exists()  # the probe had time to restore its changes
 
 
 def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ async def test_a_hello_in_single_bytes_has_one_deadline(
 async def test_a_probe_killed_while_perftop_ends_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It programs registers, so its death must be reported."""
+    """The probe programs registers, so its death must be reported."""
     argv = [*child("os.close(1); sys.stdin.read(); os.kill(os.getpid(), 9)"), "msr"]
     waits: list[int] = []
     end_failure = launch.Probe.end_failure
@@ -322,7 +322,7 @@ FRAMES = [wire.encode(made.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in
 
 
 async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
-    """It is woken before its pause is over."""
+    """The reader is woken before its pause is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
     async with open_probe(argv) as stream:

@@ -92,7 +92,7 @@ def test_reading_continues_with_the_next_undamaged_block(tmp_path: Path, data: b
 
 
 def test_damage_is_counted_once(tmp_path: Path) -> None:
-    """It may be read repeatedly and in any order."""
+    """A damaged block may be read repeatedly and in any order."""
     data = bytearray(GOLDEN.read_bytes())
     with Recording(GOLDEN) as whole:
         first, second = whole._blocks[::2][:2]
@@ -232,7 +232,7 @@ def test_all_flipped_bits_are_detected(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_mark_of_an_earlier_time_does_not_change_the_time_of_its_block(tmp_path: Path) -> None:
-    """It is the first message of the second block, with a time within the first one."""
+    """The mark is the first message of the second block, with a time within the first block."""
     late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
     data = record_pieces(
         HELLO, [*FOUND[:BLOCK_MESSAGES], late, *FOUND[BLOCK_MESSAGES:]], end=True
@@ -285,7 +285,8 @@ def test_a_recording_of_wire_1_remains_readable() -> None:
 
 def test_a_recording_of_wire_1_opens_without_its_index(tmp_path: Path) -> None:
     data = GOLDEN.read_bytes()
-    torn = data[: data.rindex(b"index") - 40]  # the index and a part of the last frame
+    # the file lacks its index and a part of the last frame
+    torn = data[: data.rindex(b"index") - 40]
     with Recording(GOLDEN) as whole, open_recording(tmp_path, torn) as cut:
         assert list(cut.messages()) == list(whole.messages())[:-1]
         assert cut.damage is not None

@@ -41,7 +41,7 @@ def frame(seq: int, share: float = 0.5, **more: Any) -> wire.Frame:
 
 
 def packed(body: list[object]) -> bytes:
-    """Packed as in a recording, with a valid checksum."""
+    """Returns the body packed as in a recording, with a valid checksum."""
     export_of_small_recording = msgpack.packb(body)
     return wire.encode(
         wire.Packed(
@@ -116,7 +116,7 @@ NESTED = b"\x81\xa0" * (1 << 20) + b"\xc0"
 
 
 def message_with_body(body: bytes) -> bytes:
-    """A message with this body and a valid checksum."""
+    """Returns a message with this body, which has its own checksum."""
     packed = msgpack.packb(body)
     assert isinstance(packed, bytes)
     return packed

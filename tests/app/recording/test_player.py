@@ -34,7 +34,7 @@ def simulated_messages(scenario: str, seconds: int) -> tuple[wire.Hello, Sequenc
 
 
 def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
-    """Its note is earlier than all messages that are read."""
+    """The CPU's note is earlier than all messages that are read."""
     machine = Machine(cores=2)
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(300)]
     machine.gone.add(3)
@@ -77,7 +77,8 @@ def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: in
 
 
 def comparable_episode(episode: Episode) -> tuple[object, ...]:
-    """Without the number of sibling changes, which depends on what was read."""
+    """Returns the episode without the number of sibling changes, which depends on the part that was
+    read."""
     evidence = {k: v for k, v in episode.evidence.items() if k != "changes_with_sibling"}
     confidence = "" if episode.cause == "sibling" else episode.confidence
     return (episode.kind, tuple(episode.cpus), episode.start_ns, episode.end_ns, episode.cause,
@@ -94,7 +95,7 @@ def comparable_episode(episode: Episode) -> tuple[object, ...]:
 def test_seeking_shows_what_the_live_run_showed(
     tmp_path: Path, scenario: str, seconds: tuple[int, ...]
 ) -> None:
-    """Exactly equal counters, and all recent episodes."""
+    """Counters are exactly equal, and all recent episodes are the same."""
     hello, messages = simulated_messages(scenario, seconds[-1] + 2)
     path = write_recording(tmp_path / "file", hello, messages)
     begin_ns = messages[0].time_ns

@@ -51,7 +51,7 @@ def kept_spans(path: Path) -> list[Path]:
 
 
 def span(path: Path) -> tuple[float, float]:
-    """Seconds of the first and the last frame."""
+    """Returns the seconds of the first and the last frame."""
     result = times(path)
     assert all(b - a == SAMPLE for a, b in pairwise(result)), "nothing is missing in between"
     return result[0] / S, result[-1] / S
@@ -104,7 +104,7 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
         box.keep_around("steal", 80 * S, until * S)
         feed(box, until - 10, until)
     feed(box, 120, 200)
-    box.keep_around("steal", 80 * S, 120 * S)  # in the past
+    box.keep_around("steal", 80 * S, 120 * S)  # the time is in the past
     (path,) = kept_spans(tmp_path / "box")
     assert path.stem.endswith("-steal")
     first, last = span(path)
@@ -162,7 +162,7 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 30, 400])
 def test_a_torn_end_loses_only_the_last_messages(tmp_path: Path, cut: int) -> None:
-    """As after kill -9 or a power failure."""
+    """The end is torn as after kill -9 or a power failure."""
     path = tmp_path / "box"
     feed(ring(path), 0, 61)
     *_, last = sorted(path.glob("*.part"))
@@ -175,7 +175,7 @@ def test_a_torn_end_loses_only_the_last_messages(tmp_path: Path, cut: int) -> No
         assert len(list(parts.messages())) == len(result)
         assert (parts.damage or "").startswith("cut at byte "), "after: the recording is"
         assert (parts.damage or "").endswith(f" ({last.name})")
-    last.write_bytes(data[:3])  # even its hello is incomplete
+    last.write_bytes(data[:3])  # even the hello of the part is incomplete
     assert times(path)[-1] == 60 * S - SAMPLE
     with open_source(path) as source:
         assert len(list(source.messages())) == 600
@@ -188,7 +188,8 @@ def test_a_growing_ring_is_not_reported_as_damaged(
     path = tmp_path / "box"
     box = ring(path)
     feed(box, 0, 5)
-    (path / "000000.part").symlink_to("gone")  # like a part removed after listing
+    # the file is missing like a part that was removed after listing
+    (path / "000000.part").symlink_to("gone")
     for growing in (True, False):
         with open_source(path) as source:
             assert len(list(source.messages())) == 50

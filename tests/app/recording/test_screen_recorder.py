@@ -61,7 +61,7 @@ def only_file(directory: Path) -> Path:
 
 
 def comparable_messages(result: list[TimedMessage]) -> list[tuple[str, int]]:
-    """Messages without differences in encoding."""
+    """Returns the messages without differences in encoding."""
     return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in result]
 
 
@@ -304,7 +304,7 @@ async def test_marks_have_names(working_directory: Path) -> None:
 
 
 async def test_a_mark_has_the_time_that_is_shown() -> None:
-    """Even for an earlier time, and if typing its name takes long."""
+    """This also holds for an earlier time, and if typing the name takes long."""
 
     async with running_app(Machine()) as run:
         await run.intervals(10)

@@ -38,7 +38,7 @@ SCENARIOS = [
 
 
 def comparable_values(interval: Interval) -> list[object]:
-    """All values of an interval, comparable."""
+    """Returns all values of an interval in a form that == compares."""
     values, split, ceilings = interval.values, interval.split, interval.ceilings
     arrays: list[Any] = [
         values.top,

@@ -116,14 +116,14 @@ def test_cpus_can_be_filtered_by_metric(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("name", ["util", "busy", "clock", "ipc", "poll", "both", "lp1"])
 def test_unknown_values_match_no_comparison(name: str) -> None:
-    """They do not match a negated comparison either."""
+    """Unknown values do not match a negated comparison either."""
     for text in (f"{name}{op}1" for op in (">", ">=", "<", "<=", "=", "==")):
         assert cpus(f"{text} 3,7") == cpus(f"!{text} 3,7") == ""
         assert cpus(text, interval=None) == cpus(f"!{text}", interval=None) == ""
 
 
 def test_all_metrics_can_be_named_by_key_and_label() -> None:
-    """On a machine where each CPU has a single, different metric."""
+    """On this machine each CPU has a single metric, and all metrics differ."""
     n = len(METRICS)
     session, interval = fakes.observe(Machine(cores=n, threads=1))
     top = np.where(np.eye(n, dtype=bool), 1.0, np.nan)
@@ -171,7 +171,7 @@ def test_a_share_is_compared_exactly() -> None:
     ("NGINX", "0,5"),
     ("gin", "0,5"),
     ('"web content"', "1"),
-    ("web content", "1"),  # two texts, both in the name
+    ("web content", "1"),  # the name contains both texts
     ('content "b C"', "1"),
     ("kworker/2:1", "2"),
     ("pid:4003-4004,9", "3-4"),
@@ -203,7 +203,7 @@ def test_offline_cpus_match_from_their_hotplug_note_on() -> None:
     changed, _ = session()
     changed.apply(Note("hotplug", 0, data={"cpu": 5, "online": False}))
     later = changed.take_interval()
-    assert cpus("offline", changed, INTERVAL) == ""  # at that time
+    assert cpus("offline", changed, INTERVAL) == ""  # the CPU was still online at that time
     assert cpus("OFFLINE", changed, later) == cpus("offline", changed, None) == "5"
     assert cpus("!offline", changed, later) == cpus("online", changed, later) == "0-4,6-7"
 

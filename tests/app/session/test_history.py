@@ -42,7 +42,7 @@ def bins(first: int, last: int, step: int = 1) -> np.ndarray:
 
 
 def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) -> History:
-    """CPUs with this utilisation in each sample; None: not read."""
+    """Returns the shares of CPUs with this utilisation in each sample; None: not read."""
     cpus = len(utils[0])
     hello = made.hello([made.REF, made.CYCLES], cores=cpus, threads=1)
     ref = [0.0] * cpus
@@ -86,7 +86,8 @@ def test_unknown_values_are_not_zero() -> None:
     history = shares([0.5, 0.5], [0.5, None], [0.5, 0.5])
     values = history.field("util", [1, 0], bins(0, 3))
     np.testing.assert_allclose(values, [[0.5, 0.5], [NAN, 0.5], [0.25, 0.5]], atol=1e-6)
-    assert np.isnan(history.field("idle", [0, 1], bins(0, 3))).all()  # no counter for it
+    # the machine has no counter for this metric
+    assert np.isnan(history.field("idle", [0, 1], bins(0, 3))).all()
     assert np.isnan(history.field("util", [0], bins(40, 42))).all()
     assert np.isnan(shares([0.5]).field("util", [0], bins(-5, -3))).all()
     assert history.field("util", [], bins(0, 3)).shape == (3, 0)
@@ -243,7 +244,7 @@ def test_frames_are_returned_unchanged() -> None:
     hello, messages = simulated.messages("sim:hotplug,cpus=6,seed=2", 230)
     history = recorded_history(hello, messages)
     assert list(history.frames(0, 1 << 62)) == [*messages]
-    first, last = 91, 140  # across the end of a chunk
+    first, last = 91, 140  # the bin extends across the end of a chunk
     start_ns, end_ns = (messages[i].time_ns for i in (first, last))
     expected = [m for m in messages if start_ns <= m.time_ns <= end_ns]
     assert list(history.frames(start_ns, end_ns)) == expected

@@ -24,7 +24,8 @@ from perftop.session.losses import (
 SECOND = 1_000_000_000
 SAMPLE_NS = SECOND // 10
 QUEUED = (0.43 * 0.017 * 51 + 0.7 * 0.26 * 9) / (0.43 * 0.967 * 51 + 0.7 * 9)
-"""Waiting share of the guest's database: 51 s without and 9 s with a backup."""
+"""Share of the time for which the database of the guest waits, in 51 s without and 9 s with a
+backup."""
 LIMIT: Cause = ("turbo-drop", "power-pl1")
 
 

@@ -33,13 +33,13 @@ def live_session() -> SessionAndInterval:
 
 
 def episode(start: int, end: int | None, cpu: int) -> Episode:
-    """Start and end in samples."""
+    """Returns an episode; start and end are in samples."""
     end_ns = None if end is None else end * SAMPLE_NS
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 
 
 def walk(report: SessionAndInterval, episodes: list[Episode], by: int) -> list[float]:
-    """The sequence of visited times, in samples."""
+    """Returns the visited times in order, in samples."""
     session, interval = report
     results: list[float] = []
     while True:
@@ -55,7 +55,7 @@ def walk(report: SessionAndInterval, episodes: list[Episode], by: int) -> list[f
 def test_each_moment_is_visited_once_in_both_directions(live_session: SessionAndInterval) -> None:
     session, _ = live_session
     episodes = selection.reachable_episodes(session)
-    assert walk(live_session, episodes, 1) == []  # the newest is the one shown
+    assert walk(live_session, episodes, 1) == []  # the newest moment is shown
     back = walk(live_session, episodes, -1)
     assert back == [30, 25, 11]
     first = session.interval_at(SAMPLE_NS * 2, SAMPLE_NS)
@@ -74,7 +74,7 @@ def test_the_shown_interval_covers_the_episode(
     since_ns = output.time_ns - round(output.elapsed_s * 1e9)
     assert since_ns <= it.start_ns <= output.time_ns
     if end is None or end - start >= 5:
-        assert since_ns == it.start_ns  # the whole interval
+        assert since_ns == it.start_ns  # the whole interval is shown
     else:
         assert output.time_ns == it.end_ns
 

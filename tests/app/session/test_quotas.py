@@ -68,7 +68,7 @@ def test_the_group_that_stopped_a_task_longest_is_chosen_among_nested_ones() -> 
         (
             waiting_task(7, 2.0) | waiting_task(8, 2.0),
             0.5,
-        ),  # the kernel counts their shared CPU once
+        ),  # the kernel counts the CPU that they share once
         (waiting_task(7, 2.0) | waiting_task(8, 2.0, cpu=1), 0.25),
     ],
     ids=["half", "all", "one CPU", "two CPUs"],

@@ -101,7 +101,7 @@ def disturbed_scenario() -> Scenario:
     story.add_frames(3).add_frames(leap=4).add_frames(40)
     story.add_frames(17, flags=flags(n, cpu3=0)).add_frames(
         30
-    )  # unread for longer than an interval
+    )  # the CPU is unread for longer than an interval
     return story
 
 
@@ -140,7 +140,7 @@ def test_past_intervals_equal_live_ones() -> None:
     assert len(story.messages) > 2 * CHUNK_SAMPLES
     assert sum(bool(i.suspect) for i in live) == 2
     assert any(not i.online.all() for i in live)
-    assert max(i.elapsed_s for i in live) > 0.7  # including the lost frames
+    assert max(i.elapsed_s for i in live) > 0.7  # the interval includes the lost frames
     for interval in reversed(live):
         assert_equal(
             session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval
@@ -182,7 +182,7 @@ def test_no_interval_exists_before_the_first_sample() -> None:
 
 
 def test_kept_samples_do_not_depend_on_dropped_ones() -> None:
-    """This includes the oldest kept sample."""
+    """The oldest kept sample does not depend on them either."""
     story = disturbed_scenario()
     _, live = live_intervals(story.hello, story.messages)
     session = Session(story.hello, history := History(story.hello, 125_000))

@@ -55,7 +55,7 @@ def test_metrics_are_computed_from_counters() -> None:
             "instructions": [seq * TICKS * 3 // 10],
             "kernel_cycles": [seq * TICKS * 3 // 50],
             "kernel_instructions": [seq * TICKS * 3 // 200],
-            "idle_s": [seq * 50_000],  # half of each 0.1 s
+            "idle_s": [seq * 50_000],  # the CPU is busy for half of each 0.1 s
             "stat_idle_s": [seq * 5],
             "stat_iowait_s": [seq // 2],
             "stat_steal_s": [seq // 2],
@@ -154,7 +154,7 @@ def test_warnings_of_the_probe_are_kept_and_limited() -> None:
 def test_suspect_samples_of_a_counter_are_left_out() -> None:
     greeting = made.hello([made.REF], cores=2)
     refs = [[0] * 4, [TICKS // 2] * 4, [TICKS] * 4]
-    refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0; its sibling is CPU 2
+    refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0 has the sibling CPU 2
     session = play(greeting, *({"ref": ref} for ref in refs))
     interval = session.take_interval()
     assert interval.suspect == {0: {("ref", Doubt.FAST)}}

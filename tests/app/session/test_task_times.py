@@ -32,7 +32,7 @@ class WatchedThreads:
         self.now_ns = 0
 
     def add_record(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
-        """Each thread: process, thread, CPU, run time in ms."""
+        """Adds a record. Each thread is (process, thread, CPU, run time in ms)."""
         self.now_ns += after_ms * MS
         results = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
         self.watched_job.take({"watched": {"threads": results, "more": 0}}, self.now_ns)
@@ -190,7 +190,7 @@ def test_waits_are_counted_from_the_start_of_the_command() -> None:
     job.footprint.take(job.watched_job, 2 * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
     assert job.footprint.pids == {ROOT, 101}
-    for ms, wait_ns in ((3, None), (4, 90 * MS)):  # temporarily unknown
+    for ms, wait_ns in ((3, None), (4, 90 * MS)):  # the wait is temporarily unknown
         thread = [ROOT, "job", 0, 20 * MS, wait_ns, 0, 0]
         record = {"watched": {"threads": {"100": thread}, "more": 0}}
         job.watched_job.take(record, ms * MS)
@@ -224,7 +224,8 @@ LD = TaskSnapshot({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})
 
 
 def test_the_linker_at_the_end_of_a_build_is_named() -> None:
-    """All four CPUs for 4 s, two for 1 s, the linker alone for 3 s, none for 2 s."""
+    """The build uses all four CPUs for 4 s and two for 1 s; then the linker runs alone for 3 s, and
+    no task for 2 s."""
     busy = BusyCpus()
     for util, count in (
         ([0.95] * 4, 40),

@@ -24,7 +24,7 @@ from perftop.session.values import cpu_values, lasting_reasons, machine_value, m
 
 @pytest.mark.parametrize(("hz", "util", "told"), [
     ([3.5, 3.5, 2.9, 2.9], [1.0, 1.0, 1.0, 1.0], 3.2),
-    ([3.5, 2.9], [0.75, 0.25], 3.35),  # weighted by running time
+    ([3.5, 2.9], [0.75, 0.25], 3.35),  # the clock is weighted by running time
     ([3.5, 2.9], [0.0, 0.5], 2.9),
     ([3.5, 2.9], [0.0, 0.0], 3.5),
     ([nan, 2.9, 3.5], [1.0, 0.5, nan], 2.9),

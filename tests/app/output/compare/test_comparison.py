@@ -207,7 +207,7 @@ def test_untrusted_text_cannot_control_a_terminal() -> None:
 
 
 def picture(result: Comparison, key: str, *, unicode: bool = True) -> tuple[str, str, str]:
-    """The runs, the interval and the verdict of a row."""
+    """Returns the drawn runs, the interval and the verdict of a row."""
     lines = text.lines([result], ("A", "B"), unicode=unicode)
     heading = next(line for line in lines if line.endswith("verdict"))
     first = heading.index("A ⣤ B" if unicode else "A . B") - 2
@@ -311,7 +311,8 @@ def test_open_questions_say_what_would_answer_them() -> None:
 
 
 def test_work_and_speed_are_separated() -> None:
-    """As many instructions in fewer cycles, which is better, but fewer cycles a second."""
+    """B runs as many instructions in fewer cycles, which is better, but at fewer cycles a
+    second."""
     draw = random.Random(15)
     faster = []
     for one in side(draw, clock=0.9):

@@ -39,7 +39,7 @@ KEYS = ("e.branches", "e.branches/ki", "e.cache-misses", "topdown_backend_ratio"
 
 @cache
 def readings_of_recording(seed: int = 1) -> list[Reading]:
-    """A machine with two chosen events and issue slots, which its summary includes."""
+    """Returns the readings of a recording of a machine with two chosen events and issue slots."""
     spec = f"sim:memory,cpus=2,seed={seed},slots=1"
     hello, messages = simulated.messages(spec, 60, events=EVENTS)
     reader = RecordingReader(by_mark=False)

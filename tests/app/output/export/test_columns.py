@@ -82,7 +82,7 @@ class UncachedFormat(Delimited):
 
 
 def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], list[str]]:
-    """The lines of these intervals, with and without the cache."""
+    """Returns the lines of these intervals, with and without the cache."""
     outputs = io.BytesIO(), io.BytesIO()
     classes: tuple[Any, Any] = Delimited, UncachedFormat
     forms = [make(session, MEASURES, out) for make, out in zip(classes, outputs, strict=True)]

@@ -47,7 +47,7 @@ async def running_server(
 
 
 async def response_to(port: int, request: bytes) -> bytes:
-    """The whole response."""
+    """Returns the whole response to a request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     content = await reader.read()
@@ -162,7 +162,8 @@ async def test_a_thousand_idle_connections_block_no_client() -> None:
 async def test_unread_responses_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They occupy connections until they are dropped; other clients get status 503."""
+    """Clients that do not read occupy connections until they are dropped; other clients get status
+    503."""
     monkeypatch.setattr(serving, "MAX_CONNECTIONS", 4)
 
     async with running_server(lambda _: b"x" * (8 << 20)) as (server, port):

@@ -130,7 +130,7 @@ def test_missing_families_of_a_vm_have_a_reason() -> None:
 
 
 def test_the_time_below_the_ceiling_is_unknown_without_a_clock() -> None:
-    """0 would mean that no core was ever below it."""
+    """A value of 0 would mean that no core was ever below its ceiling."""
     given = messages("turbo-drop,cpus=4", 2)
     hello = given[0]
     assert isinstance(hello, wire.Hello)
@@ -161,7 +161,7 @@ def test_owners_are_exported_on_request() -> None:
 
 
 def test_names_of_programs_are_never_exported() -> None:
-    """Neither as tasks nor in a reason given by the probe."""
+    """They appear neither as tasks nor in a reason given by the probe."""
     given = messages("demo,cpus=8", 40)
     names = {
         str(task[1])

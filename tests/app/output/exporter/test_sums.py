@@ -141,8 +141,9 @@ def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
 
 
 def test_a_running_episode_is_exported() -> None:
-    """It is delayed by the time in which an episode can still turn out to have ended."""
-    _, page = fed_page(messages("license,cpus=12", 19))  # from 11 s to 20 s
+    """Its seconds are exported late, by the time in which an episode can still turn out to have
+    ended."""
+    _, page = fed_page(messages("license,cpus=12", 19))  # the episode lasts from 11 s to 20 s
     result = shown_series(page)["perftop_below_ceiling_seconds_total", "license", "0"]
     assert result == pytest.approx(19 - 11 - LATE_S, abs=0.21)
 
@@ -270,7 +271,8 @@ UNREAD = 0
 
 
 def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
-    """Two cores of one thread that run half of the time. `flags`: of the first core, by sample."""
+    """Returns a stream of two cores with one thread, which run half of the time. `flags` are those
+    of the first core, by sample."""
     hello = made.hello([made.REF], cores=2, threads=1)
     results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
@@ -286,7 +288,7 @@ def printed_states(page: Page) -> dict[str, float]:
 
 @pytest.mark.parametrize(("flags", "unknown_s"), [
     ({}, 0.0),
-    (dict.fromkeys(range(5, 12), UNREAD), 0.0),  # the next read covers all of it
+    (dict.fromkeys(range(5, 12), UNREAD), 0.0),  # the next read covers the whole time
     ({5: wire.ROW_SAMPLED | wire.ROW_WIDE}, 0.0),
     ({5: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.1),
     (dict.fromkeys(range(5, 9), UNREAD) | {9: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.5),
@@ -361,7 +363,7 @@ def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:
         }
         session.apply(machine.frame(second, records=tasks | {"details": details}))
         owner_time.take()
-        owner_time.take()  # the same scan again
+        owner_time.take()  # this record is of the same scan
     assert len({owner for owner, _ in owner_time.seconds}) == MAX_OWNERS + 1
     run_s, wait_s = (owner_time.seconds["u2.service", state] for state in ("run", "wait"))
     assert run_s == pytest.approx(2 * wait_s)

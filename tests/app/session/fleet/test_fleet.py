@@ -129,7 +129,8 @@ START = 1_700_000_000.0
 
 
 def row_after_samples(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
-    """A machine's row after this number of samples; frame n arrives `late_s` after n samples."""
+    """Returns a machine's row after this number of samples; frame n arrives `late_s` after n
+    samples."""
     row = Row("n1")
     arrivals = iter([START] + [START + seq * made.SAMPLE_NS / 1e9 + late_s
                                for seq in range(samples + 1)])  # fmt: skip
