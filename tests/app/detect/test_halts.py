@@ -141,13 +141,13 @@ ALL = [0.98 * TSC] * 4
     ("unknown", "unknown", {"cpu": [MODULATION]}, {"modulation": [0b01110, 0, 0, 0]}),
     ("unknown", "unknown", {"package": [REASONS]}, {"limit_reasons": [0, 0.3, 1]}),
     ("unknown", "unknown", {"cpu": [MPERF]}, {"mperf": [TSC * 0.995, TSC, TSC, TSC]}),
-    # a hypervisor would have stopped the other CPUs, too
+    # an SMI would have stopped the other CPUs, too
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 100}),
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 0.2, "ref": ALL}),
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 10, "ref": [0.8 * TSC] * 4}),  # 20 ms each
     ("unknown", "unknown", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 5e6}),
     ("unknown", "unknown", {"package": PCU[:1]}, {"pcu_ticks": 1e9}),
-    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # the step of the counter is unknown
+    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # the steps of this clock are unknown
     ("unknown", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
 ])  # fmt: skip
 def test_the_cause_is_the_sign_that_explains_most_of_the_loss(

@@ -184,7 +184,7 @@ def _has_scripted_values(ramp: Episode, true: dict[str, Any], sample_ns: int) ->
     assert ramp.depth is not None
     assert ramp.depth <= 1.01 * true["depth"]
     if sample_ns <= 20 * MS:
-        assert ramp.depth >= true["depth"] - 0.4e9  # the episode is one step of the script
+        assert ramp.depth >= true["depth"] - 0.4e9  # 0.4 GHz is one step of the script
         assert ramp.confidence == "measured"
 
 

@@ -164,7 +164,7 @@ def test_l3_groups_are_sorted_by_traffic() -> None:
     assert seen.traffic([0, 1]) == []
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
     seen.take({"l3_groups": second}, 12 * S)
-    seen.take({}, 13 * S)  # these frames have no read of the groups
+    seen.take({}, 13 * S)  # a frame without a read changes nothing
     assert seen.traffic([0, 1]) == [
         GroupTraffic("batch", 4000),
         GroupTraffic(DEFAULT_GROUP, 100),
