@@ -44,7 +44,7 @@ BY_DAY = ("turbo-drop,cpus=8", "neighbour,cpus=64", "guest")
 
 
 def scripted(spec: str) -> dict[str, Any]:
-    """The first lasting episode of the script."""
+    """Returns the first lasting episode of the script."""
     lines = truth(f"sim:{spec}", 80)
     return next(
         line
@@ -58,7 +58,7 @@ def scripted(spec: str) -> dict[str, Any]:
 def messages_in_halves(
     spec: str, half_s: float, end_s: float
 ) -> tuple[list[wire.Message], list[wire.Message]]:
-    """Messages of the machine up to one time, and from then to another."""
+    """Returns the messages of the machine up to `half_s`, and those from then to `end_s`."""
     hello, result = messages_lasting(spec, end_s)
     half_ns = hello.raw_ns + half_s * 1e9
     half = [message for message in result if message.time_ns <= half_ns]
@@ -67,8 +67,8 @@ def messages_in_halves(
 
 @cache
 def lines_during_and_after(spec: str) -> tuple[LinesBySize, LinesBySize]:
-    """Lines of the screen by size: during the episode, and of the list of episodes after it. They
-    are of one app whose terminal is resized."""
+    """Returns the lines of the screen by size: during the episode, and of the list of episodes
+    after it. One app draws all of them, on a terminal that is resized."""
     episode = scripted(spec)
     begin, end = episode["start"], episode["end"]
     half, rest = messages_in_halves(spec, (begin + end) / 2 + 0.5, end + 3)

@@ -61,7 +61,7 @@ async def test_a_signal_ends_the_app_cleanly(number: signal.Signals) -> None:
 def test_a_signal_at_the_start_is_handled_when_the_app_runs() -> None:
     feed = Feed(Machine())
 
-    def opener() -> AbstractAsyncContextManager[Any]:  # called before the first paint
+    def opener() -> AbstractAsyncContextManager[Any]:  # this is called before the first paint
         os.kill(os.getpid(), signal.SIGTERM)
         return feed.open()
 
@@ -147,7 +147,8 @@ async def test_the_order_does_not_change_the_selected_core() -> None:
             assert [line.split()[1] for line in marked_lines(run)] == ["7"]
             if order == "worst first":
                 await run.pilot.press("home")
-                assert run.grid.choice.cpu == 5  # a low clock: before all busier ones
+                # a core with a low clock is before all busier cores
+                assert run.grid.choice.cpu == 5
                 run.grid.choice.cpu = 7
                 run.grid.show_cursor()
 
@@ -189,7 +190,7 @@ async def test_a_dead_probe_leaves_the_last_values_on_the_screen() -> None:
         await run.sees("DEAD")
         assert [line for line in run.text() if "lmp 4000" in line] == before
         assert vivid > 100
-        assert colour(run) < 40  # grey: the values are no longer updated
+        assert colour(run) < 40  # the colours are grey, because the values are no longer updated
         await run.pilot.press("down", "o", "space", "q")
         await until_true(lambda: not run.app.is_running, "q still quits")
     assert str(run.app.failure) == "the probe ended by signal 9 without an error message"
@@ -226,7 +227,7 @@ async def test_an_offline_cpu_is_shown_as_off() -> None:
 
 
 def text_of_core(run: Run, name: str) -> list[list[str]]:
-    """The text before the charts of a core, by line."""
+    """Returns the text before the charts of a core, by line."""
     text = [line[1:15] for line in run.text()]
     at = next(y for y, line in enumerate(text) if name in line)
     return [line.split() for line in text[at : at + 6]]
@@ -241,7 +242,7 @@ def test_an_internal_error_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     (report,) = tmp_path.iterdir()
     assert str(report) in line
     assert "what happened" in report.read_text()
-    assert "monkeypatch" not in report.read_text()  # no values of variables
+    assert "monkeypatch" not in report.read_text()  # the report has no values of variables
 
 
 def test_the_first_of_two_internal_errors_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +292,7 @@ async def test_a_mark_is_reported_with_its_time_until_the_next_key() -> None:
     ("keys", "words"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
 )
 async def test_the_last_episode_is_reported_as_such(keys: list[str], words: str) -> None:
-    """One episode runs from the first sample on."""
+    """The only episode runs from the first sample on."""
 
     async with running_app(Machine()) as run:
         await run.intervals(4)

@@ -69,7 +69,7 @@ class CommandRun(Run):
 
 @asynccontextmanager
 async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[CommandRun]:
-    feed = Feed(Machine(changes={"source": "sim:made"}))  # a source with its own time
+    feed = Feed(Machine(changes={"source": "sim:made"}))  # this source has its own time
     source = stopped(Around(tty, feed.open, INTERVAL_NS))
     app = PerfTopApp(source)
     async with app.run_test(size=size) as pilot:
@@ -102,7 +102,7 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
         assert [text for text in run.printed() if text] == ["hello 1", "hello 2", "hello 3"]
         pane, view = run.screen.query_one(Output), run.screen.view
         assert view.region.bottom <= pane.region.y
-        keys = size[1] - 1, size[1] - 2  # a high screen has a blank line above
+        keys = size[1] - 1, size[1] - 2  # a high screen has a blank line above the pane
         assert pane.region.bottom == keys[size[1] >= MIN_HEIGHT_FOR_GAPS], (
             "the keys are in the last line"
         )

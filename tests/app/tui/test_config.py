@@ -27,7 +27,7 @@ from perftop.tui.stream import LiveSource
 
 
 def messages_about(text: str | bytes) -> list[str]:
-    """Messages about a file with this text."""
+    """Returns the messages about a file with this text."""
     with pytest.raises(Failed) as caught:
         config.parse_config(text if isinstance(text, bytes) else text.encode(), "c.toml")
     assert caught.value.status == 2
@@ -83,7 +83,7 @@ def test_the_default_path_follows_xdg(tmp_path: Path, monkeypatch: pytest.Monkey
         path.parent.mkdir(parents=True)
         path.write_text(f'units = "{units}"', encoding="utf-8")
     assert config.load(None).units == "MHz"
-    for ignored in ("", "xdg"):  # only absolute paths count
+    for ignored in ("", "xdg"):  # relative paths are ignored
         monkeypatch.setenv("XDG_CONFIG_HOME", ignored)
         assert config.load(None).units == "base"
 

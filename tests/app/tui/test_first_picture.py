@@ -23,7 +23,7 @@ ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
-    """A terminal in place of stdout: the user's end, and the program's end."""
+    """Yields the user's end and the program's end of a terminal that replaces stdout."""
     looks, ours = pty.openpty()
     with os.fdopen(ours, "w", closefd=False) as screen:
         monkeypatch.setattr(sys, "stdout", screen)
@@ -147,7 +147,8 @@ def test_no_hint_is_shown_without_a_state_directory(
 async def test_notes_are_in_blank_rows_and_have_no_other_effect(
     size: tuple[int, int], rows: int
 ) -> None:
-    """One at a time on small screens; all at once, each joined to its subject, on others."""
+    """Small screens show one note at a time; others show all notes at once, each joined to its
+    subject."""
     async with running_app(Machine(), size=size) as plain, running_app(
         Machine(), size=size, tour=True
     ) as run:  # fmt: skip

@@ -17,7 +17,7 @@ from perftop.tui.app import PerfTopApp
 from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairSource, PairState, Track, pair_page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
-"""It has a drop from 8.0 to 12.1 s."""
+"""A machine that has a turbo drop from 8.0 to 12.1 s."""
 BEGIN_S, END_S = 8.0, 12.1
 
 

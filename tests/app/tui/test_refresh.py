@@ -38,7 +38,7 @@ SAMPLES = 30
 
 
 def same_values(app: FedApp) -> State:
-    """A message with a new interval of the same values."""
+    """Returns a message with a new interval of the same values."""
     assert app.source.interval is not None
     return State(
         app.source.shown_session, dataclasses.replace(app.source.interval), app.source.status
@@ -46,7 +46,7 @@ def same_values(app: FedApp) -> State:
 
 
 def differing_line(app: FedApp) -> str:
-    """A terminal line that differs from Textual's own drawing; '' if none does."""
+    """Returns a terminal line that differs from Textual's own drawing; '' if none does."""
     columns, lines = app.terminal.size
     meant, terminal = Cells(), app.terminal.drawn
     for y, strip in enumerate(app.screen._compositor.render_strips(Size(columns, lines))):
@@ -60,9 +60,9 @@ def differing_line(app: FedApp) -> str:
 
 @cache
 def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
-    """Calls of Python and C functions while the screen shows a new interval of this many samples.
-    The median is used, since the first intervals fill caches, and each tenth sample has task
-    records."""
+    """Returns the number of calls of Python and C functions while the screen shows a new interval
+    of this many samples. The median is used, since the first intervals fill caches, and each tenth
+    sample has task records."""
     feed = messages(cpus, samples + 13, scenario)
 
     async def count() -> int:
@@ -112,7 +112,7 @@ async def test_unchanged_lines_are_neither_rebuilt_nor_written() -> None:
 
 
 def is_written_immediately(app: FedApp, message: wire.Message) -> bool:
-    """Whether the refresh after this message is written before Textual continues."""
+    """Returns whether the refresh after this message is written before Textual continues."""
     screen, session, written = app.screen_stack[0], app.source.shown_session, app.terminal.written
     assert isinstance(screen, Monitor)
     assert session is not None
@@ -195,7 +195,7 @@ async def test_moving_charts_look_as_if_redrawn() -> None:
 
 
 async def test_a_terminal_that_was_briefly_smaller_is_redrawn() -> None:
-    """It has lost lines, but has its old size again when Textual checks."""
+    """The terminal has lost lines, but has its old size again when Textual checks."""
     async with shown_app(messages(2, SAMPLES)) as app:
         await until_quiet()
         app.terminal.drawn = Cells()

@@ -26,7 +26,7 @@ from perftop.tui.views.episodes import Episodes
 
 FRAMES = 1001
 MARKS = {12: "warm", 80: "late"}
-"""Time in seconds."""
+"""Labels of marks by their time in seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +84,12 @@ async def test_the_speed_can_be_changed(path: Path) -> None:
         await viewer.wait(2.0)
         await viewer.comes_to(8.1)
         assert "×4" in viewer.header
-        await viewer.press(*["left_curly_bracket"] * 9)  # the slowest speed is the limit
+        await viewer.press(*["left_curly_bracket"] * 9)  # the speed cannot be lower
         await viewer.wait(8.0)
         await viewer.comes_to(10.1)
         assert "×0.25" in viewer.header
         await viewer.press(*["right_curly_bracket"] * 20)
-        await viewer.sees("· end")  # as fast as possible, independent of the clock
+        await viewer.sees("· end")  # the replay is as fast as possible, independent of the clock
         assert viewer.at_s == 100.0
 
 
@@ -120,7 +120,7 @@ async def test_jumps_are_limited_to_the_recording(path: Path) -> None:
 
     async with viewing(path) as viewer:
         await viewer.press("space")
-        await jump(viewer, "+75s")  # beyond everything read so far
+        await jump(viewer, "+75s")  # a time after everything that was read so far
         await viewer.comes_to(75.1)
         assert "1:15/1:40 · paused" in viewer.header
         await jump(viewer, "-60.5s")

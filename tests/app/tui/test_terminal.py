@@ -83,7 +83,7 @@ def test_half_a_character_does_not_end_the_reading_thread(typed: list[bytes]) ->
 
 
 def test_the_output_queue_for_a_slow_terminal_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise responses to keys would wait for all of it."""
+    """With a long queue, responses to keys would wait for all of its output."""
 
     def start(terminal: Any) -> None:
         terminal._writer_thread = WriterThread(sys.stdout)  # not started, so no text is written

@@ -66,7 +66,7 @@ class Screen:
         return self.status is not None
 
     def stopped(self) -> bool:
-        """Whether it is stopped; reads its last output too."""
+        """Returns whether the program is stopped; reads its last output, too."""
         if select.select([self.fd], [], [], 0)[0]:
             os.read(self.fd, 4096)
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -104,7 +104,7 @@ def assert_ends(screen: Screen) -> None:
     ),
 )
 def test_perftop_ends_when_its_terminal_vanishes(count: int, ignored: bool) -> None:
-    """It does so even if it ignores SIGHUP from its start."""
+    """perftop ends even if it ignores SIGHUP from its start."""
     with opened_screen("sim:steady,cpus=4", ignored=ignored) as screen:
         screen.read(count)
         screen.hang_up()
@@ -133,7 +133,7 @@ def test_a_signal_ends_perftop(count: int, number: signal.Signals) -> None:
     with opened_screen("sim:steady,cpus=4") as screen:
         screen.read(count)
         os.kill(screen.pid, number)
-        with contextlib.suppress(OSError):  # its last output has room
+        with contextlib.suppress(OSError):  # there is room for its last output
             screen.read(1)
         assert_ends(screen)
         assert screen.status in {128 + number, -number}

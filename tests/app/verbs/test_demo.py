@@ -49,7 +49,7 @@ def test_a_recording_is_small_complete_and_contains_no_other_process(name: str) 
 def test_a_quota_is_blamed_for_the_time_it_stops_the_job(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """0.6 CPUs for a job that needs one."""
+    """The quota is 0.6 CPUs, and the job needs one."""
     first = why("quota", capsys)["causes"][0]
     assert first["cause"] == "quota"
     assert first["details"]["cpus"] == 0.6

@@ -22,7 +22,7 @@ A, B = (41.0, 41.1, 40.9), (47.0, 47.1, 46.9)
 
 
 def runs(path: Path, *times: float, **more: Any) -> Path:
-    """A file of `stat -r`."""
+    """Writes a file like `stat -r`, with these run times."""
     printed = [{"type": "hello"}, *(line(time, **more) | {"type": "run"} for time in times)]
     for one in printed[1:]:
         one["numbers"] = {"run_s": one["run"]["wall_s"], "cpu_s": 31.0}
@@ -50,7 +50,7 @@ def test_two_files_of_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFi
     row = rows(capsys)["run_s"]
     assert (row["a"], row["b"], row["verdict"]) == (41.0, 47.0, "worse")
     assert row["test"] == "means"
-    t = t_quantile(1 - 0.05 / 4, 3.93)  # for the first of two rows
+    t = t_quantile(1 - 0.05 / 4, 3.93)  # the quantile for the first of two rows
     error = 0.1 / math.sqrt(3) * math.hypot(1 / 41, 1 / 47)  # of the logarithm of B / A
     low = 41 * math.expm1(math.log(47 / 41) - t * error)
     assert row["low"] == pytest.approx(low, rel=1e-3)

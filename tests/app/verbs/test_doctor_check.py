@@ -54,7 +54,7 @@ def test_a_rule_without_a_value_requires_the_best_state(
     (("quota", "mask", "load"), 0),
     (("governor=powersave",), 0),
     (("governor=performance", "quota"), 1),
-    (("turbo=on",), 1),  # required, but unknown
+    (("turbo=on",), 1),  # the condition is required, but unknown
 ])  # fmt: skip
 def test_the_exit_status_is_that_of_all_rules(
     monkeypatch: pytest.MonkeyPatch, rules: tuple[str, ...], status: int
@@ -65,7 +65,7 @@ def test_the_exit_status_is_that_of_all_rules(
 def test_unknown_conditions_fulfil_the_default_rules(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check(monkeypatch, ITEMS) == 1  # because of the governor
+    assert check(monkeypatch, ITEMS) == 1  # the condition fails because of the governor
     lines = capsys.readouterr().out.splitlines()
     assert [line[0] for line in lines if line[0] != " "] == ["✗", "?", "✓", "✓", "✓"]
     assert any("to change: echo" in line for line in lines)

@@ -127,7 +127,7 @@ def test_an_existing_output_is_not_replaced_without_force(path: Path) -> None:
     out.write_text("precious")
     with pytest.raises(Failed, match="--force") as failure:
         export_file(path, out)
-    assert failure.value.status == 1  # the same as of record
+    assert failure.value.status == 1  # the status is the same as that of `record`
     assert out.read_text() == "precious"
     assert export_file(path, out, "csv", "--force") == 0
     assert out.read_text().startswith("time_unix_s")
@@ -154,7 +154,7 @@ def test_an_unreadable_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Failed, match=r"cannot read /proc/self/mem: Input/output error"):
         export_file(Path("/proc/self/mem"), path.with_name("out"))
 
-    def refuse(self: Path) -> bool:  # root would be permitted
+    def refuse(self: Path) -> bool:  # root has permission for every file
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "is_file", refuse)
@@ -247,7 +247,7 @@ def _torn(data: bytes) -> bytes:
 
 
 def _flipped(data: bytes, share: float = 2 / 3) -> bytes:
-    """Within compressed data, where only the checksum detects it."""
+    """Flips a bit within compressed data, where only the checksum detects it."""
     at = data.index(b"data", int(len(data) * share)) + 40
     return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
 

@@ -50,7 +50,7 @@ def test_an_exporter_can_be_scraped_and_ends_with_status_0(number: signal.Signal
 
 
 def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
-    """With systemd's protocol: descriptor 3, and the intended process."""
+    """systemd passes the socket as descriptor 3, and names the intended process."""
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", 0))
         connection.listen()

@@ -110,7 +110,8 @@ async def test_a_hanging_or_broken_host_delays_no_other(
         await until_true(partial(has_failed, machines[name]), f"{name} says why")
     assert machines["hung"].why == "connecting"
     assert "resolve" in machines["gone"].why
-    monkeypatch.setattr(launch, "GRACE_S", 0.1)  # of the hung host
+    # the grace period for the ssh of the host that hangs
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)
     task.cancel()
     await asyncio.wait([task])
 

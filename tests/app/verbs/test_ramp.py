@@ -61,7 +61,7 @@ def test_all_cpus_are_measured_in_turn(capsys: pytest.CaptureFixture[str]) -> No
     rows = text.splitlines()[:4]
     assert [row.split()[0] for row in rows] == ["CPU", "0", "1", "2"]
     assert rows[2].endswith("--cpu 1: not allowed")
-    assert "CPU 2 · scalar" in text  # the slowest is charted
+    assert "CPU 2 · scalar" in text  # the chart is that of the slowest CPU
     assert "Warm up CPU 2 for 5" in text
     assert "CPU 0 ·" not in text
 
@@ -223,7 +223,7 @@ def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
 
 
 def _masked(text: str) -> str:
-    """The text without numbers, units of time and line breaks."""
+    """Returns the text without numbers, units of time and line breaks."""
     return re.sub(r"[0-9.]+( [µm]?s\b)?", "0", " ".join(text.split()))
 
 
@@ -283,7 +283,7 @@ def test_no_clock_is_printed_if_the_cycles_of_a_step_are_unknown() -> None:
 
 
 def clock_row(counter: float | None, **changes: Any) -> str:
-    """Rows about the method of measuring the clock."""
+    """Returns the rows about the method of measuring the clock."""
     words = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
     lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), 400)
     first = next(i for i, line in enumerate(lines) if line.startswith("first"))

@@ -45,7 +45,7 @@ def test_a_smooth_ramp_reaches_each_share_at_the_right_time() -> None:
     result = evaluated(run([*clock, (1.0, 3e9)]))
     assert result.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
     assert result.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
-    assert result.steady_s == result.t99_s  # it was within 2 % earlier
+    assert result.steady_s == result.t99_s  # the clock was within 2 % earlier
 
 
 HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]

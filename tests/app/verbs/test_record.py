@@ -68,7 +68,7 @@ def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
 
 
 async def test_samples_are_batched_while_the_command_runs() -> None:
-    """Not after its end, since one of the samples closes the window."""
+    """After the end of the command they are not, since one of the samples closes the window."""
     hello = made.hello()
     flags = [wire.ROW_SAMPLED] * len(hello.topology)
 
@@ -167,7 +167,7 @@ async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
 
 
 def test_the_summary_equals_that_of_stat(tmp_path: Path) -> None:
-    """On a machine with a constant load, except for durations."""
+    """The machine has a constant load, and durations are not compared."""
     command = ("--source", "sim:steady,cpus=4,seed=1", "--", "sh", "-c", "echo out; exit 3")
     recorded = run("record", "-o", str(tmp_path / "a"), *command)
     printed = run("stat", *command)

@@ -226,7 +226,8 @@ def test_a_full_disk_is_reported_with_the_file_name(
     verb: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")  # like write(2), without a file name
+        # the error has no file name, like that of write(2)
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "save_findings", full)
     assert verb(ANSWER, 1, "--json") == 1

@@ -231,7 +231,7 @@ def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "s"
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
-    others = {*children(os.getpid())}  # from other tests
+    others = {*children(os.getpid())}  # these processes are from other tests
 
     def rests() -> bool:
         return bool(starts) and others.issuperset(children(os.getpid()))

@@ -54,7 +54,8 @@ def test_slightly_early_samples_end_their_interval() -> None:
     (True, False, ["episode"]),
 ])  # fmt: skip
 def test_a_running_episode_is_printed_once(json_: bool, lines: bool, told: list[str]) -> None:
-    """In text output at its start, or at the end if only that is printed."""
+    """Text output reports an episode at its start, or at the end of the run if only that is
+    printed."""
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
     printer = Stat(cli._parse_arguments(["stat", *(["--json"] if json_ else [])]))
     printer.out, printer._lines = io.StringIO(), lines
@@ -176,7 +177,7 @@ def test_a_failing_alternate_command_is_not_compared(capsys: pytest.CaptureFixtu
 def test_a_signal_that_ended_the_command_ends_the_series(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The interrupted run does not count."""
+    """The interrupted run is not counted."""
     code = f'printf x >>"{tmp_path}/seen"; grep -q xx "{tmp_path}/seen" && kill -TERM $$; true'
     out = tmp_path / "runs.json"
     line = ["stat", "-r", "3", SOURCE, "--json", "-o", str(out), "--", "sh", "-c", code]

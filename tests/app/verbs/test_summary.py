@@ -140,7 +140,7 @@ def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
 def test_a_recording_without_samples_is_reported(
     tmp_path: Path, end: bool, status: int, why: str
 ) -> None:
-    """No time was requested."""
+    """The user requested no time."""
     hello, first, *_ = _flat()
     assert isinstance(hello, wire.Hello)
     assert isinstance(first, wire.Frame)

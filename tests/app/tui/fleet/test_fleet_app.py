@@ -29,7 +29,7 @@ SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
 small = cache(fleets.small)
 middle = cache(partial(fleets.racks, 8, 8))
 many = cache(partial(fleets.racks, 20, 20))
-"""Shared by tests that do not change it."""
+"""Fleets that tests share and do not change."""
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def opened_screen(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
     ascii_: bool = False,
 ) -> AsyncIterator[tuple[FleetSource, Pilot[None]]]:  # fmt: skip
-    """The screen after these keys."""
+    """Yields the source and the pilot of a screen after these keys."""
     source = FleetSource(fleets.Made(fleet, "over ssh"), cpu_clock=lambda: 0.0)
     app = PerfTopApp(source, ascii_=ascii_)
     async with app.run_test(size=size) as pilot:
@@ -74,7 +74,7 @@ def test_origins_are_shown_if_there_is_room() -> None:
 
 
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
-    """Only the ceiling may be known: in the first seconds, or if clocks are not counted."""
+    """In the first seconds, or if clocks are not counted, only the ceiling is known."""
     machine = Machine("node")
     for i in range(30):
         machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9})
@@ -345,7 +345,7 @@ async def test_columns_without_racks_have_the_name_of_their_first_machine() -> N
 
 
 async def test_keys_follow_the_users_configuration() -> None:
-    """In the key line, in the help and on the keyboard."""
+    """This holds in the key line, in the help and on the keyboard."""
 
     config = Config(keys={"why": "y", "heat": "x", "help": "z", "metric": "c"})
     source = FleetSource(fleets.Made(fleets.small(), "over ssh"))

@@ -16,7 +16,7 @@ from perftop.tui.shared import keys
 
 
 def view_text(run: Run) -> str:
-    """All lines of the current view."""
+    """Returns all lines of the current view."""
     view = run.monitor.view
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
 
@@ -99,7 +99,7 @@ async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
     "machine", [Machine(cores=40), nightly_case(guest())], ids=["counters", "guest"]
 )
 async def test_any_keys_and_sizes_in_all_views_are_handled(machine: Machine) -> None:
-    """Nothing fails, and all lines are as wide as the screen."""
+    """No key fails, and all lines are as wide as the screen."""
     sizes = itertools.cycle([(160, 50), (80, 24), (20, 5), (240, 70), (61, 9)])
     keys = ["down", "G", "v", "V", "o", "r", "u", "t", "left", "space", "bracketleft", "s", "j",
             "enter", "]", "[", "pagedown", "w", "<", ">", "c", "escape", "T", "g", "up", "right",
@@ -128,7 +128,8 @@ async def test_the_last_values_remain_in_all_views() -> None:
 
 
 async def test_names_from_outside_do_not_control_the_terminal() -> None:
-    """In any view; a task on its CPU, a thief, its details, and records of another form."""
+    """The names are of a task on its CPU, of a task that takes the CPU, of details, and in records
+    of another form."""
     records = tasks(["evil\x1b[31m\n漢", "\x1b[2J\u202e猫"]) | {
         "details": {"4000": {"command": "\x1b]0;x\x07"}}
     }
@@ -202,7 +203,7 @@ async def test_escape_closes_only_a_screen_opened_from_a_fleet(
 
     async with running_app(Machine()) as run:
         await run.intervals(1)
-        await run.pilot.press("enter", "escape")  # from a core to the overview
+        await run.pilot.press("enter", "escape")  # the keys go to a core and back to the overview
         assert not run.app._exit
         await run.pilot.press("escape")
         assert run.app._exit is aside

@@ -104,7 +104,7 @@ async def test_labels_are_literal_and_the_view_is_not_dimmed() -> None:
             theme.PALETTES["perftop-dark"].colors["both"],
         ):
             assert part in text
-        await run.intervals(2)  # the view below is updated
+        await run.intervals(2)  # the view below the menu is updated
         await run.pilot.press("slash", "question_mark", "4", "escape")
     assert result == [None]
 
@@ -240,7 +240,7 @@ async def test_a_search_that_starts_after_closing_finds_nothing() -> None:
 
 
 async def test_a_palette_may_be_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a click outside right after its key."""
+    """A click outside of the palette right after its key closes it."""
     async with running_app(Machine()) as run:
         push = run.app.push_screen
 

@@ -17,7 +17,7 @@ from perftop.tui.frame.bottom import Prompt
 
 
 class PromptApp(App[None]):
-    """An app with only a prompt."""
+    """An app that has only a prompt."""
 
     def __init__(self, *, ascii_: bool = False) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def words(run: Run) -> str:
 
 
 def rows(run: Run) -> list[str]:
-    """CPUs of the rows in the overview."""
+    """Returns the CPUs of the rows in the overview."""
     grid = run.grid
     lines = [grid.render_line(y).text for y in range(grid.size.height - len(grid.feet))]
     return [part for line in lines for part in line.split()[:3] if "," in part]
@@ -163,7 +163,7 @@ async def test_a_filter_applies_while_it_is_typed() -> None:
         assert not prompt(run).display
         assert rows(run) == ["0,4", "2,6"]
         assert run.has("core:2,0 · 4 of 8 CPUs")
-        assert run.text()[:3] == head  # the machine line is unchanged
+        assert run.text()[:3] == head  # the line of the machine is unchanged
         await run.pilot.press("down", "backslash")
         assert len(rows(run)) == 4
         assert not run.has("of 8 CPUs")
@@ -222,7 +222,7 @@ async def test_typed_characters_are_not_commands() -> None:
         assert run.monitor.view.id == "overview"
         await run.pilot.click("#overview", offset=(20, 4))
         await run.pilot.press("x")
-        assert prompt(run).query_one(Input).value.endswith("x")  # typing is still possible
+        assert prompt(run).query_one(Input).value.endswith("x")  # text can still be typed
         await run.pilot.press("f6", "slash", "escape", "f1", "slash", "escape", "y", "escape")
         assert prompt(run).query_one(Input).value.endswith("xy")
         await run.pilot.press("down")

@@ -138,7 +138,7 @@ def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
     session.detector.hotplug(3, interval.time_ns, online=False)
     steal = Episode("steal", [1], interval.time_ns - 2 * 10**9, depth=0.004, cause="hypervisor")
     session.detector.running.append(steal)
-    session.now_ns = interval.time_ns + 4 * 10**8  # samples of the next interval
+    session.now_ns = interval.time_ns + 4 * 10**8  # the time is within the next interval
     line, mood = alert_line(session, interval, Status(0), 200, calm)
     assert mood == "calm"
     output = strips.text(line)

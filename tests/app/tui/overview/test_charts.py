@@ -211,13 +211,13 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     moment = Moment(Reader(session, places).read(interval), every, GHZ, episodes)
     assert moment.numbers(every[1], chosen=False).tasks == names
     unseen = [name for name in names if name.startswith("not seen")]
-    printed = CpuColumns(session).task(1, interval)  # in the table and by `stat`
+    printed = CpuColumns(session).task(1, interval)  # the table and `stat` have the same text
     assert printed == (unseen[0] if unseen else "sh:8")
 
 
 SIZES = [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)]
 CORES = [1, 2, 4, 8, 16, None]
-"""None: a guest without counters."""
+"""Numbers of cores; None: a guest without counters."""
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,8 @@ async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None
 async def test_past_values_are_shown_and_charts_do_not_move() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.intervals(4)
-        end = run.grid.count - 2  # without the axis, where episodes appear after they begin
+        # all lines but the axis, on which episodes appear after they begin
+        end = run.grid.count - 2
         then = [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)]
         run.feed.machine.does = {cpu: CpuLoad(0.25) for cpu in range(8)}
         await run.intervals(3)
@@ -337,7 +338,7 @@ async def test_past_values_are_shown_and_charts_do_not_move() -> None:
 
 
 BATCHES = (40, 5, 5, 5, 3, 5, 5, 1, 1, 1)
-"""Samples in each interval; an interval of another length is also one of the bins."""
+"""Number of samples in each interval; an interval of another length is also one of the bins."""
 
 
 @pytest.mark.parametrize("scenario", ["smt-mix,smt=1", "smt-mix"])

@@ -94,9 +94,9 @@ def test_a_task_has_a_row_with_its_running_and_waiting_times() -> None:
     assert float(hog.split()[3]) == pytest.approx(9.5, abs=1.0)
     assert "now" in shell
     assert "now" not in hog
-    assert "22:13:30" in hog  # it ended then
+    assert "22:13:30" in hog  # the task ended at that time
     assert float(shell.split()[4]) == pytest.approx(8.0, abs=1.0)
-    assert "80 ms" in shell  # 0.8 s in ten waits
+    assert "80 ms" in shell  # the task waited for 0.8 s in ten waits
     assert hog.count("▇") >= 8
     assert "▒" in shell
     assert "▒" not in hog
@@ -210,7 +210,7 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
 
 
 async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:
-    """It has room for origins, but not for histories; a counter has no formula."""
+    """The page has room for origins, but not for histories; a counter has no formula."""
     hello, messages = simulated.messages_lasting("sim:smt-mix,cpus=2", 3)
     session = session_of(Session(hello, History(hello)), messages)
     interval = session.interval_at(session.now_ns, 500_000_000)

@@ -54,14 +54,14 @@ def package_line(p: Grid, size: int) -> list[TextRun]:
 
 
 def keys(p: Grid, i: int, text: str) -> set[str]:
-    """The styles of a text in a row."""
+    """Returns the styles of a text in a row."""
     return {key for part, key in row(p, i)[0] if text in part}
 
 
 def grid_with_episode(
     of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any
 ) -> Grid:
-    """The rows of a machine with a running episode of this kind."""
+    """Returns the rows of a machine with a running episode of this kind."""
     names = more.pop("names", [f"t{cpu}" for cpu in range(8)])
     session, interval = observe(of, records=tasks(names))
     end_ns = more.pop("end_ns", None)
@@ -93,7 +93,7 @@ def test_columns_do_not_move_when_values_change() -> None:
 def test_titles_are_above_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
     title = strips.text(columns.titles(p.columns))
-    assert len(title) == width - 1  # a margin follows
+    assert len(title) == width - 1  # a margin follows the title
     at = columns.MARKS_WIDTH
     for column in p.columns:
         part = title[at : at + column.width]
@@ -192,7 +192,7 @@ def test_the_higher_share_of_involuntary_halts_of_two_siblings_is_shown() -> Non
 def test_unknown_values_of_idle_cpus_are_dots() -> None:
     p = picture(Machine(does={0: CpuLoad(0.0), 4: CpuLoad(0.0)}))
     assert keys(p, 0, MISSING) == set()
-    assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock while idle
+    assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # an idle CPU has no clock
 
 
 def test_ranges_are_shown_without_a_split() -> None:
@@ -253,7 +253,8 @@ def test_a_second_bar_shows_issue_slots_if_there_is_room() -> None:
     start_at = columns.MARKS_WIDTH + 2
     start_at += sum(c.width for c in wide.columns[: wide.columns.index(column)])
     bar = lines(wide)[1][start_at : start_at + column.width - 2]
-    assert bar.count(theme.USER) == pytest.approx(1.85 / 4 * len(bar), abs=1)  # IPC of four slots
+    # the IPC on a core with four slots
+    assert bar.count(theme.USER) == pytest.approx(1.85 / 4 * len(bar), abs=1)
     assert bar.endswith(theme.NEITHER)
     narrow = columns.grid_columns(session, Places(session), 120)
     assert all(column.key != "slots" for column in narrow)
@@ -277,7 +278,7 @@ def test_names_too_long_for_both_share_the_room_without_their_pids() -> None:
 
 
 def machine(packages: int = 3, cores: int = 10) -> Machine:
-    """Package 0 has CPUs 0 to 9, and so on."""
+    """Returns a machine whose package 0 has CPUs 0 to 9, and so on."""
     m = Machine(cores=packages * cores, threads=1)
     rows = [
         Cpu(cpu, online=True, package=cpu // cores, die=0, core=cpu % cores, thread=0,

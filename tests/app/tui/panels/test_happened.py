@@ -30,7 +30,7 @@ def clock_at(seconds: float) -> str:
 
 def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40
             ) -> tuple[Session, Interval]:  # fmt: skip
-    """A guest, after 4 s by default."""
+    """Returns the session of a guest after 4 s by default, and its last interval."""
     machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
     result = observe(machine, samples, records=tasks(["cc1plus", "postgres"]))
     result[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]

@@ -41,9 +41,10 @@ TASKS = tasks(["c", "", "a", "B"])
 @pytest.mark.parametrize(("does", "key", "first", "last"), [
     *((RISING | SIBLINGS_IDLE, key, [3, 2, 1, 0], [0, 1, 2, 3]) for key in ("lp0", "util")),
     (RISING | SIBLINGS_IDLE, "busy_hz", [3, 2, 1, 0], [0, 1, 2, 3]),
-    (HIGH_IPC_OF_A_RESTING_SIBLING, "ipc", [1, 2, 3, 0], [0, 3, 2, 1]),  # the busiest CPU's
-    (STOLEN, "steal", [0, 1, 2, 3], [3, 2, 1, 0]),  # the worst CPU's
-    (ONE_HALTED | SIBLINGS_IDLE, "busy_hz", [2, 3, 0, 1], [0, 3, 2, 1]),  # unknown comes last
+    # the value of the core is that of its busiest CPU
+    (HIGH_IPC_OF_A_RESTING_SIBLING, "ipc", [1, 2, 3, 0], [0, 3, 2, 1]),
+    (STOLEN, "steal", [0, 1, 2, 3], [3, 2, 1, 0]),  # the value of the core is that of its worst CPU
+    (ONE_HALTED | SIBLINGS_IDLE, "busy_hz", [2, 3, 0, 1], [0, 3, 2, 1]),  # unknown values come last
     ({cpu: CpuLoad(0.5 + 1e-5 * cpu) for cpu in range(8)}, "util", [0, 1, 2, 3], [3, 2, 1, 0]),
     ({}, "task", [2, 3, 0, 1], [0, 3, 2, 1]),
 ])  # fmt: skip
@@ -103,7 +104,7 @@ async def test_lines_cached_before_a_filter_are_not_used(name: str) -> None:
         screen = run.monitor
         await run.pilot.press(*"4231")
         await run.pilot.press("4" if name == "overview" else "1")
-        await screen.action_view(name)  # it has no size before the next layout
+        await screen.action_view(name)  # the view has no size before the next layout
         view = screen.view
         screen.choice.filter = parse("0")
         screen._apply_filter()

@@ -35,7 +35,7 @@ RUNS = st.lists(
 
 
 def cells(text: str) -> list[tuple[str, Style]]:
-    """The terminal's content after this output: characters with their styles."""
+    """Returns the terminal's content after this output: characters with their styles."""
     results: list[tuple[str, Style]] = []
     for decoded in AnsiDecoder().decode(text):
         styles = [Style() for _ in decoded.plain]
@@ -90,7 +90,7 @@ def test_strips_are_cropped_like_ordinary_ones(
 def test_a_partly_rewritten_line_looks_as_if_redrawn(
     runs: list[TextRun], first: int, last: int, key: str
 ) -> None:
-    """Some of its runs differ, with the same number of cells."""
+    """Some runs of the line differ, with the same number of cells."""
     first, last = sorted((first, last))
     others = [("?" * len(text), key) for text, _ in runs[first:last]]
     before, after = (
@@ -168,7 +168,7 @@ def test_cells_behind_a_scrollbar_are_not_written() -> None:
 
 
 async def test_no_line_exists_below_the_last_one() -> None:
-    """A click there selects nothing."""
+    """A click below the last line selects nothing."""
 
     async with running_app(Machine(cores=2)) as run:
         grid = run.grid

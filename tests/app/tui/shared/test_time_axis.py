@@ -90,7 +90,7 @@ def test_a_time_belongs_to_the_bin_that_ends_with_it() -> None:
 
 
 def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
-    """It belongs to the next bin, which arrives with the next sample."""
+    """The time belongs to the next bin, which arrives with the next sample."""
     a = axis_at()
     before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
@@ -132,7 +132,7 @@ def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
     result = _ticks(a)
     for at, moment_s in result.items():
         since_ns = (moment_s - WALL_S) * S - a.start_ns
-        if abs(since_ns) < 12 * 3600 * S:  # on the same day
+        if abs(since_ns) < 12 * 3600 * S:  # the times are on the same day
             assert since_ns // a.bin_ns == at
     apart = [b - a for a, b in pairwise(sorted(result))]
     assert not apart or max(apart) - min(apart) <= 1
@@ -168,11 +168,11 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
 @pytest.mark.parametrize(("now_s", "episode", "drawn"), [
     (60, drop(10, 13.5), "─" * 10 + "▼━━━" + "─" * 46),
     (60, drop(10, 10, "online"), "─" * 10 + "•" + "─" * 49),
-    (59.5, drop(57), "─" * 57 + "▼━━"),  # it runs up to the displayed time
+    (59.5, drop(57), "─" * 57 + "▼━━"),  # the episode runs up to the displayed time
     (40, drop(39, 50), "─" * 59 + "▼"),
     (40, drop(41), "─" * 60),
     (39.5, drop(39.8), "─" * 60),
-    (100, drop(30, 42), "━━" + "─" * 58),  # it began earlier
+    (100, drop(30, 42), "━━" + "─" * 58),  # the episode began earlier
     (100, drop(30, 40), "─" * 60),
 ])  # fmt: skip
 def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration(
@@ -195,7 +195,7 @@ def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
     for order in ((offline, turbo_drop), (turbo_drop, offline)):
         assert text(axis_at(), *order)[10:21] == "▼━━━━━━━━━─"
         keys = [key for _, key in time_axis.axis_rule(axis_at(), order)]
-        assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both have ended
+        assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both episodes have ended
         assert time_axis.start_marks(axis_at(), order) == {10: ("▼", "over")}
 
 
@@ -211,7 +211,7 @@ def test_episodes_running_at_the_displayed_time_are_red() -> None:
 
 
 def test_an_episode_that_ended_retroactively_is_drawn() -> None:
-    """It ended when it had not been seen for 5 s."""
+    """The episode ended because it had not been seen for 5 s."""
     session = Session(hello())
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
     session.ended.extend([old, seen, given_up])
@@ -236,7 +236,7 @@ def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
 
 
 def with_ticks(text: str) -> str:
-    """A line of the axis of `axis_at()` with its ticks."""
+    """Returns a line of the axis of `axis_at()` with its ticks."""
     cells = [cell for cell, _ in time_axis.ticks(axis_at(), unix_time) if text[cell] == "─"]
     return "".join(time_axis.TICK_SIGN if at in cells else char for at, char in enumerate(text))
 
@@ -261,7 +261,7 @@ def test_clock_times_and_episodes_share_a_line_in_low_charts() -> None:
 
 
 def dots(now_s: float = 100.0, **more: int) -> time_axis.Axis:
-    """40 columns of 1 s, up to second 100 of the day."""
+    """Returns an axis of 40 columns of 1 s, up to second 100 of the day."""
     return replace(time_axis.Axis(100 * S, S, 40, round(now_s * S)), **more)
 
 

@@ -38,7 +38,7 @@ HOGS = {
 
 
 def messages_of_two_hogs() -> Iterator[wire.Message]:
-    """Two tasks that share CPU 1 equally."""
+    """Yields the messages of a machine on which two tasks share CPU 1 equally."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     yield machine.hello
     for seq in range(141):
@@ -46,7 +46,7 @@ def messages_of_two_hogs() -> Iterator[wire.Message]:
 
 
 def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verdict]]]:
-    """A session, and its verdict after each second."""
+    """Returns a session, and its verdict after each second."""
     hello, *frames = messages
     assert isinstance(hello, wire.Hello)
     session, verdicts = Session(hello, History(hello)), []
@@ -61,7 +61,7 @@ def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tu
 
 
 def first_line(messages: list[wire.Message], until_ns: int) -> str:
-    """The first line of `why` for the last seconds up to this time."""
+    """Returns the first line of `why` for the last seconds up to this time."""
     hello, *rest = messages
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
@@ -129,15 +129,15 @@ def ended_job() -> Iterator[wire.Message]:
 
 
 def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
-    """It was once reported as 'ended before a sample, so nothing is known of it', ten seconds
-    after."""
+    """Ten seconds after its end, such a job was once reported as 'ended before a sample, so nothing
+    is known of it'."""
     session, verdicts = session_and_verdicts([*ended_job()])
     texts = [verdict.text for _, verdict in verdicts]
     assert texts[5].startswith("make loses 50 % of its time to ")
     assert set(texts[10:]) == {texts[5].replace("loses", "lost")}
     last = verdicts[-1][1]
     assert last.pieces[0].startswith("in all ")
-    assert last.wanted_s == pytest.approx(7)  # from its second record on
+    assert last.wanted_s == pytest.approx(7)  # the verdict appears from the job's second record on
     assert last.seen_s == pytest.approx(9, abs=1.1)
     moment = session.interval_at(30 * SECOND, SECOND)
     assert moment is not None

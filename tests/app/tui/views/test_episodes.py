@@ -43,7 +43,7 @@ STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
 
 def machine_without_episodes(**more: Any) -> Machine:
-    """The simulated session itself has no episodes."""
+    """Returns a machine that has no episodes of its own."""
     return Machine(ceiling_hz=3.0e9, **more)
 
 
@@ -59,7 +59,7 @@ def lines(run: Run) -> list[str]:
 
 
 def kinds(run: Run) -> list[str]:
-    """The kinds of the listed episodes from the top, by their signs."""
+    """Returns the kinds of the listed episodes from the top, by their signs."""
     signs = {sign: kind for kind, sign in EPISODES.items()}
     return [signs[line[1]] for line in lines(run)[2:] if line[1:2] in signs and line[3:4].isdigit()]
 
@@ -74,7 +74,7 @@ def selected_line(run: Run) -> str:
 
 
 def moment(run: Run) -> int:
-    """The displayed time, in samples."""
+    """Returns the displayed time in samples."""
     return run.interval.time_ns // SAMPLE_NS
 
 

@@ -26,7 +26,7 @@ LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
 def packages_and_names(
     packages: int, caches: int, cores: int
 ) -> tuple[list[heat_layout.Package], list[str]]:
-    """Packages of L3s of cores, and the names of the cores."""
+    """Returns packages that consist of L3s, which consist of cores; and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     results = [
         [Group(f"L3 {p * caches + c}" if caches > 1 else "",
@@ -82,7 +82,8 @@ def test_all_cores_have_one_cell_and_no_cells_overlap(
                 drawn.setdefault(row, []).append(part.line)
         assert end <= width
     assert len(drawn) == of[0] * of[1] * of[2]
-    assert not (ascii_ and plan.cell.has_halves and plan.cell.wide % 2)  # lp0 and lp1 side by side
+    # lp0 and lp1 are side by side
+    assert not (ascii_ and plan.cell.has_halves and plan.cell.wide % 2)
     assert all(lines == list(range(plan.cell.high)) for lines in drawn.values())
     assert len(set(plan.spots.values())) == len(drawn)
 

@@ -53,7 +53,8 @@ def test_all_clocks_have_the_selected_unit() -> None:
     assert "ceil  3200 MHz" in lines[-1]
     numbers = (line.partition("turbo-drop")[0] for line in (*lines[:5], lines[-1]))
     assert not any("GHz" in line for line in numbers)
-    unknown = map_lines(Machine(cores=3), "v", "u", "u")  # the base clock is unknown
+    # the base clock of this machine is unknown
+    unknown = map_lines(Machine(cores=3), "v", "u", "u")
     assert "clock   n/a   n/a ×base" in unknown[-1]
     assert not any("nan" in line for line in unknown)
 

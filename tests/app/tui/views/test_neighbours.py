@@ -32,7 +32,7 @@ async def wait_for_text(run: Run, what: str) -> None:
 
 
 def machine_of_two_cores(**more: Any) -> Machine:
-    """Two cores; two tasks share the first."""
+    """Returns a machine of two cores, of which only CPU 0 is busy."""
     machine = Machine(cores=2, **more)
     machine.does = dict.fromkeys(range(4), REST) | {0: CpuLoad(1.0, ipc=2.0)}
     return machine

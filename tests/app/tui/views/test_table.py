@@ -84,7 +84,7 @@ async def test_columns_scroll_beside_fixed_ones() -> None:
         await run.pilot.press(*["right"] * 30)
         last = table_lines(run)[0]
         assert not last.endswith("→")
-        assert run.source.status.paused is None  # these keys belong to the table here
+        assert run.source.status.paused is None  # in this view, these keys belong to the table
         await run.pilot.press("left")
         assert table_lines(run)[0] != last  # steps beyond the end have no effect
         await run.pilot.press(*["left"] * 30)
@@ -122,7 +122,7 @@ async def test_a_column_can_be_sorted_by_its_values() -> None:
         for order, reverse, result in (
             ("util", False, list(range(8))),
             ("util", True, list(range(8))[::-1]),
-            ("busy_hz", True, [0, 4, 1, 5, 2, 6, 3, 7]),  # all equal; 7 did not run
+            ("busy_hz", True, [0, 4, 1, 5, 2, 6, 3, 7]),  # all values are equal; CPU 7 did not run
             ("CPU number", False, list(range(8))),
             ("CPU number", True, list(range(8))[::-1]),
             ("topology", True, [7, 3, 6, 2, 5, 1, 4, 0]),
@@ -181,7 +181,8 @@ async def test_the_cursor_selects_a_cpu_and_other_views_its_core() -> None:
         await run.pilot.press("1", "4")
         assert selected_cpus(run) == [6]
         await run.pilot.press("slash", "2", "enter")
-        assert (selected_cpus(run), view(run).choice.cpu) == ([2], 2)  # its sibling does not match
+        # the sibling of CPU 2 does not match
+        assert (selected_cpus(run), view(run).choice.cpu) == ([2], 2)
 
 
 async def test_the_cpu_remains_selected_when_rows_move() -> None:
@@ -399,7 +400,7 @@ def test_visible_columns_fit_and_all_can_be_reached(
     assert bool(count) == bool(every)
     if count > 1:
         assert total_width(result.columns) <= room
-    if result.hidden and result.more == 0:  # no further than needed
+    if result.hidden and result.more == 0:  # the table scrolls no further than needed
         assert total_width([every[result.hidden - 1], *result.columns]) > room
 
 

@@ -61,7 +61,7 @@ async def test_an_offline_cpu_leaves_a_gap_and_is_shown_as_off() -> None:
         view.run.feed.offline(24)
         await view.run.intervals(10)
     cells = view.strip(1)
-    index = cells.index(("○", "text"))  # it went offline
+    index = cells.index(("○", "text"))  # the CPU went offline
     assert set(cells[index - 20 : index - 3]) == {("▀", "heat0/heat11")}
     assert set(cells[index + 3 :]) == {("▀", "heat0")}  # the sibling continues alone
     assert len(cells) > index + 20
@@ -89,7 +89,7 @@ async def test_the_window_can_be_chosen_and_the_length_of_a_cell_is_shown() -> N
             results.append((window, cell))
     windows, cells = zip(*results, strict=True)
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
-    assert cells[0] == cells[1] == cells[2] == cells[3]  # there were 10 s
+    assert cells[0] == cells[1] == cells[2] == cells[3]  # the history has 10 s
     assert float(cells[4].split()[0]) > float(cells[5].split()[0])
 
 
@@ -237,7 +237,7 @@ async def test_an_episode_is_marked_on_the_axis_and_in_its_row() -> None:
         await show_episodes(view, Episode("involuntary-halt", [24], 14 * S // 10))
     index = view.feet[0].index("║")
     assert view.rows[1][index] == "║"
-    assert view.rows[1].rstrip().endswith("98.0 ║")  # it still runs
+    assert view.rows[1].rstrip().endswith("98.0 ║")  # the episode still runs
     assert not any("║" in row for row in view.rows[2:])
     assert set(view.feet[0][index + 1 : view.past._chart_left + view.past._axis.cells]) == {"━"}
 
