@@ -18,14 +18,14 @@
 #include <time.h>
 
 enum pp_clock {
-    PP_CLOCK_RDTSCP, /* stamp and CPU in one instruction */
+    PP_CLOCK_RDTSCP, /* one instruction returns stamp and CPU */
     PP_CLOCK_RDTSC,  /* no RDTSCP (Core 2, some guests): the CPU comes from getcpu */
-    PP_CLOCK_RAW     /* CLOCK_MONOTONIC_RAW, ns; neither RDTSC nor CPUID is executed */
+    PP_CLOCK_RAW     /* ns of CLOCK_MONOTONIC_RAW; neither RDTSC nor CPUID is executed */
 };
 
 struct pp_instant {
     uint64_t stamp;
-    int cpu; /* -1: not read */
+    int cpu; /* the CPU of the stamp; -1: not read */
 };
 
 /* Linux allows 8192 CPUs; CPU_SETSIZE is 1024. */

@@ -9,15 +9,15 @@
 
 enum {
     LINE = 64,   /* bytes of a cache line; one line travels between the two CPUs */
-    SPINS = 1000 /* between two reads of the clock */
+    SPINS = 1000 /* turns of a spin between two reads of the clock */
 };
 
 struct table {
-    _Alignas(LINE) _Atomic uint64_t turn; /* odd: the answerer's, even: the caller's; OVER */
+    _Alignas(LINE) _Atomic uint64_t turn; /* odd: the answerer's; even: the caller's; or OVER */
     uint64_t seen;                        /* written by the answerer in its turn */
-    _Alignas(LINE) uint64_t end_ns;       /* CLOCK_MONOTONIC; constant, like the CPU */
+    _Alignas(LINE) uint64_t end_ns;       /* ns of CLOCK_MONOTONIC; constant, like the mask */
     int cpu;
-    struct pp_cpu_mask mask; /* of the answerer's CPU alone */
+    struct pp_cpu_mask mask; /* contains only the answerer's CPU */
     int rc;                  /* written by the answerer at its end */
 };
 

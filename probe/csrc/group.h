@@ -19,17 +19,17 @@
 #include "perfprobe.h"
 
 enum {
-    PP_PERF_EVENTS = 16, /* in a group; a CPU has fewer counters */
-    PP_PERF_TIMES = 2,   /* columns before the counts: time enabled, time running (ns) */
-    PP_PERF_WIDTH = 64,  /* columns at most, with those of other groups */
-    PP_PERF_TRIES = 4    /* attempts while the lock changes; then read() is cheaper */
+    PP_PERF_EVENTS = 16, /* maximum number of events in a group; a CPU has fewer counters */
+    PP_PERF_TIMES = 2,   /* columns before the counts: ns enabled, and ns running */
+    PP_PERF_WIDTH = 64,  /* maximum number of columns, with those of other groups */
+    PP_PERF_TRIES = 4    /* attempts while the lock changes; more would cost more than read() */
 };
 
 /* Operations that tests replace. They fail as the system calls do: -1 and errno. */
 struct pp_perf_ops {
     int (*open)(const struct perf_event_attr *attr, int cpu, int leader);
     ssize_t (*read)(int fd, void *buffer, size_t size);
-    int (*rdpmc)(uint32_t counter, uint64_t *count); /* not 0: refused (rdpmc.h) */
+    int (*rdpmc)(uint32_t counter, uint64_t *count); /* not 0: the CPU refused it (rdpmc.h) */
     uint64_t (*rdtsc)(void);
 };
 
@@ -38,13 +38,13 @@ typedef volatile const struct perf_event_mmap_page pp_perf_page;
 /* A group is constant while a lane reads it. */
 struct pp_perf_group {
     const struct pp_perf_ops *ops;
-    uint32_t n;      /* events */
-    uint32_t width;  /* columns, up to the last that is filled */
+    uint32_t n;      /* number of events */
+    uint32_t width;  /* number of columns up to the last that is filled */
     uint64_t filled; /* bit i: column i is filled; one bit for each event and time */
-    bool timed;      /* the times are read, too */
-    bool direct;     /* all events have a page that allows RDPMC */
-    int fds[PP_PERF_EVENTS]; /* the leader first; closed by pp_perf_group_free */
-    pp_perf_page *pages[PP_PERF_EVENTS]; /* NULL without `direct` */
+    bool timed;      /* whether the times are read, too */
+    bool direct;     /* whether all events have a page that allows RDPMC */
+    int fds[PP_PERF_EVENTS]; /* descriptors, the leader's first; pp_perf_group_free closes them */
+    pp_perf_page *pages[PP_PERF_EVENTS]; /* the pages of all events; NULL unless `direct` */
 };
 
 /*

@@ -17,7 +17,7 @@
 #include "idle_program.h"
 #include "idle_rows.h"
 
-enum { CLOCK_RUNS = 8 }; /* runs that compare the program's clock with ours */
+enum { CLOCK_RUNS = 8 }; /* number of runs that compare the program's clock with ours */
 
 static const char NAME[] = "pp_idle"; /* name of map and program in lists such as bpftool's */
 

@@ -14,7 +14,7 @@
 struct pp_idle {
     int map, program, link; /* descriptors; -1: not open yet */
     uint32_t cpus, cores;   /* numbers of rows, of which some are unused */
-    size_t size;            /* bytes at `base` */
+    size_t size;            /* number of bytes at `base` */
     void *base;             /* the rows, read-only once they are set up */
 };
 

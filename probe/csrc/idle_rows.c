@@ -6,7 +6,7 @@
 #include "cpu.h"
 #include "perfprobe.h"
 
-enum { ATTEMPTS = 256 }; /* to read a row consistently */
+enum { ATTEMPTS = 256 }; /* maximum number of attempts to read a row consistently */
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
@@ -50,20 +50,20 @@ static int read_sums(const struct pp_idle_head *head, const _Atomic uint64_t *ro
                      uint64_t *sums, unsigned *bits, uint64_t *since)
 {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        uint64_t word = pp_load_acquire(&row[0]); /* before the sums */
+        uint64_t word = pp_load_acquire(&row[0]); /* this word is read before the sums */
         uint64_t then = word >> PP_IDLE_SHIFT;
         uint64_t total = head->start_ns;
         uint64_t now;
 
         for (unsigned i = 0; i < n; i++) {
-            sums[i] = pp_load_acquire(&row[1 + i]); /* all before the word once more */
+            sums[i] = pp_load_acquire(&row[1 + i]); /* all sums, before the word again */
             total += sums[i];
         }
         now = pp_clock_ns(CLOCK_MONOTONIC) + (uint64_t)head->ahead_ns;
         if (total != then || pp_load_acquire(&row[0]) != word)
             continue;
         *bits = word & PP_IDLE_BITS;
-        *since = now > then ? now - then : 0; /* another CPU's clock may be a little ahead */
+        *since = now > then ? now - then : 0; /* the clock of another CPU may be slightly ahead */
         return 0;
     }
     return -EAGAIN;

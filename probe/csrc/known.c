@@ -81,7 +81,7 @@ static void (*const loops[PP_KNOWN_KINDS])(uint64_t) = {
 
 uint32_t pp_known_turn(uint32_t kind)
 {
-    const uint32_t ends = kind == PP_KNOWN_ENTER ? 4 : 2; /* (MOV, SYSCALL,) DEC, JNZ */
+    const uint32_t ends = kind == PP_KNOWN_ENTER ? 4 : 2; /* (MOV and SYSCALL,) DEC and JNZ */
 
     return kind < PP_KNOWN_KINDS ? pp_known_chain(kind) + ends : 0;
 }

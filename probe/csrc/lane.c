@@ -14,9 +14,9 @@
 #include "slot.h"
 
 enum {
-    STACK = 64 << 10,   /* bytes; a lane needs a few KiB, and there may be a thousand of them */
-    WIDE_TIMES = 4,     /* the usual width */
-    WIDE_FLOOR = 20000, /* stamps, 5 to 20 us: a shorter read is not worth a repeat */
+    STACK = 64 << 10,   /* bytes: a lane needs a few KiB, and there may be a thousand lanes */
+    WIDE_TIMES = 4,     /* a read that takes this multiple of its usual width is wide */
+    WIDE_FLOOR = 20000, /* in stamps, 5 to 20 us: a shorter read is not repeated */
     MEDIAN_STEP = 8     /* the estimate moves by this part of itself: x10 in 20 reads */
 };
 
@@ -230,10 +230,10 @@ static void *lane_main(void *arg)
     while (sleep_until(lane, pp_deadline(schedule, round))) {
         uint64_t now_ns = pp_clock_ns(CLOCK_MONOTONIC);
         uint64_t next = pp_next_round(schedule, now_ns);
-        uint64_t due = next > round ? next - 1 : round; /* a later round if the lane overslept */
+        uint64_t due = next > round ? next - 1 : round; /* the round due, also if it overslept */
 
         if (!sample(lane, clock, due, now_ns - pp_deadline(schedule, due)))
-            pin(lane); /* a changed cpuset moves threads; try to get back */
+            pin(lane); /* a changed cpuset moved the thread; try to move it back */
         next = pp_next_round(schedule, pp_clock_ns(CLOCK_MONOTONIC));
         pp_count(&lane->overruns, next - round - 1);
         /* After the push: if a drainer sees this value and an empty ring, no older sample
@@ -255,7 +255,7 @@ static int create(struct pp_lane *lane)
 
     if (rc)
         return rc;
-    pthread_attr_setstacksize(&attr, STACK); /* on failure the default remains */
+    pthread_attr_setstacksize(&attr, STACK); /* if this fails, the default size remains */
     rc = pthread_create(&lane->thread, &attr, lane_main, lane);
     pthread_attr_destroy(&attr);
     if (rc == EINVAL) /* thread-local data of libraries lies on the stack and is too large */

@@ -17,12 +17,12 @@
 #include "ring.h"
 
 enum { PP_ENTRY_ROUND, PP_ENTRY_LATENESS, PP_ENTRY_ROWS };
-enum { PP_LANE_REPEATS = 2 }; /* of a read that took unusually long */
+enum { PP_LANE_REPEATS = 2 }; /* repeats of a read that took unusually long */
 enum { PP_AT_BEFORE, PP_AT_AFTER, PP_AT_FLAGS, PP_AT_VALID };
 
 /* The schedule that all lanes share; constant while a lane runs. */
 struct pp_schedule {
-    uint64_t start_ns; /* CLOCK_MONOTONIC */
+    uint64_t start_ns; /* the time of round 0 by CLOCK_MONOTONIC */
     uint64_t period_ns;
     enum pp_clock clock;
     bool proof;
@@ -30,8 +30,8 @@ struct pp_schedule {
 
 struct pp_lane_row {
     pp_row plan;
-    uint32_t columns; /* the highest one of its slots, plus one */
-    uint32_t at;      /* offset in an entry */
+    uint32_t columns; /* the highest column of its slots, plus one */
+    uint32_t at;      /* offset of the row in an entry */
     uint64_t median;  /* written by the lane: usual width of a read, in stamps; 0: none yet */
     uint32_t flags;   /* written by the drainer: added to rows until one has data */
 };
@@ -51,13 +51,13 @@ struct pp_lane {
     struct pp_lane_row *rows;
     pp_slot *slots;
     uint32_t n_rows;
-    int32_t cpu; /* or PP_ANYWHERE */
+    int32_t cpu; /* the CPU's number, or PP_ANYWHERE */
     pthread_t thread;
 
     /* The drainer's own. */
     bool running;
-    bool settled;    /* the lane adds no more to the round that is drained */
-    uint64_t late;   /* samples popped after their round */
+    bool settled;    /* whether the lane adds nothing more to the round that is drained */
+    uint64_t late;   /* number of samples that were popped after their round */
     uint64_t cpu_ns; /* of its threads that ended; each adds its own at its end */
 };
 

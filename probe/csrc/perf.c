@@ -13,7 +13,7 @@
 #include "rdpmc.h"
 
 enum {
-    SPIN_TURNS = 1000,         /* between two reads of the clock */
+    SPIN_TURNS = 1000,         /* turns of a spin between two reads of the clock */
     TRIAL_LIMIT_NS = 100000000, /* elapsed; on a busy CPU the caller's own time comes slowly */
     SAMPLE_DEPTH = 8            /* functions of the kernel's stack in a sample */
 };
@@ -158,7 +158,7 @@ void pp_perf_group_free(pp_perf_group *group)
     if (group == NULL)
         return;
     unmap(group);
-    for (uint32_t i = group->n; i > 0; i--) /* close the leader last */
+    for (uint32_t i = group->n; i > 0; i--) /* the leader is closed last */
         close(group->fds[i - 1]);
     free(group);
 }

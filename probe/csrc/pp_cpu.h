@@ -6,7 +6,7 @@
 
 /* cffi: begin */
 
-uint64_t pp_stamp(void); /* the TSC now */
+uint64_t pp_stamp(void); /* Returns the present TSC. */
 int pp_current_cpu(void);
 
 /* Executes CPUID on the caller's present CPU and writes eax, ebx, ecx, edx to `out`. */

@@ -33,7 +33,7 @@ typedef struct pp_idle_place {
 } pp_idle_place;
 
 typedef struct pp_idle_states {
-    uint64_t ns[4];      /* by PP_IDLE_NEITHER ... PP_IDLE_BOTH */
+    uint64_t ns[4];      /* ns in each state, by PP_IDLE_NEITHER ... PP_IDLE_BOTH */
     uint64_t unknown_ns; /* the four and this add up to the time since the start */
     uint32_t known;      /* 1: the state of both LPs is known now */
 } pp_idle_states;
@@ -43,7 +43,7 @@ typedef struct pp_idle pp_idle;
 /* On failure `log` (never NULL) has the call that failed, followed by the verifier's messages. */
 int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *log,
                  uint32_t log_size);
-void pp_idle_close(pp_idle *idle); /* NULL is allowed */
+void pp_idle_close(pp_idle *idle); /* `idle` may be NULL. */
 
 /* Records that the CPU, to which the caller is pinned, is busy. Without this call, the state of a
  * CPU is unknown until its first transition, and a CPU that is always busy has no transition. */

@@ -25,9 +25,9 @@ uint32_t pp_known_chain(uint32_t kind);
 
 /* A span in which the caller worked. */
 typedef struct pp_spell {
-    uint64_t begin; /* TSC */
+    uint64_t begin; /* the TSC at the begin and the end */
     uint64_t end;
-    uint64_t begin_ns; /* CLOCK_MONOTONIC */
+    uint64_t begin_ns; /* ns of CLOCK_MONOTONIC at the same moments */
     uint64_t end_ns;
     uint64_t own_ns; /* time that the caller ran, by the kernel's account */
     int32_t cpu;     /* the CPU at both ends; -1: they differ */

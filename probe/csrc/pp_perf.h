@@ -15,17 +15,17 @@ enum {
     PP_EVENT_KERNEL = 1, /* count in the kernel only */
     PP_EVENT_HOST = 2,   /* do not count while a guest runs */
     PP_EVENT_USER = 4,   /* count in user space only */
-    PP_EVENT_PINNED = 8  /* of a leader: always on the counters; others share the rest */
+    PP_EVENT_PINNED = 8  /* for a leader: its group is always on the counters */
 };
 
 typedef struct pp_event {
     uint32_t type;
-    uint32_t flags; /* PP_EVENT_; PMUs other than the cores' refuse them */
+    uint32_t flags; /* PP_EVENT_ bits; only PMUs of cores accept them */
     uint64_t config, config1, config2;
     uint64_t period; /* count between two samples of the task and the kernel's stack; 0: no samples */
 } pp_event;
 
-int pp_perf_open(const pp_event *event, int32_t cpu, int32_t leader); /* a descriptor */
+int pp_perf_open(const pp_event *event, int32_t cpu, int32_t leader); /* returns a descriptor */
 int pp_perf_enable(int32_t leader);
 
 typedef struct pp_perf_group pp_perf_group;
@@ -42,14 +42,14 @@ int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_
  * columns of the events in order (with `timed`, columns 0 and 1 are the times). Columns in between
  * are not valid. */
 int pp_perf_group_place(pp_perf_group *group, uint64_t columns);
-void pp_perf_group_free(pp_perf_group *group); /* NULL is allowed */
+void pp_perf_group_free(pp_perf_group *group); /* `group` may be NULL. */
 uint32_t pp_perf_columns(const pp_perf_group *group); /* up to the last filled column */
-int pp_perf_is_direct(const pp_perf_group *group); /* 1: read by RDPMC, without a system call */
+int pp_perf_is_direct(const pp_perf_group *group); /* 1: RDPMC reads it, without a system call */
 int pp_perf_read(const pp_perf_group *group, uint64_t *columns);
 
 typedef struct pp_trial {
-    uint64_t ticks;  /* of the TSC, elapsed */
-    uint64_t ns;     /* elapsed */
+    uint64_t ticks;  /* elapsed ticks of the TSC */
+    uint64_t ns;     /* elapsed ns */
     uint64_t own_ns; /* time that the caller ran */
 } pp_trial;
 

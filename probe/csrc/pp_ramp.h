@@ -35,12 +35,12 @@ enum {
 /* One kind of load. Phases follow each other without a pause. */
 typedef struct pp_ramp_phase {
     uint32_t isa;
-    uint64_t ticks; /* the phase ends with the chunk that reaches this */
+    uint64_t ticks; /* the phase ends with the chunk that reaches this number of ticks */
 } pp_ramp_phase;
 
 typedef struct pp_ramp_order {
     uint64_t idle_ns;
-    uint32_t blocks;  /* in a piece, which is the work between two stamps */
+    uint32_t blocks;  /* number of blocks in a piece, the work between two stamps */
     uint32_t grow;    /* a chunk has a grow-th of the earlier pieces of its phase, */
     uint32_t most;    /* at least 1 and at most this many */
     uint64_t counter; /* address of a pp_perf_group of one event with a page; or 0 */
@@ -50,10 +50,10 @@ typedef struct pp_ramp_order {
 typedef struct pp_ramp_chunk {
     uint64_t begin, end;
     uint64_t aside;          /* ticks within the chunk that were spent on reading `switches` */
-    uint64_t longest;        /* ticks of its slowest piece */
+    uint64_t longest;        /* ticks of the chunk's slowest piece */
     uint64_t longest_at;     /* stamp at which that piece began */
-    uint64_t cycles;         /* count of all its pieces, without the cycles of `aside` */
-    uint64_t longest_cycles; /* of the slowest piece */
+    uint64_t cycles;         /* count of all pieces of the chunk, without the cycles of `aside` */
+    uint64_t longest_cycles; /* count of the slowest piece */
     uint32_t pieces;
     uint32_t phase;
     uint32_t switches; /* involuntary context switches of the thread, if a piece was suspect */

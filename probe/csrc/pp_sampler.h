@@ -14,7 +14,7 @@
  * but callers do not synchronise with each other.
  */
 
-enum { PP_HEAD = 5 }; /* words in the head of a row: wire.HEAD */
+enum { PP_HEAD = 5 }; /* number of words in the head of a row (wire.HEAD) */
 
 /* As wire.ROW_*; a test compares them. */
 enum {
@@ -30,8 +30,8 @@ enum {
 enum { PP_ANYWHERE = -1 };
 
 enum {
-    PP_STAMP_TSC = 1, /* ticks */
-    PP_STAMP_RAW = 2  /* CLOCK_MONOTONIC_RAW, ns; neither RDTSC nor CPUID is executed */
+    PP_STAMP_TSC = 1, /* in ticks of the TSC */
+    PP_STAMP_RAW = 2  /* in ns of CLOCK_MONOTONIC_RAW; neither RDTSC nor CPUID is executed */
 };
 
 /* Kinds of slots; slot.c reads them. */
@@ -48,11 +48,11 @@ enum {
 
 typedef struct pp_config {
     uint64_t period_ns;
-    uint32_t words; /* u64 in a frame */
+    uint32_t words; /* length of a frame in u64 words */
     uint32_t ring;  /* samples a lane can hold; rounded up to a power of two */
-    uint32_t stamp; /* PP_STAMP_ */
+    uint32_t stamp; /* the kind of stamps: PP_STAMP_TSC or PP_STAMP_RAW */
     uint32_t proof; /* 0: do not check the CPU of a read (CPU numbers are fictitious) */
-    uint64_t first_ns; /* from pp_new to round 0, at most a period; 0: a period */
+    uint64_t first_ns; /* ns from pp_new to round 0, at most a period; 0: a period */
 } pp_config;
 
 /* Some bits of a register. The caller keeps it until the lane that reads it is detached. */
@@ -68,7 +68,7 @@ typedef struct pp_field {
 typedef struct pp_flags {
     uint32_t msr;
     uint32_t mask;     /* the bits that are polled */
-    uint64_t polls;    /* first column */
+    uint64_t polls;    /* number of polls, in the first column */
     uint64_t seen[32]; /* further columns: polls that found the bit set, by bits of the mask */
 } pp_flags;
 
@@ -86,13 +86,13 @@ typedef struct pp_proc_stat {
     uint32_t cpus;       /* upper bound of CPU numbers */
     uint32_t size;       /* bytes of `text`; the rest of the file is not read */
     char *text;
-    pp_stat_line *lines; /* by the number of the CPU */
+    pp_stat_line *lines; /* the lines, by the number of the CPU */
     uint64_t reads;
 } pp_proc_stat;
 
 typedef struct pp_slot {
     uint32_t kind;
-    uint32_t column; /* within its row */
+    uint32_t column; /* the first column that the slot fills, within its row */
     int32_t fd;      /* the caller keeps it open until pp_detach or pp_free has returned */
     uint32_t count;  /* columns that the slot fills, from `column` on; 0 is 1 */
     union {          /* by kind; the caller keeps objects behind pointers as long as fd */
@@ -116,20 +116,20 @@ typedef struct pp_row {
 
 /* Cumulative counts of a CPU's lane, which continue when the CPU is attached again. */
 typedef struct pp_stats {
-    uint64_t samples;  /* taken */
+    uint64_t samples;  /* number of samples that were taken */
     uint64_t overruns; /* rounds skipped, because a wake-up or a read came too late */
     uint64_t lost;     /* samples not delivered, because the ring was full or the round was over */
     uint64_t repeats;  /* rows read again after an interruption */
-    uint64_t cpu_ns;   /* time of the thread */
+    uint64_t cpu_ns;   /* CPU time of the lane's thread */
     int32_t attached;
-    int32_t pin_errno;  /* of the last pinning; 0: pinned, EINPROGRESS: not tried yet */
-    int32_t slot_errno; /* of the last slot that failed */
+    int32_t pin_errno;  /* result of the last pinning; 0: pinned, EINPROGRESS: not tried yet */
+    int32_t slot_errno; /* the error of the last slot that failed */
 } pp_stats;
 
 typedef struct pp_sampler pp_sampler;
 
 int pp_new(const pp_config *config, pp_sampler **out);
-void pp_free(pp_sampler *s); /* NULL is allowed */
+void pp_free(pp_sampler *s); /* `s` may be NULL. */
 
 /* Round n is due at pp_start(s) + n * period_ns, CLOCK_MONOTONIC. */
 uint64_t pp_start(const pp_sampler *s);

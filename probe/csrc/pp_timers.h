@@ -28,7 +28,7 @@ enum {
 
 typedef struct pp_timer {
     uint32_t kind;
-    uint32_t calls; /* in a sample; 1 for a stamp */
+    uint32_t calls; /* number of calls in a sample; 1 for a stamp */
     int32_t fd;
     uint64_t arg;
 } pp_timer;
@@ -40,7 +40,7 @@ int pp_timer_run(const pp_timer *timer, uint32_t n, uint64_t *ticks, uint64_t *v
 /* The stamps of one message to another CPU and back, in the order in which they were taken. */
 typedef struct pp_exchange {
     uint64_t sent; /* by the caller's CPU */
-    uint64_t seen; /* by the other CPU */
+    uint64_t seen; /* stamp of the other CPU when it sees the message */
     uint64_t back; /* by the caller's CPU */
 } pp_exchange;
 

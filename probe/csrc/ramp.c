@@ -11,11 +11,11 @@
 
 struct run {
     enum pp_clock clock;
-    const struct pp_perf_group *counter; /* NULL: none */
+    const struct pp_perf_group *counter; /* the counter of cycles; NULL: none */
     pp_ramp_result *result;
     uint64_t blocks;
     uint64_t before; /* ticks of the previous piece; a piece that takes 25 % more is suspect */
-    long switches;   /* of the thread so far */
+    long switches;   /* context switches of the thread so far */
 };
 
 struct moment {
@@ -185,7 +185,7 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     if (rc)
         return rc;
     run.clock = pp_proven_clock(pp_tsc_clock());
-    memset(chunks, 0, capacity * sizeof *chunks); /* so that no page fault is counted */
+    memset(chunks, 0, capacity * sizeof *chunks); /* makes page faults happen now, not in a piece */
     pp_ramp_chains[PP_RAMP_SCALAR](1);
     run.switches = switches();
     result->late_ns = sleep_ns(order->idle_ns);

@@ -39,7 +39,7 @@ static struct sigaction before;
 static void handle(int number, siginfo_t *info, void *context)
 {
     greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-    int sent = info->si_code <= 0; /* sent by a process, not by a fault */
+    int sent = info->si_code <= 0; /* the signal was sent by a process, not by a fault */
 
     if (!sent && *at == (greg_t)(uintptr_t)pp_rdpmc_faulting) {
         *at = (greg_t)(uintptr_t)pp_rdpmc_refused;

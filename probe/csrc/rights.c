@@ -16,7 +16,7 @@ static void close_ways_back(uint64_t keep)
 {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    for (unsigned long i = 0; i < CAPABILITIES; i++) /* fails without CAP_SETPCAP */
+    for (unsigned long i = 0; i < CAPABILITIES; i++) /* this call fails without CAP_SETPCAP */
         if (!(keep >> i & 1))
             prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
 }

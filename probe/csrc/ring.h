@@ -20,9 +20,9 @@ struct pp_ring {
      * a write to one does not invalidate the other's line. */
     _Alignas(PP_CACHE_LINE) _Atomic uint64_t head; /* written by the producer */
     _Alignas(PP_CACHE_LINE) _Atomic uint64_t tail; /* written by the consumer */
-    _Alignas(PP_CACHE_LINE) uint64_t *data;        /* this line is constant */
-    uint64_t capacity;                             /* entries, a power of two */
-    uint64_t words;                                /* in an entry */
+    _Alignas(PP_CACHE_LINE) uint64_t *data;        /* this cache line is constant */
+    uint64_t capacity;                             /* number of entries, a power of two */
+    uint64_t words;                                /* number of words in an entry */
 };
 
 /* Makes a ring of `at_least` entries of `words` words. 0 or -ENOMEM. */
@@ -38,7 +38,7 @@ static inline uint64_t *pp_ring_entry(const struct pp_ring *r, uint64_t n)
  * the push. */
 static inline uint64_t *pp_ring_reserve(struct pp_ring *r)
 {
-    uint64_t head = pp_read_once(&r->head); /* the producer's own */
+    uint64_t head = pp_read_once(&r->head); /* only the producer writes `head` */
 
     /* Pairs with the pop: the consumer has finished reading the entry that is overwritten next. */
     if (head - pp_load_acquire(&r->tail) == r->capacity)
@@ -56,7 +56,7 @@ static inline void pp_ring_push(struct pp_ring *r)
 /* Consumer: returns the oldest entry, or NULL. The entry stays valid until the pop. */
 static inline const uint64_t *pp_ring_peek(struct pp_ring *r)
 {
-    uint64_t tail = pp_read_once(&r->tail); /* the consumer's own */
+    uint64_t tail = pp_read_once(&r->tail); /* only the consumer writes `tail` */
 
     /* Pairs with the push: all words of the entry are visible. */
     if (pp_load_acquire(&r->head) == tail)

@@ -13,17 +13,17 @@ enum {
     MAX_WORDS = 1 << 24,
     MAX_RING = 1 << 16
 };
-#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour; added to a start it does not overflow */
+#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour: no overflow if it is added to a start */
 
 struct pp_sampler {
     struct pp_schedule schedule;
     uint32_t words;
     uint32_t ring;
     uint64_t round;     /* the last round that pp_drain was called for */
-    bool drained;       /* pp_drain was called */
-    uint32_t delivered; /* lanes of CPUs that gave a sample to `round` */
+    bool drained;       /* whether pp_drain was called */
+    uint32_t delivered; /* number of lanes of CPUs that gave a sample to `round` */
     uint32_t n_lanes;
-    struct pp_lane **lanes; /* a lane outlives its thread, for its counts */
+    struct pp_lane **lanes; /* a lane outlives its thread, because its counts are kept */
 };
 
 /* --- the sampler ------------------------------------------------------------------------------ */
@@ -118,7 +118,7 @@ static int prepare(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp
 {
     uint32_t at = PP_ENTRY_ROWS;
 
-    lane->rows = calloc(n_rows + 1, sizeof *lane->rows); /* + 1: no rows are no error */
+    lane->rows = calloc(n_rows + 1, sizeof *lane->rows); /* + 1: calloc(0) may return NULL */
     lane->slots = calloc(n_slots + 1, sizeof *lane->slots);
     if (lane->rows == NULL || lane->slots == NULL)
         return -ENOMEM;

@@ -8,7 +8,7 @@
 #include "idle_rows.h"
 #include "proc_stat.h"
 
-enum { MAX_VALID_WORDS = 8 }; /* valid bits of wire.MAX_COLUMNS columns */
+enum { MAX_VALID_WORDS = 8 }; /* words for the valid bits of wire.MAX_COLUMNS columns */
 
 /* --- files ------------------------------------------------------------------------------------ */
 

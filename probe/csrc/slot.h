@@ -11,7 +11,7 @@
 
 #include "perfprobe.h"
 
-enum { PP_FILE_TEXT = 256 }; /* bytes of a file that are read */
+enum { PP_FILE_TEXT = 256 }; /* number of bytes of a file that are read */
 
 /* Whether the slot's kind exists, its arguments are possible, and its number of columns is that of
  * its kind. The functions below take only slots that pass. */
