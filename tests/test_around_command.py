@@ -139,7 +139,7 @@ def test_ctrl_c_reaches_the_command_on_the_screen_and_after_it(
 
 
 def until_cooked(terminal: Terminal) -> None:
-    """Waits until ^C sends a signal again."""
+    """Waits until the terminal turns ^C into a signal again."""
 
     def cooked() -> bool:
         terminal.read()

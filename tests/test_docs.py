@@ -162,7 +162,7 @@ def test_pictures_are_current(
     """`python screenshots/make.py` changes no picture. The version of Textual is fixed."""
     if textual.__version__ != PICTURED:
         pytest.skip(f"drawn with Textual {PICTURED}, here is {textual.__version__}")
-    for variable in ("COLORTERM", "NO_COLOR"):  # restored at the end, because it sets them
+    for variable in ("COLORTERM", "NO_COLOR"):  # restored at the end, because the script sets them
         monkeypatch.setenv(variable, "")
     monkeypatch.setattr(sys, "argv", ["make.py", "--check", name])
     assert (make.main(), capsys.readouterr().out) == (0, "")

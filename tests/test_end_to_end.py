@@ -72,7 +72,7 @@ def test_a_cpu_goes_offline_and_online_in_the_stream() -> None:
         assert a["cpus"] == b["cpus"]
         assert a["start"] - start == pytest.approx(
             b["start"], abs=0.11
-        )  # detected at the next sample
+        )  # the episode is detected at the next sample
         if a["end"] is not None:
             assert a["end"] - start == pytest.approx(b["end"], abs=0.11)
     assert any(not c["online"] for i in found if i["type"] == "interval" for c in i["cpus"])
@@ -107,7 +107,7 @@ def test_only_selected_cpus_are_reported() -> None:
 
 
 def proc_stat_busy(cpu: int) -> tuple[int, int]:
-    """Ticks that were not idle, and all ticks."""
+    """Returns the ticks that were not idle, and all ticks."""
     text = Path("/proc/stat").read_text(encoding="ascii")
     match = re.search(rf"^cpu{cpu} (.*)$", text, re.MULTILINE)
     assert match

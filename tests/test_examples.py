@@ -105,7 +105,7 @@ def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
             terminal.setattr(stream, "isatty", lambda: screen)
         try:
             return main(words)
-        except SystemExit as ended:  # raised by argparse
+        except SystemExit as ended:  # argparse raises this
             assert isinstance(ended.code, int)
             return ended.code
 
@@ -114,7 +114,7 @@ def carried_out(wanted: list[str], directory: Directory, monkeypatch: pytest.Mon
     commands = [
         (example, line) for example in wanted if (line := runnable_here(example)) is not None
     ]
-    commands.sort(key=lambda command: re.match(LASTING, command[1]) is None)  # servers first
+    commands.sort(key=lambda command: re.match(LASTING, command[1]) is None)  # servers start first
     for example, line in commands:
         directory.prepare(line)
         if lasting := re.match(LASTING, line):

@@ -34,7 +34,7 @@ class Result:
         return "; ".join(filter(None, (self.observed, self.fault and f"WRONG: {self.fault}")))
 
     def check(self, good: object, what: str) -> Result:
-        """Adds a fault."""
+        """Adds a fault to the result unless `good`."""
         if not good:
             self.fault = f"{self.fault}, {what}" if self.fault else what
         return self

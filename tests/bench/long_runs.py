@@ -95,7 +95,7 @@ class Run:
     def sample_processes(self, at: str) -> None:
         results = {}
         for what, pid in family(self.pid).items():
-            with contextlib.suppress(OSError):  # an ended process is reported at the end
+            with contextlib.suppress(OSError):  # the end of a process is reported by `judge`
                 results[what] = process_usage(pid)
         for what, now in results.items():
             self._trails.setdefault(what, []).append(now)
@@ -155,7 +155,7 @@ def follow_run(run: Run, hours: float, rate: float, drain: Callable[[], int]) ->
                 next_s = done_s
                 run.sample_processes(f"{done_s / 3600:.2f} h")
         except OSError:
-            continue  # it is ending, which the next turn detects
+            continue  # the run is ending, which the next turn detects
         if done_s >= hours * 3600:
             return ""
         if time.monotonic() - heard_s > MOST_SILENT_S:

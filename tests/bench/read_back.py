@@ -28,7 +28,7 @@ class Story:
         self._rows = {row.cpu: at for at, row in enumerate(hello.topology)}
         self._last: wire.Frame | None = None
         self.off = {row.cpu for row in hello.topology if not row.online}
-        """By the notes, at the end."""
+        """CPUs that are offline at the end, according to the notes."""
         self._early: set[int] = set()
         """CPUs that the last frame showed as offline; the note may follow the frame."""
         self._unread = np.zeros(len(hello.topology), bool)

@@ -26,14 +26,14 @@ Rate = Callable[["Piece"], int]
 class Piece:
     """The activity of a core in a piece."""
 
-    modes: str  # one letter per LP
-    ipc: tuple[int, ...]  # thousandths, per LP
+    modes: str  # the mode of each LP, as one letter
+    ipc: tuple[int, ...]  # instructions per cycle of each LP, in thousandths
     hz: int
     requests: tuple[int, ...] = ()  # C-state that each LP requested; 0 if not idle
     license: int = 0
-    limit: int = 0  # status bits of the limit-reason register
+    limit: int = 0  # status bits of the register of limit reasons
     therm: int = 0  # status bits of THERM_STATUS
-    smi: int = 0  # SMIs at its start
+    smi: int = 0  # number of SMIs at the start of the piece
 
     @property
     def mask(self) -> int:

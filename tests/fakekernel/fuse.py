@@ -81,7 +81,7 @@ class Server:
         self.root, self.lock = root, lock
         self.nodes: dict[int, Node] = {1: root, root.ino: root}
         self.fh = 0
-        self.failed = False  # a handler has a bug
+        self.failed = False  # whether a handler failed because of a bug
         self.handlers: dict[int, Callable[[Node, memoryview], bytes]] = {
             LOOKUP: self._lookup,
             GETATTR: lambda node, _: struct.pack("<QII", 0, 0, 0) + _attr(node),
@@ -115,7 +115,7 @@ class Server:
                 continue
             try:
                 with self.lock:
-                    if opcode == READ:  # the only request whose speed matters
+                    if opcode == READ:  # reads are the only requests whose speed matters
                         fh, offset, length, *_ = IO.unpack_from(buffer, IN.size)
                         body = self.nodes[ino].read(fh, offset, length)
                     else:
@@ -129,7 +129,7 @@ class Server:
                 reply = OUT.pack(OUT.size, -errno.EIO, unique)
             try:
                 os.write(fd, reply)
-            except FileNotFoundError:  # the caller was interrupted
+            except FileNotFoundError:  # the kernel reports that the caller was interrupted
                 continue
 
     def _answer(self, opcode: int, ino: int, body: memoryview) -> bytes:

@@ -24,19 +24,21 @@ class Spec:
     """The machine to simulate. All fields are valid JSON."""
 
     model: str = "skylake-sp"
-    cores: int = 2  # per package
+    cores: int = 2  # number of cores in a package
     packages: int = 1
-    threads: int | None = None  # per core; default: the model's
-    plans: list[dict[str, Any]] | None = None  # schedule per core, see README
-    override: dict[str, Any] = field(default_factory=dict)  # fields of the model
-    registers: list[list[int]] = field(default_factory=list)  # [cpu, register, value] at start
-    missing: list[int] = field(default_factory=list)  # registers that do not exist here
+    threads: int | None = None  # threads per core; default: the number of the model
+    plans: list[dict[str, Any]] | None = None  # the schedule of each core, see README
+    # fields of the model that differ from the table
+    override: dict[str, Any] = field(default_factory=dict)
+    # [CPU, register, value] of registers at the start
+    registers: list[list[int]] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)  # registers that do not exist on this machine
     kvm: bool = False  # bit 21 faults, AnyThread deprecated, hypervisor flag
     reads: str = "real"  # "zero": every register is 0, with success
     writes: str = "real"  # "eperm", "drop" (silently)
-    write_s: float = 0.0  # duration of a write
-    open_error: str | None = None  # such as "EPERM", for the msr files
-    msr: bool = True  # the driver is loaded
+    write_s: float = 0.0  # duration of a write in s
+    open_error: str | None = None  # error of opening an msr file, such as "EPERM"
+    msr: bool = True  # whether the msr driver is loaded
 
 
 class Processor:

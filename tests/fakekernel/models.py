@@ -31,14 +31,15 @@ class Model:
     width: int = 48
     threads: int = 2
     any_thread: bool = False
-    full_width: bool = True  # reported by PERF_CAPABILITIES; 0x4C1 exists
+    full_width: bool = True  # PERF_CAPABILITIES reports full-width writes; 0x4C1 exists
     leaf15: tuple[int, int, int] = (0, 0, 0)  # EAX, EBX, ECX
     mperf_shift: int = 0
     limit_reasons: int = 0  # address
-    residency: tuple[tuple[int, int], ...] = ()  # address, C-state
+    # for each residency register: its address and C-state
+    residency: tuple[tuple[int, int], ...] = ()
     hwp: bool = False
     tjmax: int = 95
-    turbo: dict[int, int] = field(default_factory=dict)  # register values
+    turbo: dict[int, int] = field(default_factory=dict)  # values of the turbo ratio registers
 
     @property
     def amd(self) -> bool:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fakekernel.machine import Machine, Spec
 
-START = 7_000_000_333_000  # ns, not a multiple of the period
+START = 7_000_000_333_000  # start time in ns, which is not a multiple of the period
 ANY, EN, OS, USR = 1 << 21, 1 << 22, 1 << 17, 1 << 16
 
 

@@ -24,7 +24,7 @@ USR, OS, EDGE, ANY, EN, INV, CMASK = (
 )
 PMI = 1 << 20
 FIXED_EVENTS = ("instructions", "cycles", "ref")  # 0x309, 0x30A, 0x30B
-SHARES = 12  # divisible by 1, 2, 3 and 4 threads
+SHARES = 12  # a number that is divisible by 1, 2, 3 and 4 threads
 
 
 class RefusedError(Exception):
@@ -111,7 +111,7 @@ class Pmu:
         self.fixed = [Counter(model.width) for _ in range(model.fixed)]
         self.fixed_control = 0
         self.all = (1 << model.gp) - 1 | ((1 << model.fixed) - 1) << 32
-        self.enabled = self.all  # as set by Linux
+        self.enabled = self.all  # the initial value is that set by Linux
 
         @cache
         def event(kind: str, rings: str, any_thread: bool) -> Count:
@@ -131,7 +131,7 @@ class Pmu:
             code |= select >> 24 & 0xF00
         kind = self.model.events.get((code, umask))
         running = select & EN and (not self.model.version or self.enabled >> i & 1)
-        odd = select & (EDGE | INV | CMASK)  # not simulated: counts nothing
+        odd = select & (EDGE | INV | CMASK)  # this event is not simulated and counts nothing
         if not running or odd or kind is None:
             return None
         any_thread = bool(select & ANY) and self.any_thread

@@ -24,9 +24,7 @@ def test_selftest_fails_if_a_counter_is_wrong(
     wrong: list[str],
     status: int,
 ) -> None:
-    monkeypatch.setattr(
-        opening, "open_source", lambda _: io.BytesIO()
-    )  # a source that is only closed
+    monkeypatch.setattr(opening, "open_source", lambda _: io.BytesIO())  # the source is only closed
     monkeypatch.setattr(run, "run", lambda *_, **__: {"wrong": wrong})
     assert command.main(["selftest"]) == status
     assert json.loads(capsys.readouterr().out) == {"wrong": wrong}
@@ -59,7 +57,7 @@ def test_impossible_events_are_refused_in_one_line(
 def test_an_empty_selection_of_cpus_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shell passes this for a variable that is not set."""
+    """The shell passes an empty text for a variable that is not set."""
     monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
     assert command.main(["stream", "--source", "sim", "--cpus", ""]) == 2
     assert "the selection is empty" in capsys.readouterr().err
@@ -68,7 +66,7 @@ def test_an_empty_selection_of_cpus_is_reported(
 def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The parent may share the file."""
+    """The parent may have the same open file."""
     _, stdout = os.pipe()
 
     def serving(*_: object, **__: object) -> None:

@@ -219,7 +219,7 @@ class Clock:
     modify = register
 
     def poll(self, wait_ms: float) -> list[tuple[int, int]]:
-        """Poll of select.poll()."""
+        """Replaces poll() of select.poll()."""
         self.now_ns += math.ceil(wait_ms) * 1_000_000
         if self.now_ns > self.until_ns:
             raise outbox.EndedError
@@ -251,7 +251,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
         serve.serve(source, readable, writable, readable)
     batches = {1: 11, 5: 4}[rounds]  # 0, 1, 5, 10: the second one is early
     assert clock.polls == len(request) == batches
-    assert clock.writes == batches + 1  # and the hello
+    assert clock.writes == batches + 1  # one more write for the hello
     os.close(writable)
     data = Reader.read_remaining(SimpleNamespace(out_r=readable))  # type: ignore[arg-type]
     frames = [m for m in messages(data) if isinstance(m, Frame)]
@@ -264,6 +264,6 @@ def test_signals_become_readable_and_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with serve.stop_signals() as fd:
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)  # meant for the terminal: ignored
+        os.kill(os.getpid(), signal.SIGINT)  # this signal is for the terminal, so it is ignored
         wait_for(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
     assert signal.getsignal(signal.SIGTERM) == before

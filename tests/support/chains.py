@@ -11,7 +11,7 @@ import numpy as np
 
 TSC_HZ = 2.0e9
 STEP_CYCLES = 3
-STEPS = 64 * 52  # 5 us at the TSC's rate
+STEPS = 64 * 52  # 5 us at the rate of the TSC
 CYCLES = STEPS * STEP_CYCLES
 GROWTH, MAX_PIECES = 100, 200
 STOPPED_HZ = 1.0
@@ -25,7 +25,7 @@ Halts = Sequence[tuple[float, float]]
 
 
 def _work(clock: Clock, halts: Halts, load_s: float) -> tuple[Any, Any]:
-    """Times in s, and the cycles done up to each time."""
+    """Returns times in s, and the cycles done up to each time."""
     edges = sorted({0.0, 2 * load_s, *(t for t, _ in clock if t < 2 * load_s),
                     *(t for at, long in halts for t in (at, at + long))})  # fmt: skip
     result, total = [0.0], 0.0
@@ -44,15 +44,15 @@ def run(
     noise: np.random.Generator | None = None, stamp: int = 0, phases: Sequence[float] = (),
     counter: float | None = None, running: Sequence[int] = (), **around: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """A run as reported by the probe. `preempted`: indices of the halts in which another task is
-    known to run. `phases`: start times in s of the phases after the first. `counter`: counted
-    cycles per true cycle; `running`: indices of the halts in which the counter continues, because
-    only the chain stops."""
+    """Returns a run as reported by the probe. `preempted`: indices of the halts in which another
+    task is known to run. `phases`: start times in s of the phases after the first. `counter`:
+    counted cycles per true cycle; `running`: indices of the halts in which the counter continues,
+    because only the chain stops."""
     edges, result = _work(clock, halts, load_s)
     pieces = int(np.interp(load_s, edges, result) / CYCLES) + 1
     ends = np.interp(CYCLES * np.arange(1, pieces + 1), result, edges)
     ends += np.arange(1, pieces + 1) * stamp / TSC_HZ
-    if noise is not None:  # interrupts of some us, and a little everywhere
+    if noise is not None:  # interrupts of some us, and small delays everywhere
         late = np.where(noise.random(pieces) < 0.003, noise.uniform(1e-6, 4e-6, pieces), 0.0)
         ends += np.cumsum(late + noise.uniform(0, 2e-8, pieces))
     ticks = np.concatenate([[0], np.floor(ends * TSC_HZ).astype(int)]).tolist()
@@ -83,7 +83,7 @@ def run(
 
 
 def answer(*runs: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The answer of a probe, with cycles if all runs have them."""
+    """Returns the answer of a probe, with cycles if all runs have them."""
     uncounted = any(run["chunks"]["cycles"] is None for run in runs)
     return {
         "host": "n1", "model": "Xeon", "virtualisation": None, "cpu": 3, "isa": "scalar",

@@ -49,12 +49,12 @@ def python(
 
 def runs_here(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs perftop in this process, to save the start of an interpreter; its probe is a child
-    process. Not for tests that kill perftop or in which CMD prints."""
+    process. Tests that kill perftop, or in which CMD prints, cannot use it."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             status = cli.main([*arguments])
-        except SystemExit as ended:  # raised by argparse
+        except SystemExit as ended:  # argparse raises this
             assert isinstance(ended.code, int)
             status = ended.code
     message, complained = (each.detach().getvalue().decode() for each in (out, err))
@@ -67,7 +67,7 @@ def lines(text: str, kind: str | None = None) -> list[Line]:
 
 
 def stat(*arguments: str) -> list[Line]:
-    """The lines of a `stat --json`, which must exit with 0."""
+    """Returns the lines of a `stat --json`, which must exit with 0."""
     result = runs_here("stat", "--json", *arguments)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -108,7 +108,7 @@ def read_some(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def children(pid: int) -> list[int]:
-    """The running children of the first thread of `pid`."""
+    """Returns the running children of the first thread of `pid`."""
     with contextlib.suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []

@@ -8,7 +8,7 @@ from perfprobe.wire import Multiplier
 INTEL = "GenuineIntel"
 AMD = "AuthenticAMD"
 
-Perfmon = tuple[int, int]  # eax, edx of leaf 0AH
+Perfmon = tuple[int, int]  # EAX and EDX of leaf 0AH
 V3 = (0x07300403, 0x603)
 V4 = (0x07300404, 0x603)
 V4_GONE = (0x07300404, 0x8603)
@@ -35,8 +35,8 @@ def machine(
     mhz: int = 0,
     **leaves: Registers,
 ) -> Leaves:
-    """An Intel CPU: leaf 0AH; 15H as (EBX, EAX, ECX), which are ratio and crystal; 16H; other
-    leaves."""
+    """Returns the leaves of an Intel CPU: 0AH; 15H as (EBX, EAX, ECX), which are ratio and crystal;
+    16H; other leaves."""
     table: dict[int, Registers] = {0: (0x20, 0x756E6547, 0x6C65746E, 0x49656E69)}
     if perfmon is not None:
         table[0x0A] = (perfmon[0], 0, 0, perfmon[1])

@@ -20,7 +20,7 @@ SAMPLES = 110
 
 
 def agrees(text: str, value: float | None, factor: float, slack: float = 0.501) -> bool:
-    """Whether a drawn number equals `value` to the last digit that is drawn."""
+    """Returns whether a drawn number equals `value` to the last digit that is drawn."""
     text = text.lstrip("≁").rstrip("▼◐")
     if text in QUIET:
         return True
@@ -31,7 +31,7 @@ def agrees(text: str, value: float | None, factor: float, slack: float = 0.501) 
 
 
 def sum_of_rows(rows: list[Line], key: str) -> float | None:
-    """A metric over all these CPUs together; None if no CPU has it."""
+    """Returns a metric over all these CPUs together; None if no CPU has it."""
     weight = _WEIGHTS.get(key)
     known = [row for row in rows if row[key] is not None and (not weight or row[weight])]
     weights = [row[weight] if weight else 1.0 for row in known]

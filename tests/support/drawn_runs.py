@@ -17,7 +17,7 @@ Draw = Callable[[random.Random], float]
 
 
 def error(share: float, trials: int) -> float:
-    """Two standard errors of a rate."""
+    """Returns two standard errors of a rate."""
     return 2 * math.sqrt(share * (1 - share) / trials)
 
 
@@ -30,7 +30,7 @@ def side(
 def tables(
     trials: int, runs: int, a: Draw, b: Draw, keys: Iterable[str] = ("run_s",), seed: int = 1
 ) -> list[list[Row]]:
-    """Rows of comparisons of two sides, whose values are drawn by `a` and `b`."""
+    """Returns the rows of comparisons of two sides, whose values are drawn by `a` and `b`."""
     draw = random.Random(seed)
     results = []
     for _ in range(trials):
@@ -49,19 +49,20 @@ def normal(mean: float, sd: float) -> Draw:
 
 
 def ticks(draw: random.Random) -> float:
-    """A time counted in ticks of 10 ms, between two ticks."""
+    """Draws a time that is counted in ticks of 10 ms and is between two ticks."""
     return 0.10 if draw.random() < 0.5 else 0.11
 
 
 def rarely_slow(mean: float, sd: float = 0.003) -> Draw:
-    """Runs that vary by a share of `sd`; a tenth of them take 20 to 50 % longer."""
+    """Draws runs that vary by a share of `sd`; a tenth of them take 20 to 50 % longer."""
     return lambda draw: (
         mean * draw.gauss(1, sd) * (draw.uniform(1.2, 1.5) if draw.random() < 0.1 else 1)
     )
 
 
 def series(draw: random.Random, length: float, white: float) -> list[float]:
-    """300 values about 10: noise that is correlated over `length` values, and white noise."""
+    """Draws 300 values about 10, with noise that is correlated over `length` values, and white
+    noise."""
     keeps = math.exp(-1 / length) if length else 0.0
     step, value, result = math.sqrt(1 - keeps * keeps), draw.gauss(0, 1), []
     for _ in range(300):
@@ -71,7 +72,8 @@ def series(draw: random.Random, length: float, white: float) -> list[float]:
 
 
 def rates_of_series(trials: int, length: float, white: float) -> tuple[float, float]:
-    """Shares of pairs of equal recordings that are called different, and whose noise is known."""
+    """Returns two shares of pairs of equal recordings: those that are called different, and those
+    whose noise is known."""
     draw, called, known = random.Random(int(length)), 0, 0
     for _ in range(trials):
         a, b = (statistics.estimate_of_series(series(draw, length, white), [1.0] * 300)

@@ -22,7 +22,7 @@ Row = dict[str, str]
 
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
-    """The messages of `seconds` seconds, the hello first."""
+    """Returns the messages of `seconds` seconds, the hello first."""
     greeting, result = messages_lasting(spec, seconds, sample_ns)
     return [greeting, *result]
 
@@ -38,7 +38,7 @@ def counted_messages(**more: Any) -> list[wire.Message]:
 
 
 def hello(result: Sequence[wire.Message]) -> wire.Hello:
-    """The first message of a stream."""
+    """Returns the hello of a stream, which is its first message."""
     first = result[0]
     assert isinstance(first, wire.Hello)
     return first
@@ -65,8 +65,8 @@ def marked_recording(path: Path, spec: str, samples: int, marks: Mapping[float, 
 
 
 def export(path: Path, form: str = "csv", status: int = 0, **options: object) -> bytes:
-    """The content of the exported file. `options` are those of the command line, with lists as
-    lists and times in ns."""
+    """Returns the content of the exported file. `options` are those of the command line, with lists
+    as lists and times in ns."""
     out = path.with_name("exported")
     assert export_file(path, out, form, "--force", **options) == status
     return out.read_bytes()
@@ -106,5 +106,5 @@ def golden(name: str, data: bytes) -> bytes:
 
 
 def stream(result: Iterable[wire.Message]) -> bytes:
-    """The messages as a probe writes them."""
+    """Returns the bytes of the messages as a probe writes them."""
     return b"".join(map(wire.encode, result))

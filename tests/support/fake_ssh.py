@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the import would take most of a connection's time
+if TYPE_CHECKING:  # imported here, because the import takes most of a connection's time
     import pytest
 
 

@@ -18,7 +18,7 @@ from perfprobe.perf import cores, perf_events
 from perfprobe.perf.perf_events import LEADER, Event, Trial
 
 DEVICES = "sys/bus/event_source/devices"
-TICKS = 4_000_000  # TSC ticks in a trial
+TICKS = 4_000_000  # number of TSC ticks in a trial
 Refuse = Callable[[Event, int, bool], int]
 
 
@@ -67,7 +67,8 @@ class Kernel(perf_events.Kernel):
         by CPU, that others use now: a pinned group takes them, and any other group waits."""
         self.counters = counters
         self.refuse = refuse
-        self.calls: list[tuple[str, str | int, int]] = []  # what, which, leader
+        # for each call: its kind, its event or descriptor, and the leader
+        self.calls: list[tuple[str, str | int, int]] = []
         self.groups: list[Group] = []
         self.opened: dict[int, tuple[Event, int, int, bool]] = {}
         """Event, CPU, leader and whether the event counts the host only, by descriptor."""
@@ -117,8 +118,8 @@ class Kernel(perf_events.Kernel):
             return Trial(counts, share if group.timed else 1.0, TICKS, 0.9)
 
     def _share(self, group: Group, cpu: int, free: int) -> float:
-        """Share of time for which the group is on the counters: pinned groups always are, and the
-        other groups take turns on the remaining counters, each as a whole."""
+        """Returns the share of time for which the group is on the counters: pinned groups always
+        are, and the other groups take turns on the remaining counters, each as a whole."""
 
         def needs(one: Group) -> int:
             return sum(self.opened[fd][0].core for fd in one.fds)
@@ -137,7 +138,7 @@ class Kernel(perf_events.Kernel):
         return 1.0 if pinned(group) or not needs(group) else min(1.0, free / flexible)
 
     def live(self, cpu: int) -> list[tuple[Event, int]]:
-        """The events of the CPU's open groups, with their leaders."""
+        """Returns the events of the CPU's open groups, with their leaders."""
         fds = [fd for group in self.groups if not group.closed for fd in group.fds]
         open_ = (self.opened[fd] for fd in fds)
         return [(event, leader) for event, at, leader, _ in open_ if at == cpu]
@@ -207,7 +208,7 @@ def skylake(root: Path) -> cores.Planner:
 def planner_of(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
 ) -> cores.Planner:
-    """A planner for a machine of two cores with one PMU."""
+    """Returns a planner for a machine of two cores with one PMU."""
     machine(root, threads=threads)
     identity(root, vendor, family, model)
     pmu(root, "cpu", 4)
@@ -215,7 +216,7 @@ def planner_of(
 
 
 def opened_parts(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
-    """All parts, without that of memory controllers if there are none."""
+    """Returns all parts, without that of memory controllers if there are none."""
     result = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
     return result if result[2].counters else [*result[:2], *result[3:]]
 

@@ -51,8 +51,8 @@ class CpuLoad:
 
 @dataclass
 class Machine:
-    """Hello and frames of a machine whose CPUs have the activity in `does`. Between two frames,
-    counters advance at constant rates, even if a test changes `does`."""
+    """Makes the hello and the frames of a machine whose CPUs have the activity in `does`. Between
+    two frames, counters advance at constant rates, even if a test changes `does`."""
 
     cores: int = 4
     threads: int = 2
@@ -87,8 +87,8 @@ class Machine:
         return self.does.setdefault(number, CpuLoad())
 
     def frame(self, seq: int, **more: Any) -> Frame:
-        """The frame after `seq` samples. Counters restart if the previous frame had a higher
-        `seq`."""
+        """Returns the frame after `seq` samples. Counters restart if the previous frame had a
+        higher `seq`."""
         if seq < self._seq:
             self._seq, self._sums = 0, {}
         samples, self._seq = seq - self._seq, seq
@@ -109,7 +109,7 @@ class Machine:
         return Frame(seq, ns, blocks, **more)
 
     def _advance(self, cpu: int, samples: int) -> dict[str, int]:
-        """The counters of a CPU after `samples` more samples."""
+        """Returns the counters of a CPU after `samples` more samples."""
         moved = self.moved(cpu, samples * made.SAMPLE_NS, samples * made.TSC_HZ / 10)
         sums = self._sums.setdefault(cpu, dict.fromkeys(moved, 0))
         for key, amount in moved.items():
@@ -117,7 +117,7 @@ class Machine:
         return dict(sums)
 
     def moved(self, cpu: int, ns: float, ticks: float) -> dict[str, float]:
-        """The amounts by which the counters of a CPU advance in `ns`, which are `ticks` TSC
+        """Returns the amounts by which the counters of a CPU advance in `ns`, which are `ticks` TSC
         ticks."""
         does = self.cpu(cpu)
         ref = does.util * ticks * (1000 if cpu in self.broken else 1)
@@ -160,14 +160,15 @@ def guest(does: dict[int, CpuLoad] | None = None) -> Machine:
 
 
 def observe(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:
-    """A session of the machine and its first interval."""
+    """Returns a session of the machine and its first interval."""
     session = Session(machine.hello)
     session_of(session, [machine.frame(seq, **more) for seq in range(samples + 1)])
     return session, session.take_interval()
 
 
 def with_doubt(interval: Interval, cpu: int, key: str) -> Interval:
-    """The interval with a suspect counter of the CPU at this position; numbers are unchanged."""
+    """Returns the interval with a suspect counter of the CPU at this position; numbers are
+    unchanged."""
     doubts = interval.doubts.copy()
     doubts[cpu, interval.keys.index(key)] = Doubt.JUMPED
     return dataclasses.replace(interval, doubts=doubts)
@@ -224,8 +225,8 @@ def played_core(
     machine: Machine, script: Callable[[Machine, int], None] = lambda _, __: None,
     samples: int = 50, **more: Any,
 ) -> tuple[Session, Interval]:  # fmt: skip
-    """A session with history after `samples` samples, and the interval of its last half second.
-    `script`: changes the machine before each sample."""
+    """Returns a session with history after `samples` samples, and the interval of its last half
+    second. `script`: changes the machine before each sample."""
     session = Session(machine.hello, History(machine.hello))
     frames = []
     for seq in range(samples + 1):

@@ -13,7 +13,7 @@ NOT_INHERITED = {"run": {"cpus", "cores"}}
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """The types of keys, by name of the table."""
+    """Returns the types of keys, by name of the table."""
     results: dict[str, dict[str, str]] = {}
     name = ""
     pages = (read_page(topic) for topic in topics() if topic.startswith("json"))
@@ -86,7 +86,7 @@ def _faults(value: Any, text: str, at: str) -> Iterator[str]:
 
 def object_faults(value: dict[str, Any], name: str, at: str) -> Iterator[str]:
     table = TABLES[name]
-    chosen = {key: "e.NAME" for key in value if key.startswith("e.")}  # events of -e
+    chosen = {key: "e.NAME" for key in value if key.startswith("e.")}  # keys of the events of -e
     value = {chosen.get(key, key): each for key, each in value.items()}
     for key in value.keys() - table.keys():
         yield f"{at}.{key} is not on the page"

@@ -38,7 +38,7 @@ class Source:
 
 
 def topology(cores: int = 1, threads: int = 2) -> list[Cpu]:
-    """CPUs in Linux numbering: the first threads of all cores, then the second threads."""
+    """Returns CPUs in Linux numbering: the first threads of all cores, then the second threads."""
     groups = [[core + cores * t for t in range(threads)] for core in range(cores)]
     rows = [
         Cpu(cpu, True, 0, 0, core, thread, 0, 0, None, group)
@@ -57,7 +57,7 @@ def gauge(key: str, unit: str = "1") -> Counter:
 
 
 def flags(key: str, *parts: str, bits: int | None = None) -> Counter:
-    """`bits`: number of bits, if some have no name."""
+    """Returns a counter of flags. `bits` is the number of bits, if some have no name."""
     columns = 1 + (len(parts) if bits is None else bits)
     return Counter(key, key, "1", "made", kind="flags", columns=columns, parts=[*parts])
 
@@ -111,8 +111,8 @@ def rows(
     flags: Sequence[int] | None = None,
     late_ns: Sequence[int] | None = None,
 ) -> Rows:
-    """The rows of a block. `values` has a list for each key, by position of the CPU; None where not
-    valid."""
+    """Returns the rows of a block. `values` has a list for each key, by position of the CPU; None
+    where not valid."""
     head, valid, cells = [], [], []
     for row in range(n):
         flag = wire.ROW_SAMPLED if flags is None else flags[row]
@@ -137,7 +137,7 @@ def frame(
     late_ns: Sequence[int] | None = None,
     **more: Any,
 ) -> Frame:
-    """The frame of sample `seq`, 100 ms after the previous frame; by default all stamps are
+    """Returns the frame of sample `seq`, 100 ms after the previous frame; by default all stamps are
     equal."""
     at = [int(seq * TSC_HZ / 10)] * len(greeting.topology) if stamps is None else stamps
     blocks = {

@@ -24,7 +24,7 @@ Rate = float | Sequence[float]
 
 
 def spans(episodes: Sequence[Episode]) -> list[tuple[float, float | None]]:
-    """Start and end of episodes in samples; the end is None while the episode runs."""
+    """Returns start and end of episodes in samples; the end is None while the episode runs."""
     return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in episodes]
 
 
@@ -122,7 +122,7 @@ class Stepped:
         self.now_ns = 0
 
     def step_of(self, ns: int = S) -> tuple[int, int]:
-        """Start and end of the next step, which lasts `ns`."""
+        """Returns start and end of the next step, which lasts `ns`."""
         since_ns, self.now_ns = self.now_ns, self.now_ns + ns
         return since_ns, self.now_ns
 

@@ -50,7 +50,7 @@ class Terminal(HeadlessDriver):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Returns the terminal's columns and lines."""
         columns, lines = self._size
         return columns, lines
 
@@ -79,7 +79,7 @@ class PaintedApp(PerfTopApp):
         return self._driver
 
     def composed(self) -> list[str]:
-        """The lines that Textual's compositor would draw on the whole screen."""
+        """Returns the lines that Textual's compositor would draw on the whole screen."""
         with self._context():
             strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
         return ["".join(segment.text for segment in strip) for strip in strips]
@@ -170,7 +170,7 @@ class Cells:
         return ["".join([cell[0] for cell in self.cells(columns, y)]) for y in range(lines)]
 
     def cells(self, columns: int, y: int) -> list[Cell]:
-        """The cells of a line."""
+        """Returns the cells of a line."""
         return [self._cells.get((y, x), BLANK) for x in range(columns)]
 
     def looks(self, columns: int, y: int) -> list[tuple[str, ...]]:
@@ -179,7 +179,7 @@ class Cells:
 
 
 def _styled(style: tuple[str, str, frozenset[int]], codes: str) -> tuple[str, str, frozenset[int]]:
-    """The style after an escape sequence that changes it."""
+    """Returns the style after an escape sequence that changes it."""
     fore, ground, others = style
     left = [int(code or 0) for code in codes.split(";")]
     while left:

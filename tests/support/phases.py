@@ -25,9 +25,9 @@ class Phases:
     depth: float = 0.3
     """Largest relative change of the IPC in a phase; 0: the program has no phases."""
     phase_s: float = 10.0
-    """Mean length of a phase ..."""
+    """Mean length in s of a phase."""
     spell_s: float = 10.0
-    """... and of the periods in which the sibling works or rests."""
+    """Mean length in s of the periods in which the sibling works or rests."""
     loss: float = 0.0
     """Share of the IPC that the sibling takes."""
     has_tasks: bool = True

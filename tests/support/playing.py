@@ -57,7 +57,7 @@ class Run:
         return self.source.interval
 
     def text(self) -> list[str]:
-        """The lines of the overview."""
+        """Returns the lines of the overview."""
         screen = self.monitor
         missing = screen.query_one(MissingLine)
         below = [missing] if missing.display else []
@@ -87,7 +87,7 @@ async def running_app(
     *, pace: Callable[[int], None] = lambda _: None,
     link: Callable[[], Link | None] = lambda: None, tour: bool = False, **more: Any,
 ) -> AsyncIterator[Run]:  # fmt: skip
-    """`pace`, `link` and `tour` are those of the live source."""
+    """Runs the app on a machine; `pace`, `link` and `tour` are those of the live source."""
     feed = Feed(machine)
     source = stopped(LiveSource(feed.open, INTERVAL_NS, pace=pace, link=link, tour=tour))
     app = PerfTopApp(source, **more)
@@ -114,13 +114,13 @@ def play_app(
 
 
 def marked_lines(run: Run) -> list[str]:
-    """The rows that are highlighted on the screen."""
+    """Returns the rows that are highlighted on the screen."""
     lines = (run.grid.render_line(y).text.rstrip() for y in range(run.grid.size.height))
     return [line for line in lines if line.startswith("▌")]
 
 
 def colour(run: Run) -> int:
-    """The distance from grey, 0 to 255, of the most colourful part of the grid."""
+    """Returns the distance from grey, 0 to 255, of the most colourful part of the grid."""
     styles = [s.style for y in range(6) for s in run.grid.render_line(y) if s.text.strip()]
     colors = [style.color.get_truecolor() for style in styles if style and style.color]
     return max(max(c) - min(c) for c in colors)

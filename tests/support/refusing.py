@@ -60,7 +60,7 @@ def refuse(call: str, error: str) -> None:
     code = b"".join(
         struct.pack("HBBI", *instruction)
         for instruction in (
-            (0x20, 0, 0, 0),  # load the number of the call
+            (0x20, 0, 0, 0),  # this instruction loads the number of the call
             (0x15, 0, 1, CALLS[call]),
             (0x06, 0, 0, 0x00050000 | getattr(errno, error)),
             (0x06, 0, 0, 0x7FFF0000),

@@ -24,7 +24,8 @@ def fed_page(
     detail: Detail = "package",
     each: Callable[[Page], None] | None = None,
 ) -> tuple[Session, Page]:
-    """A page that has processed all messages; `each` is called with it after every sample."""
+    """Returns a session and a page that has processed all messages; `each` is called with the page
+    after every sample."""
     assert isinstance(messages[0], wire.Hello)
     session = Session(messages[0])
     page, since_ns = Page(session, detail), -1
@@ -54,7 +55,7 @@ def series(text: bytes, *, openmetrics: bool = True) -> Series:
 
 
 def by_name(data: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]]:
-    """Samples with times, by name and labels."""
+    """Returns samples with times, by name and labels."""
     results: dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
     for family in families(data):
         for sample in family.samples:

@@ -49,7 +49,7 @@ def poll_all(source: Sim) -> Iterator[Timed]:
 def run(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, list[Frame], list[Note]]:
-    """Hello, frames and notes of `seconds` simulated seconds."""
+    """Returns hello, frames and notes of `seconds` simulated seconds."""
     hello, result = messages_lasting(spec, seconds, sample_ns, **asked)
     frames = [message for message in result if isinstance(message, Frame)]
     return hello, frames, [message for message in result if isinstance(message, Note)]
@@ -60,12 +60,12 @@ def head(frame: Frame, block: str = "cpu") -> Any:
 
 
 def column(hello: Hello, frames: list[Frame], key: str) -> Any:
-    """Raw values of one counter: axes (frame, row)."""
+    """Returns the raw values of one counter: axes (frame, row)."""
     return np.stack([read_rows.raw_values(hello, frame.blocks, key)[:, 0] for frame in frames])
 
 
 def deltas(hello: Hello, frames: list[Frame], key: str) -> Any:
-    """Differences to the first frame, at the width of the counter."""
+    """Returns the differences to the first frame, at the width of the counter."""
     counter = read_rows.place(hello, key)[2]
     raw = column(hello, frames, key)
     steps = (raw[1:] - raw[:-1]) & np.uint64(2**counter.bits - 1)
@@ -83,7 +83,7 @@ def schedule_of(text: str) -> Schedule:
 
 
 def amounts_between(schedule: Schedule, t0: int, t1: int) -> Ints:
-    """The integrals of a schedule over [t0, t1) ns; axes (Row, slot)."""
+    """Returns the integrals of a schedule over [t0, t1) ns; axes (Row, slot)."""
     cursor = Cursor(schedule)
     before = cursor.up_to(t0)
     return cursor.up_to(t1) - before

@@ -27,7 +27,7 @@ class View:
 
     @property
     def feet(self) -> list[str]:
-        """The line of the axis, and that of its clock times if there is one."""
+        """Returns the line of the axis, and that of its clock times if there is one."""
         return [
             text(runs)
             for runs, _ in self.past.feet[: 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)]
@@ -69,7 +69,7 @@ async def viewing(
 
 
 async def view_of(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
-    """The view after two seconds, when the app has ended."""
+    """Returns the view after two seconds, when the app has ended."""
     async with viewing(machine, size) as view:
         return view
 

@@ -24,7 +24,8 @@ Found = tuple[Session, list[Episode]]
 
 def found_episodes(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
     """All episodes of `seconds` seconds, including those still running at the end."""
-    return _found(spec, sample_ns, seconds, watch)  # positional: the key of the cache
+    # passed by position, because the arguments are the key of the cache
+    return _found(spec, sample_ns, seconds, watch)
 
 
 @cache
@@ -49,7 +50,8 @@ def play_episodes(
         matching_messages = [message for message in messages if message.time_ns <= end_ns]
         more = len(matching_messages) == len(messages)
         for _ in session.parts(matching_messages):
-            news, cursor = session.log.since(cursor)  # a session keeps a limited number
+            # ended episodes are taken, because a session keeps a limited number
+            news, cursor = session.log.since(cursor)
             over += news
     source.close()
     return session, [*over, *session.detector.running]

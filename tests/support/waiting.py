@@ -22,7 +22,7 @@ FRAMES_HZ = 120
 """Textual's layouts and paints per second in tests, in which pilots wait for them; by default it
 has 60."""
 SOON_S = 0.02
-"""More than two frames, in s: Textual may skip one."""
+"""Time in s of more than two frames: Textual may skip one."""
 
 
 class WaitError(AssertionError):
@@ -103,4 +103,4 @@ def first_frame(source: Machine, wanted: Callable[[wire.Frame], Any]) -> Any:
         for message in messages:
             if isinstance(message, wire.Frame) and (result := wanted(message)):
                 return result
-    raise AssertionError  # never reached: whenever_due raises
+    raise AssertionError  # this is never reached, because whenever_due raises

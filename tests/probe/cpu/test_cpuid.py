@@ -29,12 +29,13 @@ GENOA_GUEST: dict[int, Registers] = {
     0x80000000: (0x80000021, 0x68747541, 0x444D4163, 0x69746E65),
     0x80000007: (0, 0, 0, 0x100),
     0x80000008: (0x303030, 0x50020005, 0x7001, 0),
-    0x80000022: (0xFFFFFFFF, 0xFFFFFFFF, 0, 0),  # above the highest leaf: must be ignored
+    # this leaf is above the highest leaf and must be ignored
+    0x80000022: (0xFFFFFFFF, 0xFFFFFFFF, 0, 0),
 }
 
 
 def intel(**leaves: Registers) -> Fake:
-    """By hexadecimal name: x0A=(eax, ebx, ecx, edx)."""
+    """Returns leaves by hexadecimal name: x0A=(EAX, EBX, ECX, EDX)."""
     return Fake({0: INTEL, **{int(name[1:], 16): regs for name, regs in leaves.items()}})
 
 
@@ -81,7 +82,7 @@ def test_perfmon_leaf_is_decoded(registers: Registers, expected: Perfmon) -> Non
         (0x07300004, 0, 0, 0x603),  # no counter
         (0x0730FF04, 0, 0, 0x603),  # 255 counters: their selects would be other registers
         (0x07000404, 0, 0, 0x603),  # 0 bits wide
-        (0x07FF0404, 0, 0, 0x603),  # 255 bits wide
+        (0x07FF0404, 0, 0, 0x603),  # counters of 255 bits
         (0x07300404, 0, 0, 0x003),  # fixed counters 0 bits wide
         (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
     ],
@@ -97,9 +98,9 @@ def test_garbled_perfmon_is_none(registers: Registers) -> None:
         (0x07300403, 0x603, True),  # Nehalem to Broadwell
         (0x07300404, 0x603, True),  # Skylake to Cascade Lake
         (0x07280203, 0x503, True),  # Knights Landing
-        (0x07300404, 0x8603, False),  # Goldmont Plus: version 4, but removed
+        (0x07300404, 0x8603, False),  # Goldmont Plus has version 4, but no AnyThread
         (0x08300805, 0x8604, False),  # Ice Lake
-        (0x07300402, 0x603, False),  # version 2 never had it
+        (0x07300402, 0x603, False),  # version 2 never had AnyThread
         (0x07300402, 0x8603, False),  # KVM
         (0, 0, False),
     ],
@@ -220,10 +221,10 @@ def test_leaves_are_read_from_the_cpuid_device(tmp_path: Path) -> None:
     assert device(0) == INTEL
     assert device(0x14, 1) == (5, 6, 7, 8)
     assert device(0x80000000) == (0x80000008, 1, 2, 3)
-    assert device(0x18, 1) is None  # short read at the end
+    assert device(0x18, 1) is None  # a read at the end of the file is short
     assert cpuid.crystal(device) == Crystal(168, 2, None)
     path.unlink()
-    assert device(0x15, 0) == (2, 168, 0, 0)  # read once: it wakes the CPU
+    assert device(0x15, 0) == (2, 168, 0, 0)  # each leaf is read once, because a read wakes the CPU
     assert device(0x16, 0) is None
 
 

@@ -98,7 +98,8 @@ def test_virtualisation_is_named_by_dmi_only_in_a_guest(
     cpuinfo(tmp_path, " hypervisor")
     assert identity.virtualisation(tmp_path) == name
     cpuinfo(tmp_path)
-    assert identity.virtualisation(tmp_path) is None  # a bare-metal EC2 machine has the same DMI
+    # a bare-metal EC2 machine has the same DMI texts
+    assert identity.virtualisation(tmp_path) is None
 
 
 def test_xen_is_detected_from_sys_hypervisor(tmp_path: Path) -> None:

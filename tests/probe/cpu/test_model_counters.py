@@ -49,7 +49,7 @@ def test_only_models_with_documented_codes_have_licenses() -> None:
     icx = configs(find_uarch(INTEL, 6, 0x6A, 6, machine(V5)).licenses)
     assert icx == {"license_1": 0x1828, "license_2": 0x2028}
     adl = find_uarch(INTEL, 6, 0x97, 2, machine(V5), "P").licenses
-    assert configs(adl) == {}  # its codes are undocumented
+    assert configs(adl) == {}  # the codes of Alder Lake are undocumented
     # 0x28 is another event on Skymont, and these models have no such event.
     for model, side in ((0x97, "E"), (0xAA, "P"), (0xC6, "P"), (0xC6, "E")):
         assert find_uarch(INTEL, 6, model, 0, machine(V5), side).licenses == {}

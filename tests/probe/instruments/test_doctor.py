@@ -25,7 +25,7 @@ def check(root: Path, what: str) -> Check:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Bare metal with a PMU, and a user without rights."""
+    """Makes the files of a bare-metal machine with a PMU, for a user without rights."""
     trees.machine(tmp_path, 2)
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu tsc constant_tsc nonstop_tsc\n")
     trees.put(tmp_path, "proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\n")
@@ -37,7 +37,7 @@ def tree(tmp_path: Path) -> Path:
 def test_perf_event_paranoid_is_named_with_level_and_fix(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)  # a container's root
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # root of a container
     fix = check(tree, "perf counters").fix
     assert fix == "give root here CAP_PERFMON, or start perftop outside the container"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -55,7 +55,7 @@ def test_perf_event_paranoid_is_named_with_level_and_fix(
      ("0000008000000000", "not usable"), ("nonsense", "not usable")],
 )  # fmt: skip
 def test_perf_counters_need_a_capability(tree: Path, capabilities: str, state: str) -> None:
-    """CAP_PERFMON, CAP_SYS_ADMIN, only CAP_BPF, garbage."""
+    """The sets have CAP_PERFMON, CAP_SYS_ADMIN, only CAP_BPF, and garbage."""
     trees.put(tree, "proc/self/status", f"CapEff:\t{capabilities}\n")
     assert check(tree, "perf counters").state == state
 

@@ -64,7 +64,8 @@ def test_a_block_has_its_instructions(
     wide = lib.PP_RAMP_WIDE * lib.PP_RAMP_BLOCK if register else 0
     assert count["imul"] == lib.PP_RAMP_BLOCK
     assert count["vfmadd213ps"] == wide
-    assert sum(count.values()) == lib.PP_RAMP_BLOCK + wide + 1  # 1: decrement of the count
+    # plus 1 for the decrement of the count
+    assert sum(count.values()) == lib.PP_RAMP_BLOCK + wide + 1
     assert count["dec"] == 1
     assert all(register in line for line in body if line.startswith("v"))
 

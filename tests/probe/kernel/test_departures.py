@@ -44,7 +44,7 @@ def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
         ([event("offline")], {3}),
         ([event("offline"), event("online")], {3}),
         ([event("online")], set()),
-        ([event("offline", "/devices/system/cpu/cpu9")], set()),  # a CPU that is not read
+        ([event("offline", "/devices/system/cpu/cpu9")], set()),  # this CPU is not read
         ([event("offline", "/devices/system/memory/memory3")], set()),
         ([event("remove", "/devices/virtual/cpuid/cpu3"), event("offline")], {3}),
         ([event("offline", "/devices/system/cpu/cpu3/cache")], set()),

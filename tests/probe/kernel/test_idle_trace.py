@@ -27,12 +27,13 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
-ON_NS = 30_000_000, 40_000_000  # different, to detect swapped CPUs: ideally .4 .2 .3 .1
-LEAD_NS = 3 * NS // 10  # time for the tasks to start
+# different patterns, to detect swapped CPUs; the states are ideally .4 .2 .3 .1
+ON_NS = 30_000_000, 40_000_000
+LEAD_NS = 3 * NS // 10  # time in ns in which the tasks start
 LOAD_NS = 8 * NS // 10
-POINTS = 0.02  # tolerance of the load test
+POINTS = 0.02  # tolerance of the load test, as a share
 WAKE_NS = 15_000  # maximum mean duration of an interrupt that ends idling
-QUIET = 0.1  # maximum other load of a CPU
+QUIET = 0.1  # maximum share of a CPU that other tasks may use
 
 TASK = """
 import json, os, sys, time
@@ -279,7 +280,7 @@ def test_an_always_busy_cpu_is_settled(two_cpus: tuple[int, int]) -> None:
     os.sched_setaffinity(0, {cpu})
     try:
         with IdleTrace({cpu: (0, 0), other: (0, 1)}, settle=False) as trace:
-            unknown = trace.busy(cpu)  # this thread has not slept since
+            unknown = trace.busy(cpu)  # this thread has not slept since then
             trace.settle([cpu])
             first, second = trace.busy(cpu), trace.busy(cpu)
             entries = trace.entries(cpu)

@@ -71,7 +71,7 @@ def test_a_cpu_that_is_seldom_in_the_kernel_is_not_sampled() -> None:
     try:
         for second in range(4):
             assert profile.record({0: 0.1}, second * 10**9) == {}
-        assert profile.record({0: 0.9}, 5 * 10**9) == {}  # once is not enough
+        assert profile.record({0: 0.9}, 5 * 10**9) == {}  # one call with the symptom is not enough
         assert profile.record({0: 0.1}, 6 * 10**9) == {}
     finally:
         profile.close()

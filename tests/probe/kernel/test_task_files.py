@@ -54,9 +54,9 @@ def test_garbage_is_not_a_process(data: bytes) -> None:
 def test_a_new_last_pid_is_a_new_process(tmp_path: Path) -> None:
     trees.put(tmp_path, "loadavg", "0.20 0.18 0.12 1/80 11206\n")
     check = NewTaskCheck(str(tmp_path))
-    assert check.has_new_tasks()  # the first call
+    assert check.has_new_tasks()  # the first call reports new tasks
     assert not check.has_new_tasks()
-    for last in (11207, 300):  # numbers wrap
+    for last in (11207, 300):  # PIDs wrap
         trees.put(tmp_path, "loadavg", f"0.20 0.18 0.12 1/80 {last}\n")
         assert check.has_new_tasks()
         assert not check.has_new_tasks()

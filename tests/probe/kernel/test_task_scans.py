@@ -47,8 +47,8 @@ def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
 
 
 def test_a_nearly_idle_process_is_not_read(machine: Machine) -> None:
-    """It is not read, however long this lasts; once it runs more, its share is counted from the
-    last scan."""
+    """The process is not read, however long it stays nearly idle; once it runs more, its share is
+    counted from the last scan."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
     machine.runs(10, 0)
@@ -82,7 +82,7 @@ def test_the_directory_is_read_after_a_task_started(machine: Machine) -> None:
         shutil.rmtree(machine.root / f"proc/{pid}")
     assert scan(130) == {}
     scan(0, 13)
-    assert scan(50, 13) == {"13": 13}  # no process was left, so the directory was read
+    assert scan(50, 13) == {"13": 13}  # no process was left, so the scan read the directory
 
 
 def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> None:
@@ -116,7 +116,7 @@ def test_a_slice_is_short(machine: Machine) -> None:
 def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.runs(7, 0, comm=b"sh", children=10)
-    machine.runs(8, 50, comm=b"cc1", parent=7)  # the previous scan has seen it
+    machine.runs(8, 50, comm=b"cc1", parent=7)  # the previous scan has seen the process
     machine.records()
     machine.runs(7, 20, comm=b"sh", children=90)
     machine.runs(9, 1, comm=b"true", parent=7, start=600)

@@ -172,7 +172,7 @@ def test_a_pid_with_a_new_start_time_is_a_new_task(machine: Machine) -> None:
     assert machine.scan() == {}
     machine.runs(10, 140, start=700)
     assert machine.scan() == {"0": [10, "job", 0.5]}
-    machine.runs(10, 20, start=700)  # times stepped back: no share, and none below 0
+    machine.runs(10, 20, start=700)  # if times step back, there is no share, and no share below 0
     assert machine.scan() == {}
 
 
@@ -215,7 +215,7 @@ def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
     for name in ("self", "12x", "٣x", "-5"):
         (proc / name).mkdir()
     (proc / "20/stat").mkdir(parents=True)  # cannot be read, even by root, as with EACCES
-    (proc / "21").mkdir()  # gone before it was read
+    (proc / "21").mkdir()  # the process has ended before it was read
     (proc / "22").write_bytes(b"")
     (proc / "23").mkdir()
     os.mkfifo(proc / "23/stat")
@@ -268,7 +268,7 @@ def test_details_are_sent_when_a_process_is_first_named(
     monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
 
     def describe(pid: int) -> dict[str, str]:
-        if pid == 11:  # another process has the PID by now
+        if pid == 11:  # another process has the PID now
             machine.runs(11, 0, start=900)
         return {"user": f"u{pid}"}
 

@@ -97,7 +97,7 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
 
 @up_to_three_attempts
 def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
-    """It has no idle transition while it stays busy."""
+    """The CPU has no idle transition while it stays busy."""
     rows = [Cpu(cpu, True, 0, 0, index, 0) for index, cpu in enumerate(CPUS)]
     assert_a_busy_cpu_is_traced(rows, shut_first=True)
 

@@ -180,5 +180,5 @@ def test_only_cores_of_the_selection_are_read(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "3")
     rig.until(lambda: rig.flags("package") == [0, wire.ROW_SAMPLED], "its package is read")
     rig.source.close()
-    assert rig.parts["package"].readers == [1]  # 1 is the sibling of 3
+    assert rig.parts["package"].readers == [1]  # CPU 1 is the sibling of CPU 3
     assert topology.cores(rig.source.hello.topology) == [[0, 2], [1, 3]]

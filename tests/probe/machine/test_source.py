@@ -77,7 +77,7 @@ def drive(
     begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     for messages in whenever_due(source.due, source.poll, what):
         for message in messages:
-            decoder = wire.Decoder()  # as the app receives it
+            decoder = wire.Decoder()  # messages are encoded and decoded, as for the app
             data = wire.encode(source.hello) + wire.encode(message)
             _, arrived = decoder.feed(data)
             session.apply(arrived)
@@ -176,7 +176,7 @@ def test_a_cpu_goes_offline_and_online(
     trees.put(machine.root, f"{trees.CPU}/online", "0\n")
     drive(source, session, lambda: not session.online[1], "CPU 1 is off")
     frames(source, session, 2)
-    machine.idle(1, 0, 5, 5)  # counts from 0 again
+    machine.idle(1, 0, 5, 5)  # the counter counts from 0 again
     seen = len(heads)  # one poll may report it online with later frames
     trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
     drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
@@ -218,7 +218,7 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
 def test_a_cpu_without_readable_files_is_retried(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files appear shortly after its number."""
+    """The files of a CPU appear shortly after its number."""
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
         trees.put(machine.root, f"{trees.CPU}/online", "0\n")
@@ -264,7 +264,7 @@ def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
 def test_every_later_frame_reports_a_suspend(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_ns = 7_000_000_000  # an earlier suspension since boot
+    before_ns = 7_000_000_000  # the machine was suspended before, since boot
     monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: before_ns)
     source = open_os(machine.root, SAMPLE_NS, None)
     try:
@@ -317,7 +317,7 @@ def test_only_requested_counters_are_read(machine: TreeMachine) -> None:
 
 
 def test_an_unclosed_source_is_not_freed(machine: TreeMachine) -> None:
-    """Its threads continue to read slots and write rows."""
+    """The threads of an unclosed source continue to read slots and write rows."""
     kept = weakref.ref(open_os(machine.root, SAMPLE_NS, None))
     gc.collect()
     source = kept()

@@ -44,7 +44,8 @@ def test_a_busy_child_is_named_on_its_cpu(
     details: dict[str, Any] = {}
 
     def with_details(frame: wire.Frame) -> wire.Frame | None:
-        """Details come in the frame that first names a process, in `tasks` or in `others`."""
+        """Returns the frame if it names the busy process and the details have arrived: they are in
+        the frame that first names the process, in `tasks` or in `others`."""
         details.update(frame.records.get("details", {}))
         pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
         return frame if pid == busy.pid and str(pid) in details else None
@@ -70,7 +71,8 @@ def test_a_sysroot_reports_its_own_processes(
     source = open_os(tmp_path, 10_000_000, None)
     assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
     first = first_frame(source, lambda frame: "tasks" in frame.records and frame)
-    first_frame(source, lambda frame: "tasks" not in frame.records and frame)  # not in every frame
+    # details are not in every frame
+    first_frame(source, lambda frame: "tasks" not in frame.records and frame)
 
     def works_on(frame: wire.Frame) -> wire.Frame | None:
         """On a busy machine two scans may end between two frames; then only the second is in a

@@ -24,7 +24,7 @@ from perfprobe.native.batches import MAX_BATCH_BYTES, MAX_BATCH_FRAMES, MAX_BATC
 from perfprobe.native.sampler import DrainedRound, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
-ROW = wire.HEAD + 1 + 2  # words: head, valid, two columns
+ROW = wire.HEAD + 1 + 2  # number of words in a row: the head, valid bits, two columns
 NO_CPU = 5000
 
 
@@ -54,7 +54,7 @@ def drain(sampler: Sampler, until: Callable[[DrainedRound], bool] = lambda _: Tr
     for drained in whenever_due(sampler.due, sampler.drain, "such a round"):
         if drained is not None and until(drained):
             return drained
-    raise AssertionError  # never reached: the wait has raised
+    raise AssertionError  # this is never reached, because the wait has raised
 
 
 def test_rows_of_two_cpus_are_in_one_frame(fd: int) -> None:
@@ -152,7 +152,7 @@ class Scripted:
         self.now_ns = 0
         self.pending = 0
         self.delivered = 0
-        self.calls: list[tuple[int, bool]] = []  # round, force
+        self.calls: list[tuple[int, bool]] = []  # round and `force` of each call
         monkeypatch.setattr(perfprobe.native.sampler, "lib", self)
         monkeypatch.setattr(perfprobe.native.sampler, "time", self)
 

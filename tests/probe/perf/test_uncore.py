@@ -41,7 +41,7 @@ def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None
     (slot,) = cstate.open(3)
     group = kernel.groups[-1]
     assert slot.count == 2
-    assert [kernel.opened[fd][1] for fd in group.fds] == [1, 1]  # the mask's CPU of core 1
+    assert [kernel.opened[fd][1] for fd in group.fds] == [1, 1]  # CPU 1 is the mask's CPU of core 1
     (slot,) = power.open(2)
     assert slot.count == 3
     assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [0, 0, 0]
@@ -94,7 +94,7 @@ def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
     assert (keys_on(part), part.counters[0].columns) == (["core_c6"], 1)
     (slot,) = part.open(3)
     assert slot.count == 1
-    assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # of CPUs 1 and 3
+    assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # the core of CPUs 1 and 3
 
 
 def test_unreadable_energy_is_missing(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def opened(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
 
 
 def valid_values(source: Hsmp) -> list[dict[str, list[int]]]:
-    """The valid values, by package."""
+    """Returns the valid values, by package."""
     rows = []
     for _, values in source.read():
         at, result = iter(values), dict[str, list[int]]()
@@ -195,7 +195,7 @@ def test_a_missing_device_is_not_reported(two_packages: Path) -> None:
 
 
 def test_slow_messages_are_sent_less_often(two_packages: Path) -> None:
-    """They take at most a hundredth of the main thread's time, however slow the firmware is."""
+    """Messages take at most a hundredth of the main thread's time, however slow the firmware is."""
     clock, request = Clock(), []
 
     def slowly(socket: int, message: int) -> int:
@@ -286,7 +286,8 @@ def test_the_time_under_each_limit_is_counted_by_the_firmware(turin: Path) -> No
     values = dict(source.read())
     assert values[0] == [1000, 0, 400, 0, 0, 30, 0, 0, 0], "the counter wraps at 32 bits"
     assert values[1] == [0] * 9
-    low.accumulation_counter, low.residencies[1] = 1000, 9_000  # more cycles than there were
+    # the limit has more cycles than there were
+    low.accumulation_counter, low.residencies[1] = 1000, 9_000
     high.accumulation_counter, high.residencies[0] = 100, 100
     clock.now_s += 1
     values = dict(source.read())

@@ -66,7 +66,7 @@ def test_a_bit_counts_once_when_it_is_set(two_packages: Path) -> None:
     assert newly_set(source)[0] == (1, {"POWER": 1, "THERMAL_PER_CORE": 1})
     clock.now_s += 1
     assert newly_set(source)[0] == (2, {"POWER": 1, "THERMAL_PER_CORE": 1}), "it is sticky"
-    status(two_packages, 0, QUIET)  # another program has cleared it
+    status(two_packages, 0, QUIET)  # another program has cleared the bit
     clock.now_s += 1
     newly_set(source)
     status(two_packages, 0, limited)

@@ -149,7 +149,7 @@ def test_the_lane_is_not_a_cpu(root: Path) -> None:
         sampler = source._sampler
         for cpu in (0, 1, 3):
             sampler.detach(cpu)
-        sampler._cpus.add(0)  # its thread never delivers
+        sampler._cpus.add(0)  # the thread of this lane never delivers
         late = sampler.late
         for _ in whenever_due(source.due, source.poll, "late rounds"):
             if sampler.late > late + 5:

@@ -144,7 +144,8 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
     }}  # fmt: skip
     assert source.take() == {}, "a look is told once"
     group(two_caches, "/batch", 0, total=900)
-    group(two_caches, "/batch/mon_groups/web", 0, total=10)  # another monitor, which starts at 0
+    # the group has another monitor, which starts at 0
+    group(two_caches, "/batch/mon_groups/web", 0, total=10)
     read_values(source)
     report = source.take()["l3_groups"]
     assert isinstance(report, dict)

@@ -39,7 +39,8 @@ def test_the_events_of_a_servers_counters() -> None:
 
 @pytest.mark.parametrize(("name", "budget", "selects", "short"), [
     ("Skylake-SP", Budget(4, 3, lent=1 << 3), [0x186, 0x187, 0x188], ()),
-    ("Skylake-SP", Budget(4, 3, lent=1 << 1), [0x186, 0x188, 0x189], ()),  # microcode uses one
+    # microcode uses one counter
+    ("Skylake-SP", Budget(4, 3, lent=1 << 1), [0x186, 0x188, 0x189], ()),
     ("Skylake-SP", Budget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
     ("Skylake-SP", Budget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),
     ("Skylake-SP", Budget(0, 3), [], ("one_thread", "kernel_cycles", "kernel_instructions")),
@@ -172,7 +173,7 @@ def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: l
         (0x186, Change(5, 0x43023C), 0x43023C, 5),
         (0x186, Change(5, 0x43023C), 5, 5),
         (0x186, Change(5, 0x43023C), 0, 5),
-        (0x186, Change(5, 0x43023C), 0x4300C0, 0x4300C0),  # another program's
+        (0x186, Change(5, 0x43023C), 0x4300C0, 0x4300C0),  # the value of another program
         (0x38F, Change(8, 0xF), 0x1F, 0x18),
         (0x38D, Change(0, 0x333), 0x3333, 0x3000),
     ],

@@ -127,7 +127,8 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
         ({"cpus": {"0": {"0x1a0": ["0x0", "0x1"]}}}, "restore MSR 1A0H"),
         ({"cpus": {"0": {"0x10": ["0x0", "0x1"]}}}, "restore MSR 10H"),
         ({"cpus": {"0": {"0x199": ["0x0", "0x400000"]}}}, "restore MSR 199H"),
-        ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "restore MSR 186H"),  # not enabled
+        # the programmed value lacks the enabling bit
+        ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "restore MSR 186H"),
         ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "restore MSR 186H"),  # interrupts
         ({"cpus": {"0": {"0x186": ["0x1000000000000", "0x430000"]}}}, "restore MSR 186H"),
         ({"cpus": {"0": {"0x186": ["0x43003c", "0x430000"]}}}, "restore MSR 186H"),  # would count

@@ -214,7 +214,7 @@ def test_a_cpu_goes_offline_and_returns(fake: FakeKernel, run_dir: Path) -> None
     with probe(fake) as (process, _):
         ours = fake.regs()[3]
         set_online(fake, process, 3, state=False)
-        for register, (before, _) in ours.items():  # firmware has reset it
+        for register, (before, _) in ours.items():  # firmware has reset the CPU
             fake.poke(3, register, before)
         fake.poke(3, 0x189, 0x42)
         set_online(fake, process, 3, state=True)
@@ -226,7 +226,7 @@ def test_a_cpu_goes_offline_and_returns(fake: FakeKernel, run_dir: Path) -> None
 
 
 def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
-    """They still have our values, so no other program uses them."""
+    """The registers still have the values of perftop, so no other program uses them."""
     plan = counter_plan.make_plan(SKYLAKE, any_thread=False)
     assert plan
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
@@ -256,7 +256,8 @@ def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir
     assert set(fake.changed()) == {3}
     (entry,) = journal.stale_entries(run_dir, identity.boot_id(fake.root), fake.root)
     assert set(entry.cpus) == {3}
-    with probe(fake) as (process, messages):  # still offline: it remains in the journal
+    # the CPU is still offline, so it remains in the journal
+    with probe(fake) as (process, messages):
         (note,) = [message for message in messages if isinstance(message, wire.Note)]
         assert note.data["text"].startswith("registers that perftop")
         set_online(fake, process, 3, state=True)
@@ -279,7 +280,8 @@ def test_an_exception_restores_registers(fake: FakeKernel, monkeypatch: pytest.M
 
 
 def test_another_program_takes_counters_over(fake: FakeKernel) -> None:
-    """Their counters are suspect, no value is huge, and their registers are not overwritten.
+    """The taken counters are suspect, no value is huge, and the registers of the other program are
+    not overwritten.
 
     Each value that they set is far below the previous one, so a jump is seen however late the
     counter is set or read."""

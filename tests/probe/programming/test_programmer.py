@@ -43,7 +43,7 @@ def on_disk(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
 def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was offline at the start, so the first journal does not have it."""
+    """The CPU was offline at the start, so the first journal does not have it."""
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(3))
     assert set(on_disk(run_dir, fake)) == {0, 1, 2}

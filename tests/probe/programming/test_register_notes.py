@@ -72,7 +72,7 @@ def test_only_changes_are_reported(bench: Bench) -> None:
 
 
 def test_a_takeover_dates_from_the_oldest_good_check(bench: Bench) -> None:
-    bench.notes(PERIOD_NS // 2)  # CPU 0 alone is due
+    bench.notes(PERIOD_NS // 2)  # only CPU 0 is due
     bench.taken = {0: ["ref"], 1: ["ref"]}
     assert bench.notes(2 * PERIOD_NS) == [taken_note([0, 1], ["ref"], 0)]
 
@@ -96,7 +96,7 @@ def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> Non
 
 
 def test_all_cpus_are_checked_once_in_a_period(bench: Bench) -> None:
-    """This holds however often it is called."""
+    """Each CPU is checked once, however often the check is called."""
     bench.taken = {0: ["ref"], 1: ["ref"]}
     results = [bench.notes(i * PERIOD_NS // 4) for i in range(1, 5)]
     assert results == [[], [taken_note([0], ["ref"], 0)], [], [taken_note([1], ["ref"], 0)]]

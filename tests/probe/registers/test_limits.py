@@ -211,7 +211,7 @@ def test_the_other_package_has_no_drop(attempts: Iterator[list[Watched]]) -> Non
 @up_to_three_attempts
 def test_throttled_time_is_the_length_of_the_drop(attempts: Iterator[list[Watched]]) -> None:
     first, _ = next(attempts)
-    (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # a counter: gaps do not matter
+    (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # gaps do not affect a counter
     scale = place(first.hello, "power_throttled_s")[2].scale
     moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
     told_s = ((moved[1] - moved[0]) * scale).tolist()
@@ -237,7 +237,8 @@ def test_a_drop_is_an_episode_of_its_package_alone(attempts: Iterator[list[Watch
     assert {cpu for drop in lasting for cpu in drop.cpus} == {*scene.cpus[0]}
     # Drops are joined to one episode if no complete frame lies between them; a full drop takes 1 s.
     drop = min(lasting, key=lambda episode: abs(length_ns(episode) - scene.slow_s * 1e9))
-    assert (drop.cause, drop.confidence) == ("power-pl1", "inferred")  # far below 150 W
+    # the power is far below 150 W
+    assert (drop.cause, drop.confidence) == ("power-pl1", "inferred")
     assert drop.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
     bit, *_ = drop.evidence["limit_reasons"].bits
     assert (bit.number, bit.part) == (10, EITHER)
@@ -263,7 +264,7 @@ def source(kernel: FakeKernel) -> Iterator[Msr]:
 def test_register_values_of_an_8160(kernel: FakeKernel, source: Msr) -> None:
     frame = frames(source, 2)[-1]
     results = {
-        "temperature_c": 38,  # 57 below 95
+        "temperature_c": 38,  # 57 degrees below 95 °C
         "power_limit_w": 150,
         "power_limit2_w": 180,
         "turbo_disabled": 0,
@@ -295,7 +296,7 @@ def test_changed_registers_are_reported(kernel: FakeKernel, source: Msr) -> None
     hello = source.hello
     assert value(hello, frame, "turbo_disabled") == [1]
     assert value(hello, frame, "power_limit_w") == [100]
-    assert columns(hello, frame, "power_limit2_w").tolist() == [[-1]]  # switched off
+    assert columns(hello, frame, "power_limit2_w").tolist() == [[-1]]  # the limit is switched off
     assert value(hello, frame, "temperature_c") == [90]
     assert value(hello, frame, "modulation") == [0x1A] * 4
 
@@ -393,7 +394,7 @@ def test_a_limit_disabled_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_missing_unit_of_time_means_a_1024th_of_a_second(tmp_path: Path) -> None:
-    """Like turbostat: 0 means the usual 2^-10 s."""
+    """As for turbostat, 0 means the usual 2^-10 s."""
     hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
     assert place(hello, "power_throttled_s")[2].scale == 2.0**-10
 

@@ -53,7 +53,7 @@ def test_haswell_ep_has_two_more_ratio_registers() -> None:
 
 
 def test_the_semaphore_of_haswell_ep_is_not_a_ratio() -> None:
-    """It is set if a user has replaced the ratios of the factory."""
+    """The bit is set if a user has replaced the ratios of the factory."""
     assert steps(0x3F, {0x1AD: 0x2424242424242424, 0x1AF: 1 << 63 | 0x2323}) == [
         (8, 3.6),
         (18, 3.5),

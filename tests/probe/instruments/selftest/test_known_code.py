@@ -92,7 +92,7 @@ def test_patterns_run_on_the_requested_cpus() -> None:
     before = os.sched_getaffinity(0)
     begin = time.monotonic_ns() + 20_000_000
     work = {cpu: partial(load.run_pattern, begin, 10_000_000, 2_000_000, 3) for cpu in cpus}
-    work[4095] = partial(load.run_pattern, begin, 1, 1, 1)  # does not exist
+    work[4095] = partial(load.run_pattern, begin, 1, 1, 1)  # this CPU does not exist
     result = load.run_pinned(work)
     assert sorted(result) == cpus
     for cpu in cpus:

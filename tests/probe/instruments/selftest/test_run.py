@@ -67,7 +67,7 @@ class Machine(made.Source):
     # --- a source ---
 
     def due(self) -> float:
-        """The caller is about to wait, so time advances."""
+        """Advances time, because the caller is about to wait."""
         self.go([], SAMPLE)
         return 0.0
 
@@ -164,7 +164,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
     def test(machine: Machine) -> dict[str, Any]:
         turn = load.turn_length(load.FREE_LOOP)
         imul, call = load.turn_length(load.IMUL_LOOP), load.turn_length(load.ENTER_LOOP)
-        ns = 5000  # a turn of each: whatever the clock
+        ns = 5000  # one turn of each loop, whatever the clock is
         free = {"instructions": turn / ns, "cycles": 0.1}
         chain = {
             "instructions": imul / ns,
@@ -202,7 +202,7 @@ def test_right_counters_are_trusted(tested: Tested) -> None:
     assert {*KEYS, *SECONDS, *SIBLING_TICKS} <= by_counter(answer, "trusted")
     assert not by_counter(answer, "unusable") | by_counter(answer, "close")
     assert answer["wrong"] == []
-    assert machine.tries == 3  # each load once
+    assert machine.tries == 3  # each load ran once
     assert answer["unchecked"] == []
     assert {c["origin"] for c in answer["checks"] if c["counter"] != "tsc"} == {"made up"}
     assert {c["origin"] for c in answer["checks"] if c["counter"] == "tsc"} == {"RDTSC"}
@@ -228,7 +228,7 @@ def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> No
 
     machine._frame = with_gaps  # type: ignore[method-assign]
     assert {*KEYS, *SECONDS} <= by_counter(tested(machine), "trusted")
-    assert machine.tries == 3  # no load was repeated
+    assert machine.tries == 3  # no load ran again
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
@@ -251,7 +251,7 @@ def test_a_dead_kernel_share_is_wrong(tested: Tested, key: str) -> None:
 
 
 def test_swapped_siblings_are_wrong(tested: Tested) -> None:
-    """The sum is still all of the time."""
+    """The sum of both threads' times is still all of the time."""
     machine = Machine()
     truth = machine.truth[0]
 
@@ -331,7 +331,7 @@ def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
 
 
 def test_a_limit_on_cpu_time_is_not_a_counter_fault(tested: Tested) -> None:
-    """It halts a CPU that should be busy, on any machine."""
+    """The limit halts a CPU that should be busy, on any machine."""
     machine = Machine()
     machine.rationed = 0.3
     answer = tested(machine)

@@ -74,7 +74,7 @@ def test_every_scenario_passes_the_wire(scenario: str) -> None:
     ),
 )
 def test_every_scenario_plays_on_every_machine(scenario: str, shape: str) -> None:
-    if scenario == "guest":  # its CPUs have no siblings
+    if scenario == "guest":  # the CPUs of this machine have no siblings
         shape = shape.replace("smt=8", "smt=1")
     hello, frames, notes = run(f"{scenario},{shape}", 40, 8_000_000_000)
     passes(hello, *notes, *frames)
@@ -134,7 +134,7 @@ def test_tasks_of_one_cpu_wait_for_each_other() -> None:
 
 def test_details_of_new_tasks_are_sent() -> None:
     def new_details(text: str) -> list[tuple[int, str, Any]]:
-        """Frame, PID and details."""
+        """Returns frame number, PID and details of each process."""
         results = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
         return [(seq, pid, detail) for seq, details in results for pid, detail in details.items()]
 
@@ -239,7 +239,7 @@ def test_simulated_time_may_run_faster(clock: SimpleNamespace) -> None:
 def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
     source = open_sim("sim:hotplug", SAMPLE_NS)
     source.poll()
-    clock.now = 109.9  # only late: all samples are made up for
+    clock.now = 109.9  # the reader was only late: all samples are made up for
     while messages := source.poll():
         last = messages[-1]
     assert last.time_ns - source.hello.raw_ns == 9_900_000_000
