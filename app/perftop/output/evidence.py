@@ -94,7 +94,7 @@ def _task_names(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
         return "another VM on this host, or a CPU cap on this VM"
     names = [
         f"{task.threads} threads of the job on CPU {task.cpu}" if isinstance(task, CrowdedCpu)
-        else f"{task.comm} ({task.pid}) on CPU {task.cpu}"
+        else f"{task.comm}[{task.pid}] on CPU {task.cpu}"
         for task in tasks[:MAX_NAMES]
     ]  # fmt: skip
     more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""

@@ -22,6 +22,7 @@ from perfprobe.perf.perf_events import (
     Event,
     OpenedEvents,
     Trial,
+    group_fits,
     open_group,
     open_trouble,
     shortage_trouble,
@@ -150,6 +151,20 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
     kernel.trial = lower_first_count  # type: ignore[method-assign]
     assert run(kernel).missing == {}
     assert len(trials) == MAX_TRIALS
+
+
+@pytest.mark.parametrize(("error", "fits"), [(errno.EIO, False), (errno.EPERM, True)])
+def test_a_group_that_cannot_be_read_does_not_fit(error: int, fits: bool) -> None:
+    """A kernel fails with EIO to read a pinned group without counters; other errors say nothing
+    about room."""
+    kernel = fakeperf.Kernel()
+
+    def trial(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:
+        raise OSError(error, os.strerror(error))
+
+    kernel.trial = trial  # type: ignore[method-assign]
+    assert group_fits(kernel, ALL[:2], 0) is fits
+    assert all(group.closed for group in kernel.groups)
 
 
 # --- counters that do not count -------------------------------------------------------------------
