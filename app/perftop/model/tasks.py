@@ -37,9 +37,6 @@ class Task(NamedTuple):
     share: float
     """Share of the CPU's time, 0 to 1."""
 
-    def __str__(self) -> str:
-        return f"{self.comm} ({self.pid})"
-
 
 def task(record: object) -> Task | None:
     """Returns the task in a wire record of PID, name and share; None if the record is not valid."""

@@ -348,9 +348,9 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("explained_by_smi", 0.99, "stopped with all other CPUs", "99 % of the loss"),
     ("explained_by_between", 0.7, "clock between two steps", "70 % of the time"),
     ("who", Host("kvm"), "who", VM),
-    ("who", CROWD[:2], "who", "cc1 (7) on CPU 0, cc1 (7) on CPU 1"),
-    ("who", CROWD, "who", ("cc1 (7) on CPU 0, cc1 (7) on CPU 1, cc1 (7) on CPU 2, "
-     "cc1 (7) on CPU 3 and 2 more")),
+    ("who", CROWD[:2], "who", "cc1[7] on CPU 0, cc1[7] on CPU 1"),
+    ("who", CROWD, "who", ("cc1[7] on CPU 0, cc1[7] on CPU 1, cc1[7] on CPU 2, "
+     "cc1[7] on CPU 3 and 2 more")),
     ("self", [CrowdedCpu(2, 5)], "self", "2 threads of the job on CPU 5"),
     ("busy_hz", 3e9, "busy_hz", 3e9),
 ])  # fmt: skip
