@@ -407,30 +407,30 @@ class ShareEpisodes:
         running. `after`: number of consecutive samples that must show it; the episode started with
         the first of them. It is over once no sample has shown it for `pause_ns`; its end is then
         the start of that pause."""
-        self._open: OpenEpisodes[ShareEpisode] = OpenEpisodes(
+        self._open_episodes: OpenEpisodes[ShareEpisode] = OpenEpisodes(
             episodes, AllowedPauses(pause_ns, max_gap_ns(sample_ns))
         )
         self._kind = kind
-        self._start, self._end, self._after = start, end, after
+        self._start, self._end, self._min_samples = start, end, after
         self._names: Sequence[Sequence[int]] = ()
-        self._high: Ints = np.zeros(0, int)
+        self._high_counts: Ints = np.zeros(0, int)
         """By position: the number of consecutive samples with a high share. They are too few for an
         episode so far."""
         self._since_ns: Ints = np.zeros(0, int)
-        """By position: raw time at which the first of the samples in `_high` started."""
+        """By position: raw time at which the first of the samples in `_high_counts` started."""
 
     @property
     def running(self) -> list[ShareEpisode]:
-        return self._open.running
+        return self._open_episodes.running
 
     @property
     def is_quiet(self) -> bool:
         """Whether no episode runs or is about to start. If so, a sample without a high share may be
         skipped."""
-        return not self.running and not self._high.any()
+        return not self.running and not self._high_counts.any()
 
     def member_mask(self, count: int) -> Bools:
-        return self._open.member_mask(count)
+        return self._open_episodes.member_mask(count)
 
     def step(
         self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
@@ -443,30 +443,34 @@ class ShareEpisodes:
         if names is not self._names:
             # The positions changed: re-attach running episodes by their CPUs.
             self._names = names
-            self._high, self._since_ns = np.zeros((2, len(names)), int)
+            self._high_counts, self._since_ns = np.zeros((2, len(names)), int)
             for current in self.running:
                 cpus = {*current.episode.cpus}
                 current.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
-        if self._open.patience.is_gap(since_ns, time_ns):
-            self._high[:] = 0
-            return self._open.close(self.running)
+        if self._open_episodes.patience.is_gap(since_ns, time_ns):
+            self._high_counts[:] = 0
+            return self._open_episodes.close(self.running)
         known = np.isfinite(shares) & (weights > 0)
         share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
         sums = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
-        ended = self._open.close(self._follow(sums, since_ns, time_ns))
+        ended = self._open_episodes.close(self._extend_running(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
         # the CPU was not read for too long
-        self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0
-        self._since_ns[self._high == 0] = since_ns
-        self._high = np.where(known, np.where(high, self._high + 1, 0), self._high)
-        rises = high & (self._high >= self._after)
-        self._high[rises] = 0
+        self._high_counts[time_ns - self._since_ns > self._open_episodes.patience.gap_ns] = 0
+        self._since_ns[self._high_counts == 0] = since_ns
+        self._high_counts = np.where(
+            known, np.where(high, self._high_counts + 1, 0), self._high_counts
+        )
+        rises = high & (self._high_counts >= self._min_samples)
+        self._high_counts[rises] = 0
         for group in distinct(groups[rises]):
             self._start_or_join(group, rises & (groups == group), sums, time_ns)
         return ended
 
-    def _follow(self, by_position: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
+    def _extend_running(
+        self, by_position: Floats, since_ns: int, time_ns: int
+    ) -> list[ShareEpisode]:
         """Adds the sample to the running episodes. Returns the episodes that have ended."""
         over: list[ShareEpisode] = []
         for current in self.running:
@@ -477,20 +481,22 @@ class ShareEpisodes:
                 current.add_sample(sums, time_ns)
                 _set_depth(current)
             over += (
-                [current] if self._open.patience.has_ended(current, time_ns, known=known) else []
+                [current]
+                if self._open_episodes.patience.has_ended(current, time_ns, known=known)
+                else []
             )
         return over
 
     def _start_or_join(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:
         sums = by_position[:, new].sum(axis=1)
-        current = self._open.just_started(group)
+        current = self._open_episodes.just_started(group)
         if current is None:
             start_ns = int(self._since_ns[new].min())
             current = ShareEpisode(
                 group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
                 episode=Episode(self._kind, [], start_ns),
             )  # fmt: skip
-            self._open.begin(current)
+            self._open_episodes.begin(current)
             current.add_sample(sums, time_ns)
         else:
             current.totals.add_to_latest(sums)

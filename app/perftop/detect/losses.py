@@ -94,7 +94,7 @@ class NeighbourLosses:
 
     def lost_share(self, at: int) -> float:
         """Returns the share that a losing position has lost so far."""
-        lost, weight = _total(self.shares[at]).tolist()
+        lost, weight = _total_loss(self.shares[at]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
     def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
@@ -125,7 +125,7 @@ class NeighbourLosses:
                 high_share.pause(high_share.last_ns, sums[at])
             over[at] = self._patience.has_ended(high_share, time_ns, known=bool(known[at]))
             if not over[at] and not self.is_in_episode[at]:  # the loss may still prove too small
-                total, weight = _total(high_share).tolist()
+                total, weight = _total_loss(high_share).tolist()
                 over[at] = total < self._start * weight
         return self._close(over)
 
@@ -147,12 +147,12 @@ class NeighbourLosses:
             begun += [] if loss in begun else [loss]
             self.is_in_episode[at] = True
         for loss in self.running if self.is_in_episode.any() else ():
-            lost, weight = self._sums([at for at in loss.members if self.is_in_episode[at]])
+            lost, weight = self._shown_loss([at for at in loss.members if self.is_in_episode[at]])
             if loss.weight + weight > 0:
                 loss.episode.depth = (loss.lost + lost) / (loss.weight + weight)
         return begun
 
-    def _sums(self, members: Sequence[int]) -> tuple[float, float]:
+    def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
         """Returns the loss of a position and the weight of that loss, up to the last sample that
         showed the loss."""
         if not members:
@@ -181,7 +181,7 @@ class NeighbourLosses:
         self.may_lose &= ~over
         self.is_quiet = not self.may_lose.any()
         for loss in [*self.running] if (over & self.is_in_episode).any() else ():
-            lost, weight = self._sums(
+            lost, weight = self._shown_loss(
                 [at for at in {*loss.members} if over[at] and self.is_in_episode[at]]
             )
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
@@ -193,7 +193,7 @@ class NeighbourLosses:
         return ended
 
 
-def _total(share: HighShare) -> Floats:
+def _total_loss(share: HighShare) -> Floats:
     """Returns the loss of a position so far and the weight of that loss, including the current
     pause."""
     return np.asarray(share.totals.sums + sum(share.pause_sums))

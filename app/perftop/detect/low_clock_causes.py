@@ -256,7 +256,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _TallyEntry:
     """Position of a counter in the sums of a tally: first its base, then the counter itself or each
     of its bits."""
 
@@ -276,7 +276,7 @@ class Tally:
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
-        self.entries: dict[str, _Entry] = {}
+        self.entries: dict[str, _TallyEntry] = {}
         self.width = 0
         for key in keys:
             whole = ""  # key of the counter that is the denominator of another counter
@@ -291,7 +291,7 @@ class Tally:
                 continue
             if base is not None and base.scope != column.scope:
                 continue
-            self.entries[key] = entry = _Entry(column, base, self.width)
+            self.entries[key] = entry = _TallyEntry(column, base, self.width)
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
@@ -317,7 +317,7 @@ class Tally:
             out[:, entry.offset : entry.offset + entry.width] = by_core
         return out
 
-    def _sums_of_counter(self, entry: _Entry, delta: Delta) -> Floats:
+    def _sums_of_counter(self, entry: _TallyEntry, delta: Delta) -> Floats:
         """Returns the sums of one counter, (rows, width); unknown rows are 0 in all columns."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]

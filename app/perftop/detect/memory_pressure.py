@@ -61,7 +61,7 @@ MAX_SIBLING_CHANGE = 0.1
 IPC differs for that reason alone."""
 MAX_NAMED_TASKS = 8
 """Maximum number of tasks that are kept as evidence."""
-_BYTES, _WORK, _BOTH, _TIME = range(3, 7)
+_BYTES_ROW, _WORK_ROW, _BOTH_ROW, _TIME_ROW = range(3, 7)
 """Further rows of the sums learned while memory was quiet, weighted by running time: bytes per
 second, work of others, share of the time with the sibling running, and the running time itself."""
 
@@ -125,9 +125,9 @@ class Memory:
         self._set_programs(np.zeros(len(groups), np.int64))
         self._top_tasks: Ints = np.zeros(len(groups), np.int64)
         """The task that ran most on each CPU in the last record, as in `RunningTasks.top_tasks`."""
-        self._now: list[set[tuple[int, str]]] = [set() for _ in self._members]
+        self._package_tasks: list[set[tuple[int, str]]] = [set() for _ in self._members]
         """The tasks of each package in the last record, as PID and name."""
-        self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
+        self._quiet_tasks: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
         """Tasks of each package while none of its CPUs lost anything, from the last two records.
         The newer record may already include newcomers."""
 
@@ -147,7 +147,7 @@ class Memory:
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
             # means over the time while memory was quiet; NaN where nothing was learned
-            before = learned[_BYTES:_TIME] / learned[_TIME]
+            before = learned[_BYTES_ROW:_TIME_ROW] / learned[_TIME_ROW]
         crowded = self._is_saturated(learned, work.rate, others_work)
         calm = self.losses.is_quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
@@ -155,14 +155,14 @@ class Memory:
         # Traffic is far below the level that was learned as quiet, so learn that level again.
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
-        parts = self._parts(work.sums[None], others_work[None], run_s[None])
+        parts = self._learned_parts(work.sums[None], others_work[None], run_s[None])
         self._programs.learned = self._programs.learned_by_sample(quiet[None], run_s[None], parts)[
             1
         ]
         self.note_programs(busy, data.time_ns)
         if not calm:
             is_new_record = self._running.time_ns == data.time_ns
-            sound = self._programs.is_same_program(learned[_TIME])
+            sound = self._programs.is_same_program(learned[_TIME_ROW])
             begun = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
                 self._describe(loss, data, job_pids or set(), who=is_new_record or loss in begun)
@@ -171,7 +171,7 @@ class Memory:
     def _is_counted(self) -> bool:
         return all(key in self._reader.counters.columns for key in TRAFFIC_KEYS)
 
-    def _rate(self, delta: Delta) -> Floats:
+    def _package_rate(self, delta: Delta) -> Floats:
         """Returns, by position, the traffic of the package in bytes per second."""
         traffic = memory_traffic(self._reader.counters, delta)
         assert traffic is not None
@@ -196,13 +196,13 @@ class Memory:
     ) -> dict[str, Any]:
         """Returns the mean rate of a loss as evidence."""
         evidence: dict[str, Any] = {"memory_bytes_per_s": round(rate)}
-        if (best := float(self._best(data)[loss.group])) > 0:
+        if (best := float(self._highest_rates(data)[loss.group])) > 0:
             evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
         if took := self._l3_groups.traffic(self._members[loss.group]):
             evidence["l3_groups"] = took
         return evidence
 
-    def _best(self, data: DetectorInput) -> Floats:
+    def _highest_rates(self, data: DetectorInput) -> Floats:
         """Returns the highest traffic of each package until the sample, in bytes per second."""
         rates = data.sample.batch.best_traffic
         return self._reader.memory.rate if rates is None else rates[data.sample.index]
@@ -213,7 +213,7 @@ class Memory:
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._busy_work).samples(part)
         run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
-        parts = self._parts(work.sums, others_work, run_s)
+        parts = self._learned_parts(work.sums, others_work, run_s)
         some_work: Bools = np.logical_or.reduce(
             batch.cached(busy_cpus)[part], axis=1, keepdims=True
         )
@@ -235,7 +235,7 @@ class Memory:
             )
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual_rate, usual_both = (
-                    before[:, row] / before[:, _TIME] for row in (_BYTES, _BOTH)
+                    before[:, row] / before[:, _TIME_ROW] for row in (_BYTES_ROW, _BOTH_ROW)
                 )
             signs: Bools = crowded.copy()
             if np.count_nonzero(signs):
@@ -256,15 +256,15 @@ class Memory:
     def _is_saturated(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
         """Returns where traffic has grown, and the work of others. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            before = learned[..., _BYTES:_BOTH, :] / learned[..., None, _TIME, :]
+            before = learned[..., _BYTES_ROW:_BOTH_ROW, :] / learned[..., None, _TIME_ROW, :]
         grown = rate > self.min_growth * before[..., 0, :]
         return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
 
-    def _parts(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
+    def _learned_parts(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
         """Returns what each sample adds to the learned sums, (samples, rows, CPUs)."""
         parts = sums.copy()
-        parts[:, _WORK] = others_work
-        parts[:, _BYTES:] *= run_s[:, None]
+        parts[:, _WORK_ROW] = others_work
+        parts[:, _BYTES_ROW:] *= run_s[:, None]
         return parts
 
     def _busy_work(self, batch: SampleBatch) -> _MemoryWork:
@@ -277,7 +277,7 @@ class Memory:
     ) -> _MemoryWork:
         every, (util, counted, cycles, ipc, sums) = values["util"], counts
         with np.errstate(invalid="ignore", divide="ignore"):
-            rate = self._rate(delta)
+            rate = self._package_rate(delta)
             both = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
         both = np.where(cores.alone, 0.0, both)
         read = np.isfinite(rate)
@@ -325,7 +325,7 @@ class Memory:
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         before, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
-        near = self._is_near_limit(rate, data.sample.delta, self._best(data))
+        near = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.hidden & ~crowded)
         unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
@@ -358,13 +358,13 @@ class Memory:
             numbers = {name: number for number, name in enumerate(names, 1)}
             programs = [numbers[task[1]] if task else 0 for task in tasks]
             self._set_programs(np.array(programs, np.int64))
-            self._now = [{task for task in snapshot.top_task_keys(cpus) if task}
+            self._package_tasks = [{task for task in snapshot.top_task_keys(cpus) if task}
                          for cpus in self._members]  # fmt: skip
         self._programs.note_programs(busy)
         losing = {*self._package[self.losses.may_lose].tolist()}
-        for package, tasks_now in enumerate(self._now):
+        for package, tasks_now in enumerate(self._package_tasks):
             if package not in losing:
-                self._before[package] = [self._before[package][1], tasks_now]
+                self._quiet_tasks[package] = [self._quiet_tasks[package][1], tasks_now]
 
     def _describe(
         self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, who: bool
@@ -390,7 +390,7 @@ class Memory:
             for cpu in self._members[loss.group]
             for task in self._running.tasks_on(cpu)[:1]
             if task.comm not in names and task.pid not in job_pids
-            and (task.pid, task.comm) not in self._before[loss.group][0]
+            and (task.pid, task.comm) not in self._quiet_tasks[loss.group][0]
         ]  # fmt: skip
         return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]
 
@@ -425,7 +425,7 @@ class Cache(Memory):
     def _is_counted(self) -> bool:
         return bool(self._miss_key)
 
-    def _rate(self, delta: Delta) -> Floats:
+    def _package_rate(self, delta: Delta) -> Floats:
         misses, instructions = (
             self._reader.counters.increments(delta, key) for key in (self._miss_key, "instructions")
         )
@@ -441,7 +441,7 @@ class Cache(Memory):
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
-        misses, run_s = self._programs.learned[[_BYTES, _TIME]][:, loss.members].sum(axis=1)
+        misses, run_s = self._programs.learned[[_BYTES_ROW, _TIME_ROW]][:, loss.members].sum(axis=1)
         before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
         return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
 

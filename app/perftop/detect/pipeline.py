@@ -78,7 +78,7 @@ class Detection:
         ]  # fmt: skip
         self._batch_sizes = [MIN_AHEAD for _ in self._detectors]
         self._batch: SampleBatch | None = None
-        self._next: list[int] = []
+        self._next_index: list[int] = []
         """By detector: index in the batch of the first sample that the detector has not processed.
         """
 
@@ -87,39 +87,39 @@ class Detection:
         ended, or up to `last`. Returns the index of the next sample, and the episodes that have
         ended."""
         if batch is not self._batch:
-            self._batch, self._next = batch, [0 for _ in self._detectors]
+            self._batch, self._next_index = batch, [0 for _ in self._detectors]
         if self._episodes.running:  # a drop may have started in the last sample
             for number, detector in enumerate(self._detectors):
                 if detector.follows_drops:
-                    self._next[number] = min(self._next[number], first)
+                    self._next_index[number] = min(self._next_index[number], first)
         gaps = batch.cached(self._gaps)
         at = first
         while at < last:
             due = at
             if not gaps[at]:
                 stop = first_true(gaps, at)
-                for number, taken in enumerate(self._next):
+                for number, taken in enumerate(self._next_index):
                     if taken < min(last, stop):
-                        self._skip(number, batch, last, stop)
-                due, stop = min(self._next, default=stop), min(stop, last)
+                        self._skip_samples(number, batch, last, stop)
+                due, stop = min(self._next_index, default=stop), min(stop, last)
                 if due >= stop:
                     at = stop
                     continue
             count, ended = len(self._episodes.running), list[Episode]()
-            data = self._input(batch, due)
+            data = self._detector_input(batch, due)
             for number, detector in enumerate(self._detectors):
-                if self._next[number] <= due:
+                if self._next_index[number] <= due:
                     ended += detector.sample(data)
-                    self._next[number] = due + 1
+                    self._next_index[number] = due + 1
             at = due + 1
             if ended or len(self._episodes.running) != count:
                 return at, ended
         return last, []
 
-    def _skip(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
+    def _skip_samples(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
         """Makes a detector skip the samples up to `last` in which its episodes cannot start. Unless
         the state of the detector is shown, it also skips some samples after that, up to `stop`."""
-        detector, at = self._detectors[number], self._next[number]
+        detector, at = self._detectors[number], self._next_index[number]
         if detector.follows_drops and any(e.kind == "turbo-drop" for e in self._episodes.running):
             return
         if self._is_shown and detector is self.neighbours:
@@ -132,13 +132,13 @@ class Detection:
             if due < end:
                 self._batch_sizes[number] = MIN_AHEAD
                 break
-        self._next[number] = at
+        self._next_index[number] = at
 
     def _gaps(self, batch: SampleBatch) -> Bools:
         span_ns = batch.time_ns - batch.since_ns
         return (span_ns <= 0) | (span_ns > self._gap_ns)
 
-    def _input(self, batch: SampleBatch, at: int) -> DetectorInput:
+    def _detector_input(self, batch: SampleBatch, at: int) -> DetectorInput:
         since_ns, time_ns = int(batch.since_ns[at]), int(batch.time_ns[at])
         records = batch.frames[at].records
         return DetectorInput(Sample(batch, at), since_ns, time_ns, batch.cores, records)

@@ -85,15 +85,17 @@ class Ramps(Detector):
         self.is_available = bool(reader.evaluator.chosen["busy_hz"])
         sample_ns = reader.hello.sample_ns
         self._gap_ns, self._stale_ns = max_gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
-        self._forget(reader.cores)
+        self._reset(reader.cores)
 
-    def _forget(self, cores: Cores) -> None:
+    def _reset(self, cores: Cores) -> None:
         """Resets all state, after the cores have changed or the stream had a gap."""
         self._cores, count = cores, len(cores.lists)
         self._awake_ns = np.zeros(count)  # time at which each core was last awake or unknown
         self._known_ns = np.zeros(count)  # time at which each core was last read
         self._woke = np.full(count, NEVER)  # index of the sample below in which the core woke
-        self._batch = np.full(count, NEVER)  # number of the batch of cores that woke together
+        self._batch_numbers = np.full(
+            count, NEVER
+        )  # number of the batch of cores that woke together
         self._end_ns: list[int] = []  # end of each stored sample, which a climbing core needs
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
@@ -101,20 +103,20 @@ class Ramps(Detector):
         self._new_batches: dict[
             int, int
         ] = {}  # by group: the batch that started in the last sample
-        self._batches = 0
+        self._batch_count = 0
         self._ceiling_hz = np.full(count, np.nan)  # at present
-        self._climbed: dict[int, list[Ramp]] = {}
+        self._climbed_ramps: dict[int, list[Ramp]] = {}
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended. A ramp is first reported when it ends."""
         if data.cores is not self._cores:
-            self._forget(data.cores)
+            self._reset(data.cores)
         clocks = Clocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
         return self.step(clocks, data.since_ns, data.time_ns)
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if batch.cores is not self._cores:
-            self._forget(batch.cores)
+            self._reset(batch.cores)
         if self._hz:
             return first
         part = slice(first, last)
@@ -139,7 +141,7 @@ class Ramps(Detector):
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
         if not 0 < time_ns - since_ns <= self._gap_ns:
-            self._forget(self._cores)
+            self._reset(self._cores)
             return []
         known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
         wakes = self._wakes(now.util[None], np.array([time_ns]))
@@ -148,15 +150,15 @@ class Ramps(Detector):
         if not (self._hz or woke.any()):
             return []
         busy_hz = now.busy_hz()
-        self._record(busy_hz, now.util, time_ns, np.where(known, apart_ns, 0.0))
-        self._wake(woke & np.isfinite(busy_hz))
+        self._store_sample(busy_hz, now.util, time_ns, np.where(known, apart_ns, 0.0))
+        self._add_to_batches(woke & np.isfinite(busy_hz))
         too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
         self._leave(known & ~awake | unseen | too_long)
         self._ceiling_hz = now.ceiling_hz
-        self._settle(time_ns)
-        return self._finish()
+        self._end_settled_climbs(time_ns)
+        return self._finish_batches()
 
-    def _record(self, hz: Floats, util: Floats, time_ns: int, apart_ns: Floats) -> None:
+    def _store_sample(self, hz: Floats, util: Floats, time_ns: int, apart_ns: Floats) -> None:
         """Stores one sample. A core that was not read keeps its previous values: a late report is
         better than a premature one."""
         if self._hz:
@@ -167,7 +169,7 @@ class Ramps(Detector):
         self._apart_ns.append(apart_ns)
         self._end_ns.append(time_ns)
 
-    def _wake(self, woke: Bools) -> None:
+    def _add_to_batches(self, woke: Bools) -> None:
         """Puts cores that woke into batches. A core that woke late in a sample shows it only in the
         next sample, so both samples belong to one batch."""
         self._woke[woke] = len(self._hz) - 1
@@ -175,14 +177,14 @@ class Ramps(Detector):
         for group in distinct(self._cores.group[woke]):
             batch = new_batches.get(group)
             if batch is None:
-                batch = self._new_batches[group] = self._batches
-                self._batches += 1
-            self._batch[woke & (self._cores.group == group)] = batch
+                batch = self._new_batches[group] = self._batch_count
+                self._batch_count += 1
+            self._batch_numbers[woke & (self._cores.group == group)] = batch
 
     def _leave(self, cores: Bools) -> None:
-        self._woke[cores] = self._batch[cores] = NEVER
+        self._woke[cores] = self._batch_numbers[cores] = NEVER
 
-    def _settle(self, time_ns: int) -> None:
+    def _end_settled_climbs(self, time_ns: int) -> None:
         """Ends the climb of cores whose clock has been steady for long enough."""
         begin = min(bisect_right(self._end_ns, time_ns - HOLD_NS), len(self._hz) - HOLD_SAMPLES)
         old = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
@@ -201,22 +203,22 @@ class Ramps(Detector):
         end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]
         climb = Climb(cores, woke, begin, end_ns, hz, util, apart_ns, ceiling_hz)
         for ramp in climb.ramps():
-            self._climbed.setdefault(int(self._batch[ramp.core]), []).append(ramp)
+            self._climbed_ramps.setdefault(int(self._batch_numbers[ramp.core]), []).append(ramp)
         self._leave(np.isin(np.arange(len(self._woke)), cores))
 
-    def _finish(self) -> list[Episode]:
+    def _finish_batches(self) -> list[Episode]:
         """Returns the episodes of the batches in which no core climbs any more. Drops the samples
         that no core needs."""
-        left = set(self._batch.tolist())
-        over = [batch for batch in self._climbed if batch not in left]
+        left = set(self._batch_numbers.tolist())
+        over = [batch for batch in self._climbed_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
         unneeded = int(live.min()) if len(live) else len(self._hz)
         for samples in (self._hz, self._util, self._apart_ns, self._end_ns):
             del samples[:unneeded]
         self._woke[self._woke != NEVER] -= unneeded
-        return [self._episode(self._climbed.pop(batch)) for batch in over]
+        return [self._episode_of_batch(self._climbed_ramps.pop(batch)) for batch in over]
 
-    def _episode(self, ramps: list[Ramp]) -> Episode:
+    def _episode_of_batch(self, ramps: list[Ramp]) -> Episode:
         """Returns the episode of a batch. Its numbers are those of the median core, and of the
         slowest core if it stands out."""
         members = np.zeros(len(self._cores.lists), bool)

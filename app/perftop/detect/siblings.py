@@ -324,11 +324,11 @@ class SiblingHistory:
         self._min_change = min_change
         self._counts: Ints = np.zeros((4, cpus), np.int64)
         self._ipc: Floats = np.full(cpus, np.nan)
-        self._together: Bools = np.zeros(cpus, bool)
-        self._overlap: Floats = np.zeros(cpus)
+        self._was_together: Bools = np.zeros(cpus, bool)
+        self._last_overlap: Floats = np.zeros(cpus)
         """The IPC of the last compared sample, whether the sibling ran, and for which share of the
         time."""
-        self._last: Ints = np.zeros(cpus, np.int64)
+        self._last_compared: Ints = np.zeros(cpus, np.int64)
         """Position of the last compared sample relative to the next sample to be added; 0 is the
         sample just before that one."""
         self._new_samples: list[tuple[Bools, Bools, Floats, Floats]] = []
@@ -362,8 +362,8 @@ class SiblingHistory:
         number = np.arange(1, len(ipc) + 1)[:, None]
         numbers = np.broadcast_to(number, ipc.shape)
         ipc_by_sample, together_by_sample, overlap_by_sample, last_by_sample = latest_known(
-            compared, (self._ipc, ipc), (self._together, together), (self._overlap, overlap),
-            (self._last, numbers),
+            compared, (self._ipc, ipc), (self._was_together, together),
+            (self._last_overlap, overlap), (self._last_compared, numbers),
         )  # fmt: skip
         before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
         mixed = number - 1 - last_by_sample[:-1]
@@ -380,8 +380,11 @@ class SiblingHistory:
         self._counts += [
             mask.sum(axis=0) for mask in (edge, edge & fits, same, same & (fell | rose))
         ]
-        self._ipc, self._together = ipc_by_sample[-1].copy(), together_by_sample[-1].copy()
-        self._overlap, self._last = overlap_by_sample[-1].copy(), last_by_sample[-1] - len(ipc)
+        self._ipc, self._was_together = ipc_by_sample[-1].copy(), together_by_sample[-1].copy()
+        self._last_overlap, self._last_compared = (
+            overlap_by_sample[-1].copy(),
+            last_by_sample[-1] - len(ipc),
+        )
 
     def ipc_follows(self) -> Bools:
         """Returns a mask of the CPUs whose IPC changes with the sibling, and not by chance."""

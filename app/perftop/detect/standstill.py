@@ -251,7 +251,7 @@ class Halts(Detector):
             pause_ns=PAUSE_NS,
         )  # fmt: skip
         self._gap_ns = max_gap_ns(sample_ns)
-        self._packet: tuple[int, Sums] | None = None
+        self._joined_samples: tuple[int, Sums] | None = None
         """Start of the samples that are being joined, and their sums; None if there are none."""
         self._has_halt = reaches_involuntary(HALT_START)
         self.signs = self._has_halt, has_steal
@@ -263,9 +263,9 @@ class Halts(Detector):
             return []
         since_ns, sums = self._join_short_samples(data)
         if 0 < data.time_ns - since_ns < MIN_PACKET_NS:
-            self._packet, self.is_calm = (since_ns, sums), False
+            self._joined_samples, self.is_calm = (since_ns, sums), False
             return []
-        self._packet = None
+        self._joined_samples = None
         span_s, *more = sums
         lost_s, idle_s, read_s, steal_s = more[:4]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -286,9 +286,9 @@ class Halts(Detector):
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
         explained = self._signs.explained_s(data, share, span_s)
         now = [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
-        if self._packet is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
+        if self._joined_samples is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
             return data.since_ns, now
-        since_ns, before = self._packet
+        since_ns, before = self._joined_samples
         both = [old + new for old, new in zip(before, now, strict=True)]
         for error in (READ, STEAL):  # an error in one sample is compensated in the next
             both[error] = np.maximum(before[error], now[error])

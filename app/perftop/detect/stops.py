@@ -197,14 +197,13 @@ class Steals(Detector):
         self._steals = ShareEpisodes(
             episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
         )
-        self._ticks = np.zeros(len(rows))
+        self._tick_counts = np.zeros(len(rows))
         """By position: number of consecutive ticks, each so soon after the previous tick that it
         makes a high share by itself."""
         self._start_ns = np.zeros(len(rows), int)
-        """By position: raw time of the start of the sample with the first of the ticks in `_ticks`.
-        """
+        """By position: raw start of the sample with the first of the ticks in `_tick_counts`."""
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
-        self._usual, self._usual_ns = np.zeros(len(rows)), 0
+        self._usual_share, self._usual_ns = np.zeros(len(rows)), 0
         """The usual stolen share, by position, as if the hypervisor had taken nothing before the
         stream; and the raw time up to which that share is computed."""
 
@@ -229,15 +228,15 @@ class Steals(Detector):
         taken = self._steals.member_mask(len(stolen_s))
         near = (since_ns == self._last_ns) | (elapsed_s * STEAL_START <= TICK_S)
         goes_on = has_tick & soon & (taken | (near & (share >= STEAL_START)))
-        before = np.where(goes_on, self._ticks, 0.0)
+        before = np.where(goes_on, self._tick_counts, 0.0)
         self._start_ns = np.where(has_tick & (before == 0), since_ns, self._start_ns)
-        self._ticks = np.where(has_tick, before + stolen_s / TICK_S, self._ticks)
+        self._tick_counts = np.where(has_tick, before + stolen_s / TICK_S, self._tick_counts)
         self._last_ns = np.where(has_tick, time_ns, self._last_ns)
-        usual_ticks = self._usual * (time_ns - self._start_ns) / 1e9 / TICK_S
+        usual_ticks = self._usual_share * (time_ns - self._start_ns) / 1e9 / TICK_S
         needed = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
-        share[has_tick & (self._ticks < needed) & ~taken] = np.nan
-        usual_before, elapsed = self._usual, (time_ns - self._usual_ns) / 1e9 / USUAL_S
-        self._usual = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
+        share[has_tick & (self._tick_counts < needed) & ~taken] = np.nan
+        usual_before, elapsed = self._usual_share, (time_ns - self._usual_ns) / 1e9 / USUAL_S
+        self._usual_share = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
         self._usual_ns = time_ns
 
         running = {id(steal.episode): steal for steal in self._steals.running}
@@ -251,7 +250,7 @@ class Steals(Detector):
                 steal.episode.start_ns = int(self._start_ns[steal.members].min())
                 if (usual := float(usual_before[steal.members].mean())) >= MIN_USUAL_SHARE:
                     steal.episode.evidence = {"usual_share": round(usual, 3)}
-            ticks = float(self._ticks[steal.members].sum())
+            ticks = float(self._tick_counts[steal.members].sum())
             steal.episode.evidence |= {"ticks": round(ticks), "tick_s": TICK_S}
         return ended
 

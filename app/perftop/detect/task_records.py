@@ -48,7 +48,7 @@ USUAL_LINES = re.compile(
 they are never reported as the source."""
 
 
-class _Cpu(NamedTuple):
+class _CpuShares(NamedTuple):
     """The shares of a CPU's time by use, and the line or kind that took most, with its count."""
 
     tasks: float
@@ -86,7 +86,7 @@ class InterruptStorms(Detector):
         return self._storms.close()
 
 
-def _describe(storm: RecordEpisode, spent: _Cpu, span_s: float) -> None:
+def _describe(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
     """Records the line or softirq that took most time. The first one recorded is kept."""
     cause, evidence = storm.episode.cause, storm.episode.evidence
     named = spent.line if cause == "irq" else spent.kind
@@ -104,7 +104,7 @@ def _describe(storm: RecordEpisode, spent: _Cpu, span_s: float) -> None:
         evidence.setdefault("raised_by", spent.line[0])
 
 
-def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
+def _cpus(records: Mapping[str, object]) -> dict[int, _CpuShares]:
     """Returns the valid entries of a record, which is untrusted, by CPU."""
     record = records.get("interrupts")
     snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
@@ -121,8 +121,10 @@ def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
                 daemon = [ran.share for ran in snapshot.tasks_on(str(cpu))
                           if ran.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
                 softirq = max(0.0, _share(softirq) - sum(daemon))
-                line = _costliest(lines)
-                cpus[int(cpu)] = _Cpu(_share(tasks), _share(irq), softirq, line, _costliest(kinds))
+                line = _costliest_source(lines)
+                cpus[int(cpu)] = _CpuShares(
+                    _share(tasks), _share(irq), softirq, line, _costliest_source(kinds)
+                )
     return cpus
 
 
@@ -130,7 +132,7 @@ def _share(value: float) -> float:
     return min(1.0, value) if value > 0 else 0.0  # a share that is NaN counts as 0
 
 
-def _costliest(named: list[object]) -> tuple[str, int] | None:
+def _costliest_source(named: list[object]) -> tuple[str, int] | None:
     """Returns the name with the highest count times its cost."""
     counts = {}
     for entry in named:

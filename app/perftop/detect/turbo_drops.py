@@ -179,11 +179,11 @@ class Drops(Detector):
     def _regroup(self, cores: Cores) -> None:
         """Uses a new core list: re-attaches running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
-        self._past = _CorePast(
+        self._core_past = _CorePast(
             np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS),
             np.full(count, np.nan), np.full(count, np.nan),
         )  # fmt: skip
-        self._capped = np.zeros(count, bool)
+        self._is_capped = np.zeros(count, bool)
         self._variance, self._mean_share = np.zeros(count), np.ones(count)
         """Variance of the clock's share of its ceiling from one sample to the next, and the mean of
         that share, both from samples without a drop."""
@@ -212,13 +212,16 @@ class Drops(Detector):
                 part = slice(at, end)
                 cycles, run_s = batch.cached(cycles_and_time)[part].swapaxes(0, 1)
                 ceiling_hz, spans_ns = batch.ceilings.low_hz[part], batch.time_ns - batch.since_ns
-                past, ceiling, known, low = self._compare(
+                past, ceiling, known, low = self._compare_clocks(
                     batch.cached(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
                 )
                 count = first_true(low)
                 allowed = run_s[:count] * ceiling[:count]
                 self._note_noise(cycles[:count], allowed, known[:count])
-                self._past, self._capped = past.past_after(count), self._capped & (count == 0)
+                self._core_past, self._is_capped = (
+                    past.past_after(count),
+                    self._is_capped & (count == 0),
+                )
                 if at + count < end:
                     return at + count
             at = end
@@ -261,13 +264,13 @@ class Drops(Detector):
         clocks = Clocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta)
         return self.step(clocks, data.since_ns, data.time_ns)
 
-    def _compare(
+    def _compare_clocks(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
     ) -> tuple[_CorePast, Floats, Bools, Bools]:
         """Returns, for some samples, the earlier states of each core; the ceiling in Hz that
         counts, 0 where unknown; whether the clock of a core can be compared with it; and whether
         the clock is lower by DROP_END. Arrays are (samples, cores)."""
-        awake, past = busy >= MIN_WORK, self._past
+        awake, past = busy >= MIN_WORK, self._core_past
         number = np.arange(1, len(busy) + 1)[:, None]
         # 0: the core worked in all samples
         rested = np.maximum.accumulate(np.where(awake, 0, number))
@@ -295,18 +298,18 @@ class Drops(Detector):
         if self._drops.patience.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
         span_ns = np.array([time_ns - since_ns])
-        past, (ceiling,), (known,), (low,) = self._compare(
+        past, (ceiling,), (known,), (low,) = self._compare_clocks(
             now.util[None], now.ceiling_hz[None], now.cycles[None], now.run_s[None], span_ns
         )
-        self._past = past.past_after(1)
+        self._core_past = past.past_after(1)
         if not self._drops.running:
             self._note_noise(now.cycles[None], (now.run_s * ceiling)[None], known[None])
             if not low.any():
-                self._capped[:] = False
+                self._is_capped[:] = False
                 return []
         self._learn_noise()
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
-        over = self._drops.close(self._follow(sample))
+        over = self._drops.close(self._extend_drops(sample))
         min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
         is_deep = sample.is_missing(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
         is_deep &= sample.is_missing(DROP_START) & ~self._has_drop()
@@ -319,18 +322,18 @@ class Drops(Detector):
     ) -> _DropSample:
         caps = self._reader.turbo.caps(now.delta)
         # A clock that was at its cap stays capped until it is farther below.
-        near = np.where(self._capped, DROP_START, CAP_MARGIN)
+        near = np.where(self._is_capped, DROP_START, CAP_MARGIN)
         hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
-        self._capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
-        allowed = np.where(self._capped, ceiling, np.minimum(ceiling, caps.hz))
+        self._is_capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
+        allowed = np.where(self._is_capped, ceiling, np.minimum(ceiling, caps.hz))
         return _DropSample(
             np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
-            2 * self._cores.group + self._capped, caps.hz, caps.cap_index,
+            2 * self._cores.group + self._is_capped, caps.hz, caps.cap_index,
             self._tally.sums(now.delta, self._cores),
             scaled_cores(self._reader.counters, now.delta, self._cores), since_ns, time_ns,
         )  # fmt: skip
 
-    def _follow(self, sample: _DropSample) -> list[_Drop]:
+    def _extend_drops(self, sample: _DropSample) -> list[_Drop]:
         """Adds the sample to the running drops. Returns the drops that are over."""
         over, low = [], sample.is_missing(DROP_END)
         for drop in self._drops.running:
@@ -389,7 +392,7 @@ class Drops(Detector):
             episode.evidence["power_limit_before_w"] = round(highest_w, 1)
         # Active cores of the package, as each core was last read; omitted if some were never read.
         on = self._cores.total(self._reader.online.astype(float)) > 0
-        work = self._past.util[on & (self._cores.package == self._cores.package[first])]
+        work = self._core_past.util[on & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():
             episode.evidence["active_cores"] = int((work >= MIN_ACTIVE).sum())
         if drop.paused_ns:

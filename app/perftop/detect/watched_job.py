@@ -63,7 +63,7 @@ class JobWaits:
                  job: WatchedJob, groups: Ints, quotas: QuotaStops) -> None:  # fmt: skip
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job, self._quotas = running, job, quotas
-        self._pending: dict[int, ThreadActivity] = {}
+        self._pending_activity: dict[int, ThreadActivity] = {}
         """Activity by position that waits for the next record of quotas."""
         self._pending_since_ns = 0
         """Raw time of the start of that activity; 0: there is none."""
@@ -81,7 +81,7 @@ class JobWaits:
             return []
         # Activity of the threads in the record of this sample, by position of the CPU; of a job
         # with a quota, since the last record that showed how long the quota stopped it.
-        activity, self._pending = self._pending, {}
+        activity, self._pending_activity = self._pending_activity, {}
         since_ns, self._pending_since_ns = self._pending_since_ns or data.since_ns, 0
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
             at = self._position.get(thread.cpu)
@@ -89,7 +89,7 @@ class JobWaits:
                 activity[at] = activity.get(at, ThreadActivity()) + thread.since_last()
         if self._quotas.has_quota(job_pids):
             if self._quotas.time_ns == self._quota_ns:
-                self._pending, self._pending_since_ns = activity, since_ns
+                self._pending_activity, self._pending_since_ns = activity, since_ns
                 return []
             self._quota_ns = self._quotas.time_ns
             activity = self._without_quota(activity, job_pids)
@@ -159,7 +159,7 @@ class JobWaits:
 
 
 @dataclass(slots=True)
-class _Clock:
+class _JobClock:
     """The job's clock in one package, and the cores that work there."""
 
     own_cores: int
@@ -184,7 +184,7 @@ class TurboBudget:
         groups: Ints = np.arange(len(self._packages), dtype=np.int64)
         self.losses = NeighbourLosses(episodes, "package", groups, reader.hello.sample_ns,
                                       start=CLOCK_START, end=CLOCK_END)  # fmt: skip
-        self._best: dict[int, _Clock] = {}
+        self._best_clocks: dict[int, _JobClock] = {}
         """The clock of each package with the fewest cores of others."""
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
@@ -196,10 +196,10 @@ class TurboBudget:
         cores, awake = data.cores, data.util() >= MIN_WORK
         job = awake & (cores.total(busy.astype(float)) > 0)
         ran = data.cycles_and_time()
-        clocks = [self._clock(data, ran, job & (cores.package == p), awake) for p in range(n)]
+        clocks = [self._job_clock(data, ran, job & (cores.package == p), awake) for p in range(n)]
         for p, now in enumerate(clocks):
             if now is not None:
-                best = self._learn(p, now)
+                best = self._learn_clock(p, now)
                 crowded = now.other_cores > best.other_cores
                 shares[p] = max(0.0, 1 - now.hz / best.hz) if crowded else 0.0
                 weights[p] = (data.time_ns - data.since_ns) / 1e9
@@ -215,9 +215,9 @@ class TurboBudget:
                 self._describe(loss.episode, loss.group, now, job_pids)
         return over
 
-    def _clock(
+    def _job_clock(
         self, data: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools
-    ) -> _Clock | None:
+    ) -> _JobClock | None:
         """Returns the job's clock in a package; None if the job does not work there, or its clock
         is unknown."""
         if not job.any():
@@ -228,14 +228,14 @@ class TurboBudget:
         ceiling = data.ceiling_hz[job]
         hz = float(ceiling[np.isfinite(ceiling)].mean()) if np.isfinite(ceiling).any() else np.nan
         package = data.cores.package == data.cores.package[job][0]
-        return _Clock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
+        return _JobClock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
-    def _learn(self, package: int, now: _Clock) -> _Clock:
+    def _learn_clock(self, package: int, now: _JobClock) -> _JobClock:
         """Returns the job's clock before others started to work. It is learned again when the job
         itself uses more cores."""
-        best = self._best.get(package)
+        best = self._best_clocks.get(package)
         if best is None or now.own_cores > best.own_cores or now.other_cores < best.other_cores:
-            best = self._best[package] = now
+            best = self._best_clocks[package] = now
         elif now.other_cores == best.other_cores:
             best.own_cores = now.own_cores
             best.hz += NEWEST_WEIGHT * (now.hz - best.hz)
@@ -249,8 +249,8 @@ class TurboBudget:
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
 
-    def _describe(self, episode: Episode, package: int, now: _Clock, job_pids: set[int]) -> None:
-        best, drop = self._best[package], self._power_drop(package)
+    def _describe(self, episode: Episode, package: int, now: _JobClock, job_pids: set[int]) -> None:
+        best, drop = self._best_clocks[package], self._power_drop(package)
         episode.evidence |= {
             "active_cores": now.own_cores + now.other_cores,
             "active_cores_before": best.own_cores + best.other_cores,

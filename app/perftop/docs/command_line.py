@@ -320,7 +320,7 @@ def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
 
 
 def _name(name: str, text: str) -> list[str]:
-    return [".SH NAME", f"{_escaped(name)} \\- {_inline(text)}"]
+    return [".SH NAME", f"{_escaped(name)} \\- {_inline_markup(text)}"]
 
 
 def _synopsis(verb: Verb) -> list[str]:
@@ -346,15 +346,17 @@ def _options(options: Iterable[Option]) -> list[str]:
 def _block(block: Block) -> list[str]:
     text = block.lines[0]
     if block.kind == "heading":
-        return [f".SH {_inline(text)}" if block.level == 2 else f".SS {_inline(text)}"]
+        return [
+            f".SH {_inline_markup(text)}" if block.level == 2 else f".SS {_inline_markup(text)}"
+        ]
     if block.kind == "code":
-        code = (_line(_escaped(line)) for line in block.lines)
+        code = (_roff_line(_escaped(line)) for line in block.lines)
         return [".PP", ".RS 4", ".nf", *code, ".fi", ".RE"]
     if block.kind == "item":
-        return [".IP \\(bu 2", _line(_inline(text))]
+        return [".IP \\(bu 2", _roff_line(_inline_markup(text))]
     if block.kind == "table":
         return _table([cells(row) for row in block.lines])
-    return [".PP", _line(_inline(text))]
+    return [".PP", _roff_line(_inline_markup(text))]
 
 
 def _table(rows: list[list[str]]) -> list[str]:
@@ -363,27 +365,27 @@ def _table(rows: list[list[str]]) -> list[str]:
     if len(rows[0]) == 2:
         lines = [".PP"]
         for name, text in rows[1:]:
-            lines += [".TP", _line(_inline(name))]
-            lines.append(_line(_inline(text)) or "\\&")
+            lines += [".TP", _roff_line(_inline_markup(name))]
+            lines.append(_roff_line(_inline_markup(text)) or "\\&")
         return lines
     columns = len(rows[0])
     lines = [".PP", ".TS", "tab(@);", " ".join(["lb"] * columns)]
     lines.append(" ".join(["lx"] * columns) + ".")
     for index, row in enumerate(rows):
         if index == 0:
-            lines.append("@".join(map(_inline, row)))
+            lines.append("@".join(map(_inline_markup, row)))
         else:
-            lines.append("@".join(f"T{{\n{_line(_inline(cell))}\nT}}" for cell in row))
+            lines.append("@".join(f"T{{\n{_roff_line(_inline_markup(cell))}\nT}}" for cell in row))
     return [*lines, ".TE"]
 
 
 def _text(text: str | None, *, gap_before: bool = False) -> list[str]:
     """Returns the lines of a paragraph. `gap_before`: with a gap before it."""
     words = " ".join((text or "").replace("%%", "%").split())
-    return [*([".PP"] * gap_before), _line(_inline(words))] if words else []
+    return [*([".PP"] * gap_before), _roff_line(_inline_markup(words))] if words else []
 
 
-def _inline(text: str) -> str:
+def _inline_markup(text: str) -> str:
     """Returns text in which `code` and **strong** are bold and *emphasis* is italic."""
     text = _escaped(without_links(text))
     text = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", text)
@@ -395,6 +397,6 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
 
 
-def _line(text: str) -> str:
+def _roff_line(text: str) -> str:
     """Returns a text line, escaped if roff would otherwise interpret it as a request."""
     return f"\\&{text}" if text.startswith((".", "'")) else text

@@ -68,25 +68,27 @@ class Differences:
         self._cores = len(hello.cores)
         position = {row.cpu: index for index, row in enumerate(hello.topology)}
         leader = {cpu: position[group[0]] for group in hello.cores for cpu in group}
-        self._leader = np.array([leader.get(row.cpu, position[row.cpu]) for row in hello.topology])
+        self._core_leader = np.array(
+            [leader.get(row.cpu, position[row.cpu]) for row in hello.topology]
+        )
         """Position of the first CPU of the same core, by position of the CPU."""
         columns = {
             place.block.name: [c.key for c in counter_of_columns(place.block)]
             for place in places.of_cpus
         }
-        self._keys = {
+        self._key_indexes = {
             name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
         }
         """By block of CPU scope: the index of each column among the counters that can be suspect.
         """
-        self._home = {
+        self._is_home_column = {
             name: np.array([home[key] == name for key in keys], bool)
             for name, keys in columns.items()
         }
         """By block of CPU scope: a mask of the columns that are used from this block. Only the
         times of perf are in several blocks."""
         self._asleep_ns = 0
-        self._doubtful = 0
+        self._doubtful_frames = 0
         """Number of further frames that may hold rows read before the machine was suspended."""
 
     def copy(self) -> Differences:
@@ -110,8 +112,12 @@ class Differences:
         """Writes how far each counter advanced since its row was last read into an empty delta with
         a leading axis of frames."""
         wakes = [False] * len(frames)
-        if self._doubtful or self._asleep_ns or True in ["asleep_ns" in f.records for f in frames]:
-            wakes = [self._wakes(frame) for frame in frames]
+        if (
+            self._doubtful_frames
+            or self._asleep_ns
+            or True in ["asleep_ns" in f.records for f in frames]
+        ):
+            wakes = [self._must_drop_baselines(frame) for frame in frames]
         readings = self._unpacker.unpack(frames)
         is_read = self._rows_read(readings)
         for block in self._limits.multiplexed:
@@ -128,13 +134,13 @@ class Differences:
             is_usable[:, rows] &= ~(baseline.first[:, rows] & (baseline.width[:, rows] > limit))
         self._write(readings, is_usable, baseline, delta)
 
-    def _wakes(self, frame: wire.Frame) -> bool:
+    def _must_drop_baselines(self, frame: wire.Frame) -> bool:
         """Returns whether all baselines must be dropped before this frame. A suspend may have reset
         the counters, so differences across it are meaningless."""
         slept_ns = asleep_ns(frame)
         if slept_ns != self._asleep_ns:
-            self._asleep_ns, self._doubtful = slept_ns, 2
-        self._doubtful, wakes = max(0, self._doubtful - 1), self._doubtful > 0
+            self._asleep_ns, self._doubtful_frames = slept_ns, 2
+        self._doubtful_frames, wakes = max(0, self._doubtful_frames - 1), self._doubtful_frames > 0
         return wakes
 
     def _rows_read(self, readings: _Readings) -> Bools:
@@ -146,9 +152,9 @@ class Differences:
             is_read &= readings.flags & USELESS_ROW == 0
         if (rows := self._places.stamps) is not None:
             stamps = readings.head[:, rows, 0]
-            distance = np.abs((stamps - stamps.take(self._leader, axis=1)).view(np.int64))
+            distance = np.abs((stamps - stamps.take(self._core_leader, axis=1)).view(np.int64))
             if not readings.all_sampled:
-                both_sampled = is_sampled[:, rows] & is_sampled[:, rows][:, self._leader]
+                both_sampled = is_sampled[:, rows] & is_sampled[:, rows][:, self._core_leader]
                 distance = np.where(both_sampled, distance, 0)
             readings.width[:, rows] += distance
         return is_read
@@ -242,7 +248,7 @@ class Differences:
             return
         is_wrong &= places.by_value(is_good)
         for place in places.of_cpus:
-            keys, home = self._keys[place.block.name], self._home[place.block.name]
+            keys, home = self._key_indexes[place.block.name], self._is_home_column[place.block.name]
             sample, row = np.nonzero(backwards[:, place.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS
             has_jumped = (
@@ -324,7 +330,7 @@ class _Unpacker:
             words, rows = place.block.valid_words, np.arange(place.count)[:, None]
             bits.append((first + WORD_BITS * words * rows + np.arange(place.columns)).ravel())
             first += WORD_BITS * words * place.count
-        self._bits: Ints = np.concatenate(bits)
+        self._bit_indexes: Ints = np.concatenate(bits)
         """Index of the validity bit of each value among the bits of all validity words."""
         self._present: tuple[bytes, Bools, Words] | None = None
         self._kinds: dict[bytes, int] = {}
@@ -380,7 +386,7 @@ class _Unpacker:
                 len(self._kinds), -1
             )
             bits = np.unpackbits(packed_bits, axis=1, bitorder="little").view(bool)
-            self._valid = bits[:, self._bits]
+            self._valid = bits[:, self._bit_indexes]
             self._has_value = self._places.any_value(self._valid)
         kinds = [self._kinds[key] for key in words]
         valid, has_value = self._valid.take(kinds, axis=0), self._has_value.take(kinds, axis=0)

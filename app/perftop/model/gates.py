@@ -292,7 +292,7 @@ class SiblingGates:
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
         if len(group.rows) > 2:
-            low, high = _bounds_of_many(r, x, span_s[:, 0])
+            low, high = _event_bounds_of_many(r, x, span_s[:, 0])
             return low[:, None], high[:, None]
         if key == "distributed":
             x = x[:, :1] + x[:, 1:]
@@ -305,7 +305,7 @@ class SiblingGates:
             return doubts
         index, is_copied = self._counters.key_at[key], False
         for group in siblings:
-            codes = self._codes(key, group, delta)
+            codes = self._doubt_codes(key, group, delta)
             if codes is None:
                 continue
             if not is_copied:
@@ -318,12 +318,12 @@ class SiblingGates:
             doubts[:, group.rows, index] = np.where(codes_before == 0, codes, codes_before)
         return doubts
 
-    def _codes(self, key: str, group: SiblingCounts, delta: Delta) -> Codes | None:
+    def _doubt_codes(self, key: str, group: SiblingCounts, delta: Delta) -> Codes | None:
         """Returns the doubts about the event, (samples, threads, cores); None if there are none."""
         counters, table, rows, r = self._counters, delta.tables["cpu"], group.rows, group.r
         slack = TOLERANCE + table.reads.take(rows, axis=-1).max(axis=1, keepdims=True)
         x = group.x * self._splitter.factor(key)
-        low, high = _bounds(key, r)
+        low, high = _event_bounds(key, r)
         outside, stands_still = (x < low - slack) | (x > high + slack), x == 0
         if np.count_nonzero(stands_still):
             hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
@@ -348,7 +348,7 @@ class SiblingGates:
         return key if key in self._counters.key_at else None
 
 
-def _bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
+def _event_bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
     """Returns the lowest and highest possible share of the event of each CPU (samples, threads,
     cores), from the running times of the threads."""
     if key == "distributed":
@@ -374,7 +374,7 @@ def _sum_of_threads(r: Floats) -> Floats:
     return np.asarray(np.ascontiguousarray(r.swapaxes(1, 2)).sum(axis=2)[:, None])
 
 
-def _bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
+def _event_bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
     """Returns bounds as `factor_bounds` does, for an any-thread event of cores with more than two
     threads."""
     share = mean_known(np.ascontiguousarray(x.swapaxes(1, 2)))

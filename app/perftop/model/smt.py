@@ -107,15 +107,15 @@ class Calibration:
         previous_state = self._sums, self._is_settled
         index = None if self.chosen is None else self.candidates.index(self.chosen)
         outcome = REFUSED_INDEX if index is None else 2 * index + self._is_settled
-        changes = np.flatnonzero(self._add(rows).reshape(samples, ways)[:, -1] != outcome)
+        changes = np.flatnonzero(self._add_rows(rows).reshape(samples, ways)[:, -1] != outcome)
         if not len(changes):
             return samples
         self._sums, self._is_settled = previous_state
         used_samples = max(1, int(changes[0]))
-        self._add(rows[: used_samples * ways])
+        self._add_rows(rows[: used_samples * ways])
         return used_samples
 
-    def _add(self, rows: Ints) -> Ints:
+    def _add_rows(self, rows: Ints) -> Ints:
         """Adds rows of evidence. Returns a number for the candidate in use and the state after
         each."""
         outcomes, count = [], len(self.candidates)
@@ -300,13 +300,13 @@ class Splitter:
 
     def regroup(self, cores: Cores) -> None:
         self._cores = cores
-        self._grouped: tuple[bytes, list[Group]] = (b"", [])
+        self._groups_by_size: tuple[bytes, list[Group]] = (b"", [])
 
     def groups(self, online: Bools) -> list[Group]:
         """Returns the cores grouped by their number of online CPUs, the smallest number first.
         Cores without an online CPU are left out."""
         online_bytes = online.tobytes()
-        if self._grouped[0] != online_bytes:
+        if self._groups_by_size[0] != online_bytes:
             by_count: dict[int, list[tuple[int, list[int]]]] = {}
             for i, rows in enumerate(self._cores.rows.tolist()):
                 online_rows = [row for row in rows if row >= 0 and online[row]]
@@ -316,8 +316,8 @@ class Splitter:
             for _, members in sorted(by_count.items()):
                 cores, rows = zip(*members, strict=True)
                 groups.append(Group(np.array(cores), np.ascontiguousarray(np.array(rows).T)))
-            self._grouped = online_bytes, groups
-        return self._grouped[1]
+            self._groups_by_size = online_bytes, groups
+        return self._groups_by_size[1]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
         """Returns the shares of the states over the span, or over each of several samples. For each

@@ -66,7 +66,9 @@ class Turbo:
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._tables, self._bounds = valid_tables(hello.turbo, list(position))
         self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
-        self._sleeps = [column for key in DEEP_SLEEPS if (column := counters.columns.get(key))]
+        self._sleep_counters = [
+            column for key in DEEP_SLEEPS if (column := counters.columns.get(key))
+        ]
         identity = hello.identity
         is_small_model = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
         self._is_small_core = np.array(
@@ -123,7 +125,7 @@ class Turbo:
             low = np.where(is_known, min_active, low)
             high = np.fmax(np.where(is_known, max_active, high), self._favoured)
         for key, rows, indexes in self._exact:
-            exact = self._level(key, "package", delta).take(indexes, axis=-1)
+            exact = self._gauge_means(key, "package", delta).take(indexes, axis=-1)
             low[..., rows] = high[..., rows] = exact
         # Tables hold for the best core. Other cores, and cores that firmware limits, never reach
         # them.
@@ -142,7 +144,7 @@ class Turbo:
             for sample in np.ndindex(runs.shape[:-2]):
                 place = (*sample, cores)
                 active = min_active[place], max_active[place]
-                low[place], high[place] = _range(steps, runs[place], *active)
+                low[place], high[place] = _ceiling_range(steps, runs[place], *active)
         total = runs.sum(axis=-1)
         return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
@@ -160,9 +162,9 @@ class Turbo:
     def _max_clocks(self, key: str, delta: Delta) -> Floats:
         """Returns, by core, the maximum of a gauge of CPUs, because a core follows its most
         demanding thread."""
-        return self._cores.max_of_threads(self._level(key, "cpu", delta)[..., :-1])
+        return self._cores.max_of_threads(self._gauge_means(key, "cpu", delta)[..., :-1])
 
-    def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
+    def _gauge_means(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
         """Returns the mean of a gauge by row, NaN where unknown; NaN is appended for row -1."""
         means = self._counters.rates(delta, key)
         if means is None:
@@ -175,7 +177,7 @@ class Turbo:
         """Returns the lower and upper bounds of the share of the span in which each core counted as
         active. Without counters of deep sleep, a core that did not run at all is assumed to have
         been in deep sleep."""
-        if self._sleeps:
+        if self._sleep_counters:
             share = self._awake_shares(delta)
             is_known = np.isfinite(share)
             share = np.clip(share, 0.0, 1.0)
@@ -190,8 +192,8 @@ class Turbo:
         counters = self._counters
         tsc_hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         sleep_share: Floats | float = 0.0
-        keys = {column.counter.key for column in self._sleeps}
-        for column in self._sleeps:
+        keys = {column.counter.key for column in self._sleep_counters}
+        for column in self._sleep_counters:
             table = delta.tables[column.block]
             with np.errstate(divide="ignore", invalid="ignore"):
                 seconds = table.ticks / counters.stamp_hz
@@ -205,10 +207,10 @@ class Turbo:
     def caps(self, delta: Delta) -> Caps:
         """Returns the lowest clock limit that was set. A switch counts as on if it was on for most
         of the span."""
-        turbo_is_off = self._level("turbo_off", "machine", delta)[0] >= 0.5
-        disabled = self._level("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
-        configured_hz = self._level("tdp_base_hz", "package", delta)[self._cores.package]
-        percent = self._level("max_perf_pct", "machine", delta)[0]
+        turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5
+        disabled = self._gauge_means("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
+        configured_hz = self._gauge_means("tdp_base_hz", "package", delta)[self._cores.package]
+        percent = self._gauge_means("max_perf_pct", "machine", delta)[0]
         share = percent / 100 if percent < 100 else np.nan
         top_hz = self._fastest.copy()  # maximum clock with no other core active; NaN if unknown
         for steps, cores in self._domains:
@@ -223,7 +225,7 @@ class Turbo:
         return Caps(limits.min(axis=0), limits.argmin(axis=0))
 
 
-def _range(
+def _ceiling_range(
     steps: Steps, runs: Floats, min_active: Floats, max_active: Floats
 ) -> tuple[Floats, Floats]:
     """Returns the low and high ceiling over the running time of each thread, (cores, threads).

@@ -224,7 +224,7 @@ def text(parts: Sequence[Part]) -> str:
 
 
 _FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
-_NUMBERS = frozenset({"{clocks}", "{lost}", "{climb}"})
+_NUMBER_FIELDS = frozenset({"{clocks}", "{lost}", "{climb}"})
 """If one of these fields is known, the sentence contains at least one of them."""
 _FALLBACK_PHRASES = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
               "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
@@ -242,15 +242,15 @@ def sentence(
     the tasks that lost, the most important first. `over`: use the past tense. `when`: a phrase for
     the time, left out if the sentence would exceed `max_length` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
-    fields = _fields(topology, worst, episodes, over=over)
-    by_size = [fields | _tasks(worst, names, size) for size in _NAME_SIZES]
+    fields = _phrase_fields(topology, worst, episodes, over=over)
+    by_size = [fields | _task_fields(worst, names, size) for size in _NAME_SIZES]
     if (short := cause_of(worst.cause).short_text).isupper():
         by_size[1]["{cause}"] = Part(short)
     if worst.kind == "mark":
         return _fill_phrase("{label}", by_size[0], "", over=over)
     known_fields = by_size[0].keys()
     phrases = [p for p in kind_of(worst).sentences if _fields_of(p) <= known_fields]
-    numbers = known_fields & _NUMBERS
+    numbers = known_fields & _NUMBER_FIELDS
     with_number = [p for p in phrases if not numbers.isdisjoint(_fields_of(p))]
     short_phrases = [p for p in _FALLBACK_PHRASES if _fields_of(p) <= known_fields]
     candidates = [
@@ -293,7 +293,7 @@ def _fill_phrase(phrase: str, fields: Mapping[str, Part], end: str, *, over: boo
     return joined_parts
 
 
-def _fields(
+def _phrase_fields(
     topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
 ) -> dict[str, Part]:
     """Returns the values for the fields of phrases, except the names of tasks."""
@@ -306,7 +306,7 @@ def _fields(
         "{where}": Part(place),
         "{its}": Part("their" if several else "its"),
         "{is}": Part(("were" if over else "are") if several else "was" if over else "is"),
-        "{counters}": Part(_names(worst.cause.split(", "), len(worst.cause)), "name"),
+        "{counters}": Part(_name_fields(worst.cause.split(", "), len(worst.cause)), "name"),
         "{cause}": Part(subject_of(worst)),
     }
     if (short := cause_of(worst.cause).short_text) not in {"", kind}:
@@ -324,32 +324,32 @@ def _fields(
         fields["{first}"] = Part(f"{evidence['first_hz'] / 1e9:.2f}")
         fields["{steady}"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
     if "owner" in evidence:
-        fields["{owner}"] = Part(_names([str(evidence["owner"])], MAX_OWNER), "name")
+        fields["{owner}"] = Part(_name_fields([str(evidence["owner"])], MAX_OWNER), "name")
     if "line" in evidence:
-        fields["{line}"] = Part(_names([str(evidence["line"])], MAX_OWNER), "name")
+        fields["{line}"] = Part(_name_fields([str(evidence["line"])], MAX_OWNER), "name")
     if "label" in evidence:
         fields["{label}"] = Part(str(evidence["label"]), "name")
     return fields
 
 
-def _tasks(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
+def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
     """Returns the fields for the tasks that cause the loss and those that lose; names are truncated
     to `size` characters."""
     fields: dict[str, Part] = {}
     if names:
-        fields["{loser}"] = Part(_names(names, size), "name")
+        fields["{loser}"] = Part(_name_fields(names, size), "name")
     who, own = (
         list(dict.fromkeys(ran.comm for ran in culprits(worst, key))) for key in ("who", "self")
     )
     if who:
-        fields["{who}"] = Part(_names(who, size), "name")
+        fields["{who}"] = Part(_name_fields(who, size), "name")
     elif worst.evidence.get("self"):
-        name = _names(own, size) if own else "the job"
+        name = _name_fields(own, size) if own else "the job"
         fields["{own}"] = fields.get("{loser}") or Part(name, "name")
     return fields
 
 
-def _names(names: Sequence[str], size: int) -> str:
+def _name_fields(names: Sequence[str], size: int) -> str:
     """Returns the first name and the number of the other names."""
     first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{ELLIPSIS}"
     return f"{first} (+{len(names) - 1})" if len(names) > 1 else first

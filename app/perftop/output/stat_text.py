@@ -479,7 +479,7 @@ class CommandMeasurement(Measurement):
         self.job = job
         self.summary: list[str] = []
         """Lines of the summary; empty until the run has been measured completely."""
-        self._first: dict[str, Episode] = {}
+        self._first_episodes: dict[str, Episode] = {}
         """The first episode of each kind."""
         self._cursor = 0
 
@@ -508,12 +508,12 @@ class CommandMeasurement(Measurement):
         line, counted = self.line(session), self.tally.counts_by_cause
         # For a kind with several episodes, `ending` prints the worst one.
         only = [
-            episode_line(session, first) for kind, first in self._first.items()
+            episode_line(session, first) for kind, first in self._first_episodes.items()
             if sum(counted[kind].values()) == 1
         ]  # fmt: skip
         ending = ending_lines(session, self.tally, line, self.job.argv)
         self.summary = [*only, *ending, "", *heading(session)]
 
     def _count(self, episode: Episode, now_ns: int) -> None:
-        self._first.setdefault(episode.kind, episode)
+        self._first_episodes.setdefault(episode.kind, episode)
         self.tally.add(episode, now_ns)

@@ -60,7 +60,7 @@ MIN_LONG_S = 0.1
 MAX_EXIT_S, MIN_IDLE_EXITS = 1e-3, 0.25
 """Maximum mean wait in s of a wake-up, and minimum idle share of its CPUs, for waits that are due
 to leaving idle states: the deepest states of servers take up to 0.3 ms."""
-_VM = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
+_VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """The command line of QEMU, with the name of its VM."""
 OWN_NAMES = {"perftop", "perfprobe"}
 """Names of the tasks that measure: their waits are reported only where no other task waits."""
@@ -107,7 +107,7 @@ class _Waiters:
 
 
 @dataclass(frozen=True)
-class _Reason:
+class _WaitReason:
     """The resource for which the group waited."""
 
     culprit: str
@@ -227,7 +227,7 @@ def _find_waiters(
 def _find_reason(
     session: Session, waiters: _Waiters, tasks: Tasks, everywhere_tasks: Tasks, whole: Interval,
     covered_s: float,
-) -> _Reason:  # fmt: skip
+) -> _WaitReason:  # fmt: skip
     """Returns what the group waited for: tasks that ran on its CPUs, its own members, processes too
     short-lived to be seen, or a CPU that first had to leave an idle state; and how a mask or a
     cpuset kept it from other CPUs. `tasks`: those of `everywhere_tasks` whose CPU is known;
@@ -255,7 +255,7 @@ def _find_reason(
         exits = ["the end of idle states"]
         hint = cause_of("idle-exit").remedy
         belief = confidence(*WAIT_CAUSE, counted=False)
-        return _Reason(cause_of("idle-exit").name, exits, evidence, [], "for", hint, belief)
+        return _WaitReason(cause_of("idle-exit").name, exits, evidence, [], "for", hint, belief)
 
     evidence = []
     culprit = "its own threads" if mutual else "waiting for a CPU"
@@ -311,7 +311,7 @@ def _find_reason(
             hint = f"a {limit} of more CPUs, or no more than {count_noun(len(usable), 'thread')}"
     belief = confidence(*WAIT_CAUSE, counted=storm is None) if for_whom else "unknown"
     preposition = "for" if mutual else "behind"
-    return _Reason(culprit, for_whom, evidence, neighbours, preposition, hint, belief)
+    return _WaitReason(culprit, for_whom, evidence, neighbours, preposition, hint, belief)
 
 
 def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
@@ -325,7 +325,7 @@ def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
 def _task_name(session: Session, pid: int, comm: str) -> str:
     """Returns the name of a task; of threads of QEMU, the name of their VM."""
     command = session.details.get(str(pid), {}).get("command")
-    if isinstance(command, str) and (match := _VM.match(command)):
+    if isinstance(command, str) and (match := _VM_PATTERN.match(command)):
         return f"VM {safe_text(match[1], MAX_NAME)}"
     return safe_text(comm, MAX_NAME)
 

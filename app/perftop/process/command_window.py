@@ -76,8 +76,8 @@ class CommandStart:
         between two reads, and the length of the pause in s."""
         self.is_stopped = False
         """Whether the command must no longer be started."""
-        self._silent = self._unopened = windows
-        self._any = False
+        self._silent_windows = self._unopened_windows = windows
+        self._has_open_window = False
         """Whether any window is open, so that the command may start once the others are open or
         given up."""
         self.running: asyncio.Task[Run] | None = None
@@ -86,15 +86,15 @@ class CommandStart:
     def all_answered(self) -> bool:
         """Whether all machines have sent a frame. Earlier samples would only lengthen the
         window."""
-        return self._silent <= 0
+        return self._silent_windows <= 0
 
     def note_answer(self) -> None:
-        self._silent -= 1
+        self._silent_windows -= 1
 
     def note_open(self, *, given_up: bool) -> None:
-        self._unopened -= 1
-        self._any |= not given_up
-        if self._unopened <= 0 and self._any and not self.is_stopped:
+        self._unopened_windows -= 1
+        self._has_open_window |= not given_up
+        if self._unopened_windows <= 0 and self._has_open_window and not self.is_stopped:
             self.job.start_command()
             self.running = asyncio.ensure_future(self.job.wait_for_end())
             self.running.add_done_callback(self._end)
@@ -125,7 +125,7 @@ class CommandWindow:
         self.is_remote = False
         """Whether the machine's clock can be related to ours only through the order of messages."""
         self._has_answer = self._has_opened = self._after_echo = False
-        self._frames = 0
+        self._frame_count = 0
         """Number of frames since the present phase of the measurement began: before the command's
         start, or after its end."""
         self.is_closed = False
@@ -167,7 +167,7 @@ class CommandWindow:
         if not self._has_answer:
             self._has_answer = True
             self._start.note_answer()
-        if self._start.running is not None or self._frames:
+        if self._start.running is not None or self._frame_count:
             return True
         return self._start.all_answered and (
             not self.has_our_clock or frame.time_ns >= self._ready_ns
@@ -177,7 +177,7 @@ class CommandWindow:
         """Takes the next frame. Returns True if the window is closed."""
         if not self._has_opened:
             if self._has_read_all(self._first_ns, frame):
-                self._frames = 0
+                self._frame_count = 0
                 self._note_open(given_up=False)
         elif (run := self.run) is not None and self._has_read_all_after(frame, run):
             self.is_closed = True
@@ -266,8 +266,8 @@ class CommandWindow:
         since = (begun_ns >= since_ns) | self._simulated
         if not since.any():
             return False  # an earlier frame that waited in the pipe
-        self._frames += 1
-        if self._frames == 1:
+        self._frame_count += 1
+        if self._frame_count == 1:
             self._since_ns = frame.time_ns
         flags = head[:, 4]
         is_usable = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _UNUSABLE_FLAGS == 0)
@@ -279,7 +279,7 @@ class CommandWindow:
         is_awaited = self._is_selected & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
         return not is_awaited.any() or (
-            self._frames >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
+            self._frame_count >= MIN_WAIT_FRAMES and waited_ns >= MIN_WAIT_NS
         )
 
 

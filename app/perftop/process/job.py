@@ -31,7 +31,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
 MEMORY_FILE = "/proc/self/statm"
 """File with the memory use of this process."""
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+_IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores. They are reset to their defaults, because the command would inherit
 this."""
 PEAK_MARGIN = 1.1
@@ -99,7 +99,7 @@ class Job:
         self.start_ns = 0
         """Raw time of the start; 0: the process still waits at the gate."""
         self._forked_bytes = _resident_bytes()
-        self._before: list[float] = [0.0] * 5
+        self._usage_before: list[float] = [0.0] * 5
         """Resource use of the fork before the start, as returned by `_usage_numbers`."""
         self._end_ns, self._late_s = 0, 0.0
         self.marks = MarkSocket()
@@ -145,7 +145,7 @@ class Job:
         self._gate = -1
         started = os.read(self._reports, _START_MESSAGE.size)
         if len(started) == _START_MESSAGE.size:
-            self.start_ns, *self._before = _START_MESSAGE.unpack(started)
+            self.start_ns, *self._usage_before = _START_MESSAGE.unpack(started)
         else:
             self._error = started  # the fork failed before it sent the message, or was killed
         watcher = threading.Thread(target=self._watch, daemon=True)
@@ -216,7 +216,8 @@ class Job:
         failed = os.strerror(int(self._error)) if self._error else None
         status = code if code >= 0 else 128 - code
         own_use = [
-            all_ - before for all_, before in zip(_usage_numbers(used), self._before, strict=True)
+            all_ - before
+            for all_, before in zip(_usage_numbers(used), self._usage_before, strict=True)
         ]
         user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
         switches, faults, disk_faults = map(int, own_use[2:])
@@ -274,7 +275,7 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
             for fd in range(3):
                 os.dup2(terminal, fd)
-        for number in _IGNORED:
+        for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         programs = [argv[0]]
         # the paths that execvp would try; there are several, because some may not be executable
@@ -330,7 +331,7 @@ class MarkSocket:
 
     def __init__(self) -> None:
         self.address = f"perftop-{os.getuid()}-{os.urandom(16).hex()}"
-        self._pending: list[tuple[int, str]] = []
+        self._pending_marks: list[tuple[int, str]] = []
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.setblocking(False)
@@ -357,15 +358,15 @@ class MarkSocket:
     def new_marks(self) -> list[tuple[int, str]]:
         """Returns the marks that have arrived since the last call: raw time in ns, and name."""
         self.collect()
-        arrived, self._pending = self._pending, []
+        arrived, self._pending_marks = self._pending_marks, []
         return arrived
 
     def collect(self) -> None:
         """Reads marks as they arrive, since the kernel holds few, and a command that sets one more
         waits for us."""
         for mark in self._messages():
-            if len(self._pending) < MAX_PENDING:
-                self._pending.append(mark)
+            if len(self._pending_marks) < MAX_PENDING:
+                self._pending_marks.append(mark)
 
     def _messages(self) -> Iterator[tuple[int, str]]:
         for _ in range(MAX_PENDING):  # another user may send messages without end

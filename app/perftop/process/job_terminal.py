@@ -173,11 +173,11 @@ class Printout:
     def __init__(self) -> None:
         self._lines: deque[Line] = deque()
         self._bytes = 0
-        self._open, self._pen = b"", b""
+        self._open_line, self._pen = b"", b""
         """The last line, which has no end yet, and the colour sequences at its beginning."""
         self._unsplit: deque[bytes] = deque()
         self._new_bytes = 0
-        self._skipped = 0
+        self._skipped_lines = 0
         """Number of lines that were dropped before the data were split into lines."""
         self.left_out = 0
         """Number of lines that were dropped, and so the number of the first line kept."""
@@ -188,10 +188,10 @@ class Printout:
         return len(self._lines)
 
     def __len__(self) -> int:
-        return len(self._lines) + bool(self._open)
+        return len(self._lines) + bool(self._open_line)
 
     def __getitem__(self, index: int) -> Line:
-        return self._lines[index] if index < len(self._lines) else Line(self._pen, self._open)
+        return self._lines[index] if index < len(self._lines) else Line(self._pen, self._open_line)
 
     def take(self, data: bytes) -> None:
         """Adds data without splitting them into lines: most of a flood of output is never shown."""
@@ -200,16 +200,16 @@ class Printout:
         while self._new_bytes - len(self._unsplit[0]) > MAX_BYTES:
             dropped = self._unsplit.popleft()
             self._new_bytes -= len(dropped)
-            self._skipped += dropped.count(b"\n")
+            self._skipped_lines += dropped.count(b"\n")
 
     def settle(self) -> None:
         """Splits the data added since the last call into lines."""
-        if self._skipped:
-            self.left_out += self._skipped + len(self._lines)
+        if self._skipped_lines:
+            self.left_out += self._skipped_lines + len(self._lines)
             self._lines.clear()
-            self._bytes = self._skipped = 0
-            self._open = self._pen = b""
-        lines = (self._open + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES)
+            self._bytes = self._skipped_lines = 0
+            self._open_line = self._pen = b""
+        lines = (self._open_line + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES)
         self._unsplit.clear()
         self._new_bytes = 0
         if len(lines) > MAX_LINES:  # these lines were never shown
@@ -222,7 +222,7 @@ class Printout:
             self._bytes += len(raw)
             if b"\x1b" in raw:
                 self._pen = _colours_after(self._pen, raw)
-        self._open = _cut_line(rest)
+        self._open_line = _cut_line(rest)
         while len(self._lines) > MAX_LINES or self._bytes > MAX_BYTES:
             self._bytes -= len(self._lines.popleft().raw)
             self.left_out += 1

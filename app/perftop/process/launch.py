@@ -165,11 +165,11 @@ class Probe:
         limits this time to at least a sample and at most a second. May be called often, and from
         any thread."""
         self._batch_ns = batch_ns
-        self._order(b"batch %d\n" % batch_ns)
+        self._send_order(b"batch %d\n" % batch_ns)
 
     def echo(self, number: int) -> None:
         """Asks the probe to send a note with this number immediately."""
-        self._order(b"echo %d\n" % number)
+        self._send_order(b"echo %d\n" % number)
 
     def read_to_end(self) -> bytes:
         """Returns what the probe writes until its end. Raises Failed if that takes too long, or if
@@ -192,7 +192,7 @@ class Probe:
                 break
         raise late
 
-    def _order(self, line: bytes) -> None:
+    def _send_order(self, line: bytes) -> None:
         if self.process.stdin is not None:
             with suppress(OSError, ValueError):  # the probe has ended, or its stdin is closed
                 self.process.stdin.write(line)

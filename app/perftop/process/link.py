@@ -116,7 +116,7 @@ class Link:
         """The newest answer to an echo."""
         self.received = ByteRate(RATE_S, clock)
         self.count = self.received.count
-        self._sent: dict[int, int] = {}
+        self._sent_ns: dict[int, int] = {}
         """Raw time at which each unanswered echo was requested, by its number."""
         self._number = 0
         self._waits_s = waits_s()
@@ -124,7 +124,7 @@ class Link:
     @property
     def is_mute(self) -> bool:
         """Whether the remote probe does not answer echoes, like older probes."""
-        return self.echoed is None and len(self._sent) >= MAX_UNANSWERED
+        return self.echoed is None and len(self._sent_ns) >= MAX_UNANSWERED
 
     @property
     def rtt_s(self) -> float:
@@ -148,7 +148,7 @@ class Link:
         if not self.down:
             self.down_since_s = self._clock()
         self.down = why
-        self._sent.clear()
+        self._sent_ns.clear()
 
     def set_up(self) -> None:
         self._waits_s = waits_s()
@@ -167,17 +167,17 @@ class Link:
     def ping(self) -> None:
         now_ns = raw_ns()
         if self.echoed is not None:
-            self._sent = {n: ns for n, ns in self._sent.items() if now_ns - ns < LOST_NS}
-        if len(self._sent) < MAX_UNANSWERED:
+            self._sent_ns = {n: ns for n, ns in self._sent_ns.items() if now_ns - ns < LOST_NS}
+        if len(self._sent_ns) < MAX_UNANSWERED:
             self._number += 1
-            self._sent[self._number] = now_ns
+            self._sent_ns[self._number] = now_ns
             self._probe.echo(self._number)
 
     def take_echo(self, note: wire.Note) -> None:
         number = note.data.get("number")
-        sent_ns = self._sent.get(number) if isinstance(number, int) else None
+        sent_ns = self._sent_ns.get(number) if isinstance(number, int) else None
         if sent_ns is not None:
-            self._sent = {n: ns for n, ns in self._sent.items() if ns > sent_ns}
+            self._sent_ns = {n: ns for n, ns in self._sent_ns.items() if ns > sent_ns}
             self.echoed = Echo(sent_ns, note.time_ns, raw_ns() - sent_ns)
 
 

@@ -189,7 +189,7 @@ class Readers:
         self._state: list[wire.Note] = []
         self._now_ns, self._slept = 0, False
         """Raw time of the newest frame, and whether the machine was suspended since hello."""
-        self._last: tuple[wire.Message, bytes] | None = None
+        self._last_encoded: tuple[wire.Message, bytes] | None = None
         """The newest message and its encoding, which is the same for most readers."""
         self.has_readers, self.has_none = asyncio.Event(), asyncio.Event()
         """Set while there is a reader, and while there is none."""
@@ -253,9 +253,9 @@ class Readers:
             self._forget(peer)
 
     def _encode_once(self, message: wire.Message) -> bytes:
-        if self._last is None or self._last[0] is not message:
-            self._last = message, wire.encode(message)
-        return self._last[1]
+        if self._last_encoded is None or self._last_encoded[0] is not message:
+            self._last_encoded = message, wire.encode(message)
+        return self._last_encoded[1]
 
     def _flush(self, peer: socket.socket, outbox: Outbox) -> None:
         loop = asyncio.get_running_loop()

@@ -191,18 +191,18 @@ class Exits:
     def __init__(self) -> None:
         self._holds_signals, self._ignores_all = True, False
         self._arrived: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for number in END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._handle)
+                self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._ignores_all:
             return
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
         if self._arrived is not None:
             signal.raise_signal(self._arrived)

@@ -122,7 +122,7 @@ class Recording:
             run, offsets, other = list[wire.Packed](), list[int](), None
             try:
                 while other is None and len(run) < BLOCK_MESSAGES:
-                    if (length := self._length(offset)) is None:
+                    if (length := self._message_length(offset)) is None:
                         ended = True
                         break
                     message = next(decoder.feed(self._bytes(offset, length)), None)
@@ -176,7 +176,7 @@ class Recording:
             raise _not_a_recording(self.path, error) from None
         raise _not_a_recording(self.path, "it ends before its start")
 
-    def _length(self, offset: int) -> int | None:
+    def _message_length(self, offset: int) -> int | None:
         """Returns the length of the message at this offset; None if there is no complete
         message."""
         head = (
@@ -229,7 +229,7 @@ class Recording:
         for offset, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
             if not previous_offset < offset < end:
                 return False
-            fields = _fields(os.pread(self._file.fileno(), PREFIX_BYTES, offset))
+            fields = _message_fields(os.pread(self._file.fileno(), PREFIX_BYTES, offset))
             needs_no_other = fields.get("type") == "frame" or fields.get("first") is True
             if not needs_no_other or _time_ns(fields) != time_ns:
                 return False
@@ -248,9 +248,9 @@ class Recording:
         """Time of the newest message that is certainly complete, and of the one after it."""
         while True:
             try:
-                while (length := self._length(offset)) is not None:
+                while (length := self._message_length(offset)) is not None:
                     last = self._bytes(offset, min(length, PREFIX_BYTES))
-                    fields = _fields(last)
+                    fields = _message_fields(last)
                     newest_ns, last_ns = max(newest_ns, last_ns), _time_ns(fields)
                     if fields.get("first") is True and last_ns >= 0:
                         blocks.extend((offset, last_ns))
@@ -268,7 +268,7 @@ class Recording:
                 offset = next_at
             else:
                 break
-        fields = _fields(last)
+        fields = _message_fields(last)
         has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX_KIND
         if offset == self.size and not has_end and not self.is_growing:
             self._damages[offset] = f"cut at byte {offset}: it has no end"
@@ -315,7 +315,7 @@ def _not_a_recording(name: object, reason: object) -> Failed:
     return Failed(f"{name} is not a perftop recording: {reason}", DAMAGED)
 
 
-def _fields(prefix: bytes) -> dict[str, object]:
+def _message_fields(prefix: bytes) -> dict[str, object]:
     """Returns the fields of a message that its first bytes contain."""
     width = _LENGTH_BYTES.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
@@ -344,7 +344,7 @@ class RecordingDirectory:
         self.hello = self._parts[0].hello
         self.checked = all(part.checked for part in self._parts)
         self.is_growing = any(part.is_growing for part in self._parts)
-        self._current = self._parts[0]
+        self._current_part = self._parts[0]
 
     def _open_parts(self) -> Iterator[Recording]:
         count = 0
@@ -375,7 +375,7 @@ class RecordingDirectory:
     @property
     def offset(self) -> int:
         """Offset up to which the recording was read, in bytes of all parts."""
-        return self._bytes_before + self._current.offset
+        return self._bytes_before + self._current_part.offset
 
     @property
     def damage(self) -> str | None:
@@ -397,7 +397,7 @@ class RecordingDirectory:
         first = max(0, bisect_right(first_times_ns, time_ns) - 1)
         self._bytes_before = sum(part.size for part in self._parts[:first])
         for index, part in enumerate(self._parts[first:]):
-            self._current = part
+            self._current_part = part
             yield from part.messages(time_ns if index == 0 else 0)
             self._bytes_before += part.size
 

@@ -86,7 +86,7 @@ class Ring:
         self._topology = {row.cpu: row for row in hello.topology}
         self._parts: deque[_Part] = deque()
         self._keep: _KeptRecording | None = None
-        self._kept: dict[str, _Sizes] = {}
+        self._kept_recordings: dict[str, _Sizes] = {}
         """The parts of each kept recording, by its name."""
         self._writer: Writer | None = None
         self._number = 0
@@ -194,19 +194,20 @@ class Ring:
             while len(self._parts) > MIN_PARTS and (
                 self._parts[1].begin_ns <= now_ns - self._length_ns
             ):
-                self._drop()
+                self._drop_oldest_part()
             self._remove_excess()
         except OSError as error:
             raise write_failure(self.path, error) from None
 
-    def _drop(self) -> _Sizes:
+    def _drop_oldest_part(self) -> _Sizes:
         """Removes the oldest part of the ring; returns it."""
         name = self._parts.popleft().name
         status = self._directory.stat(name)
         self._directory.unlink(name)
         if status is None:
             return {}
-        for parts in self._kept.values():  # the part may have grown since the sizes were read
+        # The part may have grown since the sizes were read.
+        for parts in self._kept_recordings.values():
             if status.st_ino in parts:
                 parts[status.st_ino] = status.st_size
         return {status.st_ino: status.st_size}
@@ -224,7 +225,7 @@ class Ring:
             if removed is None:
                 if len(self._parts) <= MIN_PARTS:
                     break
-                removed = self._drop()
+                removed = self._drop_oldest_part()
             for inode, bytes_removed in removed.items():
                 links[inode] -= 1
                 total -= 0 if links[inode] else bytes_removed
@@ -237,9 +238,9 @@ class Ring:
         """Removes the oldest automatically kept recording; returns its parts, or None if there is
         no such recording."""
         current = None if self._keep is None else self._keep.name
-        for name in sorted(self._kept):
+        for name in sorted(self._kept_recordings):
             by_hand = Path(name).stem.rstrip("-0123456789").endswith(KEPT_BY_USER)
-            if not self._kept[name] or name == current or by_hand:
+            if not self._kept_recordings[name] or name == current or by_hand:
                 continue
             with (
                 contextlib.suppress(OSError),
@@ -249,7 +250,7 @@ class Ring:
                 for part in kept.files(_PART):
                     kept.unlink(part)
                 os.rmdir(name, dir_fd=above.fd)  # unless the user put other files there
-            return self._kept.pop(name)
+            return self._kept_recordings.pop(name)
         return None
 
     def _sizes(self) -> list[_Sizes]:
@@ -259,18 +260,20 @@ class Ring:
         names: list[str] = []
         with contextlib.suppress(OSError), self._directory.subdirectory(KEPT_DIRECTORY) as above:
             names = [
-                name for name in above.names() if name in self._kept or _KEPT_NAME.fullmatch(name)
+                name
+                for name in above.names()
+                if name in self._kept_recordings or _KEPT_NAME.fullmatch(name)
             ]
             if self._keep is not None:
-                self._kept.pop(self._keep.name, None)
+                self._kept_recordings.pop(self._keep.name, None)
             for name in names:
-                if name not in self._kept:
-                    self._kept[name] = {}
+                if name not in self._kept_recordings:
+                    self._kept_recordings[name] = {}
                     with contextlib.suppress(OSError), above.subdirectory(name) as kept:
-                        self._kept[name] = _part_sizes(kept)
-        for name in self._kept.keys() - names:
-            del self._kept[name]
-        return [*self._kept.values(), _part_sizes(self._directory)]
+                        self._kept_recordings[name] = _part_sizes(kept)
+        for name in self._kept_recordings.keys() - names:
+            del self._kept_recordings[name]
+        return [*self._kept_recordings.values(), _part_sizes(self._directory)]
 
     def _total_bytes(self) -> int:
         """Returns the size of all parts in bytes. A part that is also kept counts only once."""

@@ -91,9 +91,9 @@ class Writer:
         """Messages that are not packed yet, at the end of the file."""
         self._packed_bytes = self._waiting_bytes = 0
         """Bytes of the file."""
-        self._pending = bytearray()
+        self._pending_bytes = bytearray()
         """Bytes from `_recorder` that are not in the file yet."""
-        self._recorder = Recorder(self._pending.extend, hello)
+        self._recorder = Recorder(self._pending_bytes.extend, hello)
         try:
             self._pack()
         except OSError as error:
@@ -119,14 +119,14 @@ class Writer:
             os.close(self._fd)
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
         data = wire.encode(message)
-        self._try(lambda: self._append(data))
+        self._write_or_fail(lambda: self._append(data))
         self._waiting_messages.append(message)
         self._waiting_bytes += len(data)
         if (
             len(self._waiting_messages) >= BLOCK_MESSAGES
             or self._waiting_bytes >= MAX_UNPACKED_BYTES
         ):
-            self._try(self._pack)
+            self._write_or_fail(self._pack)
         if isinstance(message, wire.Frame):
             if not self.frames:
                 self._begin_ns = message.time_ns
@@ -134,9 +134,9 @@ class Writer:
             self.now_ns = message.time_ns
 
     def end(self) -> None:
-        self._try(self._pack)
+        self._write_or_fail(self._pack)
         self._recorder.end()
-        self._try(self._pack)
+        self._write_or_fail(self._pack)
         self.is_open = False
         try:
             os.close(self._fd)
@@ -161,19 +161,19 @@ class Writer:
         is as before, unless the disk refuses even that."""
         self._recorder.write_many(self._waiting_messages)
         try:
-            write_all(self._fd, self._pending, self._packed_bytes)
+            write_all(self._fd, self._pending_bytes, self._packed_bytes)
         except OSError:
             unpacked = b"".join(map(wire.encode, self._waiting_messages))
             with contextlib.suppress(OSError):
                 write_all(self._fd, unpacked, self._packed_bytes)
             raise
-        self._packed_bytes += len(self._pending)
-        self._pending.clear()
+        self._packed_bytes += len(self._pending_bytes)
+        self._pending_bytes.clear()
         self._waiting_messages, self._waiting_bytes = [], 0
         os.ftruncate(self._fd, self._packed_bytes)
         os.lseek(self._fd, 0, os.SEEK_END)
 
-    def _try(self, write: Callable[[], None]) -> None:
+    def _write_or_fail(self, write: Callable[[], None]) -> None:
         """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is
         raised."""
         try:

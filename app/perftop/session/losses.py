@@ -186,13 +186,13 @@ class Losses:
         CPU."""
         no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
-        self._open = [_Samples(*no_times, *parts)]
+        self._open_samples = [_Samples(*no_times, *parts)]
         """Samples whose losses are not attributed to causes yet."""
         self._open_count = 0
-        self._unsplit: list[_Samples] = []
-        """Samples after those in `_open`, for which the job's running time is not known yet."""
+        self._unsplit_samples: list[_Samples] = []
+        """Samples after `_open_samples`, for which the job's running time is not known yet."""
         self._run_s = np.zeros(len(cpus))
-        """Seconds that the job ran since the first sample in `_unsplit`."""
+        """Seconds that the job ran since the first sample in `_unsplit_samples`."""
 
     def add_wait(self, waited_s: Floats, ran_s: Floats | None = None) -> None:
         """Adds seconds that tasks waited for a CPU. `ran_s`: seconds that they ran, from which the
@@ -210,20 +210,20 @@ class Losses:
             parts_s = np.where(is_known[:, None], parts_s, 0.0)
         samples = _Samples(since_ns, until_ns, wanted_s, parts_s)
         if run_s is None:
-            self._open.append(samples)
+            self._open_samples.append(samples)
             self._open_count += len(since_ns)
             return
-        self._unsplit.append(samples)
+        self._unsplit_samples.append(samples)
         self._run_s = self._run_s + run_s
-        if int(samples.until_ns[-1] - self._unsplit[0].since_ns[0]) >= JOB_SPREAD_NS:
+        if int(samples.until_ns[-1] - self._unsplit_samples[0].since_ns[0]) >= JOB_SPREAD_NS:
             self._narrow_to_job()
 
     def _narrow_to_job(self) -> None:
-        """Reduces the samples in `_unsplit` to the job's part. The time that the job ran on a CPU
-        in all of them is distributed over the samples in proportion to the CPU's busy time."""
-        if not self._unsplit:
+        """Reduces `_unsplit_samples` to the part of the job. The time that the job ran on a CPU in
+        all of these is distributed over them in proportion to the CPU's busy time."""
+        if not self._unsplit_samples:
             return
-        samples, self._unsplit = _join_samples(self._unsplit), []
+        samples, self._unsplit_samples = _join_samples(self._unsplit_samples), []
         wanted_s, stolen_s = samples.wanted_s, samples.parts_s[:, LOSS_PARTS.index("steal")]
         worked_s = (wanted_s - stolen_s).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -231,7 +231,7 @@ class Losses:
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
         # The kernel does not count steal that it knows of as running time.
         job_wanted_s, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
-        self._open.append(samples._replace(wanted_s=job_wanted_s, parts_s=parts))
+        self._open_samples.append(samples._replace(wanted_s=job_wanted_s, parts_s=parts))
         self._open_count += len(samples.since_ns)
         self._run_s = np.zeros(len(self._run_s))
 
@@ -249,17 +249,19 @@ class Losses:
 
     def _oldest_ns(self, none_ns: int) -> tuple[int, int]:
         """Returns the start of the oldest open sample in raw ns, or `none_ns`; and their number."""
-        first = next((samples.since_ns for samples in self._open if len(samples.since_ns)), None)
+        first = next(
+            (samples.since_ns for samples in self._open_samples if len(samples.since_ns)), None
+        )
         return none_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
         """Adds up the samples for which all episodes are known. `episodes`: those since the time
         that `oldest_due_ns` returned."""
-        samples = _join_samples(self._open)
+        samples = _join_samples(self._open_samples)
         count = len(samples.until_ns)
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
         settled_count = min(count, max(settled_count, count - MAX_UNSETTLED // 2))
-        self._open = [samples.part(settled_count, None)]
+        self._open_samples = [samples.part(settled_count, None)]
         self._open_count = count - settled_count
         self._wanted_s, self._by_cause = self._sums_with(
             samples.part(0, settled_count), list(episodes)
@@ -268,14 +270,14 @@ class Losses:
     @property
     def unsettled_ns(self) -> int:
         """Raw time of the oldest sample that is not settled yet."""
-        since_ns = _join_samples([*self._open, *self._unsplit]).since_ns
+        since_ns = _join_samples([*self._open_samples, *self._unsplit_samples]).since_ns
         return int(since_ns.min()) if len(since_ns) else 0
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
         """Returns the sums up to the last sample, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
-        wanted_s, by_cause = self._sums_with(_join_samples(self._open), list(episodes))
+        wanted_s, by_cause = self._sums_with(_join_samples(self._open_samples), list(episodes))
         if self._waited_s.any():
             by_cause[WAIT_CAUSE] = self._waited_s
             wanted_s = np.where(self._waited_s > 0, np.maximum(wanted_s, self._ran_s), wanted_s)
@@ -290,11 +292,11 @@ class Losses:
             return self._wanted_s, by_cause
         wanted_s, parts_s = samples.wanted_s, samples.parts_s
         times = np.stack([samples.since_ns, samples.until_ns], axis=1)
-        for cause, lost_s in self._causes(wanted_s, parts_s, times, episodes):
+        for cause, lost_s in self._losses_by_cause(wanted_s, parts_s, times, episodes):
             by_cause[cause] = by_cause[cause] + lost_s if cause in by_cause else lost_s
         return self._wanted_s + wanted_s.sum(axis=0), by_cause
 
-    def _causes(
+    def _losses_by_cause(
         self, wanted_s: Floats, parts_s: Floats, times: Ints, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
         """Yields pairs of a cause and the seconds that each CPU lost to it in these samples; a
@@ -306,7 +308,7 @@ class Losses:
             named = [episode for kind in kinds for episode in episodes if episode.kind == kind]
             for episode in named:
                 if left_s.any():
-                    mask = self._mask(episode, times)
+                    mask = self._episode_mask(episode, times)
                     yield (episode.kind, episode.cause), np.where(mask, left_s, 0.0).sum(axis=0)
                     left_s[mask] = 0.0
             kind = "involuntary-halt" if part == "involuntary" else "turbo-drop"
@@ -316,11 +318,13 @@ class Losses:
             is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
             is_shared = episode.kind == "neighbour" and episode.cause in _SHARED_RESOURCES
             if (episode.kind in _REST_KINDS or is_shared) and not is_counted:
-                taken_s = np.where(self._mask(episode, times), rest_s * (episode.depth or 0.0), 0.0)
+                taken_s = np.where(
+                    self._episode_mask(episode, times), rest_s * (episode.depth or 0.0), 0.0
+                )
                 rest_s = rest_s - taken_s
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
-    def _mask(self, episode: Episode, times: Ints) -> Bools:
+    def _episode_mask(self, episode: Episode, times: Ints) -> Bools:
         """Returns (samples, CPUs): mask of the episode's CPUs in samples at least half of which are
         within the episode."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns

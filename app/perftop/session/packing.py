@@ -192,7 +192,7 @@ class Packer:
                 packed_messages[index] = _bytes(body)
             else:
                 forms.setdefault(self._layouts.form(message), {})[index] = message
-        if len(messages) > 1 and self._forgets(forms):
+        if len(messages) > 1 and self._exceeds_max_words(forms):
             return [self.pack(message) for message in messages]
         for form, frames in forms.items():
             packed_frames = self._pack_frames(form, [*frames.values()])
@@ -210,7 +210,7 @@ class Packer:
             for frame, data in zip(frames, packed, strict=True)
         ]
 
-    def _forgets(self, forms: Iterable[bytes]) -> bool:
+    def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
         """Returns whether frames of these forms may exceed MAX_WORDS, so that the words of other
         forms are dropped."""
         sizes = {form: len(words) for form, words in self._last_words.items()}
@@ -240,7 +240,7 @@ class Packer:
             else:
                 *head, records, form, words = body
                 forms.setdefault(form, {})[index] = (head, records, words)
-        if len(packed) > 1 and self._forgets(forms):
+        if len(packed) > 1 and self._exceeds_max_words(forms):
             return [self.unpack(data) for data in packed]
         for form, frames in forms.items():
             layout, frames_left = self._layouts.layout(form), iter(frames.items())

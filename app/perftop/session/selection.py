@@ -113,12 +113,12 @@ def parse(text: str) -> Filter | None:
     return Filter(text.strip(), is_steady, tuple(tuple(terms) for terms in alternatives))
 
 
-_WORD = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
+_WORD_PATTERN = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
 
 
 def _next_term(text: str, position: int) -> tuple[_Term, int]:
     """Returns the term that starts at position `position`, and the position of its end."""
-    match = _WORD.match(text, position)
+    match = _WORD_PATTERN.match(text, position)
     assert match is not None
     bangs, quoted, closing_quote, word = match.groups()
     start, end = match.end(1), match.end()
@@ -130,7 +130,7 @@ def _next_term(text: str, position: int) -> tuple[_Term, int]:
         problem = "no text in the quotes" if closing_quote else "! belongs right before a term"
         raise FilterError(problem + ': !core:3 or !"a b"', end)
     negated = len(bangs) % 2 == 1
-    if quoted is None and (comparison := _COMPARISON.fullmatch(word)):
+    if quoted is None and (comparison := _COMPARISON_PATTERN.fullmatch(word)):
         return _Term(_metric_test(comparison, start, negated=negated)), end
     term = _Term(partial(_task_test, quoted, ())) if quoted else _word_term(word, start)
     return (_Term(partial(_inverted, term.test), term.is_steady) if negated else term), end
@@ -141,17 +141,17 @@ def _inverted(test: Test, session: Session, interval: Interval | None) -> Bools:
 
 
 _PLACES = {"pkg": "package"} | {name: name for name in ("package", "core", "die", "l3", "node")}
-_LIST = re.compile(r"[0-9,-]*[0-9][0-9,-]*")
-_RANGE = re.compile(r"([0-9]*)(-?)([0-9]*)(.*)", re.DOTALL)
-_PREFIX = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
+_LIST_PATTERN = re.compile(r"[0-9,-]*[0-9][0-9,-]*")
+_RANGE_PATTERN = re.compile(r"([0-9]*)(-?)([0-9]*)(.*)", re.DOTALL)
+_PREFIX_PATTERN = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def _word_term(word: str, position: int) -> _Term:
     """Returns a term without an operator."""
-    if _LIST.fullmatch(word):
+    if _LIST_PATTERN.fullmatch(word):
         ranges = _ranges(word, position, "0-15,32")
         return _Term(partial(_place_test, "cpu", ranges), is_steady=True)
-    match = _PREFIX.fullmatch(word)
+    match = _PREFIX_PATTERN.fullmatch(word)
     if match is None:
         return _Term(_WORD_TESTS.get(word.lower()) or partial(_task_test, word, ()))
     prefix, value, value_position = match[1].lower(), match[2], position + match.start(2)
@@ -174,7 +174,7 @@ def _word_term(word: str, position: int) -> _Term:
 def _ranges(text: str, position: int, example: str) -> Ranges:
     ranges = []
     for item in text.split(","):
-        first, dash, last, remainder = _RANGE.findall(item)[0]
+        first, dash, last, remainder = _RANGE_PATTERN.findall(item)[0]
         if remainder or not first or (dash and not last):
             problem = "a number is missing"
             problem = f"'{_shorten_text(item)}' is not a number or range" if item else problem
@@ -219,8 +219,8 @@ _NAMES = {metric.label.lower().replace(" ", "_"): key for key, metric in METRICS
 _NAMES |= {name: name for name in (*METRICS, *STATES)}
 _ORDER_OPERATORS = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
 _EQUAL_OPERATORS = {"=", "=="}
-_COMPARISON = re.compile(r"([^<>=]*)([<>=]+)(.*)", re.DOTALL)
-_NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
+_COMPARISON_PATTERN = re.compile(r"([^<>=]*)([<>=]+)(.*)", re.DOTALL)
+_NUMBER_PATTERN = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
 
 def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
@@ -234,7 +234,7 @@ def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
     if operator not in _ORDER_OPERATORS.keys() | _EQUAL_OPERATORS:
         text = f"unknown '{_shorten_text(operator)}' (try > >= < <= =)"
         raise FilterError(text, position + match.start(2))
-    level = _level(number, unit, position + match.start(3), f"{name}{operator}{unit.example}")
+    level = _typed_level(number, unit, position + match.start(3), f"{name}{operator}{unit.example}")
     compare = (
         partial(_equals_as_shown, unit)
         if operator in _EQUAL_OPERATORS
@@ -265,9 +265,9 @@ def _unknown_metric(name: str, operator: str, position: int) -> FilterError:
     return FilterError(text + quote if len(text + quote) < WIDTH else text, position)
 
 
-def _level(text: str, unit: _Unit, position: int, example: str) -> float:
+def _typed_level(text: str, unit: _Unit, position: int, example: str) -> float:
     """Returns the value of a typed number, in the base unit."""
-    match = _NUMBER.fullmatch(text)
+    match = _NUMBER_PATTERN.fullmatch(text)
     power = unit.powers.get(match[2].lower()) if match else None
     if match is None or power is None:
         problem = f"'{_shorten_text(text)}' does not fit" if text else "a number is missing"
@@ -318,8 +318,8 @@ def _shorten_text(text: str) -> str:
 # --- Moments of history to jump to: those of episodes, and those that the user types.
 
 MOMENT_HINT = "12:03:05, 12:03, -30s or -2m"
-_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
-_SPAN = re.compile(r"([+-])([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
+_CLOCK_PATTERN = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
+_SPAN_PATTERN = re.compile(r"([+-])([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
 _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
@@ -392,11 +392,11 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     newest sample. A span counts from the moment shown, in seconds if it has no unit. ValueError:
     one line for the user."""
     text = text.strip()
-    if match := _SPAN.fullmatch(text):
+    if match := _SPAN_PATTERN.fullmatch(text):
         sign, number, unit = match.groups()
         span_ns = round(float(number) * _NS[unit or "s"])
         start = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
-    elif match := _CLOCK.fullmatch(text):
+    elif match := _CLOCK_PATTERN.fullmatch(text):
         hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
         if hour > 23 or minute > 59 or second >= 60:
             raise ValueError(f"invalid time of day (try {MOMENT_HINT})")

@@ -182,7 +182,7 @@ class Session:
                     for samples in self.reader.batches(frames, before_ns, learn=True):
                         index = 0
                         while index < len(samples):
-                            begin, index = index, self._take(samples, index, due_ns())
+                            begin, index = index, self._take_samples(samples, index, due_ns())
                             yield samples.frames[begin:index]
                     if self.history is not None:
                         self.history.settle()
@@ -214,7 +214,7 @@ class Session:
             self.history.keep_baseline(frame, self.reader)
         self._span.start_ns = frame.time_ns
 
-    def _take(self, batch: SampleBatch, first: int, due_ns: int) -> int:
+    def _take_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
         """Takes samples of a batch from `first` on, up to the end of a part. Returns the index of
         the next sample."""
         if not first:

@@ -508,11 +508,11 @@ class _EndEvent(threading.Event):
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """An eventfd that is readable while the event is set; it wakes up a sleeping thread."""
         weakref.finalize(self, os.close, self._wake)
-        self._all = select.poll()
+        self._poll = select.poll()
         """The poll object that only the reading thread uses, because two threads must not use one
         poll object."""
-        self._all.register(fd, select.POLLIN)
-        self._all.register(self._wake, select.POLLIN)
+        self._poll.register(fd, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
 
     def set(self) -> None:
         super().set()
@@ -536,7 +536,7 @@ class _EndEvent(threading.Event):
     def input_comes(self, seconds: float | None) -> bool:
         """Waits at most this long for input, the event or the loss of the terminal; None: without
         limit. Returns whether there is input."""
-        ready = self._all.poll(None if seconds is None else 1000 * seconds)
+        ready = self._poll.poll(None if seconds is None else 1000 * seconds)
         return (self._fd, select.POLLIN) in ready
 
 

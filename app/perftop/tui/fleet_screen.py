@@ -99,12 +99,12 @@ class FleetPage(PageWidget, can_focus=True):
         super().__init__(id="fleet", ascii_=state.ascii)
         self.state = state
         self._fill = fill
-        self._selects = False
+        self._has_selected = False
         """Whether the user has selected a machine; until then the worst machine that answers is
         selected."""
         self._basis: object = None
         """The choice and the machines from which the rows were ordered last."""
-        self._moved, self._places = 0.0, dict[str, int]()
+        self._moved, self._place_by_name = 0.0, dict[str, int]()
         """Unix time at which the rows were ordered last, and the place of each machine in that
         order, by name."""
         self._has_drawn = False
@@ -119,7 +119,7 @@ class FleetPage(PageWidget, can_focus=True):
         state.theme = self.app.current_theme.name
         state.look = look(state.theme, no_color=self.app.no_color, ascii_=state.ascii)
         state.machines = self._ordered_machines(state)
-        if not self._selects or all(
+        if not self._has_selected or all(
             machine.name != state.selected_name for machine in state.machines
         ):
             first = next((m for m in state.machines if m.answers), None) or next(
@@ -150,11 +150,11 @@ class FleetPage(PageWidget, can_focus=True):
         basis = state.choice, frozenset((machine.name, machine.answers) for machine in rows)
         if basis != self._basis or not 0 <= state.now - self._moved < SORT_PERIOD_S:
             self._basis, self._moved = basis, state.now
-            self._places = {machine.name: i for i, machine in enumerate(rows)}
-        return sorted(rows, key=lambda machine: self._places[machine.name])
+            self._place_by_name = {machine.name: i for i, machine in enumerate(rows)}
+        return sorted(rows, key=lambda machine: self._place_by_name[machine.name])
 
     def select(self, name: str) -> None:
-        self.state.selected_name, self._selects = name, True
+        self.state.selected_name, self._has_selected = name, True
         self.update()
 
     @property

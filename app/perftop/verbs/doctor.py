@@ -61,7 +61,7 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.check is not None:
         with machine.understood_answer(args):
-            return _check(args, args.check)
+            return _check_rules(args, args.check)
     host, program = args.host, None
     sysroot = None if args.sysroot is None else str(args.sysroot)
     root = host.startswith("root@") if host else os.geteuid() == 0
@@ -83,7 +83,7 @@ class Outcome(NamedTuple):
     change: str | None
 
 
-def _check(args: argparse.Namespace, rules: Sequence[str]) -> int:
+def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
     """Prints a line for each rule. Returns BROKEN_STATUS if one is broken, or is unknown
     although it was asked for."""
     for rule in rules:

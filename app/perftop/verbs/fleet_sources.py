@@ -161,7 +161,7 @@ class PrometheusSource:
             self._wake.clear()
             began_s, bytes_before = self._clock(), self._server.bytes
             try:
-                await run_in_thread(partial(self._ask, self._back_s), delays_exit=False)
+                await run_in_thread(partial(self._query_server, self._back_s), delays_exit=False)
                 self.problem = ""
             except Failed as failed:
                 if not self.fleet.machines and not self._back_s:
@@ -173,7 +173,7 @@ class PrometheusSource:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
 
-    def _ask(self, back_s: float) -> None:
+    def _query_server(self, back_s: float) -> None:
         """Makes three queries for one time. Runs in a thread; only at the end it replaces the
         machines that the screen reads, in one step."""
         server, questions = self._server, self._questions
@@ -289,13 +289,13 @@ class RecordingsSource:
                 began_s, target = time.monotonic(), self._target
                 self._target = None
                 if target is not None:
-                    await self._go(min(max(target, self.first), self.last))
+                    await self._go_to(min(max(target, self.first), self.last))
                 await asyncio.sleep(0 if self._target is not None else TICK_S)
                 if self._playing and self._target is None:
-                    await self._go(min(self._now + time.monotonic() - began_s, self.last))
+                    await self._go_to(min(self._now + time.monotonic() - began_s, self.last))
                     self._playing = self._now < self.last
 
-    async def _go(self, moment: float) -> None:
+    async def _go_to(self, moment: float) -> None:
         """Reads each recording up to this time. If the time is in the past or far ahead, reading
         starts shortly before it."""
         must_enter = moment < self._now or moment > self._now + WARM_S
@@ -404,15 +404,15 @@ class Server:
     def query(self, expression: str, time_s: float | None = None) -> list[Series]:
         """Returns the values at a moment; None: the server's present time. Raises Failed."""
         more = {} if time_s is None else {"time": f"{time_s:.3f}"}
-        return self._ask("query", {"query": expression, **more})
+        return self._query_server("query", {"query": expression, **more})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
         """Returns the values between two times of the server's clock, in steps of `step` seconds.
         Raises Failed."""
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
-        return self._ask("query_range", {"query": expression, **span})
+        return self._query_server("query_range", {"query": expression, **span})
 
-    def _ask(self, what: str, asked: dict[str, str]) -> list[Series]:
+    def _query_server(self, what: str, asked: dict[str, str]) -> list[Series]:
         asked["timeout"] = f"{MAX_S:g}s"
         url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(asked)}"
         limits = _Limits(self)
@@ -547,12 +547,12 @@ def _series(answer: bytes) -> list[Series]:
         pairs = entry.get("values", [entry.get("value")])
         if isinstance(pairs, list):
             named = {str(key): str(value)[:MAX_TEXT] for key, value in labels.items()}
-            points = [point for pair in pairs if (point := _point(pair)) is not None]
+            points = [point for pair in pairs if (point := _parsed_point(pair)) is not None]
             series.append(Series(named, points))
     return series
 
 
-def _point(pair: Any) -> tuple[float, float] | None:
+def _parsed_point(pair: Any) -> tuple[float, float] | None:
     """Returns a time and its value; None if one of them is unknown or impossible."""
     try:
         time_, value = map(float, pair)

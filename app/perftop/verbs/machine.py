@@ -261,13 +261,13 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
 def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
     groups = _group_cores(cores, lambda core: core.l3)
     if _foldable(groups) and groups[-1][0].l3 is not None:
-        return [_group(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
+        return [_cache_branch(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
     branches = []
     for group in groups:
         name = f"L3 {group[0].l3}"
         if group[0].l3 is None:
             name = "no L3" if caches else ""
-        branches.append(_group(name, group))
+        branches.append(_cache_branch(name, group))
     return branches
 
 
@@ -281,7 +281,7 @@ def _foldable(groups: list[list[_Core]]) -> bool:
     return len(groups) > 2 and are_alike and first_cpus == sorted(first_cpus)
 
 
-def _group(name: str, cores: list[_Core]) -> _Branch:
+def _cache_branch(name: str, cores: list[_Core]) -> _Branch:
     """Returns the branch of one L3 cache. Cores that differ in node, type or number of threads have
     separate lines."""
     classes: dict[tuple[int | None, str | None, int], list[_Core]] = {}
@@ -312,7 +312,7 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     if known_ids:
         of_each = " of each" if has_same_ids else ""
         label = f"{kind}core{plural} {_number_list(known_ids)}{of_each}"
-    cpus = _pattern(cores)
+    cpus = _cpu_pattern(cores)
     # The k-th core has the k-th CPU of each list only if cores and CPUs ascend together.
     is_sequence = len(known_ids) == len(ids) and all(a < b for a, b in pairwise(known_ids))
     is_regular = is_sequence or has_same_ids or not known_ids
@@ -325,7 +325,7 @@ def _equal_cores_branch(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     ]
 
 
-def _pattern(cores: list[_Core]) -> str:
+def _cpu_pattern(cores: list[_Core]) -> str:
     """Returns the CPUs of cores in short form; '' if there is no regular pattern. All cores must
     have the same number of CPUs."""
     flat = [cpu for core in cores for cpu in core.cpus]

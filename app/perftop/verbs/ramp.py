@@ -330,7 +330,7 @@ def _level_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     return rows
 
 
-_GAPS = (
+_GAP_KINDS = (
     ("short", "of 5 to 60 µs", " (halts, interrupts)"),
     ("long", "longer", " (hypervisor, firmware, interrupts)"),
     ("preempted", "by other tasks", ""),
@@ -349,7 +349,7 @@ def _gap_text(ramp: Ramp) -> str:
     mean_counts = {kind: round(count[kind] / len(climbs)) for kind in count}
     parts = [
         f"{mean_counts[kind]} {text}{'' if cycles_known else cause_text}"
-        for kind, text, cause_text in _GAPS
+        for kind, text, cause_text in _GAP_KINDS
         if mean_counts.get(kind)
     ]
     if not parts:

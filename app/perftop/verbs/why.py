@@ -81,12 +81,12 @@ def _run_on_file(args: argparse.Namespace) -> int:
                 with headless.read_with_progress(source, path) as messages:
                     work.take(messages)
         except Failed as failed:
-            raise Failed(f"{failed}{_hint(path)}", failed.status) from None
+            raise Failed(f"{failed}{_argument_hint(path)}", failed.status) from None
         work.on_end()
     return report_damage(path, source) or (0 if work.has_reported else USAGE)
 
 
-def _hint(path: Path) -> str:
+def _argument_hint(path: Path) -> str:
     """Returns a hint if an argument that is not a recording can be a command or a duration; else
     ''."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
@@ -182,7 +182,7 @@ def run_summary(args: argparse.Namespace) -> int:
     file: Path = args.file
     by_mark = args.by is not None
     with open_source(file) as source:
-        start, end = _span(args.since, args.until, source.hello)
+        start, end = _summary_span(args.since, args.until, source.hello)
         whole_phases = Phases(by_mark=False, has_begun=start.has_begun)
         marked_phases = Phases(by_mark=True, has_begun=start.has_begun)
         readers = [whole_phases, marked_phases] if by_mark else [whole_phases]
@@ -248,7 +248,9 @@ def _messages_until(
         yield message
 
 
-def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[_SpanEnd, _SpanEnd | None]:
+def _summary_span(
+    since: Moment, until: Moment, hello: wire.Hello
+) -> tuple[_SpanEnd, _SpanEnd | None]:
     """Returns the start and the end of the part to summarise; the end is None if the part lasts to
     the end of the recording."""
     start = _SpanEnd(hello.raw_ns) if since is None else _moment(since, hello)

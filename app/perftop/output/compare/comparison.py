@@ -219,7 +219,7 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
         moved = difference(course_a, course_b, is_share=is_share) if steady else None
         return _Pair(number, course_a.mean, course_b.mean, moved, from_courses=True)
     by_file = max(_files(a), _files(b)) > 1
-    values_a, values_b = (_values(side, key, by_file=by_file) for side in (a, b))
+    values_a, values_b = (_side_values(side, key, by_file=by_file) for side in (a, b))
     if not values_a or not values_b:
         return None
     if has_heavy_tails(values_a, values_b):
@@ -233,7 +233,7 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
     return _Pair(number, mean_a.mean, mean_b.mean, moved, from_courses=False)
 
 
-def _values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
+def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
     """Returns the values of all runs, or the means of all files: runs of one file share the state
     of the machine at that time, so several files are compared by their means."""
     values: dict[int, list[float]] = {}
@@ -413,7 +413,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
         return f"Inconclusive: one run a side.{_largest_loss(compared)}"
     phase, row = with_noise[0]
     text = f"{_possible(phase, row)}."
-    power = _power(phase, row, len(rows))
+    power = _detection_power(phase, row, len(rows))
     if row.is_same or power is None:
         return text
     a, b = len(phase.a), len(phase.b)
@@ -433,12 +433,12 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
     return f" {side} lost {percent(abs(more))} points more {_what_was_lost(cause)}{where}."
 
 
-def _power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
+def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
     """Returns the smallest difference that this many runs detect in most comparisons of `rows`
     rows, and the number of runs a side that would detect today's difference; None if there are too
     few runs to know the noise."""
     by_file = max(phase.files) > 1
-    sides = [_values(side, row.number.key, by_file=by_file) for side in (phase.a, phase.b)]
+    sides = [_side_values(side, row.number.key, by_file=by_file) for side in (phase.a, phase.b)]
     count = min(map(len, sides))
     if count < 2:
         return None
@@ -455,7 +455,7 @@ def next_step(compared: Sequence[Comparison]) -> str:
     if not pairs or pairs[0][1].is_sure or pairs[0][1].is_same:
         return ""
     phase, row = pairs[0]
-    power = _power(phase, row, sum(len(phase.rows) for phase in compared))
+    power = _detection_power(phase, row, sum(len(phase.rows) for phase in compared))
     if power is None:
         return ""
     steps, runs = [], (*phase.a, *phase.b)

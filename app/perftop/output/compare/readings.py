@@ -57,7 +57,7 @@ def _run_time(*keys: str) -> Value:
     return lambda line: sum(line["run"][key] for key in keys) if line.get("run") else None
 
 
-def _job(key: str) -> Value:
+def _job_value(key: str) -> Value:
     return lambda line: None if line["job"] is None else line["job"].get(key)
 
 
@@ -96,13 +96,13 @@ def _power_w(line: Line) -> float | None:
     return energy_j / elapsed_s if energy_j is not None and elapsed_s else None
 
 
-_VALUES: dict[str, Value] = {
+_VALUE_GETTERS: dict[str, Value] = {
     # For a run, `run_s` replaces the duration of a phase.
     "length_s": lambda line: line["elapsed_s"] if line["type"] == "phase" else None,
     "run_s": _run_time("wall_s"),
     "cpu_s": _run_time("user_s", "sys_s"),
-    "waited_s": _job("waited_s"),
-    "disk_s": _job("disk_s"),
+    "waited_s": _job_value("waited_s"),
+    "disk_s": _job_value("disk_s"),
     "others_cpus": _others_cpus,
     "util": _mean("util"),
     "busy_hz": _mean("busy_hz"),
@@ -119,7 +119,7 @@ _VALUES: dict[str, Value] = {
 }
 """Functions that get a value from a summary of `stat --json`, by key of the number, in the order of
 rows."""
-NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUES}
+NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUE_GETTERS}
 """The numbers by which runs are compared. Recordings can also have event numbers, which are not
 listed here."""
 ON_REQUEST_KEYS = frozenset({"kernel_cycles"})
@@ -171,7 +171,9 @@ def numbers(line: Line) -> Numbers:
     phase only, because the duration of a measurement is not a property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
     values: dict[str, object] = {
-        key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].is_unbounded
+        key: value(line)
+        for key, value in _VALUE_GETTERS.items()
+        if ended or not NUMBERS[key].is_unbounded
     }
     events = [key for key in line["machine"] if is_event_key(key)]
     return _finite(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})

@@ -291,7 +291,7 @@ def outliers(values: Sequence[float]) -> list[int]:
 
 def tail_probability(t: float, df: float) -> float:
     """Returns the probability that Student's t is further from 0 than `t`, on either side."""
-    return _beta(df / (df + t * t), df / 2, 0.5)
+    return _incomplete_beta(df / (df + t * t), df / 2, 0.5)
 
 
 def t_quantile(share: float, df: float) -> float:
@@ -308,12 +308,12 @@ def t_quantile(share: float, df: float) -> float:
     return (low + high) / 2
 
 
-def _beta(x: float, a: float, b: float) -> float:
+def _incomplete_beta(x: float, a: float, b: float) -> float:
     """Returns the regularised incomplete beta function."""
     if not 0 < x < 1:
         return min(1.0, max(0.0, x))
     if x > (a + 1) / (a + b + 2):
-        return 1 - _beta(1 - x, b, a)
+        return 1 - _incomplete_beta(1 - x, b, a)
     whole = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front = math.exp(whole + a * math.log(x) + b * math.log1p(-x)) / a
     return front * _continued_fraction(x, a, b)

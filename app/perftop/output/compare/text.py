@@ -66,7 +66,7 @@ def lines(
     def plain(texts: Iterable[str], style: str = "") -> list[str]:
         return [drawn([(text, style)]) for text in texts]
 
-    answer, scale = headline(compared), _scale(compared)
+    answer, scale = headline(compared), _scale_end(compared)
     is_open = answer.startswith("Inconclusive")
     wrapped = textwrap.wrap(answer.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)
     wrapped = [text.replace("\N{NO-BREAK SPACE}", " ") for text in wrapped]
@@ -154,7 +154,7 @@ def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Ru
         (_label(row), style),
         *((format_like(row.number, value, row.a), style) for value in (row.a, row.b)),
         (change_text(row, "±" if unicode else "+-"), emphasis),
-        _dots(sides, unicode=unicode), (_interval(row, scale), emphasis), [(verdict, emphasis)],
+        _dot_runs(sides, unicode=unicode), (_interval(row, scale), emphasis), [(verdict, emphasis)],
     ])  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[flo
     return [run.numbers[key] for run in readings if key in run.numbers]
 
 
-def _dots(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
+def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
     """Returns the values of both sides on one axis, from the lowest to the highest of them. Where a
     side has at least half as many values as at its densest place, it has two dots."""
     ordered = sorted(value for side in sides for value in side)
@@ -224,7 +224,7 @@ def _dots(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
     return list(zip(signs, styles, strict=True))
 
 
-def _scale(compared: Sequence[Comparison]) -> float:
+def _scale_end(compared: Sequence[Comparison]) -> float:
     """Returns the end of the scale: the first that holds all changes up to 100 %, and all intervals
     of certain differences."""
     rows = [row for phase in compared for row in phase.rows]

@@ -73,12 +73,12 @@ class TaskLanes:
         """Raw time of each record of tasks, and by unit the tasks on its CPUs; the oldest record
         first."""
         self._times_ns: Floats = np.zeros(0)
-        self._by_record: Floats = np.zeros((len(units), 1, TAKERS))
+        self._record_shares: Floats = np.zeros((len(units), 1, TAKERS))
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
         without a record."""
-        self._waiting: Floats = np.zeros((len(units), 1))
+        self._waiting_counts: Floats = np.zeros((len(units), 1))
         """Mean number of waiting tasks, by unit and record. The last record is a dummy of zeros, as
-        in `_by_record`."""
+        in `_record_shares`."""
         self._read_ns = 0, 0
         """Raw times of the start and the end of the span whose records were read."""
         self._grouping: Grouping = "task"
@@ -89,7 +89,7 @@ class TaskLanes:
         self._scale = self._column_s = np.zeros((len(units), 0))
         """By unit and column: the factor that fits the tasks to the busy time, and the seconds of
         CPU time within the range."""
-        self._drawn: dict[tuple[object, ...], list[list[Run]]] = {}
+        self._drawn_lines: dict[tuple[object, ...], list[list[Run]]] = {}
         """Cache of the lines drawn since the last read, by kind of line, unit, number of rows and
         look."""
         self._seconds = np.zeros((len(units), TAKERS))
@@ -108,7 +108,7 @@ class TaskLanes:
         self._grouping = grouping
         if has_changed:
             self._add_up()
-        self._drawn.clear()
+        self._drawn_lines.clear()
         columns = axis.columns
         ends_ns = axis.end_ns - axis.bin_ns * np.arange(columns - 1, -1, -1.0)
         times_ns = self._times_ns
@@ -117,7 +117,7 @@ class TaskLanes:
         if len(times_ns):
             is_far = np.abs(times_ns[at] - ends_ns) > MAX_TASKS_AGE_NS
             at = np.where(is_far, len(times_ns), at)
-        shares, self._record_of_column = self._by_record[:, at], at
+        shares, self._record_of_column = self._record_shares[:, at], at
         known = shares.sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
             self._scale = np.where(known > util, util / known, np.where(np.isnan(util), nan, 1.0))
@@ -170,16 +170,16 @@ class TaskLanes:
         self._choose_names()
         place = {name: i for i, name in enumerate(self._names) if name}
         by_task = self._grouping == "task"
-        self._by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
-        self._waiting = np.zeros(self._by_record.shape[:2])
+        self._record_shares = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
+        self._waiting_counts = np.zeros(self._record_shares.shape[:2])
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
                 for (pid, comm, share), wait, _ in tasks:
                     name = comm if by_task else self._name(pid, comm)
                     colour = place.get(name, _OTHERS_INDEX)
-                    self._by_record[unit, record, colour] += share
-                    self._waiting[unit, record] += 0.0 if isnan(wait) else wait
-        self._by_record /= self._cpu_counts[..., None]
+                    self._record_shares[unit, record, colour] += share
+                    self._waiting_counts[unit, record] += 0.0 if isnan(wait) else wait
+        self._record_shares /= self._cpu_counts[..., None]
 
     def _name(self, pid: int, comm: str) -> str:
         return group_name(self._session, pid, comm, self._grouping)
@@ -200,25 +200,27 @@ class TaskLanes:
     def lane(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
         the task fills enough cells."""
-        if ("lane", unit, rows, look) not in self._drawn:
+        if ("lane", unit, rows, look) not in self._drawn_lines:
             lanes = draw_to_lines(charts.takers, self._shares, rows, look)
             with_names = self._name_line if look == "colour" else self._letter_line
             for i, lines in enumerate(lanes):
                 lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
-                self._drawn["lane", i, rows, look] = lines
-        return self._drawn["lane", unit, rows, look]
+                self._drawn_lines["lane", i, rows, look] = lines
+        return self._drawn_lines["lane", unit, rows, look]
 
     def queue(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the tasks that waited for a CPU, in `rows` lines above its chart: each line is
         one task."""
         key = "queue", unit, rows, look
-        if key not in self._drawn:
-            waiting = self._waiting[unit, self._record_of_column]
+        if key not in self._drawn_lines:
+            waiting = self._waiting_counts[unit, self._record_of_column]
             signs = theme.LEVELS if look == "colour" else " " * 4 + QUEUE_LETTER * 5
             eighths = np.rint(8 * waiting) - 8 * np.arange(rows - 1, -1, -1)[:, None]
             levels = eighths.clip(0, 8).astype(int).tolist()
-            self._drawn[key] = [[("".join(signs[n] for n in line), "queue")] for line in levels]
-        return self._drawn[key]
+            self._drawn_lines[key] = [
+                [("".join(signs[n] for n in line), "queue")] for line in levels
+            ]
+        return self._drawn_lines[key]
 
     def _name_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run with the name of its task, if the name fits and all cells are full."""
@@ -240,7 +242,7 @@ class TaskLanes:
     def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the seconds of each task on a CPU, the longest first, in `rows` lines, at least
         three, of SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
-        if (drawn := self._drawn.get(("sums", unit, rows, look))) is not None:
+        if (drawn := self._drawn_lines.get(("sums", unit, rows, look))) is not None:
             return drawn
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
@@ -272,7 +274,7 @@ class TaskLanes:
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
         lines += [[]] * (rows - len(lines))
         drawn = [merge_runs(line, SUMS_WIDTH) for line in lines]
-        self._drawn["sums", unit, rows, look] = drawn
+        self._drawn_lines["sums", unit, rows, look] = drawn
         return drawn
 
     def window_s(self, unit: int) -> float:

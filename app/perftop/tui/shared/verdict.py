@@ -120,7 +120,7 @@ class _Verdicts:
     """The verdict on the shown moment of a session, computed at most every STEP_NS."""
 
     def __init__(self) -> None:
-        self._states: deque[Totals] = deque()
+        self._recent_totals: deque[Totals] = deque()
         """Totals since the session's start, as they were at each of the last ten seconds."""
         self._verdict: Verdict | None = None
         self._is_past = False
@@ -131,11 +131,11 @@ class _Verdicts:
         """Length in seconds of the selected range; 0: the verdict is on the last seconds."""
         self._until_ns = 0
         """Raw time at which the verdict's span ends."""
-        self._since: tuple[tuple[str, str], int] = ("", ""), 0
+        self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
         """Cause of the last verdict with a loss, and the raw time since which it is the worst."""
-        self._last: tuple[str, int] = "", -LAST_SHOWN_NS
+        self._last_loss: tuple[str, int] = "", -LAST_SHOWN_NS
         """Text of the last verdict with a loss, and the raw time at which it was last true."""
-        self._sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
+        self._loss_sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
         """Once a second: the raw time, and the seconds that tasks wanted and lost from the start of
         the session to that time."""
 
@@ -164,9 +164,9 @@ class _Verdicts:
         """Returns the lost shares of the last ten minutes before this raw time."""
         import numpy as np
 
-        if len(self._sums) < 2:
+        if len(self._loss_sums) < 2:
             return ()
-        times_ns, wanted_s, lost_s = np.array(self._sums, float).T
+        times_ns, wanted_s, lost_s = np.array(self._loss_sums, float).T
         edges_ns = end_ns - STRIP_NS + np.arange(STRIP_CELLS + 1) * (STRIP_NS / STRIP_CELLS)
         wanted_s = np.diff(np.interp(edges_ns, times_ns, wanted_s))
         lost_s = np.diff(np.interp(edges_ns, times_ns, lost_s))
@@ -175,7 +175,7 @@ class _Verdicts:
 
     def _of_last_seconds(self, session: Session, totals: Totals) -> Totals:
         """Returns the part of the session's `totals` that is in the last seconds."""
-        states = self._states
+        states = self._recent_totals
         states.append(totals.copy())
         while len(states) > 1 and states[1].end_ns <= totals.end_ns - SPAN_NS:
             states.popleft()
@@ -196,7 +196,7 @@ class _Verdicts:
         now_ns = session.now_ns
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
-        self._sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
+        self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 whole = session.run_interval()
@@ -206,22 +206,22 @@ class _Verdicts:
             return self._job_verdict
         self._job_verdict = None
         verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
-        before = [state for state in self._states if state.end_ns <= now_ns - RECENT_NS]
+        before = [state for state in self._recent_totals if state.end_ns <= now_ns - RECENT_NS]
         if verdict.level and before:
             recent_losses = totals.losses.since(before[-1].losses)
             if not recent_losses.share(verdict.cause) >= WARN:
                 verdict = _verdict(session, totals.since(before[-1]), interval)
         if not verdict.level:
-            text, end_ns = self._last
-            self._since = ("", ""), 0
+            text, end_ns = self._last_loss
+            self._worst_since = ("", ""), 0
             if now_ns - end_ns >= LAST_SHOWN_NS:
                 return verdict
             ago = running_time((now_ns - end_ns) // 10**9)
             return replace(verdict, pieces=(f"{ago} ago: {text}", *verdict.pieces))
-        if self._since[0] != verdict.cause:
-            self._since = verdict.cause, now_ns - verdict.acted_ns
-        self._last = verdict.text, now_ns
-        lasting = f"for {running_time((now_ns - self._since[1]) // 10**9)}"
+        if self._worst_since[0] != verdict.cause:
+            self._worst_since = verdict.cause, now_ns - verdict.acted_ns
+        self._last_loss = verdict.text, now_ns
+        lasting = f"for {running_time((now_ns - self._worst_since[1]) // 10**9)}"
         return replace(verdict, pieces=(lasting, *verdict.pieces), duration_text=lasting)
 
 

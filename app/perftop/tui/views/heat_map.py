@@ -153,7 +153,7 @@ class Heat:
         """Returns the second line: how to read a cell, and the cores that lose most. `losers`:
         those to be named, because they are not listed beside the map. `is_asked`: whether the user
         asked for the worst core although no core loses anything."""
-        wordings = self._ways(cell, ascii_=ascii_)
+        wordings = self._cell_explanations(cell, ascii_=ascii_)
         room = size - LOSERS_CELLS
         wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *wording]
@@ -182,7 +182,7 @@ class Heat:
             runs += [(name, "bright"), share]
         return runs
 
-    def _ways(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
+    def _cell_explanations(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
         """Returns texts that explain a cell, the longest first."""
         places = self.places
         if not places.pairs:
@@ -261,18 +261,18 @@ class HeatMap(PaneledView):
     _plan = _NO_LAYOUT
     _worst_asked = False
     """Whether the user asked for the worst core, but no core loses anything."""
-    _ids: Sequence[int | None] = ()
+    _package_ids: Sequence[int | None] = ()
     """Numbers of the packages that the map draws."""
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
     _folded: frozenset[int | None] = frozenset()
     """The packages with no room for more than their heading."""
-    _row: dict[int, int]
+    _row_of_core: dict[int, int]
     """Index of each core's row among the places, by position of the core in the session's lists."""
     _losers: Sequence[Loser] = ()
-    _before: dict[int, Run]
-    """Signs to the left of cells, by row; `_after`: those to the right."""
-    _after: dict[int, Run]
+    _left_signs: dict[int, Run]
+    """Signs to the left of cells, by row; `_right_signs`: those to the right."""
+    _right_signs: dict[int, Run]
     _edges: Mapping[int, list[Run]]
     """The upper and lower edges of rings, by line of the layout."""
     _cpu_cells: Sequence[tuple[Run, ...]]
@@ -285,11 +285,11 @@ class HeatMap(PaneledView):
     def begin(self) -> None:
         self._troubles = RowEpisodes(self.session)
         # The old plan refers to other places, and there may be no size for a new plan yet.
-        self._plan, self._row, self.count, self._losers = _NO_LAYOUT, {}, 0, ()
+        self._plan, self._row_of_core, self.count, self._losers = _NO_LAYOUT, {}, 0, ()
 
     def make_layout(self) -> None:
         places = self.places
-        self._row = {place.core_index: row for row, place in enumerate(places.places)}
+        self._row_of_core = {place.core_index: row for row, place in enumerate(places.places)}
         is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.bare
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
         groups, ids = packages(self.session, places)
@@ -297,7 +297,7 @@ class HeatMap(PaneledView):
         own = None if selected is None else places.places[selected].package
         if self._is_zoomed and own in ids:
             groups, ids = [groups[ids.index(own)]], [own]
-        self._ids = ids
+        self._package_ids = ids
         names = [places.name(i, "topology") for i in range(len(places.places))]
         offline_lines = 1 if places.offline_cpus else 0
         height = self.size.height - FOOT - offline_lines - (0 if self.bare else HEADS)
@@ -364,7 +364,7 @@ class HeatMap(PaneledView):
         if selected is not None:
             before[selected] = cursor[0]
             after.setdefault(selected, cursor[1])
-        self._before, self._after = before, after
+        self._left_signs, self._right_signs = before, after
 
     def _make_side(self, selected: int | None) -> None:
         """Makes the lines beside the map: the worst cores, and the numbers of the selected one."""
@@ -400,7 +400,7 @@ class HeatMap(PaneledView):
             return ""
         losing = sum(loser.is_running and loser.row not in rows for loser in self._losers)
         more = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
-        zoom = f"package {self._ids[0]} only · " if self._is_zoomed else ""
+        zoom = f"package {self._package_ids[0]} only · " if self._is_zoomed else ""
         return f"{zoom}{count - len(rows)} of {count} out of sight{more}"
 
     def target(self, x: int, y: int) -> Target:
@@ -421,7 +421,7 @@ class HeatMap(PaneledView):
                 runs.append((part.label, "dim"))
             else:
                 assert self._heat is not None
-                id_ = self._ids[part.package]
+                id_ = self._package_ids[part.package]
                 is_folded = id_ in self._folded
                 runs += self._heat.packages.line(id_, part.width, is_folded=is_folded)
             x = part.x + part.width
@@ -433,7 +433,7 @@ class HeatMap(PaneledView):
         assert heat is not None
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.wide, (" ", "text")
-        before, after = self._before, self._after
+        before, after = self._left_signs, self._right_signs
         closing_run: Run = gap
         is_of_core = heat.field.of_core
         for row in part.cells:

@@ -276,17 +276,17 @@ class Neighbours(PaneledView, Cursor):
         the id() of a freed one."""
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
-        self._picture: tuple[object, list[list[Run]], float] = None, [], 0.0
+        self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
         """The inputs from which the ribbons were drawn, their lines, and the seconds of each
         row."""
         self._details: list[tuple[str, str]] = []
         self._detailed_flow: object = None
         """The flows and the selected flow for which the details were made."""
-        self._first: dict[int, int] = {}
+        self._first_cpu: dict[int, int] = {}
         """The first CPU of each CPU's core, by CPU."""
 
     def begin(self) -> None:
-        self._first = {cpu: core[0] for core in self.session.cores for cpu in core}
+        self._first_cpu = {cpu: core[0] for core in self.session.cores for cpu in core}
 
     @property
     def remedy(self) -> str:
@@ -350,14 +350,14 @@ class Neighbours(PaneledView, Cursor):
         if self.look != "colour" or self.width < MIN_WIDTH_FOR_RIBBONS or rows < MIN_RIBBON_ROWS:
             rows = 0
         drawn_from = self._flows[0], self.width, rows
-        if self._picture[0] != drawn_from:
+        if self._drawn_ribbons[0] != drawn_from:
             lines, row_s = ribbons(shown, self.width - 2, rows) if rows and shown else ([], 0.0)
-            self._picture = drawn_from, lines, row_s
-        return [*([(" ", "text"), *line] for line in self._picture[1]), []] if rows else []
+            self._drawn_ribbons = drawn_from, lines, row_s
+        return [*([(" ", "text"), *line] for line in self._drawn_ribbons[1]), []] if rows else []
 
     def _title(self, seen_s: float, shown: list[Flow]) -> list[Run]:
         text = f"CPU seconds lost in {seen_s:.1f} s" if shown else ""
-        if (row_s := self._picture[2]) and text:
+        if (row_s := self._drawn_ribbons[2]) and text:
             text += f"; a row is {row_s:g} s"
         if self._folded and any(len({*flow.pairs}) > 1 for flow in shown):
             text += "; equal names are one"
@@ -460,7 +460,7 @@ class Neighbours(PaneledView, Cursor):
         if isinstance(row, list):
             return None
         cpu = next(iter(row.cpus)) if isinstance(row, Flow) else row.cpu
-        return self._first.get(cpu, cpu)
+        return self._first_cpu.get(cpu, cpu)
 
     def identity(self, y: int) -> object:
         row = self._rows[y]

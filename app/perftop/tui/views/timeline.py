@@ -157,8 +157,8 @@ class Timeline(PaneledView, Cursor):
     """Values in the present interval, by position of the CPU."""
     _is_doubted: list[bool]
     """Whether a counter of the value in `_values_now` is suspect, by position of the CPU."""
-    _of_package: dict[int | None, list[Episode]]
-    _of_cpu: dict[int, list[Episode]]
+    _episodes_of_package: dict[int | None, list[Episode]]
+    _episodes_of_cpu: dict[int, list[Episode]]
     """Episodes in sight, by package and by CPU. An episode that affects most of a package appears
     only once, in the package's heading."""
 
@@ -227,17 +227,17 @@ class Timeline(PaneledView, Cursor):
     def _assign(self, episodes: list[Episode]) -> None:
         """Assigns every episode to the heading of a package, or to the rows of its CPUs."""
         places, row_of = self.places, self.places.row_of_cpu
-        self._of_package, self._of_cpu = {}, {}
+        self._episodes_of_package, self._episodes_of_cpu = {}, {}
         for episode in episodes:
             rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
             for package in {places.places[row].package for row in rows}:
                 hit = {row for row in rows if places.places[row].package == package}
                 if self._has_headings and 1 < len(hit) > len(places.of_package(package)[0]) / 2:
-                    self._of_package.setdefault(package, []).append(episode)
+                    self._episodes_of_package.setdefault(package, []).append(episode)
                     rows -= hit
             for cpu in episode.cpus:
                 if row_of.get(cpu) in rows:
-                    self._of_cpu.setdefault(cpu, []).append(episode)
+                    self._episodes_of_cpu.setdefault(cpu, []).append(episode)
 
     # --- lines that stay
 
@@ -333,7 +333,7 @@ class Timeline(PaneledView, Cursor):
         else:
             rows, _, _ = self.places.of_package(place.package)
             name = (fit(f" {package_name(place.package)}", self._chart_left), "bright")
-            episodes = self._of_package.get(place.package, [])
+            episodes = self._episodes_of_package.get(place.package, [])
             lane_runs = time_axis.axis_rule(self._axis, episodes)
         if not self._right_width:
             return [name, *lane_runs]
@@ -368,7 +368,7 @@ class Timeline(PaneledView, Cursor):
             return [*runs, *lane_runs]
         cpus = self.places.places[row].cpus
         shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
-        episodes = [episode for cpu in shown_cpus for episode in self._of_cpu.get(cpu, [])]
+        episodes = [episode for cpu in shown_cpus for episode in self._episodes_of_cpu.get(cpu, [])]
         for cell, start in time_axis.start_marks(self._axis, episodes).items():
             lane_runs = overlaid(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(slot)]
