@@ -34,7 +34,7 @@ from perftop.session.fleet import Fleet
 from perftop.session.packing import Recorder
 from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetSource
-from perftop.tui.frame.header import Cost
+from perftop.tui.frame.top import Cost
 from perftop.tui.replay import ReplaySource
 from perftop.tui.stream import LiveSource, StreamSource
 

@@ -22,7 +22,7 @@ from perfprobe import wire
 from perftop.process.streams import Stream
 from perftop.tui import app
 from perftop.tui.app import PerfTopApp
-from perftop.tui.frame.header import Cost
+from perftop.tui.frame.top import Cost
 from perftop.tui.stream import LiveSource
 
 

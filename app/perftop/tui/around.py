@@ -27,7 +27,7 @@ from perftop.process.signals import on_signal, run_loop
 from perftop.process.streams import READ_PAUSE_S, ProbeStream, open_stream
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
-from perftop.tui.frame.header import Status
+from perftop.tui.frame.top import Status
 from perftop.tui.stream import LiveSource, Opener
 
 if TYPE_CHECKING:  # these modules import numpy

@@ -40,7 +40,7 @@ from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import PerfTopApp, run_app
 from perftop.tui.config import Config
-from perftop.tui.frame.header import Cost, Replay, Status
+from perftop.tui.frame.top import Cost, Replay, Status
 from perftop.tui.stream import StreamSource
 
 TICK_S = 0.05

@@ -25,8 +25,8 @@ from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config, is_first_start
-from perftop.tui.frame.header import Controls, Cost, State, Status
 from perftop.tui.frame.monitor import Monitor
+from perftop.tui.frame.top import Controls, Cost, State, Status
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 

@@ -24,9 +24,8 @@ from perftop.process.job_terminal import JobTerminal
 from perftop.tui.app import PerfTopApp
 from perftop.tui.around import Around
 from perftop.tui.frame.command_output import Output
-from perftop.tui.frame.header import State
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, State, Top
 
 SIZES = (160, 50), (80, 24), (80, 11)
 

@@ -30,8 +30,8 @@ from waiting import MAX_WAIT_S, until_quiet, until_true
 from perfprobe import wire
 from perftop.model.evaluation import MAX_RESTING_SHARE
 from perftop.process.streams import ProbeStream, Stream
-from perftop.tui.frame.header import State
 from perftop.tui.frame.monitor import Monitor
+from perftop.tui.frame.top import State
 from perftop.tui.stream import LiveSource
 
 SAMPLES = 30

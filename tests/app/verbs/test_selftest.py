@@ -243,7 +243,7 @@ import dataclasses, made
 from perftop.session.session import Session
 from perftop.draw import strips
 from perftop.tui.frame import top
-from perftop.tui.frame.header import Status
+from perftop.tui.frame.top import Status
 session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
 print(strips.text(top.alert_line(session, None, Status(0), 80)[0]))
 """

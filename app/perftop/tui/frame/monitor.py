@@ -21,8 +21,7 @@ from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
 from perftop.tui.frame.bottom import KeyLine, MissingLine
 from perftop.tui.frame.command_output import Extent, Output
-from perftop.tui.frame.header import Controls, State, Status
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Controls, State, Status, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import NOTES, Canvas
 from perftop.tui.shared.choice import GROUPINGS, ORDERS, WINDOWS_S, Choice

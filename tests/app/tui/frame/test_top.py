@@ -17,18 +17,17 @@ from perftop.process.link import LinkState
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.frame import header, top
 from perftop.tui.frame import machine as machine_line
 from perftop.tui.frame import machine as tiles
-from perftop.tui.frame.header import Replay, Status
-from perftop.tui.frame.top import alert_line
+from perftop.tui.frame import top
+from perftop.tui.frame.top import Replay, Status, alert_line
 from perftop.tui.shared.verdict import CALM_SIGN, Verdict
 
 STATUS = Status(500_000_000, own_cpu_share=0.021)
 
 
 def text(status: Status = STATUS, width: int = 160) -> str:
-    return strips.text(header.header_line(*observe(Machine()), status, width))
+    return strips.text(top.header_line(*observe(Machine()), status, width))
 
 
 @pytest.mark.parametrize(("name", "short_name"), [
@@ -36,13 +35,13 @@ def text(status: Status = STATUS, width: int = 160) -> str:
      "AMD EPYC 7763"), ("AMD EPYC", "AMD EPYC"), ("", ""),
 ])  # fmt: skip
 def test_a_model_name_is_shortened(name: str, short_name: str) -> None:
-    assert header.short_model(name) == short_name
+    assert top.short_model(name) == short_name
 
 
 def test_a_guest_is_reported() -> None:
     session, interval = observe(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
-    output = strips.text(header.header_line(session, interval, STATUS, 160))
+    output = strips.text(top.header_line(session, interval, STATUS, 160))
     assert "KVM guest · " in output
     assert "skew" not in output
 
@@ -51,7 +50,7 @@ def test_a_large_skew_is_a_warning() -> None:
     session, interval = observe(Machine())
     styles = []
     for skew_s in (0.009, 0.011):
-        runs = header.header_line(session, replace(interval, skew_s=skew_s), STATUS, 160)
+        runs = top.header_line(session, replace(interval, skew_s=skew_s), STATUS, 160)
         at = next(i for i, (part, _) in enumerate(runs) if "skew" in part)
         styles.append(runs[at + 1][1])
     assert styles == ["text", "warn"]
@@ -70,11 +69,11 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
         (replace(STATUS, failed="gone"), "DEAD"),
     ):
         for width in range(20, 300):
-            output = strips.text(header.header_line(session, interval, state, width))
+            output = strips.text(top.header_line(session, interval, state, width))
             assert len(output) <= max(width, 60)
             assert word in output or width < 60
-        assert "dropped 0" in strips.text(header.header_line(session, interval, state, 120))
-    assert "late 3" in strips.text(header.header_line(session, interval, STATUS, 160))
+        assert "dropped 0" in strips.text(top.header_line(session, interval, state, 120))
+    assert "late 3" in strips.text(top.header_line(session, interval, STATUS, 160))
 
 
 def test_the_connection_to_a_remote_machine_is_shown() -> None:

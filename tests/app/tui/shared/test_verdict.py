@@ -24,8 +24,7 @@ from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import Recorder
 from perftop.session.session import Session
-from perftop.tui.frame.header import Status
-from perftop.tui.frame.top import Top, alert_line
+from perftop.tui.frame.top import Status, Top, alert_line
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, verdict_at
 
